@@ -26,6 +26,7 @@ from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.run.connection_metrics import document, numbers
 from handlers.run.deployed_profiles import TOLD_WITHIN_S, ask, read_profile, told
+from handlers.run.profile_source import Profiles
 from handlers.run.stream_invocation import Request, run_invocation, to_invocation
 from handlers.run.threads import SystemClock
 from handlers.settings import Settings, TimedContext, plain_aws
@@ -74,7 +75,7 @@ places: dict[str, Any] = {
     "control_table": settings.control_table,
     "dead_letter_queue_url": settings.dead_letter_queue_url,
     "events_bucket": settings.events_bucket,
-    "s3": functools.cache(lambda: bucket(plain, tries=TRIES)),
+    "s3": (s3 := functools.cache(lambda: bucket(plain, tries=TRIES))),
     "ledger_keep_days": settings.ledger_keep_days,
     "memory_mb": peak_memory_mb,
     "start_repair": lambda stream_id: start_repair(stream_id),
@@ -82,6 +83,7 @@ places: dict[str, Any] = {
 store = Store(client, sqs, **places)
 
 secrets = SecretValues(boto3_client, settings.secrets_prefix)
+profiles = Profiles(settings, s3, lambda: boto3_client("s3", TRIES), logger.warning, settings.keep_days)
 
 
 def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     Any other end raises a class of `handlers.errors`, InvalidRequest where the event or the profile is wrong. An
     event that asks for a profile is answered by that (`handlers/run/deployed_profiles.py`).
     """
-    if (answer := told(event, settings)) is not None:
+    if (answer := told(event, profiles)) is not None:
         return answer
     clock = SystemClock()
     now_ms, remaining_ms = clock.now_ms(), lambda_context.get_remaining_time_in_millis()
@@ -99,8 +101,8 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
         request = read_request(event)
         stream_id = request.stream_id
         logger.append_keys(stream_id=stream_id, lane=request.lane, execution=request.execution)
-        profile = None if is_group(stream_id) else read_profile(stream_id, settings)
-    except errors.InvalidRequest as error:
+        profile = None if is_group(stream_id) else read_profile(stream_id, profiles)
+    except (errors.InvalidRequest, errors.StoreUnavailable) as error:
         logger.error(str(error))
         raise
     invocation = to_invocation(
@@ -134,19 +136,26 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
         _log(profile, who, report, blocked_ms, invocation.stream_id)
         logger.append_keys(stream_id=invocation.stream_id)
 
+    def own_profile(stream_id: str) -> Profile:
+        try:
+            return read_profile(stream_id, profiles)
+        except errors.StoreUnavailable as error:
+            # It is asked for as it is deployed, which waits until S3 answers again.
+            raise errors.InvalidRequest(str(error)) from None
+
     def ask_deployed(stream_id: str) -> Profile:
         try:
-            return ask(lambdas(), function_arn, stream_id, settings)
+            return ask(lambdas(), function_arn, stream_id, profiles)
         except errors.StoreUnavailable as error:
             logger.warning(str(error), extra={"stream_id": stream_id})
             raise
 
     log, tables = GroupLog(log_one), GroupTables(client, sqs, **places)
     delays = Delays(*(delay_ms / 1000 for delay_ms in load_delays(os.environ)))
-    profiles = ReadProfiles(functools.partial(read_profile, settings=settings), ask_deployed)
+    reads = ReadProfiles(own_profile, ask_deployed)
     reports = reports_to(sqs, settings.dead_letter_queue_url)
     try:
-        outcome = run_group(invocation, tables, secrets, delays, SystemClock(), profiles, log.report, reports)
+        outcome = run_group(invocation, tables, secrets, delays, SystemClock(), reads, log.report, reports)
         return {"status": _returned(outcome)}
     finally:
         for profile, values in log.summed():

@@ -24,12 +24,13 @@ from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, PageRequest
 from handlers.api.views import Views
 from handlers.aws import executions
-from handlers.aws.clients import boto3_client, dynamodb, functions
+from handlers.aws.clients import boto3_client, bucket, dynamodb, functions
 from handlers.connection.lease import Lease
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.repair.work import RepairWork
+from handlers.run.profile_source import Profiles
 from handlers.settings import ControlSettings, LambdaContext, plain_aws
 from handlers.store.event_reader import EventReader
 from handlers.store.ledger_records import LedgerRecords
@@ -69,7 +70,11 @@ def _fetch(key: str) -> bytes | None:
         return None
 
 
-client = dynamodb(plain_aws(os.environ), tries=TRIES)
+plain = plain_aws(os.environ)
+client = dynamodb(plain, tries=TRIES)
+profiles = Profiles(
+    settings, functools.cache(lambda: bucket(plain, tries=TRIES)), lambda: boto3_client("s3", TRIES), logger.warning
+)
 store = StreamRecords(client, settings.control_table, settings.events_table)
 reader = EventReader(client, settings.events_table, _fetch)
 # The same as the manager's: a holder counts as dead after this many of its renewals have failed to come.
@@ -133,7 +138,7 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     if f"{method} {resource}" not in routes.ROUTES:
         raise routes.bad_method(method, resource)
     if resource == routes.INDEX:
-        return routes.to_page(fields) or said(200, routes.index(_profiles()))
+        return routes.to_page(fields) or said(200, routes.index(profiles.names()))
     if resource == routes.OPENAPI:
         # Few ask for it, and what is imported lengthens each cold start.
         from handlers.api.openapi import document
@@ -158,7 +163,7 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     if resource.endswith(GAPS):
         return _gaps(stream_id, profile, gaps.LISTING.read(query))
     answer = status.answer(stream_id, _records(stream_id, profile), _now_ms(), DEAD_AFTER_MS, RETRIES)
-    return said(200, answer | _delivery(stream_id, profile))
+    return said(200, answer | _profile_problem(profile) | _delivery(stream_id, profile))
 
 
 def _fleet(method: str, query: object, fields: Mapping[str, Any]) -> Answer:
@@ -175,7 +180,7 @@ def _fleet(method: str, query: object, fields: Mapping[str, Any]) -> Answer:
         records,
         lambda: boto3_client("stepfunctions", TRIES),
         settings.fleet_machine_arn,
-        settings.streams_dir,
+        _has_profile,
         _now_ms(),
     )
     kind = routes.read_header(fields, "content-type")
@@ -227,7 +232,7 @@ def _delivery(stream_id: str, profile: str) -> dict[str, Any]:
 
 
 def _labels(profile: str) -> frozenset[str]:
-    return status.sinks_of(settings.streams_dir / f"{profile}.toml")
+    return status.sinks_of(profile, _text(profile))
 
 
 def _command(stream_id: str, profile: str, query: object) -> Answer:
@@ -236,7 +241,7 @@ def _command(stream_id: str, profile: str, query: object) -> Answer:
     from handlers.api.sinks import command, commanded
 
     asked = command(query, _labels(profile) if settings.sinks_function else ())
-    commanded(functions(plain_aws(os.environ), read_timeout_s=COMMAND_S), settings.sinks_function, stream_id, asked)
+    commanded(functions(plain, read_timeout_s=COMMAND_S), settings.sinks_function, stream_id, asked)
     logger.info("asked of a sink", extra={"stream_id": stream_id, "sink": asked["sink"], "asked": asked["command"]})
     return _sinks(stream_id, profile)
 
@@ -252,13 +257,35 @@ def _lag_ms(stream_id: str) -> int | None:
     return max((row["lag_ms"] for row in rows), default=None)
 
 
-@functools.cache
 def _fields(profile: str) -> frozenset[str]:
     """The names of the fields of a profile."""
+    return _fields_of(_text(profile))
+
+
+@functools.lru_cache(100)
+def _fields_of(text: str) -> frozenset[str]:
     try:
-        return frozenset(tomllib.loads((settings.streams_dir / f"{profile}.toml").read_text(encoding="utf-8")))
-    except (OSError, ValueError):  # no such profile, or one that is not TOML
+        return frozenset(tomllib.loads(text))
+    except ValueError:  # it is not TOML
         return frozenset()
+
+
+def _text(profile: str) -> str:
+    """The text of a profile; "" where there is none, or it cannot be read."""
+    try:
+        return profiles.text(profile)
+    except (StoreUnavailable, UnicodeDecodeError):
+        return ""
+
+
+def _profile_problem(profile: str) -> dict[str, str]:
+    """Why the newest version of the profile in the bucket is not used; nothing where it is."""
+    if not settings.profiles_bucket:
+        return {}
+    with contextlib.suppress(StoreUnavailable):
+        found = profiles.find(profile)
+        return {} if found is None or not found.problem else {"profile_problem": found.problem}
+    return {}
 
 
 def _streams(request: PageRequest) -> Answer:
@@ -362,16 +389,14 @@ def _unknown(stream_id: str, profile: str) -> Problem:
     from difflib import get_close_matches
 
     words = f"there is no stream {stream_id!r}: no profile is named {profile!r}"
-    close = get_close_matches(profile, _profiles(), 1)
+    close = get_close_matches(profile, profiles.names(), 1)
     fix = f"Did you mean {close[0]!r}? GET / lists all profiles." if close else None
     return Problem("unknown-stream", words, "streamId", fix)
 
 
-def _profiles() -> list[str]:
-    return [path.stem for path in settings.streams_dir.glob("*.toml")]
-
-
 def _has_profile(profile: str) -> bool:
+    if settings.profiles_bucket:
+        return profiles.find(profile) is not None
     return (settings.streams_dir / f"{profile}.toml").is_file()
 
 

@@ -39,6 +39,7 @@ from handlers.profile.addresses import check_stream_id
 from handlers.profile.checked_fields import Fields
 from handlers.profile.deliver_field import Target, targets
 from handlers.profile.secret_references import Reference
+from handlers.run.profile_source import Profiles
 from handlers.settings import DeliverySettings, TimedContext, plain_aws
 from handlers.store.control_table import Table
 from handlers.store.event_items import Entry
@@ -63,6 +64,10 @@ secrets = SecretValues(boto3_client, settings.secrets_prefix)
 table, events = Table(client, settings.delivery_table), Table(client, settings.events_table)
 streams = StreamRecords(client, settings.control_table, settings.events_table)
 reader = EventReader(client, settings.events_table, lambda _key: None)
+profiles = Profiles(
+    settings, functools.cache(lambda: clients.bucket(plain, tries=TRIES)), lambda: boto3_client("s3", TRIES),
+    logger.warning,
+)  # fmt: skip
 
 
 def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
@@ -151,13 +156,13 @@ def in_order(stream_id: str, after: str, from_ms: int, at_ms: int) -> tuple[Orde
     return "none" if layout.partitions == LOG else layout.order, entries
 
 
-@functools.cache
 def targets_of(profile: str) -> tuple[Target, ...]:
-    """Where the events of a profile's streams go; raises ValueError where it is wrong."""
-    try:
-        text = (settings.streams_dir / f"{profile}.toml").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ()  # no such profile ships any more
+    """Where the events of a profile's streams go, nowhere where there is none; raises ValueError where it is wrong."""
+    return _targets(profile, profiles.text(profile))
+
+
+@functools.lru_cache(1000)
+def _targets(profile: str, text: str) -> tuple[Target, ...]:
     try:
         parsed = tomllib.loads(text)
     except tomllib.TOMLDecodeError:

@@ -32,6 +32,7 @@ from handlers.repair.function import Deps, repairs
 from handlers.repair.work import RepairWork
 from handlers.run.deployed_profiles import read_profile
 from handlers.run.group_ports import Ask, Needs
+from handlers.run.profile_source import Profiles
 from handlers.settings import RepairSettings, TimedContext, plain_aws
 from handlers.store.connection_store import Store
 from handlers.store.event_reader import EventReader
@@ -54,6 +55,7 @@ reader = EventReader(client, settings.events_table, Objects(s3, settings.events_
 records = StreamRecords(client, settings.control_table, settings.events_table)
 work = RepairWork(client, settings.control_table)
 secrets = SecretValues(boto3_client, settings.secrets_prefix)
+profiles = Profiles(settings, s3, s3, logger.warning, settings.keep_days)
 
 
 def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
@@ -97,7 +99,7 @@ def perform(steps: Needs) -> Outcome:
 def profile_of(stream_id: str) -> Profile | None:
     """The profile of the stream; None where there is none, or it is wrong."""
     try:
-        return read_profile(stream_id, settings)
+        return read_profile(stream_id, profiles)
     except InvalidRequest as error:
         logger.warning(str(error))
         return None

@@ -81,9 +81,9 @@ class _Loaded:
 class Settings(_Loaded):
     """The connection manager's settings. `upstreams` are the variables that the address of a profile may begin with.
 
-    `events_bucket` and `repair_function` are "" where there is none, `ledger_keep_days` 0 where records are kept for
-    ever. `keep_days` is for how many days events are kept whose profile does not say, 0 for ever; `metrics_by` what has
-    metrics of its own.
+    `events_bucket`, `repair_function` and `profiles_bucket` are "" where there is none, `ledger_keep_days` 0 where
+    records are kept for ever. `keep_days` is for how many days events are kept whose profile does not say, 0 for ever;
+    `metrics_by` what has metrics of its own.
     """
 
     events_table: str
@@ -102,6 +102,8 @@ class Settings(_Loaded):
     secrets_prefix: str
     upstreams: Mapping[str, str]
     repair_function: str
+    profiles_bucket: str
+    profiles_folder: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,9 @@ class ControlSettings(_Loaded):
     repair_function: str
     sinks_table: str
     sinks_function: str
+    upstreams: Mapping[str, str]
+    profiles_bucket: str
+    profiles_folder: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +182,8 @@ class RepairSettings(_Loaded):
     keep_days: int
     secrets_prefix: str
     upstreams: Mapping[str, str]
+    profiles_bucket: str
+    profiles_folder: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +199,9 @@ class DeliverySettings(_Loaded):
     secrets_prefix: str
     metrics_by: Literal["stage", "profile", "stream"]
     metrics_namespace: str
+    upstreams: Mapping[str, str]
+    profiles_bucket: str
+    profiles_folder: str
 
 
 def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
@@ -246,6 +256,8 @@ _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "throttled_within_ms": lambda env: _within_ms(env, "THROTTLE_MAX_DELAY_S") + _jitter_ms(env),
     "function": lambda env: _text(env, "CONNECTION_MANAGER"),
     "repair_function": lambda env: env.get("REPAIR_FUNCTION", "").strip(),
+    "profiles_bucket": lambda env: env.get("PROFILES_BUCKET", "").strip(),
+    "profiles_folder": lambda env: env.get("PROFILES_FOLDER", "").strip(),
     "state_machine_arn": lambda env: _text(env, "STATE_MACHINE_ARN"),
     "start_machine_arn": lambda env: _text(env, "START_MACHINE_ARN"),
     "fleet_machine_arn": lambda env: _text(env, "FLEET_MACHINE_ARN"),

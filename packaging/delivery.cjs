@@ -1,5 +1,5 @@
-// An osls plugin that sends events on where a profile that ships says `deliver`: it gives the events table a stream, and
-// the stage a function that is called with it and a table of its own, with its role, its alarms and what the sinks need.
+// An osls plugin that sends events on where a profile that ships says `deliver`, or the stage names sinks for the profiles of
+// its bucket (profile_sinks): it gives the events table a stream, and the stage a function that is called with it and a table of its own, with its role, its alarms and what the sinks need.
 // The function that answers the API may read that table and call the function. A stage without such a profile gets nothing
 // of it. handlers/profile/deliver_field.py says what a profile may say, and checks it.
 'use strict';
@@ -22,6 +22,10 @@ const SINKS = {
 // Characters of ARNs in the role's policy; the statements of resources/delivery.yml take a tenth of what AWS allows.
 const ROOM = 8000;
 const MOST_PARTS = 4;
+const WRITTEN = { eventName: ['INSERT', 'MODIFY'] };
+// Stands for sinks that are addresses, among the ARNs of profile_sinks.
+const HTTP = 'http';
+const listed = (text) => text.split(',').filter((one) => one !== '');
 const SECRET = /\$\{(secret|ssm):([^:}]+)/;
 
 function arn(service, resource) {
@@ -82,21 +86,36 @@ function alike(arns, parts) {
   return [...groups].flatMap(([text, members]) => (members.length > 1 ? [`${text}*`] : members));
 }
 
+// The same for profiles that lie in a bucket, of which packaging knows no sink but what the stage names (profile_sinks).
+// Each action is allowed on the resources of its own service alone, whatever else stands beside them.
+function statementsOfBucket(text, secrets) {
+  const [named, http] = [listed(text).filter((one) => one !== HTTP), listed(text).includes(HTTP)];
+  const actions = Object.values(SINKS).flatMap((needs) => needs('', {})[0]).sort();
+  const allow = (Action, ...Resource) => ({ Effect: 'Allow', Action, Resource });
+  const folder = (service, kind) => ({ 'Fn::Sub': arn(service, `${kind}${secrets}*`) });
+  return [
+    ...(named.length > 0 ? [allow(actions, ...named)] : []),
+    ...(http ? [
+      allow(['ssm:GetParameter'], folder('ssm', 'parameter')),
+      allow(['secretsmanager:GetSecretValue'], folder('secretsmanager', 'secret:')),
+    ] : []),
+  ];
+}
+
 // Which records call the function: events of these profiles' streams that are written, and none that time removes. A
 // filter has 4,096 characters at most and a mapping five filters. Of more profiles each event calls it, and it drops
 // those that no sink wants. Source: AWS Lambda Developer Guide, "Filter rule syntax" and "Control which events Lambda sends".
 function filters(names) {
-  const written = { eventName: ['INSERT', 'MODIFY'] };
   const keys = names.map((name) => [name, { prefix: `${name}:` }, { prefix: `${name}#` }]);
   const found = [];
   for (let rest = keys; rest.length > 0; ) {
-    const pattern = (number) => ({ ...written, dynamodb: { Keys: { PK: { S: rest.slice(0, number).flat() } } } });
+    const pattern = (number) => ({ ...WRITTEN, dynamodb: { Keys: { PK: { S: rest.slice(0, number).flat() } } } });
     let number = 1;
     while (number < rest.length && JSON.stringify(pattern(number + 1)).length <= LIMITS.pattern) number++;
     found.push(pattern(number));
     rest = rest.slice(number);
   }
-  return found.length > LIMITS.filters ? [written] : found;
+  return found.length > LIMITS.filters ? [WRITTEN] : found;
 }
 
 // Puts the delivery onto the dashboard: its alarms, and a row for each stream and sink.
@@ -124,14 +143,17 @@ class Delivery {
   add() {
     const { custom, functions, resources } = this.serverless.service;
     const { names, sinks } = delivering(this.serverless.getProvider('aws').getStage(), custom.upstreams);
-    if (names.length === 0) return;
+    const { profile_sinks: ofBucket } = custom.settings;
+    if (names.length === 0 && ofBucket === '') return;
     const { DeliveryMapping: mapping, ConnectionDeliveryRole: role } = custom.delivery;
     functions[FUNCTION] = this.function(custom);
     const all = resources.Resources;
     all.EventsTable.Properties.StreamSpecification = { StreamViewType: 'NEW_IMAGE' };
-    const patterns = filters(names).map((one) => ({ Pattern: JSON.stringify(one) }));
+    const patterns = (ofBucket === '' ? filters(names) : [WRITTEN]).map((one) => ({ Pattern: JSON.stringify(one) }));
     mapping.Properties.FilterCriteria = { Filters: patterns };
-    role.Properties.Policies[0].PolicyDocument.Statement.push(...statements(sinks, custom.names.secrets));
+    role.Properties.Policies[0].PolicyDocument.Statement.push(
+      ...statements(sinks, custom.names.secrets), ...statementsOfBucket(ofBucket, custom.names.secrets),
+    );
     const { DELIVERY_TABLE, CONNECTION_DELIVERY } = functions[FUNCTION].environment;
     Object.assign(functions.connectionControl.environment, { DELIVERY_TABLE, CONNECTION_DELIVERY });
     all.ConnectionControlRole.Properties.Policies[0].PolicyDocument.Statement.push(
@@ -169,4 +191,4 @@ class Delivery {
 }
 
 module.exports = Delivery;
-Object.assign(module.exports, { delivering, filters, statements });
+Object.assign(module.exports, { delivering, filters, statements, statementsOfBucket });

@@ -8,6 +8,8 @@ module.exports = async ({ resolveVariable }) => {
   const stage = await resolveVariable('sls:stage');
   const always = [
     'serverless-step-functions',
+    './packaging/profiles-bucket.cjs',
+    // After what writes states of its own into a machine.
     './packaging/partition.cjs',
     './packaging/check-machines.cjs',
     './packaging/api.cjs',

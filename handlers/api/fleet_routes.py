@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from handlers.api.answers import at
@@ -30,13 +29,13 @@ class Stage:
     records: FleetRecords
     states: Callable[[], Any]
     machine_arn: str
-    streams_dir: Path
+    has_profile: Callable[[str], bool]
     now_ms: int
 
 
 def put(stage: Stage, text: str, kind: str, *, is_dry: bool) -> dict[str, Any]:
     """How far the document is, which an execution applies from now on; raises Problem and StoreUnavailable."""
-    wanted = _document(text, kind, stage.streams_dir)
+    wanted = _document(text, kind, stage.has_profile)
     before = stage.records.read()
     is_same = before.state == APPLYING and before.digest == digest_of(wanted)
     with translate_errors("StartExecution"):
@@ -50,7 +49,7 @@ def put(stage: Stage, text: str, kind: str, *, is_dry: bool) -> dict[str, Any]:
     return shown(fleet, stage.now_ms, is_dry=is_dry)
 
 
-def _document(text: str, kind: str, streams_dir: Path) -> Wanted:
+def _document(text: str, kind: str, has_profile: Callable[[str], bool]) -> Wanted:
     known = _KINDS.get(kind.partition(";")[0].strip().lower())
     if known is None:
         fix = f"Send TOML ({TOML}), JSON ({JSON}) or lines ({LINES})."
@@ -61,7 +60,7 @@ def _document(text: str, kind: str, streams_dir: Path) -> Wanted:
         raise Problem("bad-document", str(error), error.place or None) from None
     names = {re.split(":", one, maxsplit=1)[0] for one, is_connected in wanted.ids.items() if is_connected}
     for name in sorted(names):
-        if not (streams_dir / f"{name}.toml").is_file():
+        if not has_profile(name):
             raise Problem("unknown-stream", f"no profile is named {name!r}", "connected")
     return wanted
 

@@ -12,7 +12,6 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from handlers.api import gaps, status_words
@@ -203,17 +202,17 @@ def _shown(last: Connection | None) -> dict[str, Any]:
     }
 
 
-def sinks_of(profile: Path) -> frozenset[str]:
-    """What stands for the sinks that a profile's file names; none where it is not there or not TOML."""
+def sinks_of(name: str, text: str) -> frozenset[str]:
+    """What stands for the sinks that the text of a profile names; none where it is not TOML."""
     try:
-        table = tomllib.loads(profile.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        table = tomllib.loads(text)
+    except ValueError:
         return frozenset()
     # Few profiles deliver, and what is imported lengthens each cold start.
     from handlers.profile.checked_fields import Fields
     from handlers.profile.deliver_field import targets
 
-    fields = Fields(profile.stem, table, [])
+    fields = Fields(name, table, [])
     return frozenset(target.label for target in targets(fields))
 
 

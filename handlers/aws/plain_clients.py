@@ -72,12 +72,15 @@ class PlainS3(_Plain):
         """As boto3's; a text is put in UTF-8."""
         self._send("PutObject", "PUT", Bucket, Key, Body)
 
-    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
-        """As boto3's, with the content alone."""
-        return {"Body": io.BytesIO(self._send("GetObject", "GET", Bucket, Key, b""))}
+    def get_object(self, *, Bucket: str, Key: str, IfNoneMatch: str = "") -> dict[str, Any]:
+        """As boto3's, with content and ETag alone; where that is `IfNoneMatch` the ClientError's code is "304"."""
+        answer = self._send("GetObject", "GET", Bucket, Key, b"", IfNoneMatch)
+        return {"Body": io.BytesIO(answer.data), "ETag": answer.headers.get("etag", "")}
 
-    def _send(self, operation: str, method: str, bucket: str, key: str, body: str | bytes) -> bytes:
-        """The content of the answer; raises ClientError or another BotoCoreError."""
+    def _send(
+        self, operation: str, method: str, bucket: str, key: str, body: str | bytes, unless: str = ""
+    ) -> urllib3.BaseHTTPResponse:
+        """The answer; raises ClientError or another BotoCoreError."""
         digest, size_bytes = hashlib.sha256(), 0
         for piece in encoded(body):
             digest.update(piece)
@@ -86,12 +89,12 @@ class PlainS3(_Plain):
             if retry:
                 self.sleep(random.uniform(0, min(DELAY_MOST_S, DELAY_S * 2**retry)))
             try:
-                answer = self._exchange(method, bucket, key, body, digest.hexdigest(), size_bytes)
+                answer = self._exchange(method, bucket, key, body, digest.hexdigest(), size_bytes, unless)
             except urllib3.exceptions.HTTPError as error:
                 failure = not_answered(self.url, error)
                 continue
             if answer.status == 200:
-                return answer.data
+                return answer
             code = _CODE.search(answer.data)
             name = code[1].decode() if code else str(answer.status)
             failure = _refused(operation, answer, name, "x-amz-request-id", {"RetryAttempts": retry})
@@ -100,7 +103,7 @@ class PlainS3(_Plain):
         raise failure
 
     def _exchange(
-        self, method: str, bucket: str, key: str, body: str | bytes, sha256: str, size_bytes: int
+        self, method: str, bucket: str, key: str, body: str | bytes, sha256: str, size_bytes: int, unless: str
     ) -> urllib3.BaseHTTPResponse:
         is_by_host = "{bucket}" in self.url
         # "Create a canonical request": of S3 alone the path is encoded once.
@@ -108,6 +111,8 @@ class PlainS3(_Plain):
         url = self.url.replace("{bucket}", bucket)
         headers = self._signed(method, urlsplit(url).netloc, path, sha256, {"x-amz-content-sha256": sha256})
         pieces = None
+        if unless:
+            headers["if-none-match"] = unless
         if method == "PUT":
             headers["content-length"] = str(size_bytes)
             pieces = encoded(body)

@@ -1,4 +1,4 @@
-"""Reads the profile of a stream: from the function's own files, or as the function that is deployed now has it.
+"""Reads the profile of a stream: as the function itself finds it, or as the function that is deployed now has it.
 
 A function that keeps a group lives for a quarter of an hour, and a profile may be deployed meanwhile. So it invokes the
 function by the name that it was invoked by itself (`…:connection-manager:stable`), which is what the next lane would
@@ -13,7 +13,6 @@ Invariant: what is told holds names of secrets and never a secret, as the files 
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,16 +20,15 @@ from handlers.aws.error_translation import translate_errors
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
-from handlers.profile.parse import parse
-from handlers.settings import RepairSettings, Settings
+from handlers.run.profile_source import Profiles
 
 # For so long another function may start, and read a file.
 TOLD_WITHIN_S = 10
 
 
-def read_profile(stream_id: str, settings: Settings | RepairSettings) -> Profile:
-    """The profile of the stream, from its file; raises InvalidRequest where there is none or it is wrong."""
-    _, profile = _own(stream_id, settings)
+def read_profile(stream_id: str, profiles: Profiles) -> Profile:
+    """The profile of the stream; raises InvalidRequest where there is none or it is wrong, and StoreUnavailable."""
+    profile = profiles.profile(stream_id)
     try:
         profile.address_for(stream_id)
     except ProfileError as error:
@@ -38,19 +36,19 @@ def read_profile(stream_id: str, settings: Settings | RepairSettings) -> Profile
     return profile
 
 
-def told(event: object, settings: Settings) -> dict[str, Any] | None:
-    """The answer to a function that requests a profile; None for any other event."""
+def told(event: object, profiles: Profiles) -> dict[str, Any] | None:
+    """The answer to a function that requests a profile; None for any other event. Raises StoreUnavailable."""
     name = event.get("profile") if isinstance(event, Mapping) else None
     if not isinstance(name, str):
         return None
     try:
-        text, _ = _own(name, settings)
+        profiles.profile(name)
     except InvalidRequest as error:
         return {"problem": str(error)}
-    return {"text": text, "upstreams": dict(settings.upstreams)}
+    return {"text": profiles.text(check_stream_id(name)), "upstreams": dict(profiles.places.upstreams)}
 
 
-def ask(functions: Any, function_arn: str, stream_id: str, settings: Settings) -> Profile:
+def ask(functions: Any, function_arn: str, stream_id: str, profiles: Profiles) -> Profile:
     """The profile of the stream as the function of that ARN has it; `functions` is a client of Lambda.
 
     Raises InvalidRequest where that has none either, StoreUnavailable where it tells nothing that can be read here.
@@ -63,35 +61,8 @@ def ask(functions: Any, function_arn: str, stream_id: str, settings: Settings) -
             raise InvalidRequest(problem)
         case {"text": str(text), "upstreams": dict(upstreams)}:
             try:
-                return _parsed(name, text, upstreams, settings)
-            except (ProfileError, InvalidRequest):
+                return profiles.parse(name, text, upstreams)
+            except InvalidRequest:
                 # A later version may know a field that this one does not.
                 raise StoreUnavailable(f"this version cannot read the profile {name!r} as it is deployed") from None
     raise StoreUnavailable(f"the function as it is deployed did not tell the profile {name!r}")
-
-
-def _own(stream_id: str, settings: Settings | RepairSettings) -> tuple[str, Profile]:
-    """The text of the stream's profile and what it says; raises InvalidRequest."""
-    try:
-        name = check_stream_id(stream_id)
-        text = (settings.streams_dir / f"{name}.toml").read_text(encoding="utf-8")
-        return text, _parsed(name, text, settings.upstreams, settings)
-    except UnicodeDecodeError:
-        raise _not_toml(name) from None
-    except FileNotFoundError:
-        raise InvalidRequest(f"there is no stream {stream_id!r}: no profile is named {name!r}") from None
-    except ProfileError as error:
-        raise InvalidRequest(str(error)) from None
-
-
-def _parsed(name: str, text: str, upstreams: Mapping[str, str], settings: Settings | RepairSettings) -> Profile:
-    """Raises ProfileError, and InvalidRequest where it is not TOML."""
-    try:
-        return parse(name, tomllib.loads(text), upstreams, keep_days=settings.keep_days)
-    except tomllib.TOMLDecodeError:
-        raise _not_toml(name) from None
-
-
-def _not_toml(name: str) -> InvalidRequest:
-    # The parser's own message quotes the file, which may hold a secret.
-    return InvalidRequest(f"the profile {name!r} is not valid TOML")

@@ -1,4 +1,4 @@
-"""The profiles of a group's streams: read once a name, and requested where the function's own is missing or wrong.
+"""The profiles of a group's streams: read as each begins, and requested where the function's own is missing or wrong.
 
 A function knows the profiles that were deployed before it began; a stream whose profile is not among them may join
 while it runs. So nobody is rejected for a profile before the function has requested it as it is deployed now: once for
@@ -36,7 +36,7 @@ class GroupProfiles:
         self._read = read
         self._make_threads = threads
         self._threads: Threads | None = None
-        self._known: dict[str, Profile] = {}
+        self._told_profiles: dict[str, Profile] = {}
         self._waiting: dict[str, dict[str, str | None]] = {}  # by name, the streams, and when they had joined
         self._told: dict[str, str | None] = {}  # when the streams had joined that were answered
         self._again_ms: dict[str, int] = {}  # by name, when a question that failed is put again
@@ -46,24 +46,18 @@ class GroupProfiles:
 
         Raises InvalidRequest where it is not known, not for this stream, or for longer frames than a function holds.
         """
-        name = _name(stream)
-        if name not in self._known:
-            self._known[name] = self._read.own(stream)
-        try:
-            self._known[name].address_for(stream)
-        except ProfileError as error:
-            raise InvalidRequest(str(error)) from None
-        if (wanted := self._known[name].max_frame_bytes) > MOST_FRAME_BYTES:
+        name, profile = _name(stream), self._profile(stream)
+        if (wanted := profile.max_frame_bytes) > MOST_FRAME_BYTES:
             raise InvalidRequest(
                 f"the profile {name!r} has max_frame_bytes = {wanted}, and a function that streams share holds "
                 f"{MOST_FRAME_BYTES} bytes of a frame at most: write no more, or streams_per_function: 1 for its stage"
             )
-        if not self._known[name].again:
+        if not profile.again:
             raise InvalidRequest(
                 f"the profile {name!r} must not be requested twice (again = false), and a function that streams share "
                 "connects each again: write streams_per_function: 1 for its stage, or again = true"
             )
-        return self._known[name]
+        return profile
 
     def asks(self, stream: str, joined: str | None) -> bool:
         """Returns whether the stream is to wait for an answer; not where it has had one since it joined."""
@@ -82,7 +76,7 @@ class GroupProfiles:
                 self._again_ms[name] = now_ms + AGAIN_MS
                 continue
             if answer.error is None:
-                self._known[name] = answer.value
+                self._told_profiles[name] = answer.value
             streams = self._waiting.pop(name)
             self._told |= streams
             for stream in streams:
@@ -100,6 +94,20 @@ class GroupProfiles:
         """Lets the thread end after what it does now."""
         if self._threads is not None:
             self._threads.stop(0)
+
+    def _profile(self, stream: str) -> Profile:
+        """The function's own, which may have changed, else what was told of one that is deployed."""
+        try:
+            profile = self._read.own(stream)
+        except InvalidRequest:
+            if _name(stream) not in self._told_profiles:
+                raise
+            profile = self._told_profiles[_name(stream)]
+        try:
+            profile.address_for(stream)
+        except ProfileError as error:
+            raise InvalidRequest(str(error)) from None
+        return profile
 
     def _ask(self, name: str, stream: str) -> None:
         if self._threads is None:

@@ -25,7 +25,12 @@ _TRANSACTION = {
 }  # fmt: skip
 _OBJECT = {"GET": "GetObject", "HEAD": "GetObject", "PUT": "PutObject", "POST": "PutObject", "DELETE": "DeleteObject"}
 # What the requests that send several at once need.
-_SINGLE = {"SendMessageBatch": "SendMessage", "DeleteMessageBatch": "DeleteMessage"}
+_SINGLE = {
+    "SendMessageBatch": "SendMessage",
+    "DeleteMessageBatch": "DeleteMessage",
+    "ListObjectsV2": "ListBucket",
+    "ListObjectVersions": "ListBucketVersions",
+}
 _VERSIONED = re.compile(r"/2015-03-31/functions/([^/]+)/(versions|aliases)(?:/[^/]+)?")
 _OF_VERSIONS = {
     ("POST", "versions"): "PublishVersion",
@@ -38,7 +43,7 @@ _INVOKE = re.compile(r"/2015-03-31/functions/([^/]+)/(?:invocations|response-str
 def of_http(service: str, method: str, path: str, query: str, target: str, body: bytes) -> list[Need]:
     """Returns what an HTTP request needs; `service` is that of its signature, `target` its x-amz-target."""
     if service == "s3":
-        return _of_s3(method, path)
+        return _of_s3(method, path, query)
     if service == "lambda" and (invoked := _INVOKE.fullmatch(path)):
         qualifier = dict(parse_qsl(query)).get("Qualifier", "")
         return of_invoke(unquote(invoked[1]), qualifier)
@@ -93,11 +98,14 @@ def _of_statement(text: str) -> Need:
     return Need(f"dynamodb:PartiQL{verb.capitalize()}", _table(table) + (f"/index/{index}" if index else ""))
 
 
-def _of_s3(method: str, path: str) -> list[Need]:
+def _of_s3(method: str, path: str, query: str) -> list[Need]:
     bucket, _, key = unquote(path).lstrip("/").partition("/")
+    asked = dict(parse_qsl(query, keep_blank_values=True))
     if key:
-        return [Need(f"s3:{_OBJECT.get(method, method)}", f"arn:aws:s3:::{bucket}/{key}")]
-    return [Need("s3:ListBucket" if method in ("GET", "HEAD") else f"s3:{method}", f"arn:aws:s3:::{bucket or '*'}")]
+        version = "Version" if "versionId" in asked else ""
+        return [Need(f"s3:{_OBJECT.get(method, method)}{version}", f"arn:aws:s3:::{bucket}/{key}")]
+    action = ("ListBucketVersions" if "versions" in asked else "ListBucket") if method in ("GET", "HEAD") else method
+    return [Need(f"s3:{action}", f"arn:aws:s3:::{bucket or '*'}")]
 
 
 def _table(name_or_arn: str) -> str:
@@ -136,7 +144,7 @@ _RESOURCES: dict[str, Callable[[Parameters], Iterable[str]]] = {
         for name in given.get("Names") or [_first(given, "Name", "Path")]
     ],
     "secretsmanager": lambda given: [_secret(_first(given, "SecretId", "Name"))],
-    "s3": lambda given: [f"arn:aws:s3:::{given['Bucket']}/{given['Key']}"],
+    "s3": lambda given: [f"arn:aws:s3:::{given['Bucket']}" + (f"/{given['Key']}" if "Key" in given else "")],
     "events": lambda given: [
         _arn("events", f"event-bus/{entry.get('EventBusName', 'default')}") for entry in given["Entries"]
     ],

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+from handlers.api import status
 from handlers.api.problems import Problem
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
@@ -38,6 +39,15 @@ def profile_text(path: Path) -> str:
 def placeholders(text: str) -> dict[str, str]:
     """Returns an address for each variable in the text of a profile, to check the profile by itself."""
     return dict.fromkeys(_VARIABLE.findall(text), "https://upstream.invalid")
+
+
+def sinks_of(stream_id: str, folder: Path) -> frozenset[str]:
+    """Returns what stands for the sinks that the stream's file names; none where it is not there or not TOML."""
+    name = stream_id.partition(":")[0]
+    try:
+        return status.sinks_of(name, (folder / f"{name}.toml").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return frozenset()
 
 
 def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> Problem | None:

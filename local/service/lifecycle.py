@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from handlers.api import status
 from handlers.api.problems import Problem
 from handlers.api.sinks import Sinks
 from handlers.repair.work import RepairWork
@@ -233,7 +232,7 @@ class Service:
                 if (sinks := self._variable("DELIVERY_TABLE"))
                 else None
             ),
-            lambda stream_id: status.sinks_of(self._streams_folder / f"{stream_id.partition(':')[0]}.toml"),
+            lambda stream_id: profile_files.sinks_of(stream_id, self._streams_folder),
             lambda: [stream_of(one) for one in executions.all() if one.closing and one.closing.stopped_ms >= since_ms],
         )
         return Metrics(collector, export.read(self._environment), self._screen.say)
@@ -247,7 +246,10 @@ class Service:
         return capacity.Room(self.capacity, lambda: filter(None, map(stream_of, executions.running())), joins)
 
     def _check_stream(self, stream_id: str) -> Problem | None:
-        return profile_files.check(stream_id, self._streams_folder, self._addresses.upstreams)
+        problem = profile_files.check(stream_id, self._streams_folder, self._addresses.upstreams)
+        # The machine that answers a POST looks for a profile in the bucket, and the function checks it.
+        has_bucket = problem is not None and problem.kind == "unknown-stream" and self._variable("PROFILES_BUCKET")
+        return None if has_bucket else problem
 
     @property
     def _streams_folder(self) -> Path:

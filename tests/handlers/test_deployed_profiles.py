@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.run.deployed_profiles import ask, read_profile, told
+from handlers.run.profile_source import Profiles
 from handlers.settings import Settings
 from tests.handlers.test_settings import environment
 
@@ -24,22 +25,23 @@ allow_private = true
 """
 
 
-def settings(folder: Path, **upstreams: str) -> Settings:
-    """Those of a function whose profiles lie in `folder`."""
-    return Settings.load(environment(folder.parent, STREAMS_DIR=str(folder), **upstreams))
+def profiles(folder: Path, **upstreams: str) -> Profiles:
+    """Those of a function whose files lie in `folder`, and that has no bucket."""
+    settings = Settings.load(environment(folder.parent, STREAMS_DIR=str(folder), **upstreams))
+    return Profiles(settings, mock.Mock(), mock.Mock(), mock.Mock())
 
 
 class Functions:
-    """Lambda, where the function that has `settings` is deployed."""
+    """Lambda, where the function that has `profiles` is deployed."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, profiles: Profiles) -> None:
+        self._profiles = profiles
         self.invoked: list[str] = []
 
     def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
         """Its answer."""
         self.invoked.append(FunctionName)
-        return answer(told(json.loads(Payload), self._settings))
+        return answer(told(json.loads(Payload), self._profiles))
 
 
 def answer(said: object, **more: str) -> dict[str, Any]:
@@ -47,21 +49,21 @@ def answer(said: object, **more: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def older(tmp_path: Path) -> Settings:
+def older(tmp_path: Path) -> Profiles:
     """A function that has no profile and no variable."""
     (tmp_path / "older").mkdir()
-    return settings(tmp_path / "older")
+    return profiles(tmp_path / "older")
 
 
 @pytest.fixture
-def newer(tmp_path: Path) -> Settings:
+def newer(tmp_path: Path) -> Profiles:
     """The function that is deployed now."""
     (tmp_path / "newer").mkdir()
     (tmp_path / "newer" / "prices.toml").write_text(SOUND)
-    return settings(tmp_path / "newer", UPSTREAM_PRICES="http://127.0.0.1:8080")
+    return profiles(tmp_path / "newer", UPSTREAM_PRICES="http://127.0.0.1:8080")
 
 
-def test_a_profile_is_the_one_that_is_deployed(older: Settings, newer: Settings) -> None:
+def test_a_profile_is_the_one_that_is_deployed(older: Profiles, newer: Profiles) -> None:
     """With the variables that came with it; it is asked for by the name that the function was invoked by."""
     functions = Functions(newer)
     profile = ask(functions, ARN, "prices:eur", older)
@@ -70,7 +72,7 @@ def test_a_profile_is_the_one_that_is_deployed(older: Settings, newer: Settings)
     assert functions.invoked == [ARN]
 
 
-def test_what_is_told_is_the_file(newer: Settings) -> None:
+def test_what_is_told_is_the_file(newer: Profiles) -> None:
     """So no secret is in it: the name of one stands there."""
     assert told({"profile": "prices"}, newer) == {
         "text": SOUND,
@@ -79,22 +81,22 @@ def test_what_is_told_is_the_file(newer: Settings) -> None:
 
 
 @pytest.mark.parametrize("event", [None, [], "profile", {}, {"profile": None}, {"profile": 7}, {"Profile": "prices"}])
-def test_any_other_event_asks_for_no_profile(newer: Settings, event: object) -> None:
+def test_any_other_event_asks_for_no_profile(newer: Profiles, event: object) -> None:
     """It is a lane's, or wrong."""
     assert told(event, newer) is None
 
 
 @pytest.fixture(scope="module")
-def beside(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Profiles:
     """A function without a profile; there is one beside its folder."""
     folder = tmp_path_factory.mktemp("streams")
     (folder / "none").mkdir()
     (folder / "prices.toml").write_text(SOUND)
-    return settings(folder / "none", UPSTREAM_PRICES="http://127.0.0.1:8080")
+    return profiles(folder / "none", UPSTREAM_PRICES="http://127.0.0.1:8080")
 
 
 @given(st.text(max_size=300) | st.sampled_from(["../prices", "./../prices", "..", "prices/../../prices", "/prices"]))
-def test_no_name_reaches_another_file(beside: Settings, name: str) -> None:
+def test_no_name_reaches_another_file(beside: Profiles, name: str) -> None:
     """Whatever it holds: a name that is none is a problem, and is said as the stream's would be."""
     assert set(told({"profile": name}, beside) or {}) == {"problem"}
 
@@ -109,10 +111,10 @@ def test_no_name_reaches_another_file(beside: Settings, name: str) -> None:
     ],
 )
 def test_a_stream_that_has_no_sound_profile_is_told_why(
-    older: Settings, newer: Settings, text: str | bytes | None, problem: str
+    older: Profiles, newer: Profiles, text: str | bytes | None, problem: str
 ) -> None:
     """In the sentence that it would be rejected with by the next function."""
-    path = newer.streams_dir / "prices.toml"
+    path = newer.places.streams_dir / "prices.toml"
     path.unlink()
     if text is not None:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -138,7 +140,7 @@ def test_a_stream_that_has_no_sound_profile_is_told_why(
         ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "secret-value"}}, "Invoke"),
     ],
 )
-def test_what_is_not_told_rejects_nobody(older: Settings, said: Any) -> None:
+def test_what_is_not_told_rejects_nobody(older: Profiles, said: Any) -> None:
     """A function of another version, or none that answers: the stream waits, and nothing of the answer is quoted."""
     with pytest.raises(StoreUnavailable) as caught:
         ask(mock.Mock(**{"invoke.side_effect": [said]}), ARN, "prices:eur", older)

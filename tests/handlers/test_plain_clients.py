@@ -99,6 +99,21 @@ def test_what_is_put_can_be_got(aws: Aws, body: str | bytes) -> None:
     client.close()
 
 
+def test_an_object_that_has_not_changed_is_not_sent_again(aws: Aws) -> None:
+    """By its ETag, as boto3 does: the error has the status for its code."""
+    client = plain(aws)
+    client.put_object(Bucket=BUCKET, Key="same", Body="a")
+    etag = client.get_object(Bucket=BUCKET, Key="same")["ETag"]
+    assert etag == aws.s3.get_object(Bucket=BUCKET, Key="same")["ETag"]
+    for each in (client, aws.s3):
+        with pytest.raises(ClientError) as caught:
+            each.get_object(Bucket=BUCKET, Key="same", IfNoneMatch=etag)
+        assert caught.value.response["Error"]["Code"] == "304"
+    client.put_object(Bucket=BUCKET, Key="same", Body="b")
+    assert client.get_object(Bucket=BUCKET, Key="same", IfNoneMatch=etag)["Body"].read() == b"b"
+    client.close()
+
+
 def test_an_object_that_is_not_there_is_told_as_boto3_tells_it(aws: Aws) -> None:
     """The store recognises it by its code."""
     client = plain(aws)

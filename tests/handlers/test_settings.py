@@ -50,6 +50,8 @@ def test_a_whole_environment_is_the_settings(tmp_path: Path) -> None:
         secrets_prefix="/streamkeeper/test/",
         upstreams={"UPSTREAM_DEMO": "http://127.0.0.1:1"},
         repair_function="",
+        profiles_bucket="",
+        profiles_folder="",
     )
 
 
@@ -158,6 +160,9 @@ def test_the_control_function_needs_less(tmp_path: Path) -> None:
         repair_function="",
         sinks_table="",
         sinks_function="",
+        upstreams={},
+        profiles_bucket="",
+        profiles_folder="",
     )
 
 

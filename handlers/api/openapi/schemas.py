@@ -172,7 +172,7 @@ def schemas() -> dict[str, Schema]:
         "Index": _object({"service": {"const": "streamkeeper"}} | _members("routes:{} profiles:[] documentation")),
         "StreamPage": _object("streams:BriefStream[] next?"),
         "BriefStream": _object(_BRIEF | _members("lag_ms:count?"), _IN_GROUP),
-        "Stream": _object(stream, _IN_GROUP | {"delivery": _list(_DELIVERY)}),
+        "Stream": _object(stream, _IN_GROUP | _members("profile_problem") | {"delivery": _list(_DELIVERY)}),
         "Holder": _object("lane fence:count request_id", description="The open connection that holds the lease."),
         "LastError": _object(
             "message cause http_status:count? detail? at:instant? since:instant? failures:count lane? fence:count? "

@@ -1,0 +1,233 @@
+"""Finds the profiles of a stage: in its bucket, where it has one (PROFILES_BUCKET), else among the function's files.
+
+The object `<folder><name>.toml` stands before the packaged file of that name. An object is asked for again after a
+minute, by its ETag, so a new one is in use within a minute and an unchanged one costs a request without a body. One
+that is wrong is not used: its former version is, from memory or from the versions that the bucket keeps, and `Found`
+says why. docs/profiles.md#profiles-in-a-bucket is the page.
+
+Invariants: no request an event; of a name one request a minute at most, and none for a minute where S3 did not answer;
+a text that is wrong never replaces a sound one.
+"""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from handlers.aws.error_translation import translate_errors
+from handlers.errors import InvalidRequest, StoreUnavailable
+from handlers.profile.addresses import ProfileError, check_stream_id
+from handlers.profile.behaviour import Profile
+
+READ_AGAIN_S = 60
+# So many versions before the newest are read to find a sound one.
+FORMER_VERSIONS = 5
+_ABSENT, _SAME = ("NoSuchKey", "404"), "304"
+
+
+class ProfilePlaces(Protocol):
+    """What the settings of a function say of profiles."""
+
+    @property
+    def streams_dir(self) -> Path:
+        """The folder of the packaged files."""
+
+    @property
+    def upstreams(self) -> Mapping[str, str]:
+        """The variables that an address may begin with."""
+
+    @property
+    def profiles_bucket(self) -> str:
+        """The bucket; "" where the stage has none."""
+
+    @property
+    def profiles_folder(self) -> str:
+        """What the keys of profiles begin with; "" or ending in "/"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A profile as it is in use. `problem` says why the newest object is not; "" where it is, or there is none."""
+
+    text: str
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class _Object:
+    """What a name's object was when it was last read; `found` is None where there is none."""
+
+    etag: str = ""
+    found: Found | None = None
+    read_s: float = 0
+
+
+@dataclass(eq=False)
+class Profiles:
+    """The profiles of one stage, as one function reads them.
+
+    `s3` makes the client that gets objects, `versions` boto3's, which few need; `warn` takes a sentence about each
+    object that is not used. `keep_days` is what holds where a profile does not say.
+    """
+
+    places: ProfilePlaces
+    s3: Callable[[], Any]
+    versions: Callable[[], Any]
+    warn: Callable[[str], object]
+    keep_days: int = 0
+    now_s: Callable[[], float] = time.monotonic
+    _objects: dict[str, _Object] = field(default_factory=dict)
+    _parsed: dict[str, tuple[str, Profile]] = field(default_factory=dict)
+    _silent_until_s: float = 0
+
+    def find(self, name: str) -> Found | None:
+        """Returns the profile of that name; None where there is none. Raises StoreUnavailable."""
+        if not self.places.profiles_bucket:
+            return self._packaged(name)
+        known = self._objects.get(name, _Object())
+        # A name that is nowhere is asked for each time: it may have come since.
+        is_known = known.etag or (name in self._objects and self._path(name).is_file())
+        if not is_known or self.now_s() - known.read_s >= READ_AGAIN_S:
+            known = self._objects[name] = self._read(name, known)
+        return known.found or self._packaged(name)
+
+    def text(self, name: str) -> str:
+        """Returns the text of the profile, "" where there is none; raises StoreUnavailable."""
+        found = self.find(name)
+        return "" if found is None else found.text
+
+    def names(self) -> list[str]:
+        """Returns the names of all profiles, by order; those of the packaged files where S3 does not answer."""
+        names = {path.stem for path in self.places.streams_dir.glob("*.toml")}
+        if self.places.profiles_bucket:
+            try:
+                names |= self._listed()
+            except StoreUnavailable as error:
+                self.warn(str(error))
+        return sorted(names)
+
+    def profile(self, stream_id: str) -> Profile:
+        """Returns the profile of the stream; raises InvalidRequest where there is none or it is wrong."""
+        try:
+            name = check_stream_id(stream_id)
+            found = self.find(name)
+        except ProfileError as error:
+            raise InvalidRequest(str(error)) from None
+        except UnicodeDecodeError:
+            raise _not_toml(name) from None
+        if found is None:
+            raise InvalidRequest(f"there is no stream {stream_id!r}: no profile is named {name!r}")
+        if self._parsed.get(name, ("",))[0] != found.text:
+            self._parsed[name] = found.text, self.parse(name, found.text, self.places.upstreams)
+        return self._parsed[name][1]
+
+    def parse(self, name: str, text: str, upstreams: Mapping[str, str]) -> Profile:
+        """Returns what a text says; raises InvalidRequest."""
+        # The function of the API needs it for a bucket alone, and what is imported lengthens each cold start.
+        from handlers.profile.parse import parse
+
+        try:
+            return parse(name, tomllib.loads(text), upstreams, keep_days=self.keep_days)
+        except tomllib.TOMLDecodeError:
+            raise _not_toml(name) from None
+        except ProfileError as error:
+            raise InvalidRequest(str(error)) from None
+
+    def _path(self, name: str) -> Path:
+        return self.places.streams_dir / f"{name}.toml"
+
+    def _packaged(self, name: str) -> Found | None:
+        try:
+            return Found(self._path(name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+
+    def _get(self, name: str, **more: str) -> tuple[bytes, str]:
+        """The content and the ETag of the name's object; raises StoreUnavailable."""
+        s3 = self.versions() if "VersionId" in more else self.s3()
+        with translate_errors("GetObject"):
+            answer = s3.get_object(Bucket=self.places.profiles_bucket, Key=self._key(name), **more)
+            return answer["Body"].read(), answer["ETag"]
+
+    def _key(self, name: str) -> str:
+        return f"{self.places.profiles_folder}{name}.toml"
+
+    def _read(self, name: str, known: _Object) -> _Object:
+        """What the name's object is now; what was known where S3 does not answer."""
+        if self.now_s() < self._silent_until_s:
+            return self._kept(known, StoreUnavailable("S3 did not answer a moment ago"))
+        now_s, etag = self.now_s(), {"IfNoneMatch": known.etag} if known.etag else {}
+        try:
+            data, new = self._get(name, **etag)
+        except StoreUnavailable as error:
+            code = getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", "")
+            if code == _SAME:
+                return _Object(known.etag, known.found, now_s)
+            if code in _ABSENT:
+                return _Object(read_s=now_s)
+            self._silent_until_s = now_s + READ_AGAIN_S
+            return self._kept(known, error)
+        wrong = self._wrong(name, data)
+        if not wrong:
+            return _Object(new, Found(data.decode()), now_s)
+        try:
+            former = self._former(name, known)
+        except StoreUnavailable as error:
+            return self._kept(known, error)
+        instead = "its former version is used" if former is not None else "it has no former version"
+        problem = f"the profile {name!r} in the bucket is wrong, and {instead}: {wrong}"
+        self.warn(problem)
+        # One without a former version is as it is: whoever starts the stream is refused with the reason.
+        text = data.decode(errors="replace") if former is None else former.text
+        return _Object(new, Found(text, problem), now_s)
+
+    def _kept(self, known: _Object, error: StoreUnavailable) -> _Object:
+        """What was known, for another minute; raises the error where nothing was."""
+        if not known.etag:
+            raise error
+        self.warn(f"profiles are used as they were read before: {error}")
+        return _Object(known.etag, known.found, self.now_s())
+
+    def _wrong(self, name: str, data: bytes) -> str:
+        """Why the text of a profile is wrong, "" where it is sound."""
+        try:
+            self.parse(name, data.decode(), self.places.upstreams)
+        except UnicodeDecodeError:
+            return "it is not UTF-8 text"
+        except InvalidRequest as error:
+            return str(error)
+        return ""
+
+    def _former(self, name: str, known: _Object) -> Found | None:
+        """What was used until now, else the newest sound version that the bucket keeps, else what was packaged."""
+        if known.found is not None and not self._wrong(name, known.found.text.encode()):
+            return known.found
+        place = {"Bucket": self.places.profiles_bucket, "Prefix": self._key(name)}
+        with translate_errors("ListObjectVersions"):
+            listed = self.versions().list_object_versions(**place, MaxKeys=1 + FORMER_VERSIONS).get("Versions", [])
+        for one in listed:
+            if one["Key"] == self._key(name) and not one["IsLatest"]:
+                data, _ = self._get(name, VersionId=one["VersionId"])
+                if not self._wrong(name, data):
+                    return Found(data.decode())
+        return self._packaged(name)
+
+    def _listed(self) -> set[str]:
+        folder = self.places.profiles_folder
+        with translate_errors("ListObjectsV2"):
+            pages = self.versions().get_paginator("list_objects_v2")
+            keys = [
+                one["Key"].removeprefix(folder)
+                for page in pages.paginate(Bucket=self.places.profiles_bucket, Prefix=folder, Delimiter="/")
+                for one in page.get("Contents", ())
+            ]
+        return {key.removesuffix(".toml") for key in keys if key.endswith(".toml")}
+
+
+def _not_toml(name: str) -> InvalidRequest:
+    # The parser's own message quotes the file, which may hold a secret.
+    return InvalidRequest(f"the profile {name!r} is not valid TOML")

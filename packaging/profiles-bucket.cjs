@@ -1,0 +1,121 @@
+// An osls plugin of the stages that have profiles in a bucket (profiles_bucket): the functions are given where they lie
+// and may read them, the machine that answers a POST looks there for a name that did not ship, and an alarm acts where
+// the newest version of a profile is wrong. handlers/run/profile_source.py reads them. A stage without a bucket gets
+// nothing of it.
+'use strict';
+
+const { choose } = require('./shipped-profiles.cjs');
+
+const FUNCTIONS = {
+  connectionManager: 'ConnectionManagerRole',
+  connectionControl: 'ConnectionControlRole',
+  connectionRepair: 'ConnectionRepairRole',
+  connectionDelivery: 'ConnectionDeliveryRole',
+};
+// The first words of every sentence about one (handlers/run/profile_source.py).
+const WRONG = '"in the bucket is wrong, and"';
+
+// The statement by which a role finds out what is in the bucket: without it S3 says of what is not there that it is forbidden.
+const lists = (bucket, actions) => ({
+  Effect: 'Allow', Action: actions, Resource: { 'Fn::Sub': `arn:\${AWS::Partition}:s3:::${bucket}` },
+});
+const reads = (bucket, folder) => ({
+  Effect: 'Allow',
+  Action: ['s3:GetObject', 's3:GetObjectVersion'],
+  Resource: { 'Fn::Sub': `arn:\${AWS::Partition}:s3:::${bucket}/${folder}*.toml` },
+});
+
+// States that come before all others, and go on where the profile shipped, lies in the bucket, or nobody knows.
+function states(first, bucket, folder, shipped) {
+  const id = '$states.input.pathParameters.streamId';
+  const key = `'${folder}' & $substringBefore(${id}, ':') & '.toml'`;
+  return {
+    'Did it ship': {
+      Type: 'Choice',
+      Comment: 'A profile that came with the code is known without a look into the bucket.',
+      Choices: [{ Condition: `{% $substringBefore(${id}, ':') in ${JSON.stringify(shipped)} %}`, Next: first }],
+      Default: 'Find profile',
+    },
+    'Find profile': {
+      Type: 'Task',
+      Comment: 'Of keys that begin alike S3 lists the shortest first.',
+      Resource: 'arn:aws:states:::aws-sdk:s3:listObjectsV2',
+      Arguments: { Bucket: bucket, Prefix: `{% ${key} %}`, MaxKeys: 1 },
+      TimeoutSeconds: 3,
+      Assign: { is_known: `{% $states.result.Contents[0].Key = ${key} %}` },
+      Output: '{% $states.input %}',
+      // Whatever S3 answers: the function that opens the stream finds out as well.
+      Catch: [
+        { ErrorEquals: ['States.DataLimitExceeded'], Output: '{% $states.input %}', Next: first },
+        { ErrorEquals: ['States.ALL'], Output: '{% $states.input %}', Next: first },
+      ],
+      Next: 'Is there one',
+    },
+    'Is there one': {
+      Type: 'Choice',
+      Choices: [{ Condition: '{% $is_known %}', Next: first }],
+      Default: 'No such profile',
+    },
+    'No such profile': {
+      Type: 'Fail',
+      Comment: 'The API answers 404 (packaging/start-responses.yml).',
+      Error: 'UnknownStream',
+      Cause: 'No profile has the name that the stream id begins with.',
+    },
+  };
+}
+
+function alarm({ names }, actions) {
+  const MetricName = 'WrongProfiles';
+  return {
+    WrongProfilesFilter: {
+      Type: 'AWS::Logs::MetricFilter',
+      Properties: {
+        LogGroupName: { Ref: 'ConnectionManagerLogGroup' },
+        FilterPattern: WRONG,
+        MetricTransformations: [{ MetricNamespace: names.metrics, MetricName, MetricValue: '1' }],
+      },
+    },
+    WrongProfilesAlarm: {
+      Type: 'AWS::CloudWatch::Alarm',
+      Properties: {
+        AlarmDescription: `The newest version of a profile in the bucket is wrong; the log of ${names.connection_manager} says why.`,
+        Namespace: names.metrics, MetricName, Statistic: 'Sum', Period: 300, EvaluationPeriods: 1, Threshold: 0,
+        ComparisonOperator: 'GreaterThanThreshold', TreatMissingData: 'notBreaching', ...actions,
+      },
+    },
+  };
+}
+
+class ProfilesBucket {
+  constructor(serverless) {
+    this.serverless = serverless;
+    this.hooks = { 'before:package:compileFunctions': () => this.place() };
+  }
+
+  place() {
+    const { service, configurationInput } = this.serverless;
+    const { custom, functions, resources } = service;
+    const { profiles_bucket: bucket, profiles_folder: folder } = custom.settings;
+    if (bucket === '') return;
+    const { Resources: all } = resources;
+    const allow = (role, ...more) => all[role].Properties.Policies[0].PolicyDocument.Statement.push(...more);
+    for (const [name, role] of Object.entries(FUNCTIONS).filter(([one]) => functions[one] !== undefined)) {
+      Object.assign(functions[name].environment, { PROFILES_BUCKET: bucket, PROFILES_FOLDER: folder });
+      allow(role, reads(bucket, folder), lists(bucket, ['s3:ListBucket', 's3:ListBucketVersions']));
+    }
+    allow('StartRole', lists(bucket, 's3:ListBucket'));
+    const { definition } = configurationInput.stepFunctions.stateMachines.start;
+    const { shipped } = choose(this.serverless.getProvider('aws').getStage(), custom.upstreams);
+    definition.States = { ...states(definition.StartAt, bucket, folder, shipped), ...definition.States };
+    definition.StartAt = 'Did it ship';
+    const { AlarmActions, OKActions } = all.StuckAlarm.Properties;
+    Object.assign(all, alarm(custom, { AlarmActions, OKActions }));
+    const sub = all.Dashboard.Properties.DashboardBody['Fn::Sub'];
+    const board = JSON.parse(sub[0]);
+    board.widgets.find(({ type }) => type === 'alarm').properties.alarms.push('${WrongProfilesAlarm.Arn}');
+    sub[0] = JSON.stringify(board);
+  }
+}
+
+module.exports = ProfilesBucket;

@@ -1,0 +1,159 @@
+"""The profiles of a bucket: which version is in use, and how often S3 is asked."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from botocore.exceptions import ClientError
+
+from handlers.aws.clients import bucket
+from handlers.errors import InvalidRequest, StoreUnavailable
+from handlers.run.profile_source import READ_AGAIN_S, Found, Profiles
+from handlers.settings import Settings, plain_aws
+from tests.handlers.aws import Aws
+from tests.handlers.test_settings import environment
+from tests.permission_edges import own_requests
+
+FOLDER, NAMES = "streams/", itertools.count()
+OLD, NEW = (f'address = "https://example.org/{each}"\nframing = "sse"\n' for each in ("old", "new"))
+WRONG = 'framing = "sse"\n'
+REASON = "the profile 'prices': address is missing"
+
+
+class Place:
+    """A bucket that keeps versions, and functions that read it; `requests` counts the objects they have asked for."""
+
+    def __init__(self, aws: Aws, folder: Path) -> None:
+        self.name, self._folder = f"profiles-{next(NAMES)}", folder
+        self.now_s, self.requests, self.warnings = 1000.0, 0, list[str]()
+        self._s3 = aws.s3
+        self._s3.create_bucket(
+            Bucket=self.name, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
+        )  # fmt: skip
+        status = {"Status": "Enabled"}
+        self._s3.put_bucket_versioning(Bucket=self.name, VersioningConfiguration=status)
+        url = aws.s3.meta.endpoint_url
+        variables = {"AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "eu-central-1"}
+        self._plain = bucket(
+            plain_aws(variables | {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}), tries=1
+        )
+        self.fails: Callable[[], None] = lambda: None
+
+    def puts(self, text: str, name: str = "prices") -> None:
+        """A new version of a profile."""
+        self._s3.put_object(Bucket=self.name, Key=f"{FOLDER}{name}.toml", Body=text.encode())
+
+    def deletes(self, name: str = "prices") -> None:
+        self._s3.delete_object(Bucket=self.name, Key=f"{FOLDER}{name}.toml")
+
+    def function(self) -> Profiles:
+        """A cold one."""
+        settings = environment(self._folder, PROFILES_BUCKET=self.name, PROFILES_FOLDER=FOLDER)
+        return Profiles(
+            Settings.load(settings), lambda: self, lambda: self._s3, self.warnings.append, now_s=lambda: self.now_s
+        )
+
+    def get_object(self, **asked: Any) -> Any:
+        """As S3 does; counted."""
+        self.requests += 1
+        self.fails()
+        return self._plain.get_object(**asked)
+
+    def close(self) -> None:
+        self._plain.close()
+
+
+@pytest.fixture
+def place(aws: Aws, tmp_path: Path) -> Iterator[Place]:
+    """An empty bucket; `env/streams` has a profile `packaged`."""
+    (tmp_path / "env" / "streams").mkdir(parents=True)
+    (tmp_path / "env" / "streams" / "packaged.toml").write_text(OLD)
+    # The roles of the stage of the tests know no such bucket: tests/real/test_profiles_bucket.py has a stage that does.
+    with own_requests():
+        place = Place(aws, tmp_path)
+        yield place
+        place.close()
+
+
+def test_a_profile_that_comes_later_is_found_and_a_change_within_a_minute(place: Place) -> None:
+    """One conditional request a minute, however often it is used; what ships is used where the bucket has none."""
+    function = place.function()
+    assert (function.find("prices"), function.find("packaged")) == (None, Found(OLD))
+    place.puts(OLD)
+    assert function.find("prices") == Found(OLD)
+    place.puts(NEW)
+    place.puts(NEW, "packaged")
+    before = place.requests
+    assert [function.text(name) for _ in range(50) for name in ("prices", "packaged")] == [OLD] * 100
+    assert place.requests == before
+    place.now_s += READ_AGAIN_S
+    assert [function.text(name) for _ in range(50) for name in ("prices", "packaged")] == [NEW] * 100
+    assert place.requests == before + 2
+    assert function.profile("prices:eur").address_for("prices:eur") == "https://example.org/new"
+    place.deletes()
+    place.now_s += READ_AGAIN_S
+    with pytest.raises(InvalidRequest, match="there is no stream 'prices': no profile is named 'prices'"):
+        function.profile("prices")
+    assert (function.names(), place.warnings) == (["packaged"], [])
+
+
+def test_a_wrong_one_is_not_used(place: Place) -> None:
+    """Its former version goes on, in a function that has it and in a cold one, until the next sound one."""
+    place.puts(OLD)
+    warm = place.function()
+    assert warm.find("prices") == Found(OLD)
+    problem = f"the profile 'prices' in the bucket is wrong, and its former version is used: {REASON}"
+    for wrong in (WRONG, WRONG + "# again\n"):
+        place.puts(wrong)
+    place.now_s += READ_AGAIN_S
+    for function in (warm, place.function()):
+        found = function.find("prices")
+        assert found is not None
+        assert (found.text, found.problem[: len(problem)]) == (OLD, problem)
+        assert function.profile("prices").address_for("prices") == "https://example.org/old"
+    assert len(place.warnings) == 2
+    place.puts(NEW)
+    place.now_s += READ_AGAIN_S
+    assert warm.find("prices") == Found(NEW)
+    assert warm.names() == ["packaged", "prices"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [(WRONG, REASON), ("secret-value", "the profile 'prices' is not valid TOML")]
+)
+def test_one_that_never_was_sound_is_refused_with_the_reason(place: Place, text: str, reason: str) -> None:
+    """Of a name that ships the packaged file is used."""
+    place.puts(text)
+    place.puts(text, "packaged")
+    function = place.function()
+    with pytest.raises(InvalidRequest) as caught:
+        function.profile("prices")
+    assert str(caught.value).startswith(reason)
+    assert function.text("packaged") == OLD
+    assert "secret-value" not in str((caught.value, place.warnings))
+    assert [said.split(":")[0] for said in place.warnings] == [
+        "the profile 'prices' in the bucket is wrong, and it has no former version",
+        "the profile 'packaged' in the bucket is wrong, and its former version is used",
+    ]
+
+
+def test_an_outage_of_s3_changes_no_profile_and_is_not_asked_again_at_once(place: Place) -> None:
+    """What is known goes on; who knows nothing waits, and rejects no stream."""
+    place.puts(OLD)
+    known, cold = place.function(), place.function()
+    assert known.text("prices") == OLD
+    place.now_s += READ_AGAIN_S
+    refusal = ClientError({"Error": {"Code": "SlowDown", "Message": "secret-value"}}, "GetObject")
+    place.fails = mock.Mock(side_effect=refusal)
+    before = place.requests
+    assert [known.text("prices") for _ in range(10)] == [OLD] * 10
+    for name in ("prices", "other", "packaged"):
+        with pytest.raises(StoreUnavailable):
+            cold.profile(name)
+    assert place.requests == before + 2
+    place.fails = lambda: None
+    place.now_s += READ_AGAIN_S
+    assert (cold.text("prices"), known.text("prices")) == (OLD, OLD)
