@@ -142,6 +142,7 @@ class Intake:
         self._unstored_bytes = 0
         self._decoder = profile.decoder()
         self._discards = False
+        self.has_instants = False  # whether `due_ms` may ever be one
         self._told_unfinished = False
         self._waiting: Waiting | None = None  # None where each event is an item
         self._due_ms: int | None = None  # when what waits is to be written; None where nothing waits
@@ -155,6 +156,7 @@ class Intake:
         from handlers.connection.conversation import Conversation, Speaker
 
         self._talk = Conversation(Speaker(self._profile, stream_id, secrets))
+        self.has_instants = True
 
     @property
     def due_ms(self) -> int | None:
@@ -244,7 +246,9 @@ class Intake:
         if reading.cursor is not None:
             record.pending.skipped(reading.cursor)
         # A loss is recorded before the events beside it are stored: the cursor may pass it with any of them.
-        losses: list[Effect] = [record.lost(now_ms, before_ms, count) for count in reading.losses]
+        losses: list[Effect] = []
+        for count in reading.losses:
+            losses.append(record.lost(now_ms, before_ms, count))
         if goes_on:
             return said + losses + writes, None
         self._discards = True
@@ -282,6 +286,7 @@ class Intake:
     def gathers(self, flush_ms: int) -> None:
         """From now on events wait for so long, to be written together: the stream's events lie in a log."""
         self._waiting = Waiting(flush_ms)
+        self.has_instants = True
 
     def flush(self, now_ms: int, record: Record, *, is_leaving: bool) -> list[Effect]:
         """Returns the write of what waits, where it is due or the connection leaves."""

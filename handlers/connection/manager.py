@@ -103,6 +103,7 @@ class Manager:
         self._intake = Intake(profile, invocation.budget)
         if profile.is_socket:
             self._intake.speaks(invocation.stream_id, secrets or {})
+        self._drops = profile.key_conflict == "first"
         self._record = Record(invocation.deadline_ms, profile.expect_ms)
         # A successor that waits for the release needs a connect more, and one that talks first the time for that.
         connect_ms = profile.connect_timeout_ms if profile.overlap == "forbids" else 0
@@ -198,7 +199,7 @@ class Manager:
             self.lease_due_ms = self.wake_at_ms = None
         else:
             self.wake_at_ms = self._draining.until_ms if self.phase is Phase.DRAINING else self._lifetime.alarm_ms
-            if (due_ms := self._intake.due_ms) is not None:
+            if self._intake.has_instants and (due_ms := self._intake.due_ms) is not None:
                 self.wake_at_ms = due_ms if self.wake_at_ms is None else min(due_ms, self.wake_at_ms)
         return effects
 
@@ -295,7 +296,7 @@ class Manager:
         return self._leave(now_ms, outcome, end.ended_by, ask_lease=end.asks_lease)
 
     def _written(self, now_ms: int, written: Written) -> list[Effect]:
-        lost = self._record.stored(written, drops=self._profile.key_conflict == "first")
+        lost = self._record.stored(written, drops=self._drops)
         if self._invocation.budget is not None:
             self._intake.stored(self._record)
         return lost + (self._drained(now_ms) if self.phase is Phase.DRAINING else self._progress_made(now_ms))

@@ -159,9 +159,9 @@ def event_item(
         item["id"] = {"S": event.id}
     if event.name is not None:
         item["name"] = {"S": event.name}
+    _put_body(item, event.data)
     if policy.keep_days:
         item |= expiry(received_at_ms, policy.keep_days)
-    _put_body(item, event.data)
     return item
 
 
