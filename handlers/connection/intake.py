@@ -97,14 +97,13 @@ def read(
             cursor = after if after is not None else cursor
         elif batch or (kind in _STORED and not frame.is_comment):
             for event in batch or (to_event(frame, now_ms, key=key, cursor=profile.cursor),):
+                cursor = event.cursor if event.cursor is not None else cursor
                 if event.key == LEFT_OUT:
                     left_out += 1
-                    cursor = event.cursor if event.cursor is not None else cursor
                     continue
                 if profile.key == "each":
                     event = event._replace(key=f"{place}-{first + len(events):09d}")
                 events.append(event)
-                cursor = event.cursor if event.cursor is not None else cursor
         elif kind in _BESIDE and not frame.is_comment:
             after = profile.cursor_beside(kind, frame, is_resumed=is_resumed)
             cursor = after if after is not None else cursor

@@ -154,7 +154,6 @@ class _Attempts:
                 continue
             self._has_rested = False
             report, rests = connected
-            held = rests.held
             if rests.found is not None:
                 self._rest = self._before(rests.found)
             report = replace(report, same_ends=stuck.count(self._rest, report)[0])
@@ -166,12 +165,12 @@ class _Attempts:
                 may_renew = False
                 known, values = values, (yield from self._ask(ReadSecrets(anew=True)))
                 if values != known:
-                    yield from self._replace(held, self._rest)  # another key is another request: it owes no rest
+                    yield from self._replace(rests.held, self._rest)  # another key is another request: it owes no rest
                     continue
             if rests.is_noted:
-                self._rest = held
+                self._rest = rests.held
             elif rests.found is not None:
-                yield from self._note(held, report)
+                yield from self._note(rests.held, report)
             if references and not is_renewal:
                 values = yield from self._ask(ReadSecrets())
             if not profile.again and once(report.outcome, report.progress) != report.outcome:
