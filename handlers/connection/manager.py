@@ -225,9 +225,8 @@ class Manager:
             # The turn is this connection's. It is marked before the request goes out: a connection that opens and
             # stands in no mark would be invisible to the next one.
             self._has_turn = True
-            self.lease_due_ms = (
-                now_ms + self._invocation.lease_every_ms
-            )  # the turn is renewed while the upstream keeps it waiting
+            # The turn is renewed while the upstream keeps it waiting.
+            self.lease_due_ms = now_ms + self._invocation.lease_every_ms
             return self._open(now_ms, resumption)
         if view is not LeaseView.HOLDER or self._lease.connected_token > self.fence:
             return self._leave(now_ms, None, "claimed_by_successor")
