@@ -23,10 +23,8 @@ from timeline import svg
 PAGE, PICTURE, BACKOFF, README = "docs/strategies.md", "docs/strategies.svg", "docs/backoff.svg", "README.md"
 QUESTIONS = {
     "none": ["--hours", "24"],
-    "calm": ["--hours", "24", "--faults", "calm"],
     "rough": ["--hours", "24", "--faults", "rough"],
     "measured": ["--hours", "0.05", "--limit", "45", "--wait", "35"],
-    "tolerates": ["--hours", "0.05", "--limit", "45", "--wait", "35", "--upstream", "tolerates", "--overlap-s", "10"],
 }
 DRAWN, DRAWN_HOURS = "rough", "6"
 
