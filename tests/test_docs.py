@@ -25,6 +25,7 @@ ROOMS = ("handlers", "local", "streamkeeper", "timeline", "states-language", "be
 NAMES = {path.name for room in ROOMS for path in (ROOT / room).rglob("*.py")}
 README_LINES = 130
 DECISIONS = ROOT / "docs" / "decisions"
+MOST_DECISIONS, PAGE_WORDS = 45, 650
 # What a page may name although no checkout has it: the reader writes it, or a program does.
 NOT_IN_A_CHECKOUT = re.compile(r"env/streams/(prices|<profile>|<name>)\.toml|.*[<*{].*")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -116,14 +117,16 @@ def test_the_readme_shows_what_a_replay_prints(capsys: pytest.CaptureFixture[str
 
 
 def test_every_decision_is_listed() -> None:
-    """Once, by the title that its heading has."""
+    """Once, by the title that its heading has; there are few, and each takes a page."""
     rows = re.compile(r"^\| (\d{4}) \| \[(.*?)\]\((.*?)\) \|", re.MULTILINE)
     headings = [
         (path.name[:4], path.read_text("utf-8").partition("\n")[0].partition(". ")[2], path.name)
         for path in sorted(DECISIONS.glob("[0-9]*.md"))
     ]
     assert sorted(rows.findall((DECISIONS / "README.md").read_text("utf-8"))) == headings
-    assert len({number for number, *_ in headings}) == len(headings)
+    assert len({number for number, *_ in headings}) == len(headings) <= MOST_DECISIONS
+    words = {name: len((DECISIONS / name).read_text("utf-8").split()) for *_, name in headings}
+    assert {name: count for name, count in words.items() if count > PAGE_WORDS} == {}
 
 
 def test_a_decision_that_is_named_exists() -> None:
