@@ -113,13 +113,7 @@ def tables(found: Counted) -> dict[str, list[str]]:
         "start": _start(),
         "join": _join(found),
         "apply": _applied(),
-        "sources": _sources(listed),
     }
-
-
-def _sources(listed: dict[str, Any]) -> list[str]:
-    named = [one for one in listed.values() if isinstance(one, dict)]
-    return table(("quota", "AWS's page"), ((one["title"], one["source"]) for one in named), words=(0, 1))
 
 
 def _day(found: Counted, days: list[Day]) -> list[str]:
