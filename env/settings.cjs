@@ -34,6 +34,7 @@ const JSON_TYPES = yaml.FAILSAFE_SCHEMA.extend({
 
 const ajv = new Ajv({ allErrors: true, verbose: true });
 ajv.addKeyword('mustBe');
+ajv.addKeyword('handover');
 ajv.addKeyword({
   keyword: 'sums',
   validate: function validate(rules, table) {
@@ -98,6 +99,14 @@ function problem(table) {
   return errors[0].message;
 }
 
+// How many streams a function opens between its call and the moment at which the one before it leaves.
+function mostTogether({ function_timeout_s: limit, wait_s: wait, margin_s: margin }) {
+  const { at_once: atOnce, young_ms: young, connect_ms: connect } = schema.handover;
+  const round = Math.min(young, connect);
+  const rounds = Math.floor((1000 * (limit - wait - margin) - connect + round) / round);
+  return Math.max(1, atOnce * rounds);
+}
+
 // {settings, upstreams} of a table; throws an Error with one sentence for the first rule that is broken.
 function checked(table, where) {
   if (table === null || typeof table !== 'object' || Array.isArray(table)) {
@@ -110,6 +119,7 @@ function checked(table, where) {
     // What is left for the lanes is a cycle in which a successor is asked for.
     claim_tries: table.give_up_after - 1,
     task_timeout_s: table.function_timeout_s + table.start_allowance_s,
+    most_streams_per_function: mostTogether(table),
   };
   return { settings: { ...settings, ...derived }, upstreams };
 }

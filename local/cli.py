@@ -63,6 +63,9 @@ GROUPS = {
         "cost": Verb(
             "local.costs.command", "show what a stream costs a month on AWS, and by which part", in_checkout=True
         ),
+        "plan": Verb(
+            "local.scale.plan_command", "propose settings for streams, with price and first limit", in_checkout=True
+        ),
         "compare": Verb("local.compare.command", "compare ways to keep a stream connected", in_checkout=True),
         "asl": Verb("local.workbench.command", "check, run or draw a state machine's definition"),
     },

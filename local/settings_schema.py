@@ -55,6 +55,19 @@ def problem(table: Mapping[str, Any]) -> str:
     return next((error.message for error in errors), "")
 
 
+def most_together(settings: Mapping[str, Any], connect_ms: int | None = None) -> int:
+    """Returns how many streams a function opens between its call and the moment at which the one before it leaves.
+
+    Each upstream answers after `connect_ms`, or after the schema's where that is None.
+    """
+    rule = schema()["handover"]
+    connect_ms = rule["connect_ms"] if connect_ms is None else connect_ms
+    round_ms = min(rule["young_ms"], connect_ms)
+    overlap_ms = 1000 * (settings["function_timeout_s"] - settings["wait_s"] - settings["margin_s"])
+    rounds = (overlap_ms - connect_ms + round_ms) // round_ms
+    return max(1, int(rule["at_once"] * rounds))
+
+
 @cache
 def _validator() -> Any:
     # Imported late: only what reads settings needs it, and it takes a tenth of a second.

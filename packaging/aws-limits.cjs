@@ -93,18 +93,14 @@ async function problemOfZip(artifact) {
   return much('The unpacked zip of the functions has', bytes, 'bytes', LIMITS.zip, 'ship less in it');
 }
 
-// A group opens eight of its streams at a time, and each takes nine tenths of a second with a distant upstream.
-const OPENS_A_SECOND = 8.9;
-
-// What is wrong with the settings of a group, null where nothing is: its function must have opened all streams before
-// the one before it leaves, or each handover of the last ones is a gap.
-function lateHandover({ streams_per_function: streams, function_timeout_s: limit, wait_s: wait, margin_s: margin }) {
-  const most = Math.max(1, Math.floor((limit - wait - margin) * OPENS_A_SECOND));
+// What is wrong with the settings of a group, null where nothing is: with more streams than a handover has time for, each
+// handover of the last ones is a gap. env/settings.cjs computes how many that are.
+function lateHandover({ streams_per_function: streams, most_streams_per_function: most, ...settings }) {
   if (streams <= most) return null;
+  const { function_timeout_s: limit, wait_s: wait, margin_s: margin } = settings;
   return (
-    `streams_per_function ${streams} is more than the handover has time for: between wait_s ${wait} and ` +
-    `function_timeout_s ${limit} less margin_s ${margin} a function opens ${most} streams. Set it to ${most} at ` +
-    'most, or wait_s to less.'
+    `streams_per_function must be at most ${most}, not ${streams}: between wait_s ${wait} and function_timeout_s ` +
+    `${limit} less margin_s ${margin} a function has time to open no more, and a shorter wait_s gives it more.`
   );
 }
 

@@ -21,7 +21,7 @@ from local.costs.prices import Prices
 from local.history.pictures import checked, write
 from local.options import number, one_of, whole
 from local.printable import WIDE, aligned, columns_of
-from local.simulation.scenario import DERIVED, POLICIES, Policy, Scenario, Upstream
+from local.simulation.scenario import POLICIES, Policy, Scenario, Upstream
 from local.user_error import UserError
 from timeline import canvas, svg
 
@@ -155,7 +155,7 @@ def scenario(arguments: argparse.Namespace) -> Scenario:
     )
     # Margins and back-offs are in proportion to the limit, as the stages have them.
     base = stages.load("prod" if limit_s >= LONG_S else "local")
-    settings = {name: value for name, value in base.items() if name not in DERIVED}
+    settings = {name: value for name, value in base.items() if name not in stages.DERIVED}
     settings |= {"function_timeout_s": limit_s, "wait_s": wait_s}
     if arguments.margin is not None:
         settings["margin_s"] = whole("--margin", arguments.margin, 1, 900)

@@ -10,7 +10,7 @@ from typing import Any
 from handlers.api.verdict import counted
 from handlers.profile.deliver_field import KINDS
 from local.costs import delivered, model, month, prices, repair_costs, stage_costs
-from local.costs.model import Costs, Load
+from local.costs.model import PARTITION_UNITS, Costs, Load
 from local.costs.prices import HOURS, Prices
 from local.options import number, one_of, whole
 from local.printable import WIDE, columns_of, saying
@@ -22,8 +22,6 @@ MOST_BYTES = 256 * 1024
 MOST_STREAMS = 1_000_000
 MOST_TOGETHER = 500  # as streams_per_function
 MOST_EVENTS_PER_S = 100_000.0
-# "A single partition … 1,000 write units a second"; an event is one there, whatever its index takes.
-PARTITION_UNITS = 1000
 WHY = {
     "lambda": "{memory_mb} MB all month: {invocations:,.0f} invocations, {billed_s:,.0f} s{shared}",
     "step_functions": "{transitions:,.0f} transitions{shared}",
@@ -172,9 +170,8 @@ def _need_room(load: Load, settings: Any) -> None:
 
 def _notes(load: Load) -> list[str]:
     """What must be said of a load that is priced and yet cannot be."""
-    units = -(-load.event_bytes // 1024)
-    if load.store == "items" and load.stored_per_s * units > PARTITION_UNITS:
-        most = PARTITION_UNITS // units
+    if load.partitions > 1:
+        most = PARTITION_UNITS // -(-load.event_bytes // 1024)
         return [
             f"a partition of DynamoDB takes about {most} such events a second: the profile must spread them "
             f"(`partitions`), or the upstream must be read as several streams."

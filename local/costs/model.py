@@ -6,6 +6,7 @@ as much expires as comes (`keep_days`); where events are kept for ever, the mean
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,6 +35,8 @@ IDLE_CYCLES, FLOW_CYCLES, OFTEN_PER_S = 1, 2, 0.2
 # Of rarer events a run would have none; each costs as much as one of these.
 RAREST_PER_S = 20 / STRETCH_S
 STREAM_ID = "replay"
+# "A partition … 1,000 write units a second"; an event is one there, whatever its index takes.
+PARTITION_UNITS = 1000
 PARTS = ("lambda", "step_functions", "events", "control_writes", "reads", "storage", "logs", "watch", "metrics")
 
 
@@ -60,6 +63,12 @@ class Load:
     def stored_per_s(self) -> float:
         """How many events of each stream are stored in a second."""
         return self.events_per_s * self.keep
+
+    @property
+    def partitions(self) -> int:
+        """Over how many keys the items of one stream must be spread; a log writes segments, few and to one key."""
+        units = -(-self.event_bytes // 1024)
+        return max(1, math.ceil(self.stored_per_s * units / PARTITION_UNITS)) if self.store == "items" else 1
 
     @property
     def together(self) -> int:

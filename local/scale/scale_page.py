@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from handlers.run.group_function import AT_ONCE
 from local import stages
 from local.checkout import ROOT
 from local.costs import model, month
@@ -24,12 +22,13 @@ from local.costs.model import Load
 from local.costs.stage_costs import read_units
 from local.generated_pages import run, table, with_tables
 from local.scale.applying_fleet import applied, apply, write_applied
-from local.scale.fleet import Cycle, Day, day
+from local.scale.fleet import Cycle, Day, cycle_of, day
 from local.scale.joining import Joined, join, start
+from local.scale.quotas import limits_of_a_day, quotas
 from local.scale.throttled import ACCOUNT, API, FUNCTIONS, START, TRANSITIONS, Limits
 
 PAGE = "docs/scale.md"
-COUNTED, QUOTAS = (Path(__file__).with_name(name) for name in ("counted.json", "quotas.toml"))
+COUNTED = Path(__file__).with_name("counted.json")
 STREAMS, GROUPS = 100_000, 1_000
 WITHIN_S = (60, 600, 3_600)
 STARTED, SPREADS_S = 10_000, (0, 30, 60, 90)
@@ -53,26 +52,10 @@ def count() -> Counted:
     source = month.scenario("prod")
     streams = LIGHT.together
     usage = model.counted(source, LIGHT)
-    counts = usage.idle.counts
-    control = NAMES["control_table"]
-    ledger = [one for kind, one in counts.by_kind.items() if (kind.table, kind.item) == (control, "connection")]
     used = month.streamkeeper(source)
-    assert usage.functions is not None
     flow_s = usage.flow.length_ms / 1000 * usage.flow.streams
-    latency_s = source.latencies_ms["connect"][0] / 1000
     return Counted(
-        Cycle(
-            streams=streams,
-            length_s=usage.idle.length_ms / 1000,
-            jitter_s=source.settings["jitter_s"],
-            opens_per_s=round(AT_ONCE / latency_s, 2),
-            control_units=counts.write_units(control),
-            # Each write of a record is one unit; what is above that is the entry that the first one has in the index.
-            ledger_index_units=sum(one.write_units - one.requests for one in ledger if one.write_units),
-            transitions=round(used.transitions / used.invocations, 3),
-            functions=round(usage.functions, 4),
-            renews_after=2 * source.settings["renew_after"],
-        ),
+        cycle_of(source, usage, used),
         events_units_per_s=round(usage.flow.counts.write_units(NAMES["events_table"]) / flow_s, 6),
         watch_read_units=(read_units(_WATCHED, streams) - read_units(0)) * STREAMS / _WATCHED,
         joins=tuple(join(STARTED, STREAMS // GROUPS, spread_s, limits_of_streams()) for spread_s in SPREADS_S),
@@ -95,21 +78,15 @@ def counted() -> Counted:
     return Counted(**{**data, "cycle": Cycle(**data["cycle"]), "joins": joined})
 
 
-def quotas() -> dict[str, Any]:
-    """AWS's quotas, by their names."""
-    return tomllib.loads(QUOTAS.read_text(encoding="utf-8"))
-
-
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def tables(found: Counted) -> dict[str, list[str]]:
     """The tables of the page, by name."""
-    listed = quotas()
     days = [day(GROUPS, found.cycle, within_s) for within_s in WITHIN_S]
     return {
         "day": _day(found, days),
-        "limits": limits(found, days[1], listed),
+        "limits": limits(found, days[1]),
         "start": _start(),
         "join": _join(found),
         "apply": _applied(),
@@ -140,32 +117,13 @@ def _filled(heads: Sequence[str], rows: Mapping[str, str], columns: Sequence[Any
     return table(heads, ((name, *(form.format(one) for one in columns)) for name, form in rows.items()))
 
 
-def limits(found: Counted, one: Day, listed: dict[str, Any]) -> list[str]:
+def limits(found: Counted, one: Day) -> list[str]:
     """Each quota with what a day asks of it, the one that is met first before the others."""
-    own = {"title": "POSTs of the stage's API, a setting", "most": stages.load("prod")["api_requests_per_s"]}
-    listed = {**listed, "own_api": own}
-    asked = {
-        "own_api": one.groups * LIGHT.together / WITHIN_S[1],
-        "concurrency": float(one.most_functions),
-        "partition_writes": one.most_partition_units,
-        "new_table_writes": one.most_control_units,
-        "table_writes": one.most_control_units,
-        "transitions": max(one.transitions_per_s, found.cycle.transitions * one.most_opening),
-        "start_execution": float(one.most_starts),
-        "open_executions": float(one.groups),
-    }
-    shares = {name: value / _most(listed[name]) for name, value in asked.items()}
     rows = (
-        (listed[name]["title"], f"{_most(listed[name]):,}", f"{asked[name]:,.0f}", f"{shares[name]:.0%}")
-        for name in sorted(shares, key=lambda name: -shares[name])
+        (one.title, f"{one.most:,}", f"{one.asked:,.0f}", f"{one.share:.0%}")
+        for one in limits_of_a_day(one, found.cycle, WITHIN_S[1], stages.load("prod")["api_requests_per_s"])
     )
-    return table((f"quota, of {listed['as_of']}", "default", "asked", "share"), rows)
-
-
-def _most(quota: dict[str, Any]) -> int:
-    """The quota in the regions where it is lower."""
-    most: int = quota["most"] if "most" in quota else quota["refill"]["others"]
-    return most
+    return table((f"quota, of {quotas()['as_of']}", "default", "asked", "share"), rows)
 
 
 def _start() -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import yaml
 
-from local.stages import ROOT, checked, definition, load
+from local.stages import DERIVED, ROOT, checked, definition, load
 from local.user_error import UserError
 
 Policy = Literal["evicts", "tolerates", "forbids"]
@@ -69,7 +69,6 @@ class Scenario:
     freezes_ms: tuple[int, ...] = ()
 
 
-DERIVED = ("claim_tries", "task_timeout_s")
 LATENCIES = ("start", "wait_overshoot", "wait_to_task", "connect")
 
 

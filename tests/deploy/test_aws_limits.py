@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from local import stages
+from handlers.run.group_function import AT_ONCE, YOUNG_MS
+from local import settings_schema, stages
+from local.costs import month
 
 LIMITS = "require('./packaging/aws-limits.cjs')"
 DELIVERY = "require('./packaging/delivery.cjs')"
@@ -126,17 +128,32 @@ def test_nothing_is_allowed_whose_names_begin_differently() -> None:
 
 def test_a_group_that_cannot_hand_over_in_time_is_refused() -> None:
     """At 900/840 with a margin of 20 s a function has 40 s to open its streams; each stage that ships fits."""
-    settings = [
-        (streams, {"streams_per_function": streams, "function_timeout_s": limit, "wait_s": wait, "margin_s": margin})
-        for streams, limit, wait, margin in ((356, 900, 840, 20), (360, 900, 840, 20), (100, 45, 35, 5), (1, 45, 39, 5))
-    ]
-    said = asked(f"{json.dumps([one for _, one in settings])}.map({LIMITS}.lateHandover)")
+    base = stages.load("prod")
+    groups = [(352, 900, 840, 20), (360, 900, 840, 20), (500, 900, 840, 20), (100, 45, 35, 5), (1, 45, 39, 5)]
+    names = ("streams_per_function", "function_timeout_s", "wait_s", "margin_s")
+    settings = [_checked(base | dict(zip(names, one, strict=True))) for one in groups]
+    said = asked(f"{json.dumps(settings)}.map({LIMITS}.lateHandover)")
     assert said[1] == (
-        "streams_per_function 360 is more than the handover has time for: between wait_s 840 and "
-        "function_timeout_s 900 less margin_s 20 a function opens 356 streams. "
-        "Set it to 356 at most, or wait_s to less."
+        "streams_per_function must be at most 352, not 360: between wait_s 840 and function_timeout_s 900 less "
+        "margin_s 20 a function has time to open no more, and a shorter wait_s gives it more."
     )
-    assert said[2].startswith("streams_per_function 100 is more than the handover has time for: ")
-    assert (said[0], said[3]) == (None, None)
+    assert said[2].startswith("streams_per_function must be at most 352, not 500: ")
+    assert said[3].startswith("streams_per_function must be at most 40, not 100: ")
+    assert (said[0], said[4]) == (None, None)
     for stage in ("dev", "prod"):
         assert asked(f"{LIMITS}.lateHandover({json.dumps(stages.load(stage))})") is None
+
+
+def _checked(table: dict[str, Any]) -> dict[str, Any]:
+    return stages.checked({name: value for name, value in table.items() if name not in stages.DERIVED}, "here")
+
+
+def test_the_rule_for_a_handover_is_that_of_the_function() -> None:
+    """Its numbers are those by which a group's function opens its streams, and those of the month that is priced."""
+    connect_ms = month.scenario("prod").latencies_ms["connect"][0]
+    expected = {"at_once": AT_ONCE, "young_ms": YOUNG_MS, "connect_ms": connect_ms}
+    rule = {name: value for name, value in settings_schema.schema()["handover"].items() if name != "$comment"}
+    assert rule == expected
+    # One that answers at once, and one so slow that its openings no longer hold up others.
+    prod = stages.load("prod")
+    assert [settings_schema.most_together(prod, connect_ms) for connect_ms in (100, 900, 2_500)] == [3200, 352, 304]

@@ -34,8 +34,7 @@ require("readline").createInterface({ input: process.stdin })
 """
 SCHEMA = settings_schema.schema()
 NAMES = list(SCHEMA["properties"])
-DERIVED = ("claim_tries", "task_timeout_s")
-GOOD = {name: value for name, value in stages.load("local").items() if name not in DERIVED}
+GOOD = {name: value for name, value in stages.load("local").items() if name not in stages.DERIVED}
 UPSTREAMS = {"UPSTREAM_ETCD": "https://etcd.example.org:2379"}
 MAIL = "alert_email must be an e-mail address, or '' for none"
 VARIABLES = "upstreams must be a table of variables, each UPSTREAM_... with an http or https address, or {} for none"
@@ -186,7 +185,7 @@ def test_both_read_the_same_in_a_file(node: Node, scalars: dict[str, str]) -> No
 def test_the_sentence_names_the_setting_and_says_what_would_be_right(node: Node) -> None:
     """Of good tables, bad ones, and those that lack a setting; and both say it alike."""
     good = GOOD | {"upstreams": UPSTREAMS}
-    assert in_python(good) == {**GOOD, "claim_tries": 144, "task_timeout_s": 60}
+    assert in_python(good) == {**GOOD, "claim_tries": 144, "task_timeout_s": 60, "most_streams_per_function": 40}
     assert in_python(GOOD | {"wait_s": 35.0}) == node(table=GOOD | {"wait_s": 35.0}) == in_python(good)
     for change, sentence in BAD:
         assert (in_python(good | change), node(table=good | change)) == (f"here: {sentence}.",) * 2

@@ -8,6 +8,7 @@ from local.generated_pages import outdated
 from local.scale import scale_page
 from local.scale.fleet import DAY_S, day
 from local.scale.joining import start
+from local.scale.quotas import quotas
 from local.scale.throttled import API
 
 FOUND = scale_page.counted()
@@ -29,11 +30,11 @@ def test_what_was_counted_is_what_is_counted_now() -> None:
 def test_functions_at_a_time_are_the_first_limit() -> None:
     """A thousand groups with a function each, and some with a second, are more than an account has by default."""
     one = day(scale_page.GROUPS, FOUND.cycle, 600)
-    rows = scale_page.limits(FOUND, one, scale_page.quotas())
+    rows = scale_page.limits(FOUND, one)
     assert rows[2].startswith("| functions at a time | 1,000 |")
     assert scale_page.GROUPS < one.most_functions <= 2 * scale_page.GROUPS
     # Half as many groups are below every quota.
-    half = scale_page.limits(FOUND, day(scale_page.GROUPS // 2, FOUND.cycle, 600), scale_page.quotas())
+    half = scale_page.limits(FOUND, day(scale_page.GROUPS // 2, FOUND.cycle, 600))
     assert all(int(row.rsplit(" ", 2)[1].rstrip("%")) < 100 for row in half[2:])
 
 
@@ -75,6 +76,6 @@ def test_ten_requests_a_second_refuse_a_fleet() -> None:
 
 def test_every_quota_names_its_source() -> None:
     """A page of AWS's, and when it was read."""
-    listed = scale_page.quotas()
+    listed = quotas()
     assert listed.pop("as_of") == "2026-01"
     assert all(one["source"].startswith("https://docs.aws.amazon.com/") for one in listed.values())

@@ -1,0 +1,114 @@
+"""The verb `plan`: proposes settings and a profile for streams that are described, with their price and first limit."""
+
+import argparse
+import json
+import re
+import sys
+import textwrap
+from typing import Any
+
+from handlers.connection.inputs import MOST_PARTITIONS
+from local.costs import prices
+from local.costs.command import MOST_BYTES, MOST_EVENTS_PER_S, MOST_STREAMS
+from local.options import number, one_of, whole
+from local.printable import columns_of, saying
+from local.scale.planning import MOST_FLUSH_S, Asked, Plan, plan
+from local.scale.quotas import REGIONS
+from local.user_error import UserError
+
+PER_S = {"s": 1, "min": 60, "h": 3_600, "day": 86_400}
+_RATE = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?)(?:/(s|min|h|day))?")
+EXAMPLES = """examples:
+  streamkeeper plan --rate 100/s
+  streamkeeper plan --rate 6/min --event-bytes 2000 --streams 1000 --wait-s 60
+  streamkeeper plan --rate 30000/s --connect-s 0.2 --region large --json
+docs/plan.md says what is chosen by which rule."""
+
+
+def add(subparsers: Any) -> None:
+    """Adds the verb and its options."""
+    parser = subparsers.add_parser(
+        "plan",
+        description="Proposes memory, streams in a function, store and partitions for streams that you describe, and "
+        "says their price a month and which limit they meet first.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--rate", required=True, metavar="R", help="events of each stream: 100/s, 6/min, 50/h, 1000/day"
+    )
+    parser.add_argument("--event-bytes", default="200", metavar="B", help="bytes of an event's body (default 200)")
+    parser.add_argument("--streams", default="1", metavar="N", help="how many streams of that kind (default 1)")
+    parser.add_argument("--connect-s", default="0.9", metavar="S", help="until the upstream answers (default 0.9 s)")
+    parser.add_argument(
+        "--wait-s", default="5", metavar="S", help="how long a reader may wait for an event (default 5)"
+    )
+    parser.add_argument("--keep", default="1", metavar="SHARE", help="what share of them `keep` stores (1: all)")
+    parser.add_argument(
+        "--within-s", default="600", metavar="S", help="within which time all are started (default 600)"
+    )
+    parser.add_argument("--region", default=REGIONS[0], metavar="KIND", help=f"{' or '.join(REGIONS)}: whose quotas")
+    parser.add_argument("--stage", default="prod", metavar="S", help="whose settings to begin with (default prod)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns 0 once the plan is printed; raises UserError for what cannot be planned."""
+    asked = Asked(
+        streams=whole("--streams", arguments.streams, 1, MOST_STREAMS),
+        events_per_s=rate(arguments.rate),
+        event_bytes=whole("--event-bytes", arguments.event_bytes, 1, MOST_BYTES),
+        connect_s=number("--connect-s", arguments.connect_s, 0.001, 30),
+        wait_s=number("--wait-s", arguments.wait_s, 0, MOST_FLUSH_S),
+        keep=number("--keep", arguments.keep, 0, 1),
+        within_s=number("--within-s", arguments.within_s, 1, 86_400),
+        region=one_of("--region", arguments.region, REGIONS),
+    )
+    listed = prices.read()
+    with saying("running the streams for a while in virtual time; hundreds in a function take some minutes …"):
+        found = plan(arguments.stage, asked, listed)
+    if arguments.json:
+        print(json.dumps({"stage": arguments.stage, "region": listed.region, **found.as_json()}, indent=1))
+        return 0
+    width = min(columns_of(sys.stdout, 100), 100)
+    print(text(found, arguments.stage, f"{listed.region} at the prices of {listed.as_of}"))
+    for note in found.notes:
+        print("\n" + textwrap.fill(note[:1].upper() + note[1:], width))
+    return 0
+
+
+def rate(text: str) -> float:
+    """Returns how many events a second `100/s`, `6/min`, `50/h` or `1000/day` are; a number alone is of a second."""
+    found = _RATE.fullmatch(text)
+    events = float(re.sub("[_,]", "", found[1])) / PER_S[found[2] or "s"] if found else -1
+    if not 0 <= events <= MOST_EVENTS_PER_S:
+        raise UserError(
+            f"--rate must be like 100/s, 6/min, 50/h or 1000/day, {MOST_EVENTS_PER_S:g}/s at most, not {text!r}."
+        )
+    return events
+
+
+def text(found: Plan, stage: str, priced: str) -> str:
+    """The plan for people: what to write into which file, the price, and the limits."""
+    asked, load, (first, at) = found.asked, found.load, found.met_first
+    streams = f"{asked.streams:,} stream{'' if asked.streams == 1 else 's'}"
+    functions = -(-load.streams // load.together)
+    profile = "  ".join(f"{name} = {json.dumps(value)}" for name, value in found.profile.items())
+    split = "" if found.fit.is_whole else f", {found.fit.connections} connections each"
+    lines = [
+        f"{streams} of {asked.events_per_s:,.4g} events a second and {asked.event_bytes:,} bytes each{split}",
+        "",
+        f"env/{stage}.yml".ljust(20) + "  ".join(f"{name}: {value}" for name, value in found.settings.items()),
+        f"{'the profile':<20}{profile}",
+        f"{'functions':<20}{functions:,}, with {load.together} stream{'' if load.together == 1 else 's'} each",
+        f"{'a stream':<20}{found.costs.stream_month['sum'] * found.fit.connections:,.2f} US dollars a month",
+        f"{'the stage':<20}{found.month_usd:,.2f} US dollars a month in {priced}",
+        f"{'met first':<20}{first.title}: {first.most:,.0f}, at {at}",
+        "",
+        f"{'limit':<48}{'allowed':>12}{'asked':>12}{'share':>8}",
+    ]
+    lines += [f"{one.title:<48}{one.most:>12,.0f}{one.asked:>12,.1f}{one.share:>8.1%}" for one in found.limits]
+    if load.partitions > MOST_PARTITIONS:
+        lines.append("\nThis cannot be stored so.")
+    return "\n".join(lines)

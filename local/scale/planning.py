@@ -1,0 +1,241 @@
+"""Chooses for streams that are described how to run them: memory, streams in a function, store and partitions.
+
+What they cost is what `streamkeeper cost` counts, what a function stores and holds is what was measured of it, and what
+they ask of AWS is a day of them (`fleet.py`). Nothing is computed here by another rule. Invariant: what is chosen keeps
+the settings' rules, so packaging takes it; what no function can read is split into connections and never called whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from handlers.connection.inputs import MOST_PARTITIONS
+from local import settings_schema
+from local.costs import model, month, stage_costs
+from local.costs.counted_run import NAMES
+from local.costs.model import PARTITION_UNITS, Costs, Load, Usage
+from local.costs.prices import Prices
+from local.scale.fleet import cycle_of, day_of_any
+from local.scale.quotas import Limit, limits_of_a_day, most_of, quotas
+from local.simulation.scenario import Scenario
+
+# From 1,769 MB on a function has a core, and one thread decodes: more is of no use.
+MEMORY_MB = (128, 256, 512, 1024, stage_costs.MB_PER_CORE)
+# A function is planned for half of what it stores: after an outage it reads what it missed beside what comes.
+HEADROOM = 2
+# How long the log of a profile may wait for a segment.
+MOST_FLUSH_S = 60.0
+# What these limits are of: events a second of a function, write units a second, and streams of a group.
+PROCESSOR, HANDOVER = "events a second of a function", "streams that a handover opens in time"
+PARTITION, NEW_EVENTS = "write units a second of a stream's partition", "write units a second of a new table of events"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The streams: how many, what each sends, how long its upstream takes to answer, and what its readers need.
+
+    A share of `keep` is stored. Readers may wait for `wait_s` until an event can be read. They are started within
+    `within_s`, in a region of a kind that quotas.toml knows.
+    """
+
+    streams: int
+    events_per_s: float
+    event_bytes: int
+    connect_s: float
+    wait_s: float
+    keep: float = 1
+    within_s: float = 600
+    region: str = "others"
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What one function holds: `together` streams in `memory_mb`. `connections` is into how many each stream splits."""
+
+    memory_mb: int
+    together: int
+    connections: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one function reads a stream."""
+        return self.connections == 1
+
+
+def fit(asked: Asked, settings: Mapping[str, Any]) -> Fit:
+    """The cheapest function for such streams, each split into as few connections as functions can read."""
+    connections = max(1, math.ceil(asked.events_per_s / most_per_s(MEMORY_MB[-1], asked.event_bytes)))
+    rate, streams = asked.events_per_s / connections, asked.streams * connections
+    most = settings_schema.schema()["properties"]["streams_per_function"]["maximum"]
+    most = min(most, streams, settings_schema.most_together(settings, round(1000 * asked.connect_s)))
+    figures = stage_costs.measured()
+    found = []
+    for memory_mb in MEMORY_MB:
+        by_memory = (memory_mb * figures["usable_memory"] - figures["function_mb"]) / figures["stream_mb"]
+        by_processor = most_per_s(memory_mb, asked.event_bytes) / rate if rate else by_memory
+        together = min(most, math.floor(by_memory), math.floor(by_processor + 1e-9))
+        if together:
+            found.append((memory_mb / together, memory_mb, together))
+    _, memory_mb, together = min(found)
+    return Fit(memory_mb, together, connections)
+
+
+def most_per_s(memory_mb: int, event_bytes: int) -> float:
+    """For how many such events a second a function is planned."""
+    return stage_costs.events_per_s(memory_mb, event_bytes) / HEADROOM
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is proposed for a stage, and what it comes to."""
+
+    asked: Asked
+    source: Scenario
+    fit: Fit
+    load: Load
+    usage: Usage
+    costs: Costs
+    used: month.Month
+    other_store: tuple[str, float] | None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the stage that differ by it."""
+        return {"memory_mb": self.fit.memory_mb, "streams_per_function": self.fit.together}
+
+    @property
+    def profile(self) -> dict[str, Any]:
+        """The fields of the profile that it means."""
+        if self.load.store == "log":
+            return {"store": "log", "flush_s": self.load.flush_s}
+        return {"store": "items"} | ({"partitions": self.load.partitions} if self.load.partitions > 1 else {})
+
+    @property
+    def most_together(self) -> int:
+        """How many streams of such an upstream a handover has time for."""
+        return settings_schema.most_together(self.source.settings, round(1000 * self.asked.connect_s))
+
+    @cached_property
+    def limits(self) -> list[Limit]:
+        """Each limit with what is asked of it, the one that is met first at the top."""
+        asked, settings, load = self.asked, self.source.settings, self.load
+        groups = -(-load.streams // load.together)
+        cycle = cycle_of(self.source, self.usage, self.used)
+        one = day_of_any(groups, cycle, asked.within_s)
+        listed = quotas()
+        known = limits_of_a_day(one, cycle, asked.within_s, settings["api_requests_per_s"], asked.region)
+        # Events are written all day long, beside what the worst second of the control table has.
+        flow = self.usage.flow
+        units = flow.counts.write_units(NAMES["events_table"]) * 1000 / flow.length_ms / flow.streams
+        events = load.streams * units
+        of_stream = units if load.store == "log" else load.stored_per_s * -(-load.event_bytes // 1024) / load.partitions
+        rate = stage_costs.events_per_s(self.fit.memory_mb, load.event_bytes)
+        own = [
+            Limit("events_writes", NEW_EVENTS, most_of(listed["new_table_writes"]), events),
+            Limit("stream_partition", PARTITION, PARTITION_UNITS, of_stream),
+            Limit("processor", PROCESSOR, rate, load.events_per_s * load.together),
+        ]
+        if load.together > 1:
+            own.append(Limit("handover", HANDOVER, self.most_together, load.together))
+        return sorted([*known, *own], key=lambda limit: -limit.share)
+
+    @property
+    def met_first(self) -> tuple[Limit, str]:
+        """The limit that growth meets first, and at what number; a group that is full is followed by another."""
+        grows = [one for one in self.limits if one.name != "handover"]
+        first = max(grows, key=lambda limit: limit.share)
+        if first.name in ("stream_partition", "processor"):
+            return first, f"{self.asked.events_per_s / first.share:,.0f} events a second of each stream"
+        return first, f"{max(1, math.floor(self.asked.streams / first.share)):,} streams"
+
+    @property
+    def month_usd(self) -> float:
+        """What the stage costs a month with all its streams."""
+        return self.costs.fixed_month["sum"] + self.load.streams * self.costs.stream_month["sum"]
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said beside the numbers, a sentence or two each."""
+        return _notes(self)
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan, as JSON takes it."""
+        first, at = self.met_first
+        return {
+            "asked": asdict(self.asked),
+            "connections_per_stream": self.fit.connections,
+            "settings": self.settings,
+            "profile": self.profile,
+            "functions": -(-self.load.streams // self.load.together),
+            "stream_month_usd": self.costs.stream_month["sum"] * self.fit.connections,
+            "stream_month_parts": self.costs.stream_month,
+            "stage_month_usd": self.month_usd,
+            "met_first": {"limit": first.name, "at": at, "share": first.share},
+            "limits": [asdict(one) | {"share": one.share} for one in self.limits],
+            "notes": self.notes,
+        }
+
+
+def plan(stage: str, asked: Asked, prices: Prices) -> Plan:
+    """The plan for streams of a stage; raises UserError where there is no such stage."""
+    source = month.scenario(stage)
+    chosen = fit(asked, source.settings)
+    settings = {**source.settings, "memory_mb": chosen.memory_mb, "streams_per_function": chosen.together}
+    latencies = {**source.latencies_ms, "connect": (round(1000 * asked.connect_s),)}
+    source = replace(source, settings=settings, latencies_ms=latencies)
+    load = Load(
+        streams=asked.streams * chosen.connections,
+        events_per_s=asked.events_per_s / chosen.connections,
+        event_bytes=asked.event_bytes,
+        store="items",
+        flush_s=None,
+        per_function=chosen.together,
+        keep=asked.keep,
+    )
+    loads = [load]
+    if asked.wait_s:
+        loads.append(replace(load, store="log", flush_s=min(asked.wait_s, MOST_FLUSH_S)))
+    months = month.replayed(source)
+    first = model.counted(source, loads[-1])
+    usages = [*(model.counted(source, one, first) for one in loads[:-1]), first]
+    found = [
+        (model.priced(settings, months, one, usage, prices), one, usage)
+        for one, usage in zip(loads, usages, strict=True)
+    ]
+    found.sort(key=lambda one: (one[1].partitions > MOST_PARTITIONS, one[0].stream_month["sum"]))
+    costs, load, usage = found[0]
+    other = None
+    if len(found) > 1:
+        other = found[1][1].store, found[1][0].stream_month["sum"] * chosen.connections
+    return Plan(asked, source, chosen, load, usage, costs, months.ours, other)
+
+
+def _notes(plan: Plan) -> list[str]:
+    asked, chosen, load = plan.asked, plan.fit, plan.load
+    notes = []
+    if not chosen.is_whole:
+        most = stage_costs.events_per_s(MEMORY_MB[-1], asked.event_bytes)
+        notes.append(
+            f"a function stores about {most:,.0f} such events a second at most, and half of that is planned, so one "
+            f"connection cannot bring them: it takes {chosen.connections}. Streamkeeper splits no stream over "
+            "connections and joins none into one: where the upstream serves parts (topics, symbols, shards), write "
+            "{name} into the profile's address and start a stream for each part. Each is a stream of its own to its "
+            "readers, with an order of its own. Where it serves no parts, request fewer events of it, or read it "
+            "elsewhere."
+        )
+    if load.partitions > MOST_PARTITIONS:
+        notes.append(
+            f"a stream would need {load.partitions} partitions, and a profile may have {MOST_PARTITIONS}: where "
+            "readers may wait for a second (--wait-s 1), a log holds it."
+        )
+    overlap = plan.most_together
+    if overlap < min(load.streams, plan.source.settings["most_streams_per_function"]):
+        notes.append(f"a handover has time for {overlap} streams of so slow an upstream, which packaging cannot know.")
+    if plan.other_store is not None:
+        name, usd = plan.other_store
+        notes.append(f"stored as {'a log' if name == 'log' else 'items'} a stream would cost {usd:,.2f} a month.")
+    return notes

@@ -1,0 +1,80 @@
+"""What is planned keeps the rules that packaging, the cost model and the measurements have."""
+
+from dataclasses import replace
+
+import pytest
+
+from local import settings_schema, stages
+from local.costs import model, month, prices, stage_costs
+from local.costs.model import Load
+from local.scale import plan_command, planning
+from local.scale.planning import Asked, Fit, fit
+from local.user_error import UserError
+
+PROD = stages.load("prod")
+QUIET = Asked(streams=1, events_per_s=0, event_bytes=200, connect_s=0.9, wait_s=5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (QUIET, Fit(128, 1, 1)),
+        # As many as 128 MB hold: (0.85 * 128 - 31) / 0.35.
+        (replace(QUIET, streams=10_000), Fit(128, 222, 1)),
+        # An upstream so slow that a handover opens 8 a second for 12 s.
+        (replace(QUIET, streams=10_000, connect_s=28.5), Fit(128, 96, 1)),
+        # 128 MB are planned for 1,714 events a second, and 17 streams leave more of that unused than 137 of 1,024 MB.
+        (replace(QUIET, streams=1_000, events_per_s=100), Fit(1024, 137, 1)),
+        (replace(QUIET, events_per_s=1_700), Fit(128, 1, 1)),
+        (replace(QUIET, events_per_s=1_800), Fit(256, 1, 1)),
+        (replace(QUIET, events_per_s=23_600), Fit(1769, 1, 1)),
+        # More than a core: two connections, neither of which needs the whole of one.
+        (replace(QUIET, events_per_s=23_800), Fit(1024, 1, 2)),
+    ],
+)
+def test_a_function_holds_what_it_can_read_hold_and_hand_over(asked: Asked, expected: Fit) -> None:
+    """The cheapest function is taken; what no function reads is split."""
+    found = fit(asked, PROD)
+    assert found == expected
+    rate = asked.events_per_s / found.connections * found.together
+    assert rate <= stage_costs.events_per_s(found.memory_mb, asked.event_bytes) / planning.HEADROOM
+    assert found.together <= settings_schema.most_together(PROD, round(1000 * asked.connect_s))
+
+
+def test_a_stage_with_short_functions_has_small_groups() -> None:
+    """At 45/35 with a margin of 5 s there are five seconds for openings."""
+    assert fit(replace(QUIET, streams=100), stages.load("local")).together == 40
+
+
+def test_a_rate_is_read_in_any_of_four_units() -> None:
+    """A number alone is of a second; what is no rate is one sentence."""
+    said = {text: plan_command.rate(text) for text in ("100/s", "7", "6/min", "36/h", "86,400/day", "0")}
+    assert said == {"100/s": 100, "7": 7, "6/min": 0.1, "36/h": 0.01, "86,400/day": 1, "0": 0}
+    for text in ("", "x", "-1/s", "1/week", "1e9/s", "100001/s"):
+        with pytest.raises(UserError, match=r"^--rate must be like 100/s, .+ not '.*'\.$"):
+            plan_command.rate(text)
+
+
+def test_items_are_spread_by_what_a_partition_takes() -> None:
+    """A partition takes 1,000 units a second, and an event one for each KB begun; a log needs one."""
+    one = Load(1, 1_000, 1_024, "items", None)
+    loads = (one, replace(one, event_bytes=1_025), replace(one, keep=0.5), replace(one, events_per_s=1_001))
+    assert [load.partitions for load in loads] == [1, 2, 1, 2]
+    assert replace(one, events_per_s=90_000, store="log").partitions == 1
+
+
+@pytest.mark.long
+def test_a_plan_costs_what_the_command_cost_says() -> None:
+    """Of the load that it proposes, with the settings that it proposes; and the log is the cheaper store."""
+    found = planning.plan("prod", replace(QUIET, streams=4, events_per_s=2), prices.read())
+    assert (found.settings, found.profile) == (
+        {"memory_mb": 128, "streams_per_function": 4},
+        {"store": "log", "flush_s": 5},
+    )
+    source = month.scenario("prod")
+    same = model.costs(source, month.replayed(source), Load(4, 2, 200, "log", 5, per_function=4), prices.read())
+    assert found.costs.stream_month == same.stream_month
+    assert found.other_store is not None
+    assert found.other_store[1] > same.stream_month["sum"]
+    assert found.limits[0].share == max(one.share for one in found.limits)
+    assert found.as_json()["met_first"]["limit"] == found.met_first[0].name
