@@ -16,14 +16,14 @@ from handlers.framing.events import StreamEvent
 class Claim:
     """Raise the stream's fencing token; answered by Claimed, ClaimRefused or RestOwed.
 
-    `after_fence` is the last token that this invocation has claimed, 0 where this is its first. `rest_until_ms` is
-    until when the upstream is owed a rest as far as the invocation knows; where anything else is written down, the
-    claim is refused. Where `expires_at_ms` is not 0, it takes the turn as well, until then, if nobody is connected and
-    nobody has claimed since `after_fence`; the answer's lease says so.
+    `after_fence` is the last token that this invocation has claimed, 0 where this is its first. `rest_until_ms` is the
+    end of the back-off as far as the invocation knows; where another one is recorded, the claim is refused. Where
+    `expires_at_ms` is not 0, it takes the turn as well, until then, if nobody is connected and nobody has claimed since
+    `after_fence`; the answer's lease says so.
 
-    Where `try_until_ms` is not 0, it takes the try after a rest that is over: nobody else claims until then, or until
-    what is written down says how the try has ended. Of one that `has_rested` it is refused as well where a newer
-    connection than `after_fence` is connected, or where an execution has let go of the stream meanwhile.
+    Where `try_until_ms` is not 0, it takes the try after a back-off that is over: nobody else claims until then, or
+    until the record says how the try has ended. Where it `has_rested`, the claim is also refused if a connection
+    newer than `after_fence` is connected, or if an execution has let go of the stream meanwhile.
     """
 
     after_fence: int = 0
@@ -42,7 +42,7 @@ class ReadLease:
 class Open:
     """Open the upstream at the cursor; answered by Opened or Closed, then Chunks and one Closed.
 
-    What was opened before, an answer that refuses a cursor, is closed without a word.
+    An answer that was opened before, and refused the cursor, is closed without a Closed.
     """
 
     cursor: str | None
@@ -58,7 +58,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class TakeTurn:
-    """Where two are forbidden: mark this one as connected before it opens, if no other is; answered by LeaseRead.
+    """Where two are forbidden: mark this one as connected before it opens, unless another is; answered by LeaseRead.
 
     The turn ends at `expires_at_ms` unless the connection is answered and renews. Connection `over` is known to be
     over; 0 for none.
@@ -144,7 +144,7 @@ class Progress:
 class MarkConnected:
     """Record that this connection is connected, and that it counts as dead at `expires_at_ms` unless it renews.
 
-    Its try ends with it: `rest` is written by the same write, unless others have written another one down since.
+    That ends its try: the same write replaces the back-off by `rest`, unless others have recorded another since.
     """
 
     fence: int
@@ -157,8 +157,8 @@ class MarkConnected:
 class Heartbeat:
     """Renew the lease to `expires_at_ms`, with the record and the cursor, unless that is None; answered by LeaseRead.
 
-    Nothing is written where this is not the newest connection that is connected; the answer says so. `rest` is written
-    by the same write, unless others have written another one down since.
+    Nothing is written where a newer connection is connected; the answer says so. The same write replaces the back-off
+    by `rest`, unless others have recorded another since.
     """
 
     cursor: str | None
@@ -176,9 +176,9 @@ class SaveRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceCursor:
-    """Write the record into the ledger, which says why, and then save `cursor` in place of the one that was refused.
+    """Write the record, which says why, into the ledger, then save `cursor` in place of the one that was refused.
 
-    Where the ledger does not take the record, the cursor stays: the next connection asks with it, and hears the same.
+    Where the ledger does not take the record, the cursor stays: the next connection sends it and is refused too.
     """
 
     cursor: str
@@ -194,9 +194,9 @@ class CloseUpstream:
 class Release:
     """Record that this connection's upstream connection is closed, with its record as it ends; answered by LeaseRead.
 
-    Its cursor is saved by the same write, unless it is None or a newer connection is connected. And so is `rest`, what
-    the upstream is owed after it, unless a stop is requested, or others have claimed or written down another since.
-    `is_relieved` says that a newer connection is known to be connected: then only the mark is left to write.
+    The same write saves its cursor, unless that is None or a newer connection is connected, and `rest`, the back-off
+    after it, unless a stop is requested, or others have claimed or recorded another back-off since. `is_relieved` says
+    that a newer connection is known to be connected: then only the mark is left to write.
     """
 
     cursor: str | None
@@ -209,8 +209,8 @@ class Release:
 class Outcome:
     """How the function ends: `error` names a class of handlers/errors.py to raise, or is "" to return `status`.
 
-    `http_status` is that of an answer which was no stream, 0 where it was one or none came. `detail` is the part of
-    `message` that the ledger's word for the end does not say already; None is the whole.
+    `http_status` is the status of an answer that was no stream, else 0. `detail` is the part of `message` that the
+    ledger's word for the end does not say already; None is the whole.
     """
 
     error: str
@@ -230,9 +230,9 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class RecordGaps:
-    """Write down the gaps that the ledger shows by now; a connection silent for `dead_after_ms` counts as killed.
+    """Record the gaps that the ledger shows by now; a connection silent for `dead_after_ms` counts as killed.
 
-    `again` is whether this one has written down an open gap before: by now there may be none.
+    `again` is whether this connection has recorded an open gap before: by now it may be delivered.
     """
 
     dead_after_ms: int
@@ -241,7 +241,7 @@ class RecordGaps:
 
 @dataclass(frozen=True, slots=True)
 class RecordLoss:
-    """Write down that the upstream says that it lost events of [from_ms, to_ms).
+    """Record that the upstream announced a loss of events in [from_ms, to_ms).
 
     `number` counts the losses that it announced, `count` the events.
     """

@@ -9,7 +9,7 @@ from handlers.connection.backoff import NO_REST, Rest
 from handlers.connection.lease import Lease
 from handlers.profile.secret_references import Secrets
 
-# Over how many partition keys a stream is spread whose events lie in a log: over none.
+# The number of partition keys of a stream whose events lie in a log.
 LOG = 0
 # What a profile may ask for at most.
 MOST_PARTITIONS = 64
@@ -19,11 +19,11 @@ Order = Literal["index", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """Where a connection goes on; the cursor is None when nothing was saved yet. `saved_ms` is when it was.
+    """Where a connection resumes; the cursor is None when none was saved yet, `saved_ms` is when it was saved.
 
-    `known_ms` is until when all that happened is stored or in an open gap, `behind_ms` for how long whoever goes on
-    from the cursor must last to have caught up: both as the ledger says, None where it has no record. `looked` is the
-    last connection that wrote down which gaps there were.
+    `known_ms` is until when all that happened is stored or in an open gap, `behind_ms` for how long a connection that
+    resumes from the cursor must last to have caught up; both by the ledger, None where it has no record. `looked` is
+    the last connection that recorded the gaps.
     `connected_ms` is until when any connection is known to have been open, None where none is. `event_ms` and
     `pause_ms` are as the record of the newest connection has them.
     """
@@ -42,8 +42,8 @@ class Resumption:
 class Claimed:
     """The claim was granted; `lease.fence` is this connection's own fencing token.
 
-    `rest` is what is known of the upstream's failures. `partitions` is over how many partition keys the stream's events
-    are spread, as its first claim has fixed it; LOG where they lie in a log of segments.
+    `rest` is the recorded back-off. `partitions` is the number of partition keys over which the stream's events are
+    spread, fixed by its first claim; LOG where they lie in a log of segments.
     """
 
     lease: Lease
@@ -56,7 +56,7 @@ class Claimed:
 class ClaimRefused:
     """The claim was refused: a stop is requested, or another execution holds the stream.
 
-    Or `is_relieved`: a newer connection was connected while the invocation rested.
+    Or `is_relieved`: a newer connection was connected while the invocation backed off.
     """
 
     lease: Lease
@@ -65,7 +65,7 @@ class ClaimRefused:
 
 @dataclass(frozen=True, slots=True)
 class RestOwed:
-    """The claim was refused: another rest is written down than the invocation knew of. No manager hears of it."""
+    """The claim was refused: another back-off is recorded than the invocation knew. No manager gets this input."""
 
     rest: Rest
 
@@ -91,7 +91,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The upstream connection is gone, or could not be opened; `reason` is one word, `detail` is for people."""
+    """The upstream connection is closed, or could not be opened; `reason` is one word, `detail` is for people."""
 
     reason: str
     detail: str = ""
@@ -101,8 +101,7 @@ class Closed:
 class LeaseRead:
     """The lease as it stands now; `resumption` is None but in the answer to TakeTurn.
 
-    `rest` is what the upstream is owed as it stands beside it, in the answer to a write that would change it; else
-    None.
+    `rest` is the back-off that is recorded beside it, in the answer to a write that would change it; else None.
     """
 
     lease: Lease
@@ -114,7 +113,7 @@ class LeaseRead:
 class Written:
     """The oldest Write was answered: how many events were new, known already, or dead-lettered.
 
-    `conflicts` are those of the first two whose key was known with another body.
+    `conflicts` are those of the new and the known ones whose key was known with another body.
     """
 
     stored: int
@@ -125,7 +124,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class GapsRecorded:
-    """The gaps are written down; `missing` are those that the connection could not ask for whole.
+    """The gaps are recorded; `missing` are those that the connection could not request in full.
 
     `is_open` is whether the one that it ended itself is open.
     """

@@ -75,7 +75,7 @@ class Lifetime:
         self._last_ms = deadline_ms - margin_ms // 2
         self._spare_ms = margin_ms // 4
         self._ttl_ms = ttl_ms
-        # A newer connection whose lease lasts that long stays; one that goes on renewing has longer by far.
+        # A newer connection whose lease lasts that long stays: one that keeps renewing has far longer.
         self._stays_ms = min(self._spare_ms, ttl_ms // 2)
         # A longer overlap would leave its lane too late for its next turn.
         self._overlap_ms = min(profile.overlap_ms, invocation.overlap_max_ms)
@@ -98,14 +98,14 @@ class Lifetime:
     def overlaps(self, now_ms: int, lease: Lease) -> None:
         """Records that it was taken over and reads on for its overlap, or until it would leave anyway.
 
-        Beside another execution's connections once: the other lane of that may be on its way, with a third.
+        Beside another execution's connections only once: that execution's other lane may be about to open a third.
         """
         overlap_ms = 0 if self._has_stayed and self.is_superseded(lease) else self._overlap_ms
         self.overlap_ends_ms = min(now_ms + overlap_ms, self._leave_at_ms)
         self._set_alarm()
 
     def stays(self) -> None:
-        """Records that whoever had taken over is gone again: it stays as if nobody had."""
+        """Records that the newer connection is closed again: this one stays as if it had never come."""
         self.overlap_ends_ms, self._has_stayed = None, True
         self._set_alarm()
 
@@ -118,15 +118,15 @@ class Lifetime:
         self.alarm_ms = first_ms
 
     def looks_again(self, now_ms: int) -> bool:
-        """Returns whether one that overlaps has done so long enough, and time is left to read whether it may leave."""
+        """Returns whether the overlap is over, and there is time left to read the lease before leaving."""
         return self.overlap_ends_ms is not None and self.overlap_ends_ms <= now_ms < self._last_ms
 
     def is_over(self, now_ms: int) -> bool:
-        """Returns whether it leaves at once, whatever the lease says."""
+        """Returns whether the connection leaves at once, whatever the lease says."""
         return now_ms >= self._leave_at_ms
 
     def asks_lease(self, now_ms: int) -> bool:
-        """Returns whether a connected one reads the lease now to learn if it may leave; `may_leave` decides."""
+        """Returns whether the connection reads the lease now; `may_leave` then decides whether it leaves."""
         if now_ms >= self._leave_at_ms and not self._is_expiring:
             self._is_expiring = True
             self._leave_at_ms = self._last_ms
@@ -140,8 +140,8 @@ class Lifetime:
     def may_leave(self, now_ms: int, lease: Lease, view: LeaseView) -> bool:
         """Returns whether `lease`, whose view for this connection is `view`, lets it leave before it must.
 
-        At its margin: where nobody is on the way. Where another execution keeps the stream by now, its first function
-        is. Of two hot connections the older goes first; if the newer is about to go, its return is waited for.
+        At its margin it may leave unless a successor is on the way: one is where another execution has the stream. Of
+        two hot connections the older leaves first; if the newer is about to leave, the older waits for its successor.
         """
         if not self.keeps(lease):
             return self._is_expiring and view is LeaseView.HOLDER and not self.is_superseded(lease)
@@ -155,7 +155,7 @@ class Lifetime:
         return self._is_expiring or (self._separate_at_ms is not None and now_ms >= self._separate_at_ms)
 
     def keeps(self, lease: Lease) -> bool:
-        """Returns whether being taken over is no reason to go: both hot lanes of an execution stay connected."""
+        """Returns whether it stays though it was taken over: both hot lanes of an execution stay connected."""
         return self._is_hot and not self.is_superseded(lease)
 
     def is_superseded(self, lease: Lease) -> bool:
@@ -168,12 +168,12 @@ class Lifetime:
         A hot one's lease does not outlast its stay, so that the older of two can see whether the newer is about to go.
         """
         until_ms = now_ms + self._ttl_ms
-        # A renewal that goes back is refused, and the cursor with it: a clock that is set back must not lose that.
+        # A renewal to an earlier instant is refused, its cursor too: a clock that is set back must not cost the cursor.
         self._expires_at_ms = max(self._expires_at_ms, min(until_ms, self._last_ms) if self._is_hot else until_ms)
         return self._expires_at_ms
 
     def drains_until_ms(self, now_ms: int) -> int:
-        """Returns until when what was read may be stored by one that leaves now; late, it has half as long again."""
+        """Returns until when a connection that leaves now may store what it read; a late one gets half as long."""
         until_ms = self._last_ms + (self._spare_ms if now_ms >= self._last_ms else 0)
         return max(now_ms, until_ms)
 

@@ -67,7 +67,7 @@ class RestChanges:
         return replace(step, rest=self._change)
 
     def answer(self, step: Effect | Await, value: object) -> None:
-        """Takes what the step was answered by."""
+        """Takes the answer to the step."""
         change = self._change
         if isinstance(value, Claimed):
             self.found = self.held = value.rest
@@ -79,7 +79,7 @@ class RestChanges:
             self.held = change.after
             self.is_noted = isinstance(step, Release)
         if isinstance(step, Heartbeat):
-            self._has_outlived = True  # where others have written another rest down it is not tried again
+            self._has_outlived = True  # where others have recorded another back-off, it is not written again
 
 
 def answered(held: Rest, progress: Progress) -> Rest:
@@ -89,8 +89,7 @@ def answered(held: Rest, progress: Progress) -> Rest:
     return replace(held, until_ms=progress.opened_ms, tried_ms=0)
 
 
-# What the upstream is owed by then, after a connection that ends so and whose claim found that rest; None where the
-# release need not say.
+# The back-off after a connection that ends so, whose claim found that one; None where the release need not write any.
 Owes = Callable[[int, Report, Rest], Rest | None]
 
 
@@ -105,7 +104,7 @@ def connect(
     has_rested: bool = False,
     secrets: Secrets | None = None,
 ) -> Steps[tuple[Report, RestChanges] | RestOwed]:
-    """Returns how the connection ended, and what became of the rest; RestOwed where another rest is written down.
+    """Returns how the connection ended, and the changes of the back-off; RestOwed where another one is recorded.
 
     `after_fence` is the fencing token of the invocation's connection before. `rest` is what is written down as far as
     the invocation knows, `has_rested` whether it waited for it. `secrets` are the values that its messages hold. Once
@@ -121,7 +120,7 @@ def connect(
 
     while True:
         step: Effect | Await
-        # An instant that has come precedes each wait and each Write: one chunk may bring thousands of events, and not
+        # What is due comes before each wait and each Write: one chunk may bring thousands of events, and not
         # even they may keep the lease from being read.
         if not waiting or isinstance(waiting[0], Write):
             due = _due(manager, answer)
@@ -150,8 +149,8 @@ def connect(
             continue
         following = manager.handle(now_ms, value, arrived_ms=arrived_ms, unread_ms=unread_ms)
         if following and isinstance(value, StoreFailed):
-            waiting.clear()  # it would be refused as well, each after a back-off of its own
-        # What follows from an answer precedes what was waiting: the cursor is saved between two writes.
+            waiting.clear()  # each would be refused too, after a back-off of its own
+        # What follows from an answer comes before what was waiting: the cursor is saved between two writes.
         waiting.extendleft(reversed(following))
 
 
@@ -162,7 +161,7 @@ def _report(manager: Manager, outcome: Outcome, connect_ms: int | None) -> Repor
 
 
 def _due(manager: Manager, answer: Answer) -> list[Effect] | None:
-    """What an instant asks for that the manager has named and that has come; None where none has."""
+    """Returns the effect that is due by now at an instant the manager has named; None where none is."""
     now_ms = answer.now_ms
     if manager.wake_at_ms is not None and now_ms >= manager.wake_at_ms:
         return manager.handle(now_ms, Woken(), unread_ms=answer.unread_ms)

@@ -82,8 +82,8 @@ LEASE_TTL_READS = 4
 class Manager:
     """The decisions of one connection of `invocation`.
 
-    `after_fence` is the token of the invocation's connection before, 0 for none. `rest` is what was known of the
-    upstream's failures before, `has_rested` whether it was waited for. `secrets` are the values that its messages hold.
+    `after_fence` is the token of the invocation's previous connection, 0 for none. `rest` is the back-off as it was
+    known before, `has_rested` whether it was waited for. `secrets` are the values that its messages hold.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Manager:
             self._intake.speaks(invocation.stream_id, secrets or {})
         self._drops = profile.key_conflict == "first"
         self._record = Record(invocation.deadline_ms, profile.expect_ms)
-        # A successor that waits for the release needs a connect more, and one that talks first the time for that.
+        # A successor that waits for the release needs one more connect; one that sends messages first needs their time.
         connect_ms = profile.connect_timeout_ms if profile.overlap == "forbids" else 0
         self._draining = Draining(ends.WATCH_MS + connect_ms + profile.longest_talk_ms)
         # About when the successor's lane has waited: from here on the lease is read between two heartbeats.
@@ -142,7 +142,7 @@ class Manager:
 
     @property
     def stays_at(self) -> str | None:
-        """Returns the cursor behind which it has asked in vain; None where something came of it, or none was asked."""
+        """Returns the cursor from which it resumed in vain; None where it stored something, or sent no cursor."""
         return self._record.stays_at
 
     def expires_at_ms(self, now_ms: int) -> int:
@@ -156,13 +156,13 @@ class Manager:
         self.wake_at_ms = self._lifetime.alarm_ms
         takes_turn = self._profile.overlap == "forbids" and self._after_fence > 0
         expires_at_ms = self.expires_at_ms(now_ms) if takes_turn else 0
-        # Whoever rested beside this one wants to try at the same instant: one of them does, and the others rest on.
+        # Others that backed off beside this one would try at the same instant: one of them does, the others wait on.
         owed_ms = self._rest.until_ms
         try_until_ms = now_ms + self._profile.connect_timeout_ms + TRY_MS if owed_ms else 0
         return [Claim(self._after_fence, owed_ms, expires_at_ms, try_until_ms, self._has_rested)]
 
     def ask_lease(self, now_ms: int, unread_ms: int | None = None) -> list[Effect]:
-        """Returns how the lease is learnt of once `lease_due_ms` has come: whoever holds it does so by renewing it.
+        """Returns how the lease is read once `lease_due_ms` has come: the holder renews it and reads the answer.
 
         `unread_ms` is when the oldest arrival had come that still waits: the heartbeat must not cover it.
         """
@@ -191,7 +191,7 @@ class Manager:
         phases, method = self._TABLE[type(input_)]
         if self.phase not in phases:
             if self.phase is Phase.DRAINING and isinstance(input_, Opened):
-                return []  # the answer to a question that is not of interest any more
+                return []  # the answer comes too late to matter
             raise ProtocolMisuse(f"{type(input_).__name__} in the phase {self.phase.value}")
         effects: list[Effect] = method(self, now_ms, input_)
         if effects and isinstance(effects[-1], Finish):
@@ -222,7 +222,7 @@ class Manager:
 
     def _await_release(self, now_ms: int, view: LeaseView, resumption: Resumption | None = None) -> list[Effect]:
         if self._lease.connected_token == self.fence and resumption is not None:
-            # The turn is this connection's. It is marked before the request goes out: a connection that opens and
+            # The turn is this connection's. It is marked before the request goes out: without a mark, a connection
             # stands in no mark would be invisible to the next one.
             self._has_turn = True
             # The turn is renewed while the upstream keeps it waiting.
@@ -245,7 +245,7 @@ class Manager:
         return [Open(at.cursor)]
 
     def _opened(self, now_ms: int, opened: Opened) -> list[Effect]:
-        # Another is connected and reads on. Each cursor that it saves may be too old before the upstream is asked.
+        # Another is connected and reads on. Each cursor that it saves may be too old before it reaches the upstream.
         is_alone = may_open(self._lease, self.fence, now_ms, self._invocation.died)
         if not is_alone and (afresh := self._intake.afresh(now_ms, opened.status, self._record)):
             return afresh
@@ -263,7 +263,7 @@ class Manager:
 
     def _marks(self, now_ms: int) -> Effect:
         """Returns the mark that it is connected."""
-        # Claim, open, mark: an older connection that the upstream ends meanwhile reads in the lease that it was
+        # Claim, open, mark: an older connection that the upstream ends meanwhile finds in the lease that it was
         # relieved, and does not come back to evict this one.
         self.phase = Phase.CONNECTED
         progress = self._record.save(now_ms, is_open=True)
@@ -271,7 +271,7 @@ class Manager:
         return MarkConnected(self.fence, self.expires_at_ms(now_ms), progress)
 
     def _refused(self, now_ms: int, outcome: Outcome, limit_ms: int) -> Outcome:
-        """Returns the end of one that the upstream refused, or for which no request can be made: final or not yet."""
+        """Returns the end of a connection that was refused, or whose request cannot be made: final or not yet."""
         since_ms = refused_since_ms(self._rest, self._lease, self._connected_ms, now_ms)
         self.refusal = Refusal(since_ms, limit_ms)
         is_alone = may_open(self._lease, self.fence, now_ms, self._invocation.died)
@@ -312,7 +312,7 @@ class Manager:
         is_due = now_ms - record.saved_at_ms >= self._invocation.progress_every_ms
         if not (is_due or (record.pending.saved is None and record.pending.is_first and self._is_holder)):
             return []
-        # Who was silent before it must be dead by now, so the gap before it is known.
+        # Any silent predecessor must be dead by now, so the gap before this connection is known.
         is_known = now_ms - record.opened_ms > self.lease_ttl_ms
         progress = record.save(now_ms, is_open=True)
         gaps = record.gaps(self.lease_ttl_ms) if is_known else []
@@ -326,7 +326,7 @@ class Manager:
         return self._lease.connected_token <= self.fence
 
     def _next_look_ms(self, now_ms: int) -> int:
-        """Returns when the lease is next renewed or read: oftener where a successor is about to come, or has come."""
+        """Returns when the lease is next renewed or read: more often once a successor is due or has come."""
         next_ms = now_ms + self._invocation.lease_every_ms
         heartbeat_ms = self._record.saved_at_ms + self._invocation.progress_every_ms
         if not self._is_holder:
@@ -438,7 +438,7 @@ class Manager:
             return unfinished
         record.unterminated_bytes = self._intake.tail_bytes()
         progress, cursor = record.save(now_ms, is_open=False), record.pending.take()
-        # Of one that was not answered an older connection may still be open, and must not count as closed.
+        # Without an answer an older connection may still be open, and must not count as closed.
         is_released = record.opened_ms is not None or self._has_turn
         effects: list[Effect] = [SaveRecord(progress)]
         if cursor is not None and not is_released:
@@ -484,7 +484,7 @@ class Manager:
     def _taken_over(self) -> Outcome:
         return ends.taken_over(self._lease, self._lifetime.is_superseded(self._lease))
 
-    # In which phases each input is legal; any other is a mistake of the performer, but what comes after the end.
+    # In which phases each input is legal. In any other it is a defect of the performer, except after the end.
     _ANY = frozenset(Phase)
     _TABLE: ClassVar[dict[type, tuple[frozenset[Phase], Callable[..., list[Effect]]]]] = {
         Claimed: (frozenset({Phase.CLAIMING}), _claimed),

@@ -1,4 +1,4 @@
-"""What one invocation and its performer exchange: steps out, answers in, a report at the end; all plain data.
+"""What an invocation and its performer exchange: steps out, answers in, a report at the end. All of it is plain data.
 
 `reconnection.py` yields the steps of an invocation one at a time. A performer carries each out, on threads or in
 virtual time, and sends its `Answer` back (`handlers/run/performer.py`); it chooses neither what comes next nor when.
@@ -28,7 +28,7 @@ class Invocation:
     0 where the machine names none. `died` is what Lambda said of the lane's last function where that proves that it is
     over: it names that function's request. `waits_too_long` is whether its execution is of another deployment,
     and its lanes wait for so long that a function's deadline may come before its successor. `budget` is the stream's
-    part of what a function may hold that keeps others too; None where it keeps no other.
+    share of the memory where the function keeps other streams too; None where it keeps no other.
     """
 
     stream_id: str
@@ -55,8 +55,8 @@ class Invocation:
     def is_renewal_due(self) -> bool:
         """Whether the execution is to start its successor after this cycle.
 
-        Its history is to become full, or its lanes wait for too long: the successor's wait as the deployed definition
-        says.
+        Either its history would become full, or its lanes wait for too long; the successor waits as the deployed
+        definition says.
         """
         return 0 < self.renew_after <= self.cycles + 1 or self.waits_too_long
 
@@ -66,8 +66,8 @@ class Report:
     """How a connection ended and what it did; `connect_ms` is None where the upstream never answered.
 
     `reconnection_ms` is what the upstream asked for on it before the next one, as the profile bounds it; None where it
-    asked for nothing. `stays_at` is the cursor behind which it asked in vain: it stored nothing and moved no cursor;
-    None where it did, or asked for no place. `same_ends` counts the connections in a row that ended so (`stuck.py`).
+    asked for nothing. `stays_at` is the cursor from which it resumed in vain: it stored nothing and moved no cursor;
+    None where it did, or sent no cursor. `same_ends` counts the connections in a row that ended so (`stuck.py`).
     `refusal` is that of an upstream that refused it for now or for good (`backoff.py`); None where it did not.
     """
 
@@ -85,9 +85,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ReadSecrets:
-    """Answered by the values of the profile's secrets; `anew` takes none that was kept. The next Open sends them.
+    """Answered by the values of the profile's secrets; `anew` bypasses the cache. The next Open sends them.
 
-    Where one cannot be read it is answered by none, and the next Open by Closed.
+    Where one cannot be read, the answer is no secrets at all, and the next Open is answered by Closed.
     """
 
     anew: bool = False
@@ -100,7 +100,7 @@ class ReadRest:
 
 @dataclass(frozen=True, slots=True)
 class RestRead:
-    """The rest as it is written down, and the lease beside it."""
+    """The back-off as it is recorded, and the lease beside it."""
 
     rest: Rest
     lease: Lease
@@ -108,7 +108,7 @@ class RestRead:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRest:
-    """Write `after` in place of `before`; answered by whether `before` was what is written there, or by StoreFailed."""
+    """Replace `before` by `after`; answered by whether `before` was still recorded, or by StoreFailed."""
 
     before: Rest
     after: Rest
@@ -125,10 +125,10 @@ class Pause:
 class Await:
     """Answered by the next arrival, or by nothing once `wake_ms` or `lease_ms` has come.
 
-    At `lease_ms` the lease is renewed or read. A performer that hears of every change of the lease may let that instant
-    pass while nothing has changed, for an answer that shows nothing new has no effect but the renewal. It answers with
-    what arrives next, or at the first instant after a change that is a whole number of `lease_every_ms` behind
-    `lease_ms`.
+    At `lease_ms` the lease is renewed or read. A performer that is notified of every change of the lease may let that
+    instant pass while nothing has changed, for an answer that shows nothing new has no effect but the renewal. It
+    answers with the next arrival, or at the first instant after a change that is a whole number of `lease_every_ms`
+    after `lease_ms`.
     """
 
     wake_ms: int | None
@@ -159,7 +159,7 @@ Step = Effect | ReadSecrets | ReadRest | ChangeRest | Pause | Await | Ended
 
 
 class Answer(NamedTuple):
-    """The result of a step, and when it was there: `value` is what the step is answered by, None for nothing.
+    """The answer to a step, and when it was there: `value` is the input that answers it, None for nothing.
 
     `arrived_ms` is when `value` had come, where it had to wait; `unread_ms` is the same of the oldest arrival that
     still waits, None where none does.
