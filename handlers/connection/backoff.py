@@ -2,12 +2,12 @@
 
 Four kinds of failure have their own pace: `network` (nothing was answered, or the connection broke), `http` (5xx, 408
 or 425), `throttled` (429 or 420), `refused` (any other answer that is no stream, and a request that cannot be made).
-Invariant: a rest is never shorter than what the upstream requested, in Retry-After or as its reconnection time, and
+Invariant: a back-off is never shorter than what the upstream requested, in Retry-After or as its reconnection time, and
 failures in a row never shorten it.
 
-A refusal may pass: a key is being rotated, a gateway shows a page of maintenance. So the refusals in a row are counted
-from the first of them on, and the upstream is asked again, at growing distances, until the profile's `reject_after` is
-over:
+A refusal may pass: a key is being rotated, a gateway shows a page of maintenance. So the time of refusals in a row
+counts from the first of them, and the upstream is tried again, at growing intervals, until the profile's `reject_after`
+is over:
 
     reject_after = 300
       0 s  403    asked again at 1.2 s, final at 300 s
@@ -15,8 +15,8 @@ over:
      ...
     300 s  403    final
 
-Whatever else the upstream does ends the row, and so does a POST: whoever sends it has reason to think that the cause is
-mended. Invariant: a refusal is final only if the upstream has refused, and nobody was connected, for all of
+Anything else from the upstream ends the row, and so does a POST: its sender has reason to think that the cause is
+fixed. Invariant: a refusal is final only if the upstream has refused, and nobody was connected, for all of
 `reject_after`.
 """
 
@@ -29,13 +29,13 @@ from handlers.connection.lease import Lease
 
 FailureKind = Literal["network", "http", "throttled", "refused"]
 KINDS: tuple[FailureKind, ...] = ("network", "http", "throttled", "refused")
-# How long after it may connect an upstream has answered, or the next lane tries all the same.
+# How long, beyond the time for a connect, a try holds the other lane back.
 TRY_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The first rest, what is added to or multiplied with it at each further failure in a row, and its limit."""
+    """The first back-off, what is added to it or multiplies it at each further failure in a row, and its limit."""
 
     start_s: float
     step_s: float = 0.0
@@ -43,7 +43,7 @@ class Pace:
     max_s: float = 3600.0
 
     def rest_ms(self, failures: int) -> int:
-        """The rest after this many failures in a row, from 1 on."""
+        """The back-off after this many failures in a row, from 1 on."""
         # Beyond a hundred doublings every limit is reached, and a float is not.
         times = min(failures - 1, 100)
         grown_s: float = self.start_s * self.factor**times + self.step_s * (failures - 1)
@@ -52,13 +52,13 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What is known of a stream's failures: how many of which kind in a row, and until when it is left alone.
+    """A stream's recorded back-off: how many failures of which kind in a row, and until when it is to wait.
 
     `reconnection_ms` is what the upstream asked for before each new connection, as the profile bounds it. `same_ends`
-    is how many connections in a row came to the end `same_end` (`stuck.py`), 0 where the last came to none such.
+    is how many connections in a row came to the end `same_end` (`stuck.py`), 0 where the last one did not.
     `refused_since_ms` is when the first of the refusals in a row came, `final_ms` from when on the next of them is
-    final; 0 where the last connection was not refused. `tried_ms` is when somebody took the try after the rest: until
-    `until_ms` no other does, however the try ends. It is 0 where the rest is one that is owed.
+    final; 0 where the last connection was not refused. `tried_ms` is when a connection took the try after the back-off:
+    until `until_ms` no other tries, however that ends. It is 0 while the back-off is still to be waited for.
     """
 
     kind: str = ""
@@ -78,16 +78,16 @@ LIVED_MS = 1_000
 
 
 class RestChange(NamedTuple):
-    """What is written down in place of what."""
+    """What is recorded, and what it replaces."""
 
     before: Rest
     after: Rest
 
 
 def outlived(held: Rest, open_ms: int) -> Rest:
-    """What is written in place of `held` by a connection that has been open for so long: the row of failures is over.
+    """Returns what replaces `held` once a connection has been open for `open_ms`: the row of failures is over.
 
-    Were it to wait for its end, its successor would have failed or been answered before, and the row would never end.
+    At its end would be too late: its successor has changed the record by then, and the row would never end.
     """
     if not held.failures or open_ms < LIVED_MS:
         return held
@@ -95,7 +95,7 @@ def outlived(held: Rest, open_ms: int) -> Rest:
 
 
 def failed(before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, retry_after_s: float | None) -> Rest:
-    """What is known after one more failure; without a pace only what the upstream asked for makes a rest."""
+    """Returns the back-off after one more failure; without a pace, only what the upstream requested counts."""
     failures = before.failures + 1 if before.kind == kind else 1
     wait_ms = pace.rest_ms(failures) if pace is not None else 0
     asked_ms = round(retry_after_s * 1000) if retry_after_s is not None else 0
@@ -107,7 +107,7 @@ def failed(before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, retr
 
 # Unless the profile has a pace of its own.
 REFUSAL_PACE = Pace(start_s=1, factor=2, max_s=30)
-# How much longer than its pace a rest may be by chance, so that streams that were refused together do not stay in step.
+# How much longer than its pace a back-off may be by chance, so that streams refused together get out of step.
 JITTER = 0.5
 
 
@@ -120,9 +120,9 @@ class Refusal:
 
 
 def refused_since_ms(before: Rest, lease: Lease, connected_ms: int | None, now_ms: int) -> int:
-    """Returns since when the upstream has refused, if it refuses a connection now; `before` is what was known.
+    """Returns since when the upstream has refused, given that it refuses now; `before` is what was known.
 
-    `lease` is that of the claim; somebody was known to be connected until `connected_ms`.
+    `lease` is that of the claim; a connection was known to be open until `connected_ms`.
     """
     first_ms = before.refused_since_ms
     if not first_ms or first_ms < lease.started_at_ms:
@@ -131,12 +131,11 @@ def refused_since_ms(before: Rest, lease: Lease, connected_ms: int | None, now_m
 
 
 def refused(before: Rest, refusal: Refusal, now_ms: int, pace: Pace, jitter: float, asked_s: float | None) -> Rest:
-    """Returns what is known after one more refusal, which was not final; `jitter` is from 0 to 1.
+    """Returns the back-off after one more refusal that was not final; `jitter` is from 0 to 1.
 
-    The last try is not put off beyond the instant from which on it is final, unless the upstream asks for that in
-    Retry-After.
+    The last try comes no later than the instant at which it is final, unless the upstream's Retry-After says so.
     """
-    # Another connection may have been refused meanwhile; the later row has seen more of what ends one.
+    # Another connection may have been refused meanwhile; the later row knows more of what ended earlier ones.
     since = max(refusal.since_ms, before.refused_since_ms)
     final_ms = since + refusal.limit_ms
     failures = before.failures + 1 if before.kind == "refused" else 1
@@ -149,5 +148,5 @@ def refused(before: Rest, refusal: Refusal, now_ms: int, pace: Pace, jitter: flo
 
 
 def without_refusals(before: Rest) -> Rest:
-    """Returns what is known once something else than a refusal has come."""
+    """Returns the back-off once something other than a refusal has come."""
     return replace(before, kind="", failures=0, refused_since_ms=0, final_ms=0)

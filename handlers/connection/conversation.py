@@ -1,12 +1,12 @@
-"""Decides what one connection says on its socket, and what the answers come to: subscriptions, pings, the last words.
+"""Decides what a connection sends on its socket and what the answers mean: subscriptions, pings, last messages.
 
     Opened(101)                Send subscribe[0]          it is not connected yet
     {"op": "subscribed"}       Send subscribe[1]
     {"op": "subscribed"}       connected; every 20 s      Send ping
     a close by this side       Send leave, Send close
 
-It knows no socket and no clock: `now_ms` comes with each call. Invariants: a message is sent once what came before is
-answered; nobody waits for an answer for longer than the profile says; no secret stands in what it says of a refusal.
+It knows no socket and no clock: `now_ms` comes with each call. Invariants: a message is sent once the one before it is
+answered; no answer is waited for longer than the profile says; what it reports of a refusal holds no secret.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from handlers.profile.secret_references import Secrets
 
 NORMAL = 1000
 _HIDDEN = "…"
-# What may come before the last answer and is kept until then; an upstream that sends more has begun.
+# How much is kept of what comes before the last answer; an upstream that sends more has begun.
 EARLY_BYTES = 64 * 1024
 _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
 
@@ -58,14 +58,14 @@ class Speaker:
         return Send(TEXT, self.profile.message(exchange.send, self.stream_id, cursor, self.secrets))
 
     def shown(self, text: str) -> str:
-        """Returns what the upstream said, as it may be shown."""
+        """Returns the upstream's words as they may be shown."""
         for secret in sorted(self.secrets.values(), key=len, reverse=True):
             text = text.replace(secret, _HIDDEN) if secret else text
         return bounded(text)
 
 
 class Conversation:
-    """Of one connection, from the answer on; `begins` is called for each."""
+    """The conversation of one connection; `begins` is called once the upstream has answered."""
 
     def __init__(self, speaker: Speaker) -> None:
         self._speaker = speaker
@@ -78,16 +78,16 @@ class Conversation:
         self._is_connected = False
         self._early: list[Frame] = []  # what came before it was connected
         self._early_bytes = 0
-        self._instead = ""  # what it said last that was no answer: `refuse` does not name it, or `expect` is wrong
+        self._instead = ""  # the last message that was no answer: `refuse` does not name it, or `expect` is wrong
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was to be said first is said and answered."""
+        """Whether all first messages are sent and answered."""
         return not self._left
 
     @property
     def is_connected(self) -> bool:
-        """Whether events count: it is complete, or more has come than is kept until it is."""
+        """Whether events count: it is complete, or more has come than may be kept before that."""
         return self._is_connected
 
     @property
@@ -97,7 +97,7 @@ class Conversation:
         return None if self._is_over or not instants else min(instants)
 
     def begins(self, now_ms: int, cursor: str | None, places: Secrets | None = None) -> list[Effect]:
-        """Returns what is said first, to go on behind the cursor; `places` are the token and the ticket, if any."""
+        """Returns the first messages, which resume after the cursor; `places` are the token and the ticket, if any."""
         self._speaker = replace(self._speaker, secrets={**self._speaker.secrets, **(places or {})})
         self._left, self._cursor = list(self._speaker.profile.subscribe), cursor
         said = self._next(now_ms, is_sent=False)
@@ -107,7 +107,7 @@ class Conversation:
     def takes(
         self, now_ms: int, decoded: Decoded, decoder: Decoder, failure: FramingError | None
     ) -> tuple[list[Effect], Decoded, End | None]:
-        """Returns what is said next, what has come that counts by now, and what ends the connection.
+        """Returns the next messages, what has come that counts by now, and what ends the connection.
 
         `decoder` has decoded it, and `failure` is why no more can follow.
         """
@@ -129,7 +129,7 @@ class Conversation:
         return said, decoded, end
 
     def _keeps(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        """Returns all that has come, once events count; before, nothing, and keeps it."""
+        """Returns all that has come once events count; until then keeps it and returns nothing."""
         kind = self._speaker.profile.marks.kind
         self._early += frames
         self._early_bytes += sum(len(one.data) for one in frames if not isinstance(one.data, Oversize))
@@ -141,7 +141,7 @@ class Conversation:
         return early
 
     def _closed(self, ended: Ended) -> End:
-        """Returns what a close by the upstream comes to."""
+        """Returns how a close by the upstream ends the connection."""
         profile, code = self._speaker.profile, ended.code
         reason = f": {self._speaker.shown(ended.reason)}" if ended.reason else ""
         before = "" if self.is_complete else f" before it answered {self._name_of_first}{self._instead}"
@@ -160,7 +160,7 @@ class Conversation:
         return End(Outcome("StreamDropped", "", message), "ended_by_upstream", asks_lease=True)
 
     def _next(self, now_ms: int, *, is_sent: bool) -> list[Effect]:
-        """Returns the messages that are left, or those behind the first of them, up to one that is to be answered."""
+        """Returns the messages left to send, up to the first that needs an answer; `is_sent` leaves out the first."""
         self._answer_by_ms = None
         effects: list[Effect] = []
         if is_sent:
@@ -177,7 +177,7 @@ class Conversation:
         return effects
 
     def _hears(self, now_ms: int, frames: Sequence[Frame]) -> tuple[list[Effect], End | None]:
-        """Returns what is said next once `frames` hold an answer, and why it ends where they hold a refusal."""
+        """Returns the next messages once `frames` hold an answer, and the end where they hold a refusal."""
         effects: list[Effect] = []
         for frame in frames:
             if self._answer_by_ms is None:
@@ -188,7 +188,7 @@ class Conversation:
                     self._awaits_pong, self._answer_by_ms = False, None
                 continue
             exchange = self._left[0]
-            # Many a refusal looks like an answer with an error besides.
+            # Many refusals look like an answer with an error added.
             if _fits(exchange.refuse, frame):
                 return effects, self._refused(exchange, frame)
             if _fits(exchange.expect, frame):
@@ -206,7 +206,7 @@ class Conversation:
         return End(Outcome("StreamRejected", "", message, detail=message), "rejected", refused_ms=limit_ms)
 
     def passes(self, now_ms: int) -> tuple[list[Effect], End | None]:
-        """Returns what is said because the time has come, and why it ends where an answer has not come in time."""
+        """Returns the messages that are due, and the end where an answer has not come in time."""
         if self._is_over:
             return [], None
         if self._answer_by_ms is not None and now_ms >= self._answer_by_ms:
@@ -227,7 +227,7 @@ class Conversation:
         return f"subscribe[{len(subscribe) - len(self._left)}]"
 
     def leaves(self, code: int = NORMAL) -> list[Effect]:
-        """Returns the last words: the profile's own, and the close with this code; once, and nothing after."""
+        """Returns the last messages: the profile's own, and the close with this code; once, and nothing after."""
         was_over, self._is_over = self._is_over, True
         if was_over:
             return []

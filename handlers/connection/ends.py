@@ -1,7 +1,7 @@
 """The ends of a connection: what it raises or returns, which is the contract with the machine.
 
-Invariant: only a newer connection that is known to be connected makes an end a takeover; of every other end the machine
-connects again at once.
+Invariant: an end is a takeover only where a newer connection is known to be connected; after every other end the
+machine connects again at once.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NOT_DRAINED = Outcome("StoreUnavailable", "", "what was read was not all stored 
 class End(NamedTuple):
     """What ends a connection: its outcome, the ledger's word for it, and whether the lease may explain it otherwise.
 
-    `refused_ms` is for how long a refusal of the upstream's may pass before it is final, None where it is none.
-    `is_expired` is whether the upstream has forgotten what came after the cursor.
+    `refused_ms` is how long the upstream may refuse before that is final, None where it did not refuse. `is_expired` is
+    whether the upstream has forgotten what came after the cursor.
     """
 
     outcome: Outcome
@@ -49,7 +49,7 @@ def refused(lease: Lease) -> Outcome:
 def dropped(closed: Closed, was_connected: bool) -> Outcome:
     """Returns the end of one that the network ended, should the lease not explain it.
 
-    StreamRejected stands for a request that cannot be made; `judged` decides whether that is final.
+    It is StreamRejected where the request cannot be made; `judged` decides whether that is final.
     """
     detail = f": {closed.detail}" if closed.detail else ""
     verb = "closed" if was_connected else "not opened"
@@ -58,7 +58,7 @@ def dropped(closed: Closed, was_connected: bool) -> Outcome:
 
 
 def judged(outcome: Outcome, refusal: Refusal, now_ms: int, *, is_alone: bool) -> Outcome:
-    """Returns the end of one that was refused: StreamDropped, as long as that may pass.
+    """Returns the end of a connection that was refused: StreamDropped while the refusal may pass.
 
     `is_alone` is whether no other connection of the stream is open: nothing is final before.
     """
@@ -72,23 +72,23 @@ def judged(outcome: Outcome, refusal: Refusal, now_ms: int, *, is_alone: bool) -
 
 
 def taken_over(lease: Lease, is_superseded: bool) -> Outcome:
-    """Returns the end of one whose successor is connected: its lane waits, unless the successor is of another."""
+    """Returns the end of one whose successor is connected: its lane waits, or ends where another execution has it."""
     if is_superseded:
         return SUPERSEDED
     return Outcome("StreamTakenOver", "", f"connection {lease.connected_token} has taken over")
 
 
 def late(outcome: Outcome, late_s: int) -> Outcome:
-    """Returns the end of one that was taken over so late: its lane waits for so much less."""
+    """Returns the end of one that was taken over late: its lane waits for as much less."""
     return Outcome(outcome.error, "", f"{outcome.message}; late by {late_s} s")
 
 
-# How a connection ended whose request the upstream has surely not taken up, or has refused.
+# Ends after which the upstream has surely not begun the request, or has refused it.
 NOT_TAKEN_UP = frozenset({"refused", "unreachable", "tls", "rejected", "no_token", "no_ticket", "claimed_by_successor"})
 
 
 def once(outcome: Outcome, progress: Progress) -> Outcome:
-    """Returns the end of one that must not be requested twice: nobody tries again where the upstream may have begun.
+    """Returns the end of what must not be requested twice: it is not retried where the upstream may have begun.
 
     An answer that is no stream, and an upstream that was not reached, have begun nothing.
     """
@@ -108,7 +108,7 @@ ANSWERED = Outcome(
 
 
 def asked_already(is_alive: bool) -> Outcome:
-    """Returns the end of one that would request what another connection has requested, and which must be once."""
+    """Returns the end of one that would repeat another connection's request though it must be made once."""
     if is_alive:
         return Outcome("StreamTakenOver", "", "another connection reads what must not be requested twice")
     return Outcome("StreamBroken", "", "it was requested before, must not be twice, and nobody says how that ended")
@@ -128,7 +128,7 @@ def asked_before(lease: Lease, connected_ms: int | None, now_ms: int, ttl_ms: in
 
 
 def renewal_due(outcome: Outcome) -> Outcome:
-    """Returns the end of a cycle in which a renewal is due: the machine counts failures itself, the usual ends not."""
+    """Returns the end of a cycle in which a renewal is due; the machine itself counts failures, not usual ends."""
     if outcome.error not in ("StreamTakenOver", "ConnectionExpired"):
         return outcome
     return Outcome("RenewalDue", "", f"{outcome.error}: {outcome.message}")
@@ -137,7 +137,7 @@ def renewal_due(outcome: Outcome) -> Outcome:
 def explained(view: LeaseView, ending: Outcome, takeover: Outcome | None) -> Outcome | None:
     """Returns the end of a closed connection whose view of the lease is `view`; None while a successor may yet connect.
 
-    `takeover` is its end if that is a takeover; None where it stays whoever connects.
+    `takeover` is its end if it was taken over; None where it stays whoever connects.
     """
     if view is LeaseView.STOPPED:
         return STOPPED
@@ -147,14 +147,14 @@ def explained(view: LeaseView, ending: Outcome, takeover: Outcome | None) -> Out
 
 
 # How long a closed connection watches a successor that claimed and has not connected. An upstream that evicts answers
-# the newer connection first, so its mark is on the way; one that forbids two is asked only after the release, so a
-# connect more.
+# the newer connection first, so its mark is on the way; one that forbids two is opened only after the release, which
+# takes one connect more.
 WATCH_MS = 2_000
 
 
 @dataclass
 class Draining:
-    """What is known of the end of one connection that leaves, or will.
+    """What is known of the end of a connection that leaves, or will.
 
     `outcome` is its own reason to end, which the lease may explain otherwise where `asks_lease`. It waits for what is
     not stored until `until_ms`, None before it leaves; then it watches its successor for `watch_ms` at most. Nothing

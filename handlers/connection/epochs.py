@@ -1,4 +1,4 @@
-"""Recognizes an upstream that counts its ids from the beginning again, and says which keys its events then have.
+"""Recognizes an upstream whose ids start over, and says which keys its events then have.
 
 A server that was restarted and counts from 1 gives new events the ids of old ones. One other body under a known key may
 be a correction. Several in a row, on one connection, are ids that start over: a new *epoch* of keys begins.
@@ -10,7 +10,7 @@ The first key that is free follows from what is stored alone, and not from what 
 before the third is stored where the new epoch will look for it, and of two writers that do not know of the same epochs
 the first stores an event, and the second meets it.
 
-Pure. Invariants: an event is known only by the same body; and only since the newest epoch began.
+Pure. Invariant: an event counts as known only by the same body, and only since the newest epoch began.
 """
 
 import hashlib
@@ -20,20 +20,21 @@ from typing import NamedTuple
 
 from handlers.framing.events import MAX_KEY_BYTES, OnConflict
 
-# So many known keys in a row with other bodies.
+# How many known keys in a row with other bodies begin an epoch.
 IN_A_ROW = 3
 # How far apart the clocks of two writers may be.
 SLACK_MS = 10_000
 # How long a restart is shown after it was last recognized, and how often that is written down.
 SHOWN_MS, AGAIN_MS = 3_600_000, 60_000
-# So many keys of one event may be taken before it is not stored.
+# How many keys of one event may be taken; beyond that it is not stored.
 MOST_KEYS = 1_000
 
 
 class Epoch(NamedTuple):
     """How many epochs have begun, and since when the newest one's events came; `seen_ms` is when that was recognized.
 
-    Where the profile begins no epoch it is recognized again and again. `is_stored` is whether such events are stored.
+    Where the profile begins no epoch, the restart is recognized again and again. `is_stored` says whether such events
+    are stored.
     """
 
     number: int = 0
@@ -46,7 +47,7 @@ NO_EPOCH = Epoch()
 
 
 def words(epoch: Epoch, now_ms: int) -> str:
-    """What is to be said of a stream with that epoch; "" where its ids have not started over of late."""
+    """What to report of a stream in this epoch; "" where its ids have not started over recently."""
     if not epoch.seen_ms or now_ms >= epoch.seen_ms + SHOWN_MS:
         return ""
     how = "are stored as others" if epoch.is_stored else 'are not stored: on_conflict = "epoch" would store them'
@@ -62,9 +63,9 @@ def other_keys(key: str) -> Iterator[str]:
 
 @dataclass
 class Epochs:
-    """Of one connection; `begins` is whether its profile lets a new epoch begin, `is_stored` as an Epoch has it.
+    """The epochs as one connection knows them; `begins` is whether its profile begins new ones, `is_stored` as Epoch's.
 
-    `depth` is how many keys of the last event were taken: those of the next one are looked at together.
+    `depth` is how many keys of the last event were taken: as many of the next one are read together.
     """
 
     epoch: Epoch
@@ -76,13 +77,13 @@ class Epochs:
     _last: int = -1
 
     def has(self, at_ms: int) -> bool:
-        """Whether what came then is of the newest epoch."""
+        """Whether an event that came then is of the newest epoch."""
         return not self.begins or at_ms >= self.epoch.since_ms - SLACK_MS
 
     def met(self, count: int, came_ms: int, now_ms: int) -> None:
         """Records that the connection's event `count` has another body than one of this epoch with its key.
 
-        It came first at `came_ms`. The last of several in a row begins an epoch, as of when the first of them came.
+        It first came at `came_ms`. The last of several in a row begins an epoch, from when the first of them came.
         """
         follows = self._row and count == self._last + 1
         self._row, self._since_ms = (self._row + 1, min(self._since_ms, came_ms)) if follows else (1, came_ms)
@@ -96,5 +97,5 @@ class Epochs:
 
 
 def epochs_of(on_conflict: OnConflict | None, epoch: Epoch = NO_EPOCH) -> Epochs:
-    """Those of a connection that opens in this epoch, as its profile wants them."""
+    """Returns the epochs for a connection that opens in this epoch, by its profile."""
     return Epochs(epoch, on_conflict == "epoch", on_conflict != "first")

@@ -1,7 +1,7 @@
-"""Decides what the upstream's answer and its bytes come to: writes, losses, a cursor, and the end if they say one.
+"""Turns the upstream's answer and its bytes into writes, losses, a cursor, and the end if they contain one.
 
 It knows no lease, no phase and no clock. Invariants: nothing behind an end, or behind what cannot be framed, is taken;
-the body of a refusal is no part of the stream; what was read before an end is stored all the same.
+the body of a refusal is no part of the stream; what was read before an end is stored nevertheless.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _BESIDE = frozenset({Kind.HEARTBEAT, Kind.DISCONNECT})
 class Reading:
     """What was read: `frames` counts those that are no comments, `stop` is what ends the connection, if anything.
 
-    `losses` has of each announced loss how many events it is of, None where nothing says. `oldest` is the oldest place
-    that can be asked for, where the frame that stops it names one. `left_out` counts the events that the profile does
-    not keep.
+    `losses` has the number of events of each announced loss, None where the upstream did not say. `oldest` is the
+    oldest place that can be asked for, where the frame that stops it names one. `left_out` counts the events that the
+    profile does not keep.
     """
 
     events: tuple[StreamEvent, ...]
@@ -65,7 +65,7 @@ def read(
     is_resumed: bool,
     numbers: Numbers | None = None,
 ) -> Reading:
-    """What `frames` are to `profile`; `place` and `first`, its number, name an event where nothing else does.
+    """Reads `frames` by the rules of `profile`; `place` and its number `first` name an event where nothing else does.
 
     `last_id` is the last event ID behind them, as the decoder has it. `is_resumed` is whether the connection asked for
     what came after a cursor. What is missing in `numbers` is a loss, announced by the event behind it.
@@ -77,7 +77,7 @@ def read(
     splits = profile.split is not None
     batch: Sequence[StreamEvent] = ()
     key = profile.whole_key if splits else profile.key
-    # What most framings return are frames already; that is seen here without a call for each chunk.
+    # Most framings return frames already; checking it here saves a call for each chunk.
     whole = cast(Sequence[Frame], frames) if frames and isinstance(frames[0], Frame) else as_frames(frames)
     for frame in whole:
         if not splits:
@@ -117,8 +117,8 @@ def read(
 
 
 def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequence[StreamEvent]]:
-    """What `frame` is to a profile that splits, and the events of its elements; none where it is not a batch."""
-    # First, for it parses the frame as `kind` does, and notes besides where in it the elements stand.
+    """Reads `frame` for a profile that splits, and returns the events of its elements; none where it is not a batch."""
+    # First, for it parses the frame as `kind` does, and also notes where the elements are in it.
     batch = profile.events(frame, now_ms)
     kind = profile.kind(frame)
     if batch:
@@ -133,7 +133,7 @@ MOST_EVENTS = 250
 
 
 class Intake:
-    """Of one connection; it is fed what the upstream sent, in order."""
+    """The intake of one connection: it is given what the upstream sent, in order."""
 
     def __init__(self, profile: Profile, budget: BufferBudget | None = None) -> None:
         self._profile = profile
@@ -141,17 +141,17 @@ class Intake:
         self._unstored_bytes = 0
         self._decoder = profile.decoder()
         self._discards = False
-        self.has_instants = False  # whether `due_ms` may ever be one
+        self.has_instants = False  # whether `due_ms` can be anything but None
         self._told_unfinished = False
         self._waiting: Waiting | None = None  # None where each event is an item
         self._due_ms: int | None = None  # when what waits is to be written; None where nothing waits
         self._talk: Conversation | None = None
         self._numbers: Numbers | None = None
-        self._afresh: str | None = None  # where it asked to begin, where the upstream refused the cursor
+        self._afresh: str | None = None  # where it began instead, after the upstream refused the cursor
 
     def speaks(self, stream_id: str, secrets: Secrets) -> None:
-        """From the answer on the connection talks for this stream."""
-        # Few do, and what is imported lengthens each cold start.
+        """From the answer on the connection sends this stream's messages."""
+        # Imported here: few streams send messages, and each import lengthens the cold start.
         from handlers.connection.conversation import Conversation, Speaker
 
         self._talk = Conversation(Speaker(self._profile, stream_id, secrets))
@@ -164,11 +164,11 @@ class Intake:
         return min((ms for ms in (self._due_ms, talk_ms) if ms is not None), default=None)
 
     def passes(self, now_ms: int) -> tuple[list[Effect], End | None]:
-        """Returns what is said on the socket because the time has come, and what ends the connection."""
+        """Returns the messages that are due on the socket, and what ends the connection."""
         return ([], None) if self._talk is None else self._talk.passes(now_ms)
 
     def leaves(self) -> list[Effect]:
-        """Returns the last words on the socket: once."""
+        """Returns the last messages on the socket, once."""
         return [] if self._talk is None else self._talk.leaves()
 
     def answer(self, now_ms: int, opened: Opened, record: Record) -> tuple[list[Effect], End | None]:
@@ -195,7 +195,7 @@ class Intake:
         return said, None
 
     def afresh(self, now_ms: int, status: int, record: Record) -> list[Effect]:
-        """Returns the question for what happens from now on, where the answer refuses the cursor; else nothing."""
+        """Returns the request for what happens from now on, where the answer refused the cursor; else nothing."""
         resume = self._profile.resume
         if resume is None or not record.resumed or not is_expired(self._profile, status):
             return []
@@ -204,7 +204,7 @@ class Intake:
         return [Open(resume.fallback)]
 
     def chunk(self, now_ms: int, data: bytes, record: Record) -> tuple[list[Effect], End | None]:
-        """Returns what is to be stored and written down of the bytes, and what in them ends the connection."""
+        """Returns what to store and to record of the bytes, and what in them ends the connection."""
         if self._discards:
             return [], None
         frames, failure = self._decoded(data)
@@ -233,7 +233,7 @@ class Intake:
             record.reaches_cursor()
         goes_on = reading.stop is None and failure is None and end is None
         is_inside = goes_on and is_inside
-        # An upstream that sends what nobody keeps is not idle: more of what it kept may follow.
+        # Events that the profile leaves out are no idleness either: more of the backlog may follow.
         is_idle = not (is_inside or reading.events or reading.losses or reading.left_out)
         record.left_out += reading.left_out
         before_ms = record.heard(
@@ -271,19 +271,19 @@ class Intake:
             frames, failure = error.frames, error
         if budget is not None:
             if frames:
-                # What was decoded is held on until it is stored.
+                # What was decoded stays in memory until it is stored.
                 self._unstored_bytes = max(self._unstored_bytes, most_bytes - decoder.held_bytes)
             budget.holds(decoder.held_bytes + self._unstored_bytes)
         return frames, failure
 
     def stored(self, record: Record) -> None:
-        """Records that a write is answered, or that none was needed: what was held for it is free."""
+        """Records that a write is answered, or that none was needed: its memory is free again."""
         if self._budget is not None and record.pending.is_stored:
             self._unstored_bytes = 0
             self._budget.holds(self._decoder.held_bytes)
 
     def gathers(self, flush_ms: int) -> None:
-        """From now on events wait for so long, to be written together: the stream's events lie in a log."""
+        """From now on events wait for up to `flush_ms` to be written together: the stream's events lie in a log."""
         self._waiting = Waiting(flush_ms)
         self.has_instants = True
 
@@ -292,7 +292,7 @@ class Intake:
         waiting = self._waiting
         if waiting is None or waiting.due_ms is None:
             return []
-        # What waits must leave room for the next frame, or that would be too long however short it is.
+        # What waits must leave memory for the next frame, or even a short one would be too long.
         is_crowded = self._budget is not None and self._unstored_bytes >= self._budget.sure_bytes // 2
         if not (is_leaving or is_crowded or waiting.is_due(now_ms)):
             return []
@@ -300,7 +300,7 @@ class Intake:
         return [Write(record.fence, waiting.first, waiting.take())]
 
     def _writes(self, now_ms: int, read_events: tuple[StreamEvent, ...], record: Record) -> list[Effect]:
-        """Returns the writes of what was read, as far as it does not wait for more."""
+        """Returns the writes of what was read, except what waits for more."""
         if self._waiting is not None and read_events:
             first, cursor = record.events, last_cursor(read_events)
             if self._waiting.add(now_ms, first, read_events):
@@ -326,9 +326,9 @@ class Intake:
         return None if asked_ms is None else min(asked_ms, self._profile.retry_max_ms)
 
     def unfinished(self, now_ms: int, record: Record) -> list[Effect]:
-        """Returns the write of what came of a frame that was skipped and has not ended; once, and nothing after.
+        """Returns the write of what came of a skipped frame that has not ended; once, and nothing after.
 
-        The next connection may read it again, and then it has ended: so it stands under a key of its own.
+        The next connection may read it to its end, so this part is stored under a key of its own.
         """
         is_told, self._told_unfinished = self._told_unfinished, True
         frame = None if is_told or self._discards else self._decoder.unfinished_oversize()
@@ -341,7 +341,7 @@ class Intake:
         return [write]
 
     def tail_bytes(self) -> int:
-        """Returns how many bytes came behind the last delimiter: no event, only noted. Nothing is taken after."""
+        """Returns how many bytes came after the last delimiter: no event, only counted. Nothing is read after."""
         if self._budget is not None:
             self._budget.holds(0)
         return self._decoder.close()
@@ -356,7 +356,7 @@ class Intake:
         if reading.stop is Kind.DISCONNECT:
             return End(ends.DISCONNECTED, "disconnected_by_upstream", asks_lease=True)
         assert failure is not None
-        # The profile rejects what is too long; where it does not, no decoder fails for that.
+        # Only a profile that rejects what is too long makes a decoder fail for that.
         error = "StreamRejected" if isinstance(failure, FrameTooLong) else "StreamDropped"
         return End(Outcome(error, "", str(failure)), failure.reason)
 
@@ -377,18 +377,18 @@ def _numbers(profile: Profile, after: str | None) -> Numbers:
 
 
 class Waiting:
-    """The events of one connection whose stream's events lie in a log, until it is time to append them together.
+    """The events that wait, where the stream's events lie in a log, until they are appended together.
 
         0.0 s  two events arrive       they wait until 1.0 s
         0.4 s  a third                 it waits with them
         1.0 s  one write of three
 
-    They go earlier where they are as many as one segment holds, and at once when the connection leaves. Invariant: no
-    event waits longer than `flush_ms` after the first of those that wait.
+    They are written earlier when they fill a segment, and at once when the connection leaves. Invariant: no event waits
+    longer than `flush_ms` after the first of those that wait.
     """
 
     def __init__(self, flush_ms: int) -> None:
-        # Few streams have a log, and what is imported lengthens each cold start.
+        # Imported here: few streams have a log, and each import lengthens the cold start.
         from handlers.segments.codec import WAITING_BYTES, event_bytes
 
         self._most_bytes, self._event_bytes = WAITING_BYTES, event_bytes
@@ -409,11 +409,11 @@ class Waiting:
         return had_some
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether what waits is to be written now."""
+        """Whether the waiting events are to be written now."""
         return self.due_ms is not None and (now_ms >= self.due_ms or self._bytes >= self._most_bytes)
 
     def take(self) -> tuple[StreamEvent, ...]:
-        """Returns what waits, in order; nothing waits any more."""
+        """Returns the waiting events, in order; none wait any more."""
         events, self._events = tuple(self._events), []
         self._bytes, self.due_ms = 0, None
         return events

@@ -17,14 +17,14 @@ from handlers.profile.sections import Meaning
 _INSTANT = "%a, %d %b %Y %H:%M:%S GMT"
 # Retry-After may be of any length; longer than a day is no different from a day.
 MOST_RETRY_AFTER_S = 86_400.0
-# Refusals that a request without a cursor would get as well: who asks, how it is paid for, with which method.
+# Refusals that a request without a cursor would get as well: for the caller, the payment, the method.
 _NOT_OF_THE_CURSOR = frozenset({401, 402, 403, 405, 407})
 
 
 def judge(profile: Profile, opened: Opened, meaning: Meaning) -> Outcome | None:
     """Returns why the answer is not a connection, or None when it is one.
 
-    StreamRejected stands for a refusal; `ends.judged` decides whether it is final.
+    A refusal is StreamRejected; `ends.judged` decides whether it is final.
     """
     status = opened.status
     if meaning == "ended":
@@ -60,9 +60,8 @@ def refused_as(outcome: Outcome) -> str:
 def is_expired(profile: Profile, status: int) -> bool:
     """Returns whether an answer to a request that carried a cursor refuses that cursor.
 
-    410 does, unless the profile says otherwise. Where the profile left it to the default to send one, this upstream may
-    know nothing of it: a refusal that a request without a cursor may not get is taken for one of the cursor, so the
-    next request is made without.
+    410 does, unless the profile says otherwise. Where the cursor was sent by default, the upstream may not know it: a
+    refusal that a request without a cursor would not get counts as one of the cursor, so the next request has none.
     """
     meaning = profile.meaning(status)
     if meaning == "expired":
@@ -72,7 +71,7 @@ def is_expired(profile: Profile, status: int) -> bool:
 
 
 def is_confirmed(profile: Profile, opened: Opened, cursor: str) -> bool:
-    """Returns False where the answer itself says that it does not begin behind the cursor that was asked for."""
+    """Returns False where the answer itself says that it does not begin after the cursor that was sent."""
     resume = profile.resume
     if resume is None or not resume.confirmed_by:
         return True
@@ -83,7 +82,7 @@ def is_confirmed(profile: Profile, opened: Opened, cursor: str) -> bool:
 def retry_after_s(value: str, date: str) -> float | None:
     """Returns RFC 9110's delay (section 10.2.3), at most a day; None where there is none.
 
-    An instant in place of seconds is by the upstream's clock, and so is its answer's Date: ours plays no part.
+    An instant instead of seconds is compared with the answer's Date, both by the upstream's clock: ours plays no part.
     """
     digits = value.strip()
     if digits.isascii() and digits.isdigit():

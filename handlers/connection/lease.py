@@ -12,8 +12,8 @@ A connection claims before it connects and marks itself connected after. So for 
     fence  > n, connected_token <= n    a successor claimed and is still connecting
     connected_token > n                 a successor is connected: n was taken over
 
-unless that successor is closed again (released_token >= connected_token). Were the claim made after connecting, the
-second line could not be seen, and two lanes would evict each other for ever.
+unless that successor is closed again (released_token >= connected_token). If the claim came after connecting, the
+second line could not occur, and two lanes would evict each other for ever.
 
 Times are integer milliseconds that the caller passes. Invariant: fence, connected_token and released_token never
 decrease, and connected_token <= fence.
@@ -96,15 +96,15 @@ def superseded(lease: Lease, execution: str) -> bool:
 
 
 def is_ended(lease: Lease) -> bool:
-    """Returns whether no execution holds the stream, for the last that did has learned that it is over."""
+    """Returns whether no execution holds the stream because the last one ended it for good."""
     return not lease.execution and lease.ending in FINAL_ENDINGS
 
 
 def may_open(lease: Lease, fence: int, now_ms: int, died: str = "") -> bool:
     """Returns whether an upstream that forbids a second connection would now see only connection `fence`.
 
-    That is so when every connection before `fence` that was answered has been closed, or when the last of them stopped
-    renewing: its function is dead, and its sockets with it. Or when `died` proves that.
+    So it would when every answered connection before `fence` has been closed, when the last of them stopped renewing
+    (its function is dead, and its sockets with it), or when `died` proves that.
     """
     open_before = lease.connected_token > lease.released_token and lease.connected_token < fence
     return not open_before or now_ms >= lease.expires_at_ms or is_over(lease, died)
@@ -125,9 +125,9 @@ def is_over(lease: Lease, died: str) -> bool:
 
 
 def unconnected_ms(lease: Lease, now_ms: int) -> int:
-    """Returns for how long a stream that should be connected is not; 0 where it is, or where it need not be.
+    """Returns how long a stream that should be connected has not been; 0 where it is, or need not be.
 
-    It should be while an execution holds it and no stop is requested. The holder's lease says until when it surely was.
+    It should be while an execution holds it and no stop is requested. By the holder's lease it was until that expired.
     """
     if not lease.execution or lease.stop:
         return 0

@@ -10,27 +10,28 @@ from four instants of its record:
     live_ms     when it has caught up: what the upstream sends from then on has just happened
     heard_ms    when the upstream last sent something
 
-One that was heard at `live_ms` or later, and has stored what came, has brought all that happened since `since_ms`, if
-the upstream goes back so far (`reach_ms`), else since `opened_ms`. One that was heard last before has brought part of
-it, and the next connection asks for the rest. A close, a kill or a stop adds nothing to that and takes nothing away.
+A connection that was heard at `live_ms` or later, and has stored what came, has brought all that happened since
+`since_ms`, if the upstream goes back that far (`reach_ms`), else since `opened_ms`. One that was last heard earlier has
+brought a part, and the next connection asks for the rest. A close, a kill or a stop neither adds to that nor takes from
+it.
 
     connection 1   [0, 5) s      gap [5, 18) s
     connection 2   [18, 23) s    asks for what came since 5 s; would have caught up at 31 s, and breaks off: it has
                                  brought what came until 15 s
     connection 3   [32, … s      asks for what came since 15 s, 17 s back: with a reach of 16 s [15, 32) s stays open
 
-`record.py` brings `live_ms` forward when the upstream was idle. Nothing else on the wire says when a connection has
-caught up, so of a busy stream the last resort is assumed: an upstream sends what it kept at twice the speed at which it
-happened, or faster. So a second that was missed is made up for in one.
+`record.py` brings `live_ms` forward when the upstream was idle. Nothing else on the wire shows that a connection has
+caught up. So for a busy stream we assume that an upstream sends what it kept at twice the speed at which it happened,
+or faster: a missed second is made up for in one second.
 
 A silent connection that has caught up counts as good until it was let go, or counts as dead; nobody can know better.
-But its peer may have died after it was last heard. Whoever goes on from its cursor is then sent what that peer kept
-back as well, so it has caught up only once it has lasted for that silence, too.
+But its peer may have died after it was last heard. The next connection is then sent what that peer kept back as well,
+so it has caught up only once it has also lasted for that silence.
 
-Of a default resume nobody knows whether the upstream heeds it. One that does not sends what happens, from its answer
-on. One that does keeps what it sent for `KEPT_MS` at least; that is assumed as well. So a connection that is relieved
-before it has caught up leaves nothing open where its successor brings what it was still behind with: it was live, or
-its successor asks for the same a moment later.
+Nobody knows whether an upstream heeds a default resume. One that ignores it sends what happens from its answer on. One
+that heeds it keeps what it sent for at least `KEPT_MS`, we assume. So a connection that is relieved before it has
+caught up leaves nothing open where its successor brings what it still lacked: either it was live, or its successor asks
+for the same a moment later.
 
 A connection that was killed left no record of its close: it covers until it was last seen, once it has been silent for
 long enough to count as dead. This module knows no table and no clock. Invariants: each instant between the first
@@ -46,14 +47,14 @@ from dataclasses import dataclass, field, replace
 from handlers.connection import repair_record
 from handlers.connection.repair_record import Repair
 
-# No end was written down: the function was killed, or the table took no record any more.
+# No end was recorded: the function was killed, or the table accepted no more records.
 UNRECORDED = "unrecorded"
 CURSOR_EXPIRED = "cursor_expired"
 CURSOR_UNKNOWN = "cursor_unknown"
-# What an upstream that goes on from a cursor keeps at least, whoever vouches for it.
+# How much an upstream that resumes from a cursor keeps at least, even where nobody vouches for it.
 KEPT_MS = 5_000
-# What is known of the events that came in a gap: all came later; not proved yet; some are known to be missing. REPAIRED
-# is for one that was fetched afterwards (`repaired.py`).
+# The events of a gap: all came later; not proved yet; some are known to be missing. REPAIRED is a gap whose events were
+# fetched afterwards (`repaired.py`).
 DELIVERED, OPEN, LOST = "delivered", "open", "lost"
 REPAIRED = repair_record.REPAIRED
 _FOR_EVER = 1 << 62
@@ -68,12 +69,12 @@ Interval = tuple[int, int]
 class Record:
     """One connection that was answered; `closed_ms` is None while it is open, or where it was killed.
 
-    `reach_ms` is how far back the upstream goes where it was asked for what came since; None: to the cursor, 0: nobody
-    knows. `since_ms` is None where nobody knew. `joined_ms` is since when others were connected, without a pause, until
-    it was answered; only `_settled` knows. `refused` is why nobody can ask for what came before it: that the upstream
-    says so is a connection of no length (`records`). `saved_ms` is when it was written down last, 0 where nobody knows;
-    `heard_ms` when the upstream last sent something on it, None where nobody knows. `stopped_ms` is since when a stop
-    was requested before the start that it follows, None where none was.
+    `reach_ms` is how far back the upstream goes where it resumed: None is to the cursor, 0 is unknown. `since_ms` is
+    None where nobody knew. `joined_ms` is since when others were connected without a pause until it was answered; only
+    `_settled` knows. `refused` is why what came before it cannot be requested: such an answer is a connection of no
+    length (`records`). `saved_ms` is when it was written down last, 0 where nobody knows; `heard_ms` when the upstream
+    last sent something on it, None where nobody knows. `stopped_ms` is since when a stop was requested before the start
+    that it follows, None where none was.
     """
 
     fence: int
@@ -93,12 +94,12 @@ class Record:
 
     @property
     def last_ms(self) -> int:
-        """Until when it is known to have been good."""
+        """Until when the connection is known to have been good."""
         return self.seen_ms if self.closed_ms is None else self.closed_ms
 
     def end_ms(self, now_ms: int, dead_after_ms: int) -> int | None:
         """When it ended; None while it may be open."""
-        # What waits to be stored keeps it from being known good, and it is alive all the same.
+        # Events that wait to be stored keep it from being known good, yet it is alive.
         if self.closed_ms is None and now_ms - max(self.seen_ms, self.saved_ms) <= dead_after_ms:
             return None
         return self.last_ms
@@ -116,28 +117,28 @@ class Record:
 
     @property
     def silent_from_ms(self) -> int:
-        """Since when nothing came on it until its end: its peer may have been dead since, and nobody could know."""
+        """Since when nothing came until its end: its peer may have been dead since then, unnoticed."""
         return self.last_ms if self.heard_ms is None else min(self.last_ms, self.heard_ms)
 
     def behind_ms(self, at_ms: int) -> int:
-        """How much longer than until `at_ms` it must last to have caught up; 0 where it has."""
+        """How much longer it must last after `at_ms` to have caught up; 0 where it has."""
         return 0 if self.live_ms is None or self.ended_by == _WHOLE else max(0, self.live_ms - at_ms)
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether it was good when it had caught up, and all that had come by then is stored."""
+        """Whether it has caught up, was still good then, and all that had come by then is stored."""
         return not self.behind_ms(self._sure_ms)
 
     @property
     def brought_ms(self) -> int:
-        """Until when all that it has asked for is stored."""
-        # At the assumed speed it was behind by as much as it lacked.
+        """Until when all that it asked for is stored."""
+        # At the assumed speed, the time it still lacked is how far it was behind.
         return self.last_ms if self.has_caught_up else self._sure_ms - self.behind_ms(self._sure_ms)
 
     @property
     def _sure_ms(self) -> int:
-        """Until when what came on it proves anything: until it was let go, or else was heard last."""
-        # Nobody learns anything by a kill or a stop.
+        """Until when what came on it proves anything: until it was let go, or else last heard."""
+        # A kill or a stop proves nothing.
         is_let_go = self.closed_ms is not None and self.ended_by not in ("", UNRECORDED, "stopped")
         return self.last_ms if is_let_go else self.silent_from_ms
 
@@ -146,9 +147,9 @@ class Record:
 class Gap:
     """[from_ms, to_ms); connection `fence` ended it, `cause` is how the one before ended, `state` how it stands.
 
-    `number` is None where it lies between connections, and 0 where it ended with the answer that what came in it cannot
-    be asked for; losses that the upstream announced on that connection count from 1. `events` is how many were lost, as
-    the upstream said; None where it did not. `repair` is what was done to repair it.
+    `number` is None where the gap lies between connections, and 0 where it ended with the answer that its events cannot
+    be requested; losses that the upstream announced on that connection count from 1. `events` is how many were lost,
+    None where the upstream did not say. `repair` is what was done to repair it.
     """
 
     fence: int
@@ -162,7 +163,7 @@ class Gap:
 
 
 def records(record: Record, opened_ms: int | None, forgot_ms: int | None) -> list[Record]:
-    """Returns what a connection's record says of gaps, `record` but for `opened_ms`, None where nobody answered.
+    """Returns the records that a connection adds to the ledger; `opened_ms` is None where the upstream never answered.
 
     `forgot_ms` is when the upstream said that it no longer has what came after the cursor.
     """
@@ -178,11 +179,12 @@ def records(record: Record, opened_ms: int | None, forgot_ms: int | None) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the records up to connection `fence`, in the order of their fencing tokens, say to whoever comes after.
+    """The sum of the records up to connection `fence`, in the order of their fencing tokens, for the connections after.
 
     `at_ms` is until when all that happened is stored or lies in an open gap; None where there is no record. From
-    `connected_ms` to `until_ms` somebody was connected without a pause. `waits` has, for connections that no later one
-    outdoes, the fencing token, until when it was heard, and how much longer it must have lasted to have caught up.
+    `connected_ms` to `until_ms` somebody was connected without a pause. `waits` has, for each connection that no later
+    one has outdone, the fencing token, until when it was heard, and how much longer it must have lasted to have caught
+    up.
     """
 
     fence: int = 0
@@ -192,7 +194,7 @@ class Known:
     waits: tuple[tuple[int, int, int], ...] = ()
 
     def behind_ms(self, cursor_fence: int, now_ms: int) -> int | None:
-        """For how long a connection that asks now for what came after the cursor must last to have caught up, at most.
+        """How long a connection that resumes from the cursor now must last, at most, to have caught up.
 
         Connection `cursor_fence` saved the cursor, and what came after did not move it. None where no record is of
         these.
@@ -203,12 +205,12 @@ class Known:
         return min(waits, default=None)
 
 
-# So many of `Known.waits` are kept; who forgets one takes longer to have caught up.
+# How many of `Known.waits` are kept; forgetting one makes a connection count as caught up later.
 MOST_WAITS = 4
 
 
 def _after(known: Known, record: Record, joined_ms: int | None) -> tuple[Record, Known]:
-    """The record with what was known before it, and what is known behind it.
+    """Returns the record with what was known before it, and what is known after it.
 
     What a connection knew when it asked is replaced by what is known now of those before it: one that was open then may
     have turned out to be dead since it was last heard, or may have caught up in its last moments.
@@ -217,7 +219,7 @@ def _after(known: Known, record: Record, joined_ms: int | None) -> tuple[Record,
     since_ms = record.since_ms if known.at_ms is None else known.at_ms
     settled = replace(record, joined_ms=joined_ms, since_ms=since_ms)
     at_ms = max(settled.from_ms, settled.brought_ms, known.at_ms or 0)
-    # Whoever goes on from its cursor is sent what a dead peer kept back as well, and has caught up the later for that.
+    # A connection that resumes from its cursor is also sent what a dead peer kept back, so it catches up later.
     heard_ms, behind_ms = record.silent_from_ms, record.behind_ms(record.silent_from_ms)
     waits = [wait for wait in known.waits if wait[1] - heard_ms > wait[2] - behind_ms]
     waits.append((record.fence, heard_ms, behind_ms))
@@ -226,7 +228,7 @@ def _after(known: Known, record: Record, joined_ms: int | None) -> tuple[Record,
 
 
 def known(records: Iterable[Record], before: Known | None = None) -> Known:
-    """What the records say, in the order of their fencing tokens, to who knew `before` of those before them."""
+    """Returns the sum of `before` and of the records after it, in the order of their fencing tokens."""
     after = before or Known()
     for record in sorted(records, key=_by_fence):
         if before is None or record.fence > before.fence:
@@ -250,7 +252,7 @@ def _settled(records: Iterable[Record]) -> list[Record]:
 
 
 def _joined(records: Iterable[Record]) -> dict[Record, int | None]:
-    """Of each record since when others were connected, without a pause, until it was answered; None where none was.
+    """Returns for each record since when others were connected without a pause until its answer; None where none were.
 
     Two that open at once may be answered in another order than that of their tokens.
     """
@@ -266,7 +268,7 @@ def _joined(records: Iterable[Record]) -> dict[Record, int | None]:
 def corrected(losses: Iterable[Gap], records: Iterable[Record]) -> list[Gap]:
     """Returns the losses that the upstream announced, each from where all was known, by what is known now.
 
-    A connection that catches up writes a loss down from its `since_ms` on; `_settled` says why that may be too late.
+    A connection that catches up records a loss from its `since_ms` on; `_settled` says why that may be too late.
     """
     written = sorted(records, key=_by_fence)
     settled = _settled(written)
@@ -290,7 +292,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     cause = ""
     first = ordered[0]
     if first.since_ms is not None and all(record.fence == first.fence for record in ordered):
-        # Those before it were tries that nobody answered, so many that the last connection is out of sight.
+        # Before it were unanswered tries, so many that the last connection is not among the records read.
         covered_ms, cause = min(first.since_ms, first.opened_ms), UNRECORDED
     begin_ms = first.opened_ms if covered_ms is None else covered_ms
     ends: list[int] = []
@@ -298,7 +300,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
         if covered_ms is not None and record.opened_ms > covered_ms:
             asked_until_ms = record.opened_ms
             if record.stopped_ms is not None and record.stopped_ms != before.stopped_ms:
-                # From a stop to the first answer after the next start nobody asked for the stream.
+                # From a stop to the first answer after the next start nobody requested the stream.
                 asked_until_ms = min(max(covered_ms, record.stopped_ms), record.opened_ms)
                 proved.append((asked_until_ms, record.opened_ms))
             number = 0 if record.refused == CURSOR_EXPIRED else None
@@ -306,9 +308,9 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
             hole = Gap(record.fence, covered_ms, asked_until_ms, record.refused or cause, state, number)
             holes += [hole] if covered_ms < asked_until_ms else []
         end_ms = record.end_ms(now_ms, dead_after_ms)
-        if end_ms is None:  # it is open, so it covers all that follows; or it is dead and not yet known to be
+        if end_ms is None:  # it is open and covers all that follows, or it is dead and that is not known yet
             proved.append((record.from_ms, _FOR_EVER if record.has_caught_up else record.brought_ms))
-            # One that stands behind it by clocks that differ may have proved what came before all the same.
+            # One that comes after it, by clocks that differ, may have proved what came before nevertheless.
             covered_ms = _FOR_EVER
             continue
         is_relieved = _is_relieved(record, end_ms, ordered)
@@ -316,17 +318,17 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
         ends.append(end_ms)
         if covered_ms is None or end_ms >= covered_ms:
             covered_ms, cause = end_ms, record.ended_by or UNRECORDED
-    # What the last one has not brought yet is for itself, or for whoever follows: its end makes no gap longer.
+    # What the last one has not brought yet, it or its successor will: its end makes no gap longer.
     over = ends if len(ends) < len(ordered) else sorted(ends)[:-1]
     stop_ms = max([begin_ms, ordered[-1].opened_ms, *over])
     return _judged(holes, list(_without(proved, begin_ms, stop_ms)), ordered)
 
 
 def unasked(shown: Iterable[Gap], records: Iterable[Record], fence: int) -> list[Gap]:
-    """Returns the gaps that are not delivered and that connection `fence` could not ask for whole: nobody can any more.
+    """Returns the undelivered gaps that connection `fence` could not request in full: nobody can any more.
 
-    The moment of a handover is none of them. It asked from `from_ms` on, and all was known, or lay in a gap, until
-    `since_ms` by what is known now.
+    The moment of a handover is none of them. The connection asked from `from_ms` on; by what is known now, everything
+    until `since_ms` was known or lay in a gap.
     """
     own = [(one.since_ms, one.from_ms) for one in _settled(records) if one.fence == fence and one.since_ms is not None]
     return [
@@ -339,9 +341,9 @@ def unasked(shown: Iterable[Gap], records: Iterable[Record], fence: int) -> list
 
 
 def _is_relieved(record: Record, end_ms: int, ordered: list[Record]) -> bool:
-    """Whether another was answered before a default resume ended, and has brought what that one was still behind with.
+    """Whether another was answered before this default resume ended, and has brought what this one still lacked.
 
-    Or whoever has relieved that other one in turn.
+    Or a connection that relieved that other one in turn.
     """
     brought_ms = max(record.from_ms, end_ms - record.behind_ms(end_ms))
     return record.reach_ms == 0 and any(
@@ -353,7 +355,7 @@ def _is_relieved(record: Record, end_ms: int, ordered: list[Record]) -> bool:
 
 
 def _without(proved: list[Interval], begin_ms: int, stop_ms: int) -> Iterator[Interval]:
-    """The intervals of [begin_ms, stop_ms) that none of `proved` covers."""
+    """Returns the intervals of [begin_ms, stop_ms) that none of `proved` covers."""
     at_ms = begin_ms
     for from_ms, to_ms in sorted(interval for interval in proved if interval[0] < interval[1]):
         if from_ms > at_ms:
@@ -364,9 +366,9 @@ def _without(proved: list[Interval], begin_ms: int, stop_ms: int) -> Iterator[In
 
 
 def _judged(holes: list[Gap], unproved: list[Interval], ordered: list[Record]) -> list[Gap]:
-    """The gaps: an unproved interval is open as a whole, with the time in which a connection broke off in it.
+    """Returns the gaps: an unproved interval is open as a whole, with the time of a connection that broke off in it.
 
-    That time is added to the hole before it, or to the one behind it where none is before it.
+    That time is added to the hole before it, or where there is none to the one after it.
     """
     judged: list[Gap] = []
     proved = list(holes)
@@ -378,7 +380,7 @@ def _judged(holes: list[Gap], unproved: list[Interval], ordered: list[Record]) -
             judged.append(replace(hole, from_ms=starts[number], to_ms=ends_ms))
         proved = [hole for hole in proved if hole not in inside]
         if not inside:
-            # A connection broke off beside one that did not ask for what the other should have brought.
+            # A connection broke off, and the one beside it did not ask for what this one should have brought.
             after = [record for record in ordered if record.opened_ms >= to_ms]
             before = [record for record in ordered if record.opened_ms < to_ms]
             if after:

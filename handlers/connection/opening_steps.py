@@ -41,7 +41,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """Open the upstream; answered by its status. The last one stands; `places` are what its messages may hold."""
+    """Open the upstream; answered by its status. The last Try stands; `places` fill the placeholders of messages."""
 
     request: UpstreamRequest
     places: Secrets = field(default_factory=dict, repr=False)
@@ -71,7 +71,7 @@ class _Held:
 class Tokens:
     """The tokens of one process, by what they were requested with. `turn` lets one stream request at a time.
 
-    Whoever waited for its turn meanwhile takes what came of it: the token, or the failure.
+    Streams that waited for the turn meanwhile share its result: the token, or the failure.
     """
 
     def __init__(self, turn: AbstractContextManager[Any]) -> None:
@@ -81,14 +81,14 @@ class Tokens:
         self._refused: set[Any] = set()
 
     def valid(self, key: Any, now_ms: int) -> tuple[str | None, bool]:
-        """The token, None where there is none, and whether another is to be requested."""
+        """Returns the token, None where there is none, and whether another is to be requested."""
         held = self._held.get(key)
         if held is None or now_ms >= held.expires_ms:
             return None, True
         return held.token, now_ms >= held.due_ms
 
     def failure(self, key: Any) -> tuple[int, Closed | None]:
-        """How often none came, and why the last time; whoever waited for its turn compares the number."""
+        """Returns how often none came, and why the last time; a stream that waited for its turn compares the number."""
         return self._failed.get(key, (0, None))
 
     def take(self, key: Any, token: str, now_ms: int, lives_ms: int) -> None:
@@ -102,7 +102,7 @@ class Tokens:
         self._failed[key] = self.failure(key)[0] + 1, closed
 
     def refused(self, key: Any, token: str) -> bool:
-        """Records that the upstream refused a token; whether another one may be had: once in a row of refusals."""
+        """Records that the upstream refused a token; returns whether to request another: once in a row of refusals."""
         held = self._held.get(key)
         if held is None or held.token != token:
             return True
@@ -113,12 +113,12 @@ class Tokens:
         return True
 
     def accepted(self, key: Any, token: str) -> None:
-        """Records that the upstream took a token, so that a later refusal is another matter."""
+        """Records that the upstream accepted a token, so that a later refusal begins a new row."""
         held = self._held.get(key)
         if held is not None and held.token == token:
             held.renewed = False
 
 
 def only(request: UpstreamRequest) -> Preparation:
-    """The opening of a stream that needs nothing before."""
+    """The opening of a stream that needs no request before it."""
     yield Try(request)

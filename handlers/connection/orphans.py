@@ -1,14 +1,14 @@
 """Decides whether a stream is orphaned: its lease names an execution that is over, though no stop was requested.
 
-No execution leaves its name behind in ordinary life. A table that was set back to an older state has the name again,
-and so has a lease whose execution somebody aborted: the execution that runs reads another name, returns `superseded`
+Normally no execution leaves its name behind. But a table that was set back to an older state has an old name again, and
+so has a lease whose execution somebody aborted. The execution that runs then reads another name, returns `superseded`
 and ends, and nobody connects any more.
 
-An execution's result stands in its output, which no table can set back, and the names of successors follow from the
-name of their predecessor. So the youngest execution says whether the stream is to go on.
+An execution's result is in its output, which no table can set back, and successors' names follow from their
+predecessor's. So the youngest execution says whether the stream is to go on.
 
-Pure, times in milliseconds. Invariant: the names of what is started for a stream in place of one execution are the same
-for all who start it, so two that start at once start one.
+Pure, times in milliseconds. Invariant: whoever starts an execution in place of one uses the same names, so two that
+start at once start one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from itertools import count
 
 from handlers.connection.lease import Lease, unconnected_ms
 
-# For so long nobody is connected before Step Functions is asked: longer than a claim takes.
+# How long nobody is connected before Step Functions is asked: longer than a claim takes.
 GRACE_MS = 10_000
 # One stream is started again once a minute at most.
 START_EVERY_MS = 60_000
@@ -40,7 +40,7 @@ class Verdict(enum.Enum):
 
 
 def is_suspect(lease: Lease, now_ms: int) -> bool:
-    """Returns whether it is worth asking for the execution that the lease names: nobody has been connected for long."""
+    """Returns whether to ask about the execution that the lease names: nobody has been connected for long enough."""
     return unconnected_ms(lease, now_ms) >= GRACE_MS
 
 
@@ -61,7 +61,7 @@ def verdict(status: str, output: str) -> Verdict:
 
 
 def successor_names(stream_id: str, execution: str) -> tuple[Iterator[str], ...]:
-    """Returns the names of those that `execution` (an ARN) may have started, and of those started in its place.
+    """Returns the names that executions started by `execution` (an ARN), or in its place, may have.
 
     Each iterator goes on until a name is unknown. The machine's definition gives the first three.
     """
@@ -75,7 +75,7 @@ def successor_names(stream_id: str, execution: str) -> tuple[Iterator[str], ...]
 
 
 def start_names(stream_id: str, execution: str) -> Iterator[str]:
-    """Returns the names of what is started in place of `execution` (an ARN) that is over, one after the other."""
+    """Returns the names for executions in place of `execution` (an ARN), which is over, one after the other."""
     # Damaged leases of two streams may name one execution.
     digest = _digest(json.dumps([stream_id, execution]))
     return (f"{digest}-orphan-{number}" for number in count())

@@ -4,9 +4,9 @@
     Ask(the ticket's request)      -> Answer(200, {"key": "k7"})
     Try(GET with both)             -> 401: the token is requested anew, once, and it is tried again
 
-A token serves all streams of a process until shortly before it expires; where no new one comes then, it serves until it
-does. Whoever performs the steps makes the requests (`handlers/upstream/reader.py`, `local/simulation/slots.py`).
-Invariant: no text holds anything that a server sent but an error code of RFC 6749, nor an address but its host.
+A token serves all streams of a process until shortly before it expires; where no new one comes then, until it expires.
+Whoever performs the steps makes the requests (`handlers/upstream/reader.py`, `local/simulation/slots.py`). Invariant:
+no text holds anything that a server sent but an error code of RFC 6749, nor an address but its host.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from handlers.profile.ticket_field import Ticket
 from handlers.profile.tls_field import Trust
 from handlers.profile.token_field import Token
 
-# How long a token or a ticket may be.
+# The most characters of a token or a ticket.
 MOST_CHARACTERS = 8192
 # RFC 6749, section 5.1: the server may leave it out and say how long a token lives "via other means".
 UNSAID_S, MOST_S = 300, 10**9
@@ -83,7 +83,7 @@ def _opening(profile: Profile, stream_id: str, cursor: str | None, values: Secre
 
 
 def _key(token: Token | None, secrets: Secrets) -> Any:
-    """What a token is requested with; a secret that was changed is another."""
+    """What a token is requested with; a changed secret makes another key."""
     return None if token is None else (token, *(filled(text, secrets) for text in token.texts))
 
 
@@ -111,7 +111,7 @@ def _token(
             tokens.fails(key, said)
             failure = said
     if held is not None:
-        return held  # it is early yet
+        return held  # too early to renew
     raise Unready(failure)
 
 
@@ -131,7 +131,7 @@ def _token_request(token: Token, secrets: Secrets, allow_private: bool) -> Upstr
 
 
 def _said(token: Token, answer: Answer | Closed) -> tuple[str, int] | Closed:
-    """The token and how many milliseconds it lives; or why there is none."""
+    """Returns the token and its life in milliseconds, or why there is none."""
     who = f"the token server {token.host}"
     failed = _failed(who, "no_token", answer)
     body = None if isinstance(answer, Closed) else _json(answer.body)
@@ -158,7 +158,7 @@ def _said(token: Token, answer: Answer | Closed) -> tuple[str, int] | Closed:
 
 
 def _ticket(profile: Profile, ticket: Ticket, stream_id: str, values: dict[Any, str]) -> Generator[Ask, Any, bool]:
-    """Takes what the ticket's answer fills into `values`; whether it is there, and not refused as unauthorized."""
+    """Reads the ticket's answer into `values`; returns whether it is there, and not refused as unauthorized."""
     answer: Answer | Closed = yield Ask(
         _ticket_request(profile, ticket, stream_id, values),
         with_body=any(not isinstance(where, str) for _, where in ticket.places),
@@ -183,7 +183,7 @@ def _ticket(profile: Profile, ticket: Ticket, stream_id: str, values: dict[Any, 
 def _ticket_request(profile: Profile, ticket: Ticket, stream_id: str, values: Secrets) -> UpstreamRequest:
     known = places(values)
     try:
-        # What the id spells is encoded here, so that it is never taken for a reference.
+        # The id is encoded here, so that none of it is ever taken for a reference.
         address = filled(addresses.fill(ticket.address, stream_id, known), values, quoted)
         own = profile.own_headers(ticket.headers, values)
     except ProfileError as error:
@@ -209,18 +209,18 @@ def _body(value: Any, stream_id: str, values: Secrets) -> bytes:
 
 
 def _trust(profile: Profile, host: str, secrets: Secrets) -> Trust | None:
-    """As for the upstream where it is on the same host; elsewhere no certificate is shown."""
+    """Returns the upstream's trust on the same host; elsewhere no certificate is shown."""
     trust = profile.trust(secrets)
     return trust if trust is None or host == urlsplit(profile.address).hostname else trust.elsewhere()
 
 
 def _failed(who: str, reason: str, answer: Answer | Closed) -> Closed | None:
-    """Why the answer is none; None where it is one."""
+    """Returns why the answer is unusable; None where it is usable."""
     if isinstance(answer, Closed):
         return Closed(answer.reason, f"{who}: {answer.detail}" if answer.detail else who)
     if 200 <= answer.status < 300:
         return None
-    # What blames the request is a refusal, which may pass; all else is trouble of the server's.
+    # An answer that blames the request is a refusal, which may pass; anything else is the server's failure.
     is_refusal = 300 <= answer.status < 500 and answer.status not in _PASSING
     return Closed("rejected" if is_refusal else reason, f"{who} answered {answer.status}")
 

@@ -1,4 +1,4 @@
-"""The steps of one invocation: it connects, waits for what it owes the upstream, and connects again.
+"""The steps of one invocation: it connects, waits for the back-off, and connects again.
 
 A back-off is written into the control table, so that it holds for both lanes and for every function that comes after.
 It is waited for before the claim: while nobody has claimed, the handover protocol knows nothing of it.
@@ -7,8 +7,8 @@ It is waited for before the claim: while nobody has claimed, the handover protoc
     Claim(…) -> Claimed              it takes the try, so this one alone may: one connection (`loop.py`)
     Ended(report)                    after a failure that no Release has noted: ChangeRest(…), Pause(…), and again
 
-Invariants: no connection is opened before the back-off is over that is written down when it claims; after it one at a
-time; what is written replaces what was read, and nothing else.
+Invariants: no connection is opened before the recorded back-off is over; after it one at a time tries; what is written
+replaces what was read, and nothing else.
 """
 
 from collections.abc import Callable
@@ -46,13 +46,13 @@ from handlers.connection.steps import (
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 
-# What a second failure in a row waits at most; each further one in a row about twice as long, up to a limit.
+# The longest pause after a second failure in a row; after each further one about twice as long, up to a limit.
 RECONNECT_REST_S = 0.1
 RECONNECT_REST_MOST_S = 5
 UNAUTHORIZED = 401
-# So many readings of the lease after a rejection nobody connects.
+# For how many readings of the lease nobody connects after a rejection.
 REJECTION_REST_READS = 3
-# Connections that ended for their successor's sake; where they were never opened, nobody was asked anything.
+# Ends that a successor caused; if such a connection was never opened, no upstream was asked.
 MADE_ROOM = frozenset({"let_go", "claimed_by_successor"})
 
 Draw = Callable[[float, float], float]
@@ -76,16 +76,16 @@ def attempts(profile: Profile, invocation: Invocation, now_ms: int, draw: Draw) 
 
 
 def lived(progress: Progress) -> bool:
-    """Whether it was more than an answer: an upstream that closes at once must not be asked again without a rest."""
+    """Returns whether it lived longer than its answer: after an immediate close the upstream needs a back-off."""
     closed_ms, opened_ms = progress.closed_ms, progress.opened_ms
     if closed_ms is None or opened_ms is None:
         return False
-    # Where half an event came last it was good until before that, and lived all the same.
+    # If half an event came last it was only good until before that, and has lived all the same.
     return max(closed_ms, progress.heard_ms or 0) - opened_ms >= LIVED_MS
 
 
 def failure_kind(report: Report) -> FailureKind | None:
-    """Which pace a connection that ended so is a failure of; None where the upstream is owed no rest."""
+    """Returns the kind of failure by which the back-off is paced; None where the end needs none."""
     outcome = report.outcome
     if outcome.error == "StreamThrottled":
         return "throttled"
@@ -97,9 +97,9 @@ def failure_kind(report: Report) -> FailureKind | None:
 
 
 def reconnects(profile: Profile, report: Report, tries: int, remaining_ms: int, margin_ms: int) -> bool:
-    """Whether the function connects again by itself: with a try left and time for more than leaving.
+    """Returns whether the function connects again by itself: a try is left, and time for more than leaving.
 
-    After a drop always; after a refusal of too many requests only where the profile says how long to rest.
+    After a drop always; after 429 or 420 only where the profile says how long to back off.
     """
     kind = failure_kind(report)
     is_ours = kind is not None and (kind != "throttled" or profile.pace("throttled") is not None)
@@ -131,7 +131,7 @@ class _Attempts:
         tries = profile.reconnect_tries
         outcome: Outcome | None = None
         if not profile.again and is_connected((yield from self._look()).lease, self._now_ms, invocation.died):
-            # A claim would have the connection that reads let go.
+            # A claim would make the connection that reads let go.
             outcome = asked_already(is_alive=True)
         while True:
             outcome = outcome or (yield from self._wait_for_turn())
@@ -161,11 +161,11 @@ class _Attempts:
             self._fence = max(report.progress.fence, self._fence)
             is_renewal = report.outcome.http_status == UNAUTHORIZED and may_renew
             if is_renewal:
-                # A key that was changed a moment ago: the value that is kept is asked for anew, once.
+                # The key may have been changed a moment ago: the secret is read anew, once.
                 may_renew = False
                 known, values = values, (yield from self._ask(ReadSecrets(anew=True)))
                 if values != known:
-                    yield from self._replace(rests.held, self._rest)  # another key is another request: it owes no rest
+                    yield from self._replace(rests.held, self._rest)  # another key: another request, no back-off
                     continue
             if rests.is_noted:
                 self._rest = rests.held
@@ -177,20 +177,19 @@ class _Attempts:
                 return report
             if not reconnects(profile, report, tries, invocation.deadline_ms - self._now_ms, invocation.margin_ms):
                 return report
-            # A connection that lived has used up nothing; only failures in a row count, each after a longer rest. The
-            # first is followed by a try at once: a connection may be dropped in its first second by chance, as in a
-            # handover.
+            # A connection that lived uses up no try; only failures in a row count, each with a longer pause. The first
+            # is retried at once: a connection may be dropped in its first second by chance, as in a handover.
             tries = profile.reconnect_tries if lived(report.progress) else tries - 1
             yield from self._pause(max(0, profile.reconnect_tries - tries - 1))
 
     def _pause(self, failures: int) -> Steps[None]:
-        """Waits before the next try, by how many have failed in a row, unless the stream owes a rest anyway."""
+        """Waits before the next try, longer after more failures in a row, unless a back-off is recorded anyway."""
         if self._rest.until_ms <= self._now_ms:
             most_s = min(RECONNECT_REST_S * (2**failures - 1), RECONNECT_REST_MOST_S)
             yield from self._ask(Pause(round(1000 * self._draw(0, most_s))))
 
     def _ask(self, step: Step) -> Steps[Any]:
-        """Returns what the step is answered by; raises _StoreRefused."""
+        """Returns the answer to the step; raises _StoreRefused."""
         answer = yield step
         self._now_ms = answer.now_ms
         if isinstance(answer.value, StoreFailed):
@@ -204,11 +203,11 @@ class _Attempts:
     # --- after a connection -------------------------------------------------------------------------------------------
 
     def _before(self, found: Rest) -> Rest:
-        """What was known before the try that the claim has taken, where it found `found`."""
+        """Returns what was recorded before the claim took its try, given that the claim found `found`."""
         return replace(found, until_ms=self._rest.until_ms, tried_ms=0)
 
     def _owed_at_its_release(self, now_ms: int, report: Report, found: Rest) -> Rest | None:
-        """What its release writes down; None where nothing is lost, or a key may be renewed."""
+        """Returns the back-off that the release records; None where nothing is lost, or a key may be renewed."""
         is_lost = failure_kind(report) is not None and report.progress.ended_by not in MADE_ROOM
         if not is_lost or report.outcome.http_status == UNAUTHORIZED:
             return None
@@ -221,12 +220,12 @@ class _Attempts:
         self._rest = after if is_ours else (yield from self._look()).rest
 
     def _note(self, held: Rest, report: Report) -> Steps[None]:
-        """Writes down what is known after the connection, in place of `held`, or added to what others wrote since."""
+        """Records the back-off after the connection in place of `held`, or added to what others wrote since."""
         after = self._counted_after(self._rest, report)
         while after != held and not (yield from self._ask(ChangeRest(held, after))):
             held = (yield from self._look()).rest
             after = self._counted_after(held, report)
-            # That this one lived ends its own failures, not those that others met meanwhile; nor does its rest end
+            # That this one lived ends its own failures, not those that others met meanwhile; nor does its back-off end
             # theirs.
             ours = replace(after, kind=held.kind, failures=held.failures)
             after = after if after.failures else ours
@@ -251,9 +250,9 @@ class _Attempts:
             # source." A handover is no such thing: nothing is lost there.
             return Rest(until_ms=self._now_ms + asked_ms if was_lost and asked_ms else 0, reconnection_ms=asked_ms)
         if outcome.error == "StreamRejected" and report.refusal is not None and before.refused_since_ms:
-            # Whoever rests beside this one sees in the lease that the stream is over, before it would try.
+            # Others that back off beside this one read in the lease that the stream is over before they would try.
             until_ms = self._now_ms + REJECTION_REST_READS * self._invocation.lease_every_ms
-            return replace(before, failures=0, until_ms=until_ms)  # a POST begins with the first rest again
+            return replace(before, failures=0, until_ms=until_ms)  # a POST begins with the first back-off again
         if kind is None or not was_lost:
             return before
         pace, asked_s = self._profile.pace(kind), outcome.retry_after_s
@@ -266,11 +265,11 @@ class _Attempts:
     # --- before a connection ------------------------------------------------------------------------------------------
 
     def _wait_for_turn(self) -> Steps[Outcome | None]:
-        """Returns once no rest is owed any more as far as is known: why no connection is made, or None.
+        """Returns once no back-off is left as far as is known: why no connection is made, or None.
 
-        The claim then takes the try, where the rest is still as it was read, and puts it off until that must have been
-        answered: the others see that and rest on, or for what the try has come to. Whoever is answered ends it
-        (`loop.py`), so that a successor that comes in time need not wait.
+        If the back-off is still as it was read, the claim then takes the try and extends it until that must have been
+        answered: the others read that and wait on, or for the back-off that the try leads to. A connection that is
+        answered ends it (`loop.py`), so that a successor that comes in time need not wait.
         """
         invocation = self._invocation
         latest_ms = invocation.deadline_ms - 2 * invocation.margin_ms
@@ -282,7 +281,7 @@ class _Attempts:
             self._has_rested = True
             yield from self._ask(Pause(min(invocation.lease_every_ms, rest.until_ms - now_ms, latest_ms - now_ms)))
             if self._now_ms >= rest.until_ms:
-                break  # nothing is read any more: the claim is refused for the same reasons
+                break  # no further reading is needed: the claim is refused for the same reasons
             read = yield from self._look()
             self._rest, lease = read.rest, read.lease
             if lease.stop:

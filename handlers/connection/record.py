@@ -1,24 +1,23 @@
-"""Decides what is written down of a connection: its record in the ledger, its cursor, and what the upstream lost.
+"""Decides what is recorded of a connection: its record in the ledger, its cursor, and what the upstream lost.
 
-A quiet stream is connected all the same. But what was read and is not stored, or has arrived and is not read, dies with
-the function; of a connection that broke nobody knows what came after the last byte; and half a frame is an event that
-is missing unless its end comes.
+A quiet stream is connected too. But what was read and is not stored, or has arrived and is not read, dies with the
+function; after a break nobody knows what the upstream sent after the last byte; and half a frame is an event that is
+missing unless its end comes.
 
     1.0 s  two events arrive        known good until 1.0 s while they are on their way to the store
     1.4 s  they are stored          known good until 1.4 s
     5.0 s  nothing has arrived      known good until 5.0 s
     5.1 s  the connection breaks    known good until 1.0 s, when it was last heard
 
-A connection that goes on from a cursor has caught up, however far it was behind, when the upstream was idle: for
-`IDLE_MS` nothing came but signs of life, and then another. For a peer that is dead is silent as well, and so is one
-that has not found the first event yet that it has to send.
+A connection that resumed from a cursor has caught up, however far it was behind, when the upstream was idle: for
+`IDLE_MS` nothing came but signs of life, and then another one. Silence alone is no proof: a dead peer is silent too,
+and so is one that is still looking for the first event to send.
 
     6.0 s  an event arrives, whole
     9.0 s  half an event arrives    known good until 6.0 s, whenever and however it ends, until the other half is there
 
-Invariants: an end is in the record only together with what was stored until then; the cursor that is saved was reached
-when no write before it was unanswered, and is saved once; no connection is known good after the arrival of what is not
-stored.
+Invariants: an end is in the record only together with what was stored until then; a cursor is saved once, and only when
+every write before it is answered; no connection is known good after the arrival of what is not stored.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Pending:
         self.asked_from: str | None = None
 
     def begins(self, cursor: str | None) -> None:
-        """Records the saved cursor: the upstream is asked to go on behind it."""
+        """Records the saved cursor: the upstream is asked to resume after it."""
         self.saved = self._reached = self.asked_from = cursor
 
     def sent(self, cursor: str | None) -> None:
@@ -57,7 +56,7 @@ class Pending:
         self._reached = self._reached if cursor is None else cursor
 
     def skipped(self, cursor: str) -> None:
-        """Records the cursor of what is not stored: it counts once all that came before it is."""
+        """Records the cursor of something that is not stored: it counts once everything before it is stored."""
         if self._writes:
             self._writes[-1] = cursor
         else:
@@ -69,7 +68,7 @@ class Pending:
         return next((cursor for cursor in reversed(self._writes) if cursor is not None), self._reached)
 
     def expired(self, cursor: str) -> None:
-        """Records that the upstream knows no cursor of this connection any more: `cursor` is saved in their place."""
+        """Records that the upstream accepts no cursor of this connection any more: `cursor` is saved in their place."""
         self._reached = cursor
         self._writes = deque(None for _ in self._writes)
 
@@ -80,12 +79,12 @@ class Pending:
 
     @property
     def is_unmoved(self) -> bool:
-        """Whether no cursor was reached but the one that was asked for, and no write is unanswered."""
+        """Whether no cursor was reached but the one that was sent, and no write is unanswered."""
         return not self._writes and self._reached == self.asked_from
 
     @property
     def is_first(self) -> bool:
-        """Whether there is a cursor to be saved and none ever was: a kill has nothing to resume from."""
+        """Whether there is a cursor to save and none was ever saved: after a kill nothing could be resumed."""
         return self.saved is None and self._reached is not None
 
     def take(self) -> str | None:
@@ -100,31 +99,31 @@ BROKEN = frozenset({"stalled", "reset", "truncated", "tls", "protocol"})
 
 
 class Liveness:
-    """Of one connection: when it heard what, and since when what of it is not stored."""
+    """The liveness of one connection: when it heard something, and since when some of it is not stored."""
 
     def __init__(self) -> None:
         self.heard_ms = 0  # when the upstream last sent something; 0 before its answer
-        # Of the input of now, as the manager knows them: when it had come, and since when the oldest arrival waits.
+        # Of the current input, as the manager knows it: when it had come, and since when the oldest arrival waits.
         self.arrived_ms = 0
         self.unread_ms: int | None = None
         self._unstored: deque[int] = deque()  # when the events of each unanswered write had arrived
-        # When it was heard last before the frame began that has not ended; None where none has.
+        # When it was last heard before the unfinished frame began; None where no frame is unfinished.
         self.whole_until_ms: int | None = None
 
     def heard(self) -> int:
-        """Records that the input of now is something that the upstream sent; returns when it sent something before."""
+        """Records that the current input came from the upstream; returns when the previous one did."""
         before_ms, self.heard_ms = self.heard_ms, self.arrived_ms
         return before_ms
 
     def framed(self, before_ms: int, *, ended_some: bool, is_inside: bool) -> None:
-        """Records whether what was heard ended frames, and whether it ends inside one; before, it heard `before_ms`."""
+        """Records whether the bytes ended frames, and end inside one; it was last heard before them at `before_ms`."""
         if not is_inside:
             self.whole_until_ms = None
         elif ended_some or self.whole_until_ms is None:
             self.whole_until_ms = before_ms
 
     def sent(self) -> None:
-        """Records that events of the input of now are on their way to the store."""
+        """Records that events of the current input are on their way to the store."""
         self._unstored.append(self.arrived_ms)
 
     def stored(self) -> int:
@@ -134,7 +133,7 @@ class Liveness:
     def until_ms(self, ended_by: str, opened_ms: int) -> int:
         """Returns until when a connection that is closed now heard all that the upstream sent."""
         until_ms = self.heard_ms if ended_by in BROKEN else self.arrived_ms
-        # What arrives is handled later, the answer that opened it too: a close that came with it is not before it.
+        # What arrives is handled later, the opening answer too: a close that came with it is no earlier than that.
         return max(until_ms, opened_ms)
 
     def seen_ms(self, now_ms: int, before_ms: int) -> int:
@@ -143,16 +142,16 @@ class Liveness:
         return max(before_ms, min([now_ms, *unstored]))
 
 
-# An upstream that sends what it kept, a page of a table after the other say, pauses for less than that in between.
+# While an upstream sends its backlog, page by page of a table say, its pauses are shorter than this.
 IDLE_MS = 5_000
-# The profile says how far back the upstream goes at least. It may keep so many times as much, and sends that too.
+# The profile says how far back the upstream goes at least. It may keep, and send, this many times as much.
 KEEPS = 2
-# Where many connections in a row break off, one in so many searches for gaps; it goes back further.
+# Of many connections in a row that break off, one in this many searches for gaps, and reads further back.
 LOOK_EVERY = 8
 
 
 class Record:
-    """Of one connection, whose function is killed at `deadline_ms`.
+    """The record of one connection, whose function is killed at `deadline_ms`.
 
     `fence` is 0 before the claim is answered, `opened_ms` None before the upstream's answer.
     """
@@ -162,7 +161,7 @@ class Record:
         self._expect_ms = expect_ms
         self._event_ms: int | None = None
         self._pause_ms: int | None = None
-        self._pauses_from_ms: int | None = None  # None where somebody was not connected since
+        self._pauses_from_ms: int | None = None  # None where connections were interrupted since
         self.pending = Pending()
         self.liveness = Liveness()
         self.fence = 0
@@ -172,16 +171,14 @@ class Record:
         self._read_until_ms: int | None = None  # when reading ended, or before, where it broke
         self.resumed = False
         self._reach_ms: int | None = None
-        self._since_ms: int | None = None  # until when all was known when it asked for what came since
+        self._since_ms: int | None = None  # until when all was known when it resumed
         self._behind_ms = 0  # how long it must have lasted to have caught up, as of `_asked_ms`
         self._asked_ms = 0
         self._live_ms: int | None = None
         self._idle_from_ms = 0  # since when nothing came but signs of life
-        self._proof: tuple[int, int] | None = (
-            None  # from when on that is known that says when it has caught up, and when
-        )
+        self._proof: tuple[int, int] | None = None  # when it was proved that it has caught up, and as of when
         self._forgot_ms: int | None = None
-        self._good_ms: int | None = None  # when it was last good, where that is before its end
+        self._good_ms: int | None = None  # when it was last good, if before its end
         self.ending = ""  # what ends it; in the record once it is saved
         self._outcome: Outcome | None = None
         self._is_ended = False  # the record has both
@@ -191,11 +188,11 @@ class Record:
         self._ended_by = ""
         self._stored = self._duplicates = self._dead_lettered = self._conflicts = 0
         self._losses = self._missing_gaps = 0
-        self._is_open = False  # the gap that it ended, as it was written down
-        # Of other bodies under known keys, in a row: how many, since when, and as which loss they are written down.
+        self._is_open = False  # the gap that it ended, as recorded
+        # Other bodies under known keys, in a row: how many, since when, and as which loss they are recorded.
         self._dropped = self._dropped_from_ms = self._dropped_as = 0
-        self._looked = 0  # the last connection that wrote down which gaps there were
-        self._told = -1  # as what it recorded gaps last: open, closed, or caught up
+        self._looked = 0  # the last connection that recorded the gaps
+        self._told = -1  # in which state it last recorded gaps: open, closed, or caught up
 
     @property
     def progress(self) -> Progress:
@@ -236,7 +233,7 @@ class Record:
 
     @property
     def closed_ms(self) -> int | None:
-        """Until when it was good, once reading has ended; what had arrived by then may still end a frame that began."""
+        """Until when it was good, once reading has ended; bytes that had arrived by then may still end a frame."""
         if self._read_until_ms is None or self.opened_ms is None:
             return None
         ends = (self._read_until_ms, self._good_ms, self.liveness.whole_until_ms)
@@ -244,7 +241,7 @@ class Record:
 
     @property
     def stays_at(self) -> str | None:
-        """The cursor that was asked for, where nothing was stored since and no cursor was reached; else None."""
+        """The cursor that was sent, where nothing was stored since and no cursor was reached; else None."""
         is_moved = self._stored or self._dead_lettered or not self.pending.is_unmoved
         return None if is_moved or not self.resumed else self.pending.asked_from
 
@@ -253,7 +250,7 @@ class Record:
         self.claimed_ms = self._seen_ms = now_ms
 
     def resumes(self, now_ms: int, at: Resumption, is_asked: bool, reach_ms: int | None = None) -> None:
-        """Records the saved cursor, whether the upstream is asked for what came since, and how far back it goes."""
+        """Records the saved cursor, whether the upstream is asked to resume from it, and how far back it goes."""
         self.pending.begins(at.cursor)
         self._looked = at.looked
         self._event_ms, self._pause_ms = at.event_ms, at.pause_ms
@@ -262,7 +259,7 @@ class Record:
         self.resumed = is_asked
         self._reach_ms = reach_ms
         self._asked_ms = now_ms
-        # Where no connection has a record any more, the cursor is all that is known of what came before.
+        # Without records of connections, the cursor is all that is known of the time before.
         since_ms = at.saved_ms if at.known_ms is None else at.known_ms
         self._since_ms = None if since_ms is None else min(since_ms, now_ms)
         behind_ms = now_ms - (now_ms if self._since_ms is None else self._since_ms)
@@ -273,14 +270,14 @@ class Record:
         self.liveness.heard()
         self.opened_ms = self._seen_ms = self._idle_from_ms = now_ms
         behind_ms = self._behind_ms + now_ms - self._asked_ms if self.resumed else 0
-        if self._reach_ms:  # it sends no more than it keeps
+        if self._reach_ms:  # an upstream sends no more than it keeps
             behind_ms = min(behind_ms, KEEPS * self._reach_ms)
         self._live_ms = now_ms + behind_ms
 
     def heard(self, data_bytes: int, frames: int, *, ended_some: bool, is_inside: bool, is_idle: bool) -> int:
-        """Records bytes that came, and the frames in them; returns when the upstream had sent something before.
+        """Records bytes that came, and the frames in them; returns when the upstream had last sent something.
 
-        `is_idle` is whether they are whole signs of life, and no more.
+        `is_idle` is whether they are whole signs of life and nothing else.
         """
         before_ms = self.liveness.heard()
         if is_idle:
@@ -293,13 +290,13 @@ class Record:
         return before_ms
 
     def _was_idle(self) -> None:
-        """Records that it has caught up where the upstream has been idle for long enough until now."""
+        """Records that it has caught up, if the upstream has been idle for long enough."""
         live_ms = self._idle_from_ms + IDLE_MS
         if self.liveness.arrived_ms >= live_ms:
             self._proves(live_ms, live_ms)
 
     def _proves(self, at_ms: int, live_ms: int) -> None:
-        """Records that what came until `at_ms` proves, once all of it is stored, that it has caught up at `live_ms`."""
+        """Records that it has caught up at `live_ms`, once all that came until `at_ms` is stored."""
         if self._proof is None or live_ms < self._proof[1]:
             self._proof = at_ms, live_ms
 
@@ -310,15 +307,15 @@ class Record:
         self.liveness.sent()
 
     def joins(self, count: int, cursor: str | None) -> None:
-        """Records that `count` events go with the write that is newest."""
+        """Records that `count` events join the newest write."""
         self.events += count
         if cursor is not None:
             self.pending.skipped(cursor)
 
     def stored(self, written: Written, *, drops: bool = False) -> list[Effect]:
-        """Records the answer to the oldest of those writes; returns what writes down events that were lost by it.
+        """Records the answer to the oldest of those writes; returns the effects that record events lost by it.
 
-        Where the profile `drops` other bodies under known keys, several in a row are new events of ids that start over.
+        Where the profile `drops` other bodies under known keys, several in a row are new events whose ids started over.
         """
         self.pending.stored()
         came_ms = self.liveness.stored()
@@ -338,7 +335,7 @@ class Record:
         self._dropped += written.conflicts
         if self._dropped < IN_A_ROW:
             return []
-        # One record for all of a row, which grows.
+        # One record for the whole row; it grows.
         if not self._dropped_as:
             self._losses += 1
             self._dropped_as = self._losses
@@ -347,7 +344,7 @@ class Record:
         ]
 
     def ends(self, ended_by: str, outcome: Outcome) -> None:
-        """Records why it ends: in the ledger's word, and as what the function does."""
+        """Records why it ends: the ledger's word for it, and the function's outcome."""
         self.ending, self._outcome = ended_by, outcome
 
     def closes(self, ended_by: str, outcome: Outcome) -> None:
@@ -356,24 +353,24 @@ class Record:
         if self.opened_ms is not None:
             if ended_by == "ended_by_upstream":
                 self._was_idle()
-                self.liveness.heard()  # it ended it behind all that it had sent
+                self.liveness.heard()  # the upstream ended it after all that it had sent
             self._read_until_ms = self.liveness.until_ms(ended_by, self.opened_ms)
 
     def closed(self, ended_by: str) -> None:
-        """Records that the upstream closed it as well, which may have been before."""
+        """Records that the upstream closed it too, perhaps earlier."""
         if self._read_until_ms is not None:
             self._read_until_ms = min(self._read_until_ms, self.liveness.until_ms(ended_by, self.opened_ms or 0))
 
     def misses(self, recorded: GapsRecorded) -> list[Effect]:
-        """Records how many gaps it could not ask for whole, and whether the one before it is open."""
+        """Records how many gaps it could not request in full, and whether the one before it is open."""
         self._missing_gaps, self._is_open = recorded.missing, recorded.is_open
         return []
 
     def lost(self, now_ms: int, heard_ms: int, events: int | None) -> RecordLoss:
-        """Returns the effect that writes down `events` that the upstream says it has lost, None for an unknown number.
+        """Returns the effect that records `events` as lost by the upstream's own word; None is an unknown number.
 
-        It said nothing since `heard_ms`, so they lie behind that; or, while the connection catches up, somewhere since
-        all was known.
+        They lie after `heard_ms`, when it last sent something; or, while the connection catches up, anywhere since all
+        was known.
         """
         self._losses += 1
         is_live = self._live_ms is not None and heard_ms >= self._live_ms
@@ -381,19 +378,19 @@ class Record:
         return RecordLoss(self.fence, self._losses, from_ms, now_ms, "announced_by_upstream", events)
 
     def reaches_cursor(self) -> None:
-        """Records that the upstream went back to the cursor, whatever the profile vouches for: its numbers say so."""
+        """Records that the upstream went back to the cursor: its numbers show it, whatever the profile vouches for."""
         self._reach_ms = None
 
     def cursor_unknown(self, now_ms: int) -> None:
-        """Records that the answer does not begin behind the cursor: nobody can ask for what came in between."""
+        """Records that the answer does not begin after the cursor: what came in between can no longer be requested."""
         self.resumed = False
         self._forgot_ms = self._live_ms = now_ms
 
     def cursor_expired(self, now_ms: int, cursor: str, heard_ms: int) -> None:
-        """Records that the upstream has forgotten what came after the cursor; `cursor` is saved in that one's place.
+        """Records that the upstream has forgotten what came after the cursor; `cursor` is saved in its place.
 
-        What it had sent on this connection until `heard_ms` it sent as always, where it sent an event or a heartbeat
-        that moved the cursor.
+        What it sent on this connection until `heard_ms` is not in doubt, if that moved the cursor by an event or a
+        heartbeat.
         """
         has_moved = self.events > 0 or self.pending.last != self.pending.asked_from
         self.pending.expired(cursor)
@@ -413,7 +410,7 @@ class Record:
 
     @property
     def shows_gaps(self) -> bool:
-        """Whether gaps may follow from it: it was answered, or the answer was that the cursor is too old."""
+        """Whether gaps may follow from it: the upstream answered, if only that the cursor is too old."""
         return self.opened_ms is not None or self._forgot_ms is not None
 
     @property
@@ -426,14 +423,14 @@ class Record:
         ).has_caught_up
 
     def gaps(self, dead_after_ms: int, *, leaves_some: bool = False) -> list[Effect]:
-        """Returns the effect that writes down the gaps before it: once, and again where it proves more.
+        """Returns the effect that records the gaps before it: once, and again where it proves more.
 
-        With `leaves_some`, none where a connection not long before it has searched: the next one does.
+        With `leaves_some`, none where a connection shortly before it has searched: a later one does.
         """
         if leaves_some and self.fence - self._looked < LOOK_EVERY:
             return []
         told = 2 if self.has_caught_up else int(self.closed_ms is not None)
-        # Who counted as dead may have written down its end since, and there was no gap.
+        # A connection that counted as dead may have recorded its end since, so there was no gap.
         is_over = self._is_open and self.closed_ms is not None
         told += 2 * is_over
         if told <= self._told:
@@ -443,7 +440,7 @@ class Record:
 
 
 def last_cursor(events: Sequence[StreamEvent]) -> str | None:
-    """Where to resume behind the events; None where none of them says."""
+    """Returns the cursor after the events; None where none of them has one."""
     for event in reversed(events):
         if event.cursor is not None:
             return event.cursor

@@ -1,4 +1,4 @@
-"""What was done to repair one gap, and what is to be done: the part of the gap's record that the repair writes.
+"""What was done to repair a gap, and what is still to do: the part of the gap's record that the repair writes.
 
 This module knows no table and no clock.
 """
@@ -8,18 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 REPAIRED = "repaired"
-# Some of it came, or none did: what is open is tried again for as long as the address reaches.
+# Some of it came, or none: what is open is tried again for as long as the address reaches back.
 PARTLY, FAILED = "partly", "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What was done for the gap [from_ms, to_ms), and what is to be done; instants are epoch milliseconds.
+    """What was done for the gap [from_ms, to_ms), and what is still to do; instants are epoch milliseconds.
 
-    `stored` events came by it, which happened from `first_ms` to `last_ms` where the profile names their time. What is
-    still open is [open_from_ms, open_to_ms), the whole gap where nobody knows. It is tried again at `next_ms`, never
-    where that is 0; until `rest_until_ms` the address wants to be asked for nothing. A walk that is under way goes on
-    at the address `at`, after `pages`; `walk` is its number. `stamp` counts the writes.
+    `stored` events came by it, which happened from `first_ms` to `last_ms` where the profile names their time. Still
+    open is [open_from_ms, open_to_ms), the whole gap where that is unknown. The next try is at `next_ms`, never where
+    that is 0; until `rest_until_ms` the address accepts no requests. A walk that is under way continues at the address
+    `at`, after `pages`; `walk` is its number. `stamp` counts the writes.
     """
 
     from_ms: int = 0
@@ -43,10 +43,10 @@ class Repair:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The interval that it is about."""
+        """The interval of the gap."""
         return self.from_ms, self.to_ms
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody tries it again by himself."""
+        """Whether it is not tried again without a request."""
         return self.state == REPAIRED or (self.state in (PARTLY, FAILED) and not self.next_ms)

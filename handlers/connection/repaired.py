@@ -1,9 +1,9 @@
-"""Says which gaps of the ledger are repaired, by what their repairs have come to.
+"""Says which gaps of the ledger are repaired, by the results of their repairs.
 
-A repair is written down for the interval that a gap had then. The ledger may find later that the gap began earlier, or
-that two are one. So a gap is repaired where the repairs that were proved cover all of it, whichever records they stand
-in. This module knows no table and no clock. Invariants: what was delivered later stays delivered; a gap of which a part
-was not fetched is never repaired.
+A repair is recorded for the interval that a gap had then. The ledger may find later that the gap began earlier, or that
+two are one. So a gap is repaired where the proved repairs cover all of it, whichever records hold them. This module
+knows no table and no clock. Invariants: what was delivered later stays delivered; a gap of which a part was not fetched
+is never repaired.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,12 +12,12 @@ from dataclasses import replace
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED, Gap, Interval
 from handlers.connection.repair_record import FAILED, PARTLY, Repair
 
-# What may be missing in a gap of these states, or is.
+# In a gap of these states something may be missing, or is.
 LACKING = (OPEN, LOST, PARTLY, FAILED)
 
 
 def applied(gaps: Iterable[Gap], repairs: Sequence[tuple[Gap, Repair]]) -> list[Gap]:
-    """The gaps, each with the state that its repair has come to; `repairs` has each beside its gap."""
+    """Returns the gaps, each with the state that its repair has reached; `repairs` has each beside its gap."""
     proved = sorted(repair.span for _, repair in repairs if repair.state == REPAIRED)
     by_place = {(gap.fence, gap.number): repair for gap, repair in repairs}
     return [_applied(gap, by_place.get((gap.fence, gap.number)), proved) for gap in gaps]
@@ -29,13 +29,13 @@ def _applied(gap: Gap, repair: Repair | None, proved: Sequence[Interval]) -> Gap
     if covers(proved, (gap.from_ms, gap.to_ms)):
         return replace(gap, state=REPAIRED, repair=repair)
     if repair is None or repair.state == REPAIRED or repair.span != (gap.from_ms, gap.to_ms):
-        # It has become another gap since.
+        # The gap has changed since.
         return gap
     return replace(gap, state=gap.state if repair.state == OPEN else repair.state, repair=repair)
 
 
 def covers(proved: Iterable[Interval], span: Interval) -> bool:
-    """Whether the intervals, in the order of their beginnings, cover all of `span`."""
+    """Returns whether the intervals, in the order of their beginnings, cover all of `span`."""
     at_ms, to_ms = span
     is_met = False
     for begin_ms, end_ms in proved:

@@ -1,8 +1,8 @@
 """Decides whether a stream is stuck at its cursor: connection after connection comes to the same end there.
 
-An upstream that fails while it sends one event is asked for that event again each time, at full speed and in vain. A
-quiet stream may be dropped as often as its upstream likes, so the same end counts only where it came soon, by bytes
-that cannot be framed, or in the middle of an event.
+An upstream that fails while it sends one event is asked for that event again and again, at full speed and in vain. But
+a quiet stream may be dropped any number of times. So the same end counts only if it came soon, by bytes that cannot be
+framed, or in the middle of an event.
 
     opened, reset after 2 s at cursor 41      1
     opened, reset after 2 s at cursor 41      2
@@ -19,9 +19,9 @@ from dataclasses import replace
 from handlers.connection.backoff import Pace, Rest
 from handlers.connection.steps import Report
 
-# So many times the same end in a row are no chance.
+# The same end this many times in a row is no coincidence.
 STUCK_AFTER = 3
-# A connection that lived longer was none that failed at an event; it may have been quiet.
+# A connection that lived longer did not fail at an event; it may have been quiet.
 SOON_MS = 10_000
 PACE = Pace(start_s=1, factor=2, max_s=60)
 _CLEAN = "ended_by_upstream"
@@ -31,7 +31,7 @@ _OURS = ("StreamTakenOver", "ConnectionExpired")
 
 
 def same_end(report: Report) -> str:
-    """What is the same only where the cursor and the end are; "" where the connection came to no such end."""
+    """Returns a text that is equal only for the same cursor and end; "" where the connection came to no such end."""
     outcome, progress = report.outcome, report.progress
     closed_ms, opened_ms = progress.closed_ms, progress.opened_ms
     if outcome.error != "StreamDropped" or report.stays_at is None or closed_ms is None or opened_ms is None:
@@ -46,7 +46,7 @@ def same_end(report: Report) -> str:
 
 
 def count(before: Rest, report: Report) -> tuple[int, str]:
-    """How many connections in a row came to the end of this one, and which; as before where it says nothing."""
+    """Returns how many connections in a row came to this one's end, and that end; unchanged where it shows nothing."""
     end = same_end(report)
     if end:
         return (before.same_ends + 1 if before.same_end == end else 1), end
@@ -54,7 +54,7 @@ def count(before: Rest, report: Report) -> tuple[int, str]:
 
 
 def _says_nothing(report: Report) -> bool:
-    """Whether it was never answered, or made room for a successor before anything could have come."""
+    """Whether it was never answered, or left for a successor before anything could have come."""
     closed_ms, opened_ms = report.progress.closed_ms, report.progress.opened_ms
     if opened_ms is None:
         return True
@@ -63,7 +63,7 @@ def _says_nothing(report: Report) -> bool:
 
 
 def counted(before: Rest, after: Rest, report: Report, now_ms: int) -> Rest:
-    """`after`, what is known besides after the connection, with its end counted, and with the rest that follows."""
+    """Returns `after`, the back-off after the connection, with its end counted and lengthened accordingly."""
     ends, end = count(before, report)
     known = replace(after, same_ends=ends, same_end=end)
     if ends < STUCK_AFTER or not same_end(report):
