@@ -90,9 +90,10 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     """How the connection ended: `status` is "ended", "stopped" or "superseded", and counts.
 
     Any other end raises a class of `handlers.errors`, InvalidRequest where the event or the profile is wrong. An
-    event that asks for a profile is answered by that (`handlers/run/deployed_profiles.py`).
+    event that asks for a profile is answered by that (`handlers/run/deployed_profiles.py`), one of `streamkeeper
+    doctor` by what can be reached from here.
     """
-    if (answer := told(event, profiles)) is not None:
+    if (answer := told(event, profiles) or _examined(event)) is not None:
         return answer
     clock = SystemClock()
     now_ms, remaining_ms = clock.now_ms(), lambda_context.get_remaining_time_in_millis()
@@ -117,6 +118,16 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
         logger.info(str(error), extra={"outcome": type(error).__name__})
         raise
     return {"status": _returned(report.outcome), **_counts(report)}
+
+
+def _examined(event: object) -> dict[str, Any] | None:
+    """What is answered to `streamkeeper doctor`; None for any other event."""
+    if not isinstance(event, Mapping) or "examine" not in event:
+        return None
+    # A person asks for it, and what is imported lengthens each cold start.
+    from handlers.run.examining import examined
+
+    return examined(event, profiles, secrets)
 
 
 def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:

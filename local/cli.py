@@ -48,6 +48,7 @@ GROUPS = {
         "gaps": Verb("local.streams.verbs", "list the gaps of a stream"),
         "sinks": Verb("local.streams.verbs", "show the sinks of a stream; pause, resume, replay or skip"),
         "console": Verb("local.api_client.console", "show the page of any stage in your browser"),
+        "doctor": Verb("local.doctor.command", "check a stage's account, and mend what has drifted"),
     },
     "Change": {
         "start": Verb("local.streams.verbs", "start a stream or many, or report that it runs already"),

@@ -62,7 +62,7 @@ class SecretValues:
     def _whole(self, reference: Reference) -> str:
         name = reference.name if reference.name.startswith("/") else f"{self._prefix}{reference.name}"
         if not name.startswith(self._prefix):
-            raise StreamRejected(f"{_named(reference)} is not under {self._prefix}, where this stage's secrets are")
+            raise StreamRejected(f"{named(reference)} is not under {self._prefix}, where this stage's secrets are")
         return name
 
     def _text(self, reference: Reference, *, anew: bool) -> str:
@@ -78,7 +78,7 @@ class SecretValues:
         except BotoCoreError as error:  # the client itself cannot be made: no region, no such profile of AWS's
             raise _explained(reference, error) from None
         if not isinstance(value, str) or not value:
-            raise StreamRejected(f"{_named(reference)} is not a text")
+            raise StreamRejected(f"{named(reference)} is not a text")
         return value
 
 
@@ -97,8 +97,8 @@ def _explained(reference: Reference, cause: BaseException | None) -> Exception:
     code = cause.response.get("Error", {}).get("Code", "") if isinstance(cause, ClientError) else ""
     request = quoted_id(cause.response) if isinstance(cause, ClientError) else ""
     if code in _FINAL:
-        return StreamRejected(f"{_named(reference)} cannot be read: {code}{request}")
-    return StreamDropped(f"{_named(reference)} cannot be read now: {code or type(cause).__name__}{request}")
+        return StreamRejected(f"{named(reference)} cannot be read: {code}{request}")
+    return StreamDropped(f"{named(reference)} cannot be read now: {code or type(cause).__name__}{request}")
 
 
 def _part(reference: Reference, text: str) -> str:
@@ -107,11 +107,12 @@ def _part(reference: Reference, text: str) -> str:
     try:
         value = json.loads(text)[reference.key]
     except (ValueError, RecursionError, KeyError, TypeError):
-        raise StreamRejected(f"{_named(reference)} is not a JSON object with the field {reference.key!r}") from None
+        raise StreamRejected(f"{named(reference)} is not a JSON object with the field {reference.key!r}") from None
     if not isinstance(value, str) or not value:
-        raise StreamRejected(f"the field {reference.key!r} of {_named(reference)} is not a text")
+        raise StreamRejected(f"the field {reference.key!r} of {named(reference)} is not a text")
     return value
 
 
-def _named(reference: Reference) -> str:
+def named(reference: Reference) -> str:
+    """What a message calls the secret."""
     return f"the {'parameter' if reference.kept_in == 'ssm' else 'secret'} {reference.name!r}"

@@ -35,6 +35,7 @@ MB_PER_CORE = 1769
 HOUR_S = 3600
 # What a function in a VPC reaches by interface endpoints; DynamoDB and S3 have gateways, which cost nothing.
 ENDPOINTS = ("sqs", "secretsmanager", "ssm", "lambda")
+KEY_REFRESH_S = 300
 _STREAMS = 50
 TABLE = "control"
 _NOW_MS = 1_767_225_600_000
@@ -86,6 +87,15 @@ def stored_usd(bytes_a_month: float, keep_days: int, is_backed_up: bool, prices:
     stored = bytes_a_month * keep_days * DAY_S / MONTH_S if keep_days else bytes_a_month / 2
     backup_usd = prices.usd("dynamodb", "backup_gb_month") if is_backed_up else 0.0
     return stored / GB * (prices.usd("dynamodb", "gb_month") + backup_usd)
+
+
+def encryption_usd(functions: float, tables: int, prices: Prices) -> float:
+    """What KMS asks a month, at most, for tables with a key of the account's that so many functions use all the time.
+
+    "The key is refreshed once every five minutes per client connection with active traffic" (Amazon DynamoDB Developer
+    Guide, "Encryption at rest: how it works"); a function has one connection, and each table has a key of its own.
+    """
+    return functions * tables * MONTH_S / KEY_REFRESH_S * prices.usd("kms", "million_requests")
 
 
 def events_per_s(memory_mb: int, event_bytes: int) -> float:

@@ -5,6 +5,8 @@ reached is one sentence that names it, before any message was received.
 """
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import boto3
 from botocore.config import Config
@@ -25,19 +27,11 @@ TRIES, TRIES_HERE = 4, 2
 def connect(name: str | None) -> Stage:
     """The deployed stage of this name; None: that of the run on this machine. Raises UserError."""
     local = name is None
-    name = name or os.environ.get("STREAMKEEPER_STAGE") or "local"
-    stages.check_name(name)
+    name, client = clients_of(name)
     names = stages.names(name)
-    # As serverless.yml chooses the region.
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    where = _of_this_machine() if local else {"region_name": region}
-    place = where.get("endpoint_url") or os.environ.get("AWS_ENDPOINT_URL") or f"the region {where['region_name']}"
-    tries = TRIES_HERE if local else TRIES
-    config = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": tries})
+    place = place_of(local=local)
     try:
-        sqs, dynamodb, states, s3 = (
-            boto3.client(service, config=config, **where) for service in ("sqs", "dynamodb", "stepfunctions", "s3")
-        )
+        sqs, dynamodb, states, s3 = (client(service) for service in ("sqs", "dynamodb", "stepfunctions", "s3"))
         queue_url = sqs.get_queue_url(QueueName=names["dead_letter_queue"])["QueueUrl"]
         answer = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])
     except (BotoCoreError, ClientError, ValueError) as problem:
@@ -57,6 +51,28 @@ def connect(name: str | None) -> Stage:
         states,
         f"arn:{partition}:states:{region}:{account}:stateMachine:{names['connections']}",
     )
+
+
+def clients_of(name: str | None) -> tuple[str, Callable[[str], Any]]:
+    """The stage's name, and what makes boto3's client of a service there; None: the run on this machine."""
+    stage = name or os.environ.get("STREAMKEEPER_STAGE") or "local"
+    stages.check_name(stage)
+    where = _of_this_machine() if name is None else {"region_name": _region()}
+    tries = TRIES_HERE if name is None else TRIES
+    config = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": tries})
+    return stage, lambda service: boto3.client(service, config=config, **where)
+
+
+def place_of(*, local: bool) -> str:
+    """Where that is, in words."""
+    if local:
+        return _of_this_machine()["endpoint_url"]
+    return os.environ.get("AWS_ENDPOINT_URL") or f"the region {_region()}"
+
+
+def _region() -> str:
+    # As serverless.yml chooses the region.
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
 
 
 def _of_this_machine() -> dict[str, str]:

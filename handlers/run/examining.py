@@ -1,0 +1,112 @@
+"""Examines profiles from where the function runs: which secrets it may read, and which hosts it can connect to.
+
+`streamkeeper doctor` invokes the connection manager for this, for nobody else has its role and its network:
+
+    {"examine": []}          ->  {"profiles": ["prices"]}
+    {"examine": ["prices"]}  ->  {"examined": {"prices": {"secrets": {"the secret 'key'": ""},
+                                  "hosts": {"https://prices.example:443": "nothing listens at the address"},
+                                  "sinks": [{"kind": "sqs", "name": "orders.fifo", "prefix": "", "secret": ""}]}}}
+
+"" is a secret that was read, or a host that was connected to. Invariants: a connection is made, with TLS, and closed
+before a request is sent on it, so no upstream counts it as a stream; no answer holds a secret or a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import urllib3
+
+from handlers.aws.secret_values import SecretValues, named
+from handlers.errors import InvalidRequest, StoreUnavailable, StreamDropped, StreamRejected
+from handlers.profile.addresses import ProfileError
+from handlers.profile.behaviour import Profile, UpstreamRequest
+from handlers.profile.secret_references import Reference, Secrets
+from handlers.run.profile_source import Profiles
+from handlers.upstream.explained import explain
+from handlers.upstream.opening import opened
+from handlers.upstream.strict_response import StrictResponse
+
+# A host that does not answer within this counts as not reached; a function has time for many of them.
+WITHIN_S = 5.0
+_PORTS = {"http": 80, "https": 443}
+
+
+class _Connected(Exception):
+    """The connection stands; raised in place of sending the request."""
+
+
+def examined(event: object, profiles: Profiles, secrets: SecretValues) -> dict[str, Any] | None:
+    """The answer to an event that has profiles examined; None for any other event."""
+    wanted = event.get("examine") if isinstance(event, Mapping) else None
+    if not isinstance(wanted, list):
+        return None
+    if not wanted:
+        return {"profiles": profiles.names()}
+    return {"examined": {name: _examined(name, profiles, secrets) for name in wanted if isinstance(name, str)}}
+
+
+def _examined(name: str, profiles: Profiles, secrets: SecretValues) -> dict[str, Any]:
+    try:
+        profile = profiles.profile(name)
+    except (InvalidRequest, StoreUnavailable) as error:
+        return {"problem": str(error)}
+    values: dict[Reference, str] = {}
+    read = {named(reference): _read(reference, secrets, values) for reference in profile.secrets}
+    return {
+        "secrets": read,
+        "hosts": {_origin(request.address): _reached(request) for request in _requests(profile, values)},
+        "sinks": [
+            {
+                "kind": sink.kind,
+                "name": sink.label.partition(":")[2],
+                "prefix": sink.prefix,
+                "secret": "" if sink.secret is None else f"{sink.secret.kept_in}:{sink.secret.name}",
+            }
+            for sink in profile.deliver
+        ],
+    }
+
+
+def _read(reference: Reference, secrets: SecretValues, values: dict[Reference, str]) -> str:
+    """Why the secret cannot be read; "" where it can, and then it is among the values."""
+    try:
+        values |= secrets.read([reference], anew=True)
+    except (StreamRejected, StreamDropped) as error:
+        return str(error)
+    return ""
+
+
+def _requests(profile: Profile, values: Secrets) -> list[UpstreamRequest]:
+    """A request of each host that the profile names."""
+    beside = [one.address for one in (profile.token, profile.ticket, profile.repair) if one is not None]
+    own = {_origin(address): profile.allow_private for address in (profile.address, *beside)}
+    hooks = {_origin(sink.name): sink.allow_private for sink in profile.deliver if sink.kind == "webhook"}
+    trust = profile.trust(values) if set(profile.secrets) <= set(values) else None
+    return [
+        UpstreamRequest("GET", origin, {}, None, private, trust=trust if origin == _origin(profile.address) else None)
+        for origin, private in (hooks | own).items()
+    ]
+
+
+def _origin(address: str) -> str:
+    parts = urlsplit(address)
+    scheme, host = parts.scheme.replace("ws", "http"), parts.hostname or ""
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{parts.port or _PORTS[scheme]}"
+
+
+def _reached(request: UpstreamRequest) -> str:
+    """Why no connection could be made; "" where one was."""
+    try:
+        with opened(request, urllib3.Timeout(WITHIN_S), _stop, StrictResponse):
+            raise AssertionError("no request is sent")
+    except _Connected:
+        return ""
+    except (OSError, ProfileError, urllib3.exceptions.HTTPError) as error:
+        return explain(error, WITHIN_S).detail
+
+
+def _stop(_: object) -> None:
+    raise _Connected

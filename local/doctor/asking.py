@@ -1,0 +1,293 @@
+"""Asks AWS for all that a stage is judged by; nothing is changed, and what is refused is noted in its place.
+
+The answers are boto3's own, by what they are about. Invariant: no answer holds a secret: keys are asked for without
+their values, and secrets are read by the stage's own function, which says whether it could and no more.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from handlers.errors import StoreUnavailable
+from handlers.upgrade.upgrade_records import UpgradeRecords
+from local import stages
+from local.doctor.deployed import Deployed, Resource
+from local.doctor.findings import Mend, Unasked
+
+Facts = dict[str, Any]
+# What the run on this machine has of AWS.
+HERE = frozenset({"dynamodb", "lambda", "s3", "sqs", "stepfunctions"})
+TITLES = {
+    "apigateway": "API Gateway of AWS's own", "cloudwatch": "CloudWatch", "events": "EventBridge schedule",
+    "iam": "IAM", "sns": "SNS topic", "kinesis": "Kinesis", "firehose": "Firehose", "account": "quota of an account",
+}  # fmt: skip
+# So far back CloudWatch is asked, by the minute.
+HOURS = 3
+# So many profiles are examined in one call of the function, which may take some seconds for each.
+AT_ONCE = 10
+TABLE, FUNCTION, MACHINE = "AWS::DynamoDB::Table", "AWS::Lambda::Function", "AWS::StepFunctions::StateMachine"
+ALARM, RULE, TOPIC, MAPPING = (
+    "AWS::CloudWatch::Alarm", "AWS::Events::Rule", "AWS::SNS::Topic", "AWS::Lambda::EventSourceMapping",
+)  # fmt: skip
+MANAGER, DELIVERY = "ConnectionManagerLambdaFunction", "ConnectionDeliveryLambdaFunction"
+
+
+class Account:
+    """An account that is asked; `has` are the services that it has, None for all."""
+
+    def __init__(self, clients: Callable[[str], Any], has: Collection[str] | None = None) -> None:
+        self._make, self._has = clients, has
+        self._clients: dict[str, Any] = {}
+
+    def client(self, service: str) -> Any:
+        """boto3's client, made once."""
+        if service not in self._clients:
+            self._clients[service] = self._make(service)
+        return self._clients[service]
+
+    def ask(self, service: str, operation: str, has: str = "", **parameters: Any) -> Any:
+        """The answer, or Unasked; `has` is what the request is about, where that is not the service itself."""
+        if self._has is not None and (has or service) not in self._has:
+            return Unasked(f"the run on this machine has no {TITLES[has or service]}", is_absent=True)
+        try:
+            return getattr(self.client(service), operation)(**parameters)
+        except ClientError as error:
+            told = error.response.get("Error", {})
+            code = str(told.get("Code", ""))
+            words = f"{operation} of {service} is answered by {code}: {told.get('Message', '')}"
+            return Unasked(" ".join(words.split()).rstrip(" .:"), code)
+        except (BotoCoreError, StoreUnavailable, ValueError) as error:
+            return Unasked(f"{operation} of {service}: {error}".rstrip("."))
+
+    def listed(self, service: str, operation: str, name: str, **parameters: Any) -> Any:
+        """The whole list under this name, over all pages, or Unasked."""
+        if isinstance(first := self.ask(service, operation, **parameters), Unasked):
+            return first
+        try:
+            pages = self.client(service).get_paginator(operation).paginate(**parameters)
+            return [one for page in pages for one in page[name]]
+        except (BotoCoreError, ClientError) as error:
+            return Unasked(f"{operation} of {service}: {error}".rstrip("."))
+
+    def mend(self, mend: Mend) -> str:
+        """Sends the request; why it was refused, "" where it was not."""
+        answer = self.ask(mend.service, mend.operation, **mend.parameters)
+        return answer.reason if isinstance(answer, Unasked) else ""
+
+
+def collect(account: Account, deployed: Deployed) -> Facts:
+    """All that is asked, by what it is about."""
+    ask = account.ask
+    facts: Facts = {
+        "tables": {one.key: _table(account, one) for one in deployed.of(TABLE)},
+        "functions": {
+            one.key: ask("lambda", "get_function_configuration", FunctionName=one.name)
+            for one in deployed.of(FUNCTION)
+        },
+        "machines": {
+            one.key: ask("stepfunctions", "describe_state_machine", stateMachineArn=one.name)
+            for one in deployed.of(MACHINE)
+        },
+        "rules": {one.key: ask("events", "describe_rule", Name=one.name) for one in deployed.of(RULE)},
+        "subscriptions": {
+            one.key: account.listed("sns", "list_subscriptions_by_topic", "Subscriptions", TopicArn=one.name)
+            for one in deployed.of(TOPIC)
+        },
+        "alarms": _alarms(account, deployed),
+        "stable": _stable(account, deployed),
+        "mappings": _mappings(account, deployed),
+        "queue": ask(
+            "sqs", "get_queue_attributes", QueueUrl=_queue_url(account, deployed), AttributeNames=["All"]
+        ),
+        "bucket": ask("s3", "head_bucket", Bucket=deployed.named("EventsBucket")),
+        "concurrency": ask("lambda", "get_account_settings", has="account"),
+        "limits": ask("dynamodb", "describe_limits", has="account"),
+        "api_account": ask("apigateway", "get_account"),
+        "held": _held(account, deployed),
+        "measured": _measured(account, deployed),
+        **_api(account, deployed),
+    }  # fmt: skip
+    facts["profiles"] = _profiles(account, deployed)
+    facts["sinks"] = _sinks(account, deployed, facts["profiles"])
+    return facts
+
+
+def _table(account: Account, table: Resource) -> dict[str, Any]:
+    name = {"TableName": table.name}
+    return {
+        "table": account.ask("dynamodb", "describe_table", **name),
+        "ttl": account.ask("dynamodb", "describe_time_to_live", **name),
+        "backups": account.ask("dynamodb", "describe_continuous_backups", **name),
+    }
+
+
+def _alarms(account: Account, deployed: Deployed) -> Any:
+    names = [one.name for one in deployed.of(ALARM)]
+    found: list[Any] = []
+    for first in range(0, len(names), 100):
+        answer = account.ask("cloudwatch", "describe_alarms", AlarmNames=names[first : first + 100], MaxRecords=100)
+        if isinstance(answer, Unasked):
+            return answer
+        found += answer["MetricAlarms"]
+    return found
+
+
+def _stable(account: Account, deployed: Deployed) -> dict[str, Any]:
+    """The alias, and what the version that it names is; nobody is asked where there is no alias."""
+    name = deployed.named(MANAGER)
+    alias = account.ask("lambda", "get_alias", FunctionName=name, Name="stable")
+    if isinstance(alias, Unasked):
+        return {"alias": alias}
+    asked = {"FunctionName": name, "Qualifier": alias["FunctionVersion"]}
+    return {"alias": alias, "version": account.ask("lambda", "get_function_configuration", **asked)}
+
+
+def _mappings(account: Account, deployed: Deployed) -> Any:
+    if not deployed.of(MAPPING):
+        return []
+    return account.listed(
+        "lambda", "list_event_source_mappings", "EventSourceMappings", FunctionName=deployed.named(DELIVERY)
+    )
+
+
+def _queue_url(account: Account, deployed: Deployed) -> str:
+    """The queue's address: CloudFormation's id of it, or as the run on this machine has it."""
+    name = deployed.named("DeadLetterQueue")
+    if name.startswith("http"):
+        return name
+    answer = account.ask("sqs", "get_queue_url", QueueName=name)
+    return name if isinstance(answer, Unasked) else str(answer["QueueUrl"])
+
+
+def _held(account: Account, deployed: Deployed) -> Any:
+    """How many executions keep streams connected, each with a function of its own."""
+    tables = deployed.named("ControlTable"), deployed.named("EventsTable")
+    try:
+        return len(UpgradeRecords(account.client("dynamodb"), *tables).held())
+    except (StoreUnavailable, BotoCoreError, ClientError) as error:
+        return Unasked(str(error).rstrip("."))
+
+
+def _api(account: Account, deployed: Deployed) -> Facts:
+    rest = deployed.named("ApiGatewayRestApi")
+    keys = [one.name for one in deployed.of("AWS::ApiGateway::ApiKey")]
+    plans = [one.name for one in deployed.of("AWS::ApiGateway::UsagePlan")]
+    ask = account.ask
+    return {
+        "api_stage": ask("apigateway", "get_stage", restApiId=rest, stageName=deployed.stage),
+        "api_keys": {key: ask("apigateway", "get_api_key", apiKey=key, includeValue=False) for key in keys},
+        "api_plan_keys": {plan: ask("apigateway", "get_usage_plan_keys", usagePlanId=plan) for plan in plans},
+    }
+
+
+def _measured(account: Account, deployed: Deployed) -> Any:
+    """What CloudWatch counted in the worst minute of the last hours, by name; nothing where it counted nothing."""
+    wanted = list(_metrics(deployed))
+    queries = [{"Id": f"m{n}", "ReturnData": True, "MetricStat": metric} for n, (_, metric) in enumerate(wanted)]
+    now_s = int(time.time())
+    begin, end = (datetime.fromtimestamp(at_s, UTC) for at_s in (now_s - HOURS * 3600, now_s))
+    answer = account.ask("cloudwatch", "get_metric_data", MetricDataQueries=queries, StartTime=begin, EndTime=end)
+    if isinstance(answer, Unasked):
+        return answer
+    values = {one["Id"]: one["Values"] for one in answer["MetricDataResults"]}
+    return {name: max(found) for number, (name, _) in enumerate(wanted) if (found := values.get(f"m{number}"))}
+
+
+def _metrics(deployed: Deployed) -> Iterator[tuple[str, dict[str, Any]]]:
+    for one in deployed.of(TABLE):
+        yield one.key, _metric("DynamoDB", "ConsumedWriteCapacityUnits", "Sum", TableName=one.name)
+    yield "functions", _metric("Lambda", "ConcurrentExecutions", "Maximum")
+    api = {"ApiName": f"{deployed.stage}-{stages.SERVICE}", "Stage": deployed.stage}
+    yield "requests", _metric("ApiGateway", "Count", "Sum", **api)
+    for name, dimension in (("starts", "APIName=StartExecution"), ("transitions", "ServiceMetric=StateTransition")):
+        key, _, value = dimension.partition("=")
+        yield f"{name}_refill", _metric("States", "ProvisionedRefillRate", "Maximum", **{key: value})
+        yield f"{name}_throttled", _metric("States", "ThrottledEvents", "Sum", **{key: value})
+
+
+def _metric(namespace: str, name: str, statistic: str, **dimensions: str) -> dict[str, Any]:
+    named = [{"Name": key, "Value": value} for key, value in dimensions.items()]
+    metric = {"Namespace": f"AWS/{namespace}", "MetricName": name, "Dimensions": named}
+    return {"Metric": metric, "Period": 60, "Stat": statistic}
+
+
+# --- profiles and sinks -----------------------------------------------------------------------------------------------
+
+
+def _profiles(account: Account, deployed: Deployed) -> Any:
+    """What the function that keeps streams connected reads and reaches, by profile, or Unasked."""
+    names = _examined(account, deployed, [])
+    if isinstance(names, Unasked):
+        return names
+    found: dict[str, Any] = {}
+    for first in range(0, len(names["profiles"]), AT_ONCE):
+        some = names["profiles"][first : first + AT_ONCE]
+        answer = _examined(account, deployed, some)
+        found |= dict.fromkeys(some, answer) if isinstance(answer, Unasked) else answer["examined"]
+    return found
+
+
+def _examined(account: Account, deployed: Deployed, names: Sequence[str]) -> Any:
+    payload = json.dumps({"examine": names}).encode()
+    function = f"{deployed.named(MANAGER)}:stable"
+    answer = account.ask("lambda", "invoke", FunctionName=function, Payload=payload)
+    if isinstance(answer, Unasked):
+        return answer
+    said = json.loads(answer["Payload"].read() or b"null")
+    if "FunctionError" not in answer and isinstance(said, dict) and {"profiles", "examined"} & said.keys():
+        return said
+    error = said.get("errorType", "") if isinstance(said, dict) else ""
+    if error == "InvalidRequest":
+        return Unasked(f"{function} is of a version that cannot examine a profile: `streamkeeper upgrade` has it go on")
+    return Unasked(f"{function} answered with {error or 'nothing of it'}")
+
+
+def _sinks(account: Account, deployed: Deployed, profiles: Any) -> dict[str, Any]:
+    """Of each sink whether it is there, and whether the delivery's role may send to it."""
+    if isinstance(profiles, Unasked):
+        return {}
+    sinks = {f"{one['kind']}:{one['name']}": one for answer in profiles.values() if isinstance(answer, dict)
+             for one in answer.get("sinks", ())}  # fmt: skip
+    return {label: _sink(account, deployed, one) for label, one in sinks.items()}
+
+
+def _sink(account: Account, deployed: Deployed, sink: Mapping[str, str]) -> dict[str, Any]:
+    kind, name = sink["kind"], sink["name"]
+    partition, region, own = deployed.account
+    here = f"arn:{partition}:%s:{region}:{own}:"
+    # Of each kind: the request that says whether it is there, and what is sent to which resource.
+    asked: dict[str, tuple[str, str, dict[str, str], str, str]] = {
+        "sqs": ("sqs", "get_queue_url", {"QueueName": name}, "sqs:SendMessage", here % "sqs" + name),
+        "eventbridge": ("events", "describe_event_bus", {"Name": name}, "events:PutEvents",
+                        here % "events" + f"event-bus/{name}"),
+        "kinesis": ("kinesis", "describe_stream_summary", {"StreamName": name}, "kinesis:PutRecords",
+                    here % "kinesis" + f"stream/{name}"),
+        "firehose": ("firehose", "describe_delivery_stream", {"DeliveryStreamName": name}, "firehose:PutRecordBatch",
+                     here % "firehose" + f"deliverystream/{name}"),
+        "s3": ("s3", "head_bucket", {"Bucket": name}, "s3:PutObject", f"arn:{partition}:s3:::{name}/{sink['prefix']}x"),
+        "lambda": ("lambda", "get_function_configuration", {"FunctionName": name}, "lambda:InvokeFunction",
+                   here % "lambda" + f"function:{name}"),
+    }  # fmt: skip
+    found: dict[str, Any] = {}
+    role = f"arn:{partition}:iam::{own}:role/{deployed.named('ConnectionDeliveryRole')}"
+    if kind in asked:
+        service, operation, parameters, action, arn = asked[kind]
+        found["there"] = account.ask(service, operation, **parameters)
+    else:
+        secret = sink["secret"].partition(":")[2]
+        whole = secret if secret.startswith("/") else f"{stages.names(deployed.stage)['secrets']}{secret}"
+        of_ssm = sink["secret"].startswith("ssm:")
+        action = "ssm:GetParameter" if of_ssm else "secretsmanager:GetSecretValue"
+        arn = here % "ssm" + f"parameter{whole}" if of_ssm else here % "secretsmanager" + f"secret:{whole}-AAAAAA"
+        if not secret:
+            return found
+    found["allowed"] = account.ask(
+        "iam", "simulate_principal_policy", PolicySourceArn=role, ActionNames=[action], ResourceArns=[arn]
+    )
+    return found

@@ -1,0 +1,129 @@
+"""Starts a stream of a stage through its API, has it hand over once, and stops it: what the stage is for, in a minute.
+
+A stream hands over every quarter of an hour by itself, so the handover is asked for as an upgrade asks for it: the
+successor of its execution is started, connects beside the older connection, and that lets go. Invariants: a stream
+that is connected already is left alone; one that was started is stopped, whatever happens in between.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from handlers.connection.orphans import start_input
+from handlers.store.leases import Leases
+from handlers.upgrade.upgrade_steps import successor_name
+from local.api_client.http_client import HERE, Api
+from local.doctor.asking import Account
+from local.doctor.deployed import Deployed
+from local.doctor.findings import Finding, State, Unasked
+from local.listener import read_port
+from local.streams.asking import Refused, Streams, path_of
+from local.user_error import UserError
+
+# A first connection may wait for a cold start, and an upstream for ten seconds to connect.
+WITHIN_S, EVERY_S = 90.0, 0.5
+# What is tried where no stream is named: the demonstration, and a public stream that ships without a variable.
+DEMONSTRATIONS = ("demo", "wikimedia:recentchange")
+_OVER = ("stopped", "ended", "rejected", "broken")
+_LOG = "`streamkeeper status` says why"
+
+
+def chosen(name: str, profiles: Any) -> str:
+    """The stream that is started; the first demonstration that the stage has where `name` is ""."""
+    known = profiles if isinstance(profiles, dict) else {}
+    for stream_id in [name] if name else DEMONSTRATIONS:
+        if name or "hosts" in known.get(stream_id.partition(":")[0], {}):
+            return stream_id
+    raise UserError("The stage has no stream for a demonstration: name one, --demo STREAM, of a profile that it has.")
+
+
+def api_of(account: Account, deployed: Deployed, url: str | None) -> Api:
+    """The API of the stage: at `url`, else where the stack says; with the environment's key, else the stage's own."""
+    if deployed.stack is None:
+        return Api(url or f"http://{HERE}:{read_port(os.environ)}")
+    outputs = {one["OutputKey"]: one["OutputValue"] for one in deployed.stack.get("Outputs", ())}
+    key = os.environ.get("STREAMKEEPER_API_KEY", "")
+    keys = deployed.of("AWS::ApiGateway::ApiKey")
+    if not key and keys:
+        answer = account.ask("apigateway", "get_api_key", apiKey=keys[0].name, includeValue=True)
+        if isinstance(answer, Unasked):
+            raise UserError(
+                f"The stage asks for a key, and it cannot be read: set STREAMKEEPER_API_KEY. ({answer.reason})."
+            )
+        key = str(answer["value"])
+    return Api(url or str(outputs["ServiceEndpoint"]), key, sign=not keys)
+
+
+def played(api: Api, account: Account, deployed: Deployed, stream_id: str) -> Iterator[Finding]:
+    """The findings, one after the other; a stream that was started is stopped, also where nobody takes them all."""
+    what, path, streams = f"demonstration {stream_id}", path_of(stream_id), Streams(api)
+    try:
+        before = streams.ask("GET", path)["status"]
+    except Refused as refused:
+        before = "stopped" if refused.answer.status == 404 else str(refused)
+    if before not in _OVER:
+        fix = "Name a stream that is stopped: one that runs is left alone"
+        yield Finding(State.WRONG, what, before, "stopped, or never started", fix)
+        return
+    try:
+        streams.ask("POST", path)
+    except (Refused, UserError) as problem:
+        yield Finding(State.WRONG, f"{what}, start", str(problem), "started", _LOG)
+        return
+    try:
+        yield from _handed_over(streams, account, deployed, stream_id, what)
+    finally:
+        streams.ask("DELETE", path)
+    yield _awaited(f"{what}, stop", streams, path, "stopped", lambda now: now["status"] in _OVER)
+
+
+def _handed_over(
+    streams: Streams, account: Account, deployed: Deployed, stream_id: str, what: str
+) -> Iterator[Finding]:  # fmt: skip
+    path = path_of(stream_id)
+    connected = _awaited(f"{what}, start", streams, path, "connected", lambda now: now["holder"] is not None)
+    yield connected
+    if not connected.is_well:
+        return
+    first = streams.ask("GET", path)
+    owner, execution = stream_id, str(first["execution"])
+    if not execution.startswith("arn:"):  # it shares a function: its group hands over
+        owner = execution
+        execution = Leases(account.client("dynamodb"), deployed.named("ControlTable")).read(owner).execution
+    answer = account.ask(
+        "stepfunctions", "start_execution", stateMachineArn=deployed.named("Connections"),
+        name=successor_name(execution, "doctor", ""), input=start_input(owner, execution),
+    )  # fmt: skip
+    if isinstance(answer, Unasked):
+        yield Finding(State.UNKNOWN, f"{what}, handover", f"not known: {answer.reason}")
+        return
+
+    def has_handed_over(now: dict[str, Any]) -> bool:
+        is_newer = now["holder"] is not None and now["holder"]["fence"] > first["holder"]["fence"]
+        ended = [one["ended_by"] for one in now["lanes"].values() if one and one["fence"] == first["holder"]["fence"]]
+        return is_newer and ended != [None]
+
+    seen = _awaited(f"{what}, handover", streams, path, "another connection took over", has_handed_over)
+    yield seen
+    gaps = streams.ask("GET", path)["open_gaps"]
+    fix = "`streamkeeper gaps` lists them"
+    yield Finding(State.NOTE if gaps else State.OK, f"{what}, gaps", f"{gaps} open", fix=fix if gaps else "")
+
+
+def _awaited(
+    what: str, streams: Streams, path: str, wanted: str, holds: Callable[[dict[str, Any]], bool]
+) -> Finding:  # fmt: skip
+    """The finding once it holds, or has not for too long."""
+    begun_s = time.monotonic()
+    while True:
+        now = streams.ask("GET", path)
+        took_s = time.monotonic() - begun_s
+        if holds(now):
+            return Finding(State.OK, what, f"{wanted} after {took_s:.1f} s")
+        if took_s > WITHIN_S or now["status"] in ("rejected", "broken"):
+            reason = now["reason"] or now["verdict"]
+            return Finding(State.WRONG, what, f"{now['status']} after {took_s:.0f} s: {reason}", wanted, _LOG)
+        time.sleep(EVERY_S)

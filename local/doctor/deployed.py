@@ -1,0 +1,93 @@
+"""Reads what a stage should be: the resources of its own template, each with the name that AWS gave it.
+
+A deployed stage is asked for the template by which it was deployed, so the answer is that of the last deployment and
+not that of this checkout; the run on this machine has the one that it is made of.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from local import stages
+from local.service import osls
+from local.template import Resources
+from local.user_error import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource of the template: its logical id, and `name`, its physical id (a name, an ARN or a URL)."""
+
+    key: str
+    kind: str
+    name: str
+    properties: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """The resources of a stage; `stack` is CloudFormation's answer about it, None for the run on this machine."""
+
+    stage: str
+    resources: tuple[Resource, ...]
+    stack: Mapping[str, Any] | None = None
+
+    @property
+    def option(self) -> str:
+        """How the stage is named on a command line."""
+        return f" --stage {self.stage}" if self.stack is not None else ""
+
+    def of(self, kind: str) -> list[Resource]:
+        """The resources of a type, such as AWS::DynamoDB::Table."""
+        return [one for one in self.resources if one.kind == kind]
+
+    def named(self, key: str) -> str:
+        """The physical id of a resource; "" where the stage has none."""
+        return next((one.name for one in self.resources if one.key == key), "")
+
+    @property
+    def account(self) -> tuple[str, str, str]:
+        """The partition, the region and the account, by the machine's ARN."""
+        _, partition, _, region, account, *_ = self.named("Connections").split(":")
+        return partition, region, account
+
+
+def of_stack(cloudformation: Any, stage: str) -> Deployed:
+    """What is deployed as this stage; raises UserError where there is nothing."""
+    name = f"{stages.SERVICE}-{stage}"
+    try:
+        (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
+        template = cloudformation.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
+        pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
+        names = {one["LogicalResourceId"]: one.get("PhysicalResourceId", "") for page in pages
+                 for one in page["StackResourceSummaries"]}  # fmt: skip
+    except (BotoCoreError, ClientError, ValueError) as problem:
+        region = cloudformation.meta.region_name
+        reason = str(problem).rstrip(".")
+        raise UserError(
+            f"The stack {name} cannot be read in {region}: is the stage deployed there, and do the credentials of "
+            f"the environment allow it? ({reason})."
+        ) from None
+    whole = json.loads(template) if isinstance(template, str) else template
+    return Deployed(stage, _resources(whole, names), stack)
+
+
+def of_this_machine(stage: str) -> Deployed:
+    """What the run on this machine is made of."""
+    template = osls.template(stage)
+    resources = Resources(template, {})
+    known = {key: str(resources.reference(key)) for key in template["Resources"]}
+    known |= {key: resources.name(key) for key in resources.of("AWS::SQS::Queue")}
+    return Deployed(stage, _resources(template, known))
+
+
+def _resources(template: Mapping[str, Any], names: Mapping[str, str]) -> tuple[Resource, ...]:
+    return tuple(
+        Resource(key, one["Type"], names.get(key, ""), one.get("Properties", {}))
+        for key, one in template["Resources"].items()
+    )

@@ -1,0 +1,177 @@
+"""Judges whether the account has room for the fleet that the stage holds, and whether its upstreams and sinks answer.
+
+Pure. A quota that AWS did not tell is taken as its default (`local/scale/quotas.toml`), and said to be. What the fleet
+needs follows from how many executions hold streams: a function each, and a tenth more while they hand over. Where
+CloudWatch has counted what was used, that stands beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from local.costs.prices import Prices
+from local.costs.stage_costs import encryption_usd
+from local.doctor import asking
+from local.doctor.asking import MANAGER, Facts
+from local.doctor.deployed import Deployed
+from local.doctor.findings import Finding, State, Unasked, unasked
+from local.scale.throttled import quotas
+
+# From this share of a quota on it is time to ask for more.
+NEAR = 0.8
+# What stays free of an account that reserves for functions: docs/deploy.md#concurrency.
+UNRESERVED = 100
+_ASK = "Ask for more in Service Quotas (docs/scale.md)"
+
+
+def judged(deployed: Deployed, facts: Facts, prices: Prices) -> Iterator[Finding]:
+    """The findings of quotas, upstreams, secrets and sinks."""
+    if isinstance(held := facts["held"], Unasked):
+        yield unasked("streams that are held", held, "")
+    else:
+        yield Finding(State.OK, "executions that hold streams", f"{held:,}")
+        yield from _quotas(deployed, facts, held)
+        yield from _price(deployed, facts, held, prices)
+    yield from _profiles(facts["profiles"])
+    for label, answers in facts["sinks"].items():
+        yield from _sink(label, answers)
+
+
+def _quotas(deployed: Deployed, facts: Facts, held: int) -> Iterator[Finding]:
+    measured = facts["measured"] if isinstance(facts["measured"], Mapping) else {}
+    functions = {one.key: one for one in deployed.of(asking.FUNCTION)}
+    reserved = {key: one.properties.get("ReservedConcurrentExecutions", 0) for key, one in functions.items()}
+    for_manager = reserved.pop(MANAGER, 0)
+    others = sum(reserved.values()) + (UNRESERVED if any(reserved.values()) or for_manager else 0)
+    at_once = math.ceil(1.1 * held)
+    account = facts["concurrency"]
+    quota = account if isinstance(account, Unasked) else account["AccountLimit"]["ConcurrentExecutions"]
+    used = measured.get("functions")
+    yield _quota("functions at a time, of the account", quota, at_once + others, used, "concurrency")
+    if for_manager:
+        yield _quota("functions at a time, by connection_concurrency", for_manager, at_once, None, "")
+    limits = facts["limits"]
+    units = (
+        limits if isinstance(limits, Unasked) else limits.get("TableMaxWriteCapacityUnits", _default("table_writes"))
+    )
+    for table in deployed.of(asking.TABLE):
+        minute = measured.get(table.key)
+        most = None if minute is None else minute / 60
+        yield _quota(f"write units a second of {table.key}", units, 0, most, "table_writes")
+    yield from _states(deployed, facts, held, measured)
+
+
+def _states(deployed: Deployed, facts: Facts, held: int, measured: Mapping[str, float]) -> Iterator[Finding]:
+    """Of Step Functions and of the API."""
+    if deployed.stack is None:
+        yield Finding(State.ABSENT, "quotas of Step Functions", "the run on this machine has none")
+    else:
+        manager = facts["functions"][MANAGER]
+        variables = {} if isinstance(manager, Unasked) else manager.get("Environment", {}).get("Variables", {})
+        # Two transitions for a connection and its wait, in each of two lanes that take turns.
+        a_second = 2 * held / float(variables.get("WAIT_S", 840))
+        yield _quota("executions open at a time", _default("open_executions"), held, None, "open_executions")
+        for name, title, needed in (
+            ("transitions", "state transitions a second", a_second), ("starts", "StartExecution a second", 0.0),
+        ):  # fmt: skip
+            key = "transitions" if name == "transitions" else "start_execution"
+            refill = measured.get(f"{name}_refill")
+            quota = Unasked("CloudWatch has no number of it yet") if refill is None else refill
+            yield _quota(title, quota, needed, None, key, refused=measured.get(f"{name}_throttled", 0))
+    stage, account = facts["api_stage"], facts["api_account"]
+    if isinstance(stage, Unasked) or isinstance(account, Unasked):
+        yield unasked("requests a second of the API", stage if isinstance(stage, Unasked) else account, "")
+        return
+    rate = max((one.get("throttlingRateLimit", 0) for one in stage.get("methodSettings", {}).values()), default=0)
+    quota = account.get("throttleSettings", {}).get("rateLimit") or _default("api")
+    yield _quota("requests a second of all APIs, of which the stage takes", quota, rate, None, "api")
+    if (minute := measured.get("requests")) is not None and rate:
+        yield _quota("requests a second of the stage's API", rate, 0, minute / 60, "")
+
+
+def _quota(
+    what: str, quota: Any, needed: float, used: float | None, key: str, refused: float = 0
+) -> Finding:  # fmt: skip
+    """The finding about a number that may not be passed; `refused` is how often it was in the last hours."""
+    by = ""
+    if isinstance(quota, Unasked):
+        if quota.is_absent:
+            return unasked(f"quota, {what}", quota, "")
+        quota, by = _default(key), f" by default; AWS's own was not told ({quota.reason})"
+    most = max(needed, used or 0)
+    asked = f"the fleet needs {_number(needed)}" if needed else ""
+    measured = f"the worst minute of {asking.HOURS} h took {_number(used)}" if used is not None else ""
+    words = "; ".join(part for part in (f"{_number(quota)}{by}", asked, measured) if part)
+    if refused:
+        return Finding(State.WRONG, f"quota, {what}", f"{words}; {_number(refused)} were refused", "none refused", _ASK)
+    if most > quota:
+        return Finding(State.WRONG, f"quota, {what}", words, f"{_number(most)} or more", _ASK)
+    is_near = most > NEAR * quota
+    return Finding(State.NOTE if is_near else State.OK, f"quota, {what}", words, fix=_ASK if is_near else "")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.2g}"
+
+
+def _default(key: str) -> float:
+    """AWS's default, of a region with the lower ones."""
+    table = quotas()[key]
+    return float(table["most"] if "most" in table else table["refill"]["others"])
+
+
+def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Iterator[Finding]:
+    """What the key of the tables costs a month."""
+    tables = [facts["tables"][one.key]["table"] for one in deployed.of(asking.TABLE)]
+    told = [one["Table"].get("SSEDescription", {}) for one in tables if not isinstance(one, Unasked)]
+    keys = {one.get("KMSMasterKeyArn", "") for one in told if one.get("SSEType") == "KMS"}
+    if not keys:
+        return
+    # The watch, and the function that answers the API, use them as well.
+    usd = encryption_usd(1.1 * held + 2, len(told), prices)
+    yield Finding(State.OK, "price of the tables' encryption", f"up to {usd:.2f} $ a month for requests of KMS, and "
+                  f"{prices.usd('kms', 'key_month'):.2f} $ where the key is your own")  # fmt: skip
+
+
+# --- upstreams, secrets and sinks -------------------------------------------------------------------------------------
+
+
+def _profiles(profiles: Any) -> Iterator[Finding]:
+    if isinstance(profiles, Unasked):
+        yield unasked("upstreams and secrets, from where the functions are", profiles, "")
+        return
+    for name, answer in sorted(profiles.items()):
+        what = f"profile {name}"
+        if isinstance(answer, Unasked):
+            yield unasked(what, answer, "")
+        elif "problem" in answer:
+            yield Finding(State.WRONG, what, answer["problem"], "sound", "docs/profiles.md")
+        else:
+            for secret, problem in answer["secrets"].items():
+                wrong = Finding(State.WRONG, f"{what}, {secret}", problem, "readable", "docs/deploy.md#secrets")
+                yield wrong if problem else Finding(State.OK, f"{what}, {secret}", "read")
+            for host, problem in answer["hosts"].items():
+                fix = "Check the address, and in a VPC the routes and the security group (docs/deploy.md#a-vpc)"
+                wrong = Finding(State.WRONG, f"{what}, {host}", problem, "reached", fix)
+                yield wrong if problem else Finding(State.OK, f"{what}, {host}", "reached")
+
+
+def _sink(label: str, answers: Mapping[str, Any]) -> Iterator[Finding]:
+    what = f"sink {label}"
+    if "there" in answers:
+        there = answers["there"]
+        fix = "Make it, or take it out of `deliver`: its events wait meanwhile (docs/deliver.md)"
+        yield unasked(what, there, fix) if isinstance(there, Unasked) else Finding(State.OK, what, "there")
+    if "allowed" in answers:
+        allowed = answers["allowed"]
+        title = f"{what}, allowed to the delivery"
+        if isinstance(allowed, Unasked):
+            yield unasked(title, allowed, "Deploy the stage again")
+        else:
+            (result, *_) = allowed["EvaluationResults"]
+            is_allowed = result["EvalDecision"] == "allowed"
+            found = f"{result['EvalActionName']} is {result['EvalDecision']}"
+            wanted, fix = ("", "") if is_allowed else ("allowed", "Deploy the stage again: its role follows `deliver`")
+            yield Finding(State.OK if is_allowed else State.WRONG, title, found, wanted, fix)

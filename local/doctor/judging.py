@@ -1,0 +1,261 @@
+"""Judges what was asked: facts and the template in, findings out; nothing is asked here, and nothing changed.
+
+What a table, a schedule or a mapping should be is what the template says. CloudFormation compares a template with the
+one before and not with what is there, so a table that was restored under its own name stays without time to live and
+without a stream, whatever is deployed: such a finding has a `mend`. Invariant: a mend sets what the template says, and
+removes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from local.doctor import asking
+from local.doctor.asking import DELIVERY, MANAGER, Facts
+from local.doctor.deployed import Deployed, Resource
+from local.doctor.findings import Finding, Mend, State, Unasked, compared, unasked
+
+_RESTORE = "`streamkeeper doctor{option} --repair` sets it"
+_DEPLOY = "Deploy the stage again (docs/deploy.md)"
+_RUNBOOK = "docs/runbook.md"
+# A state of a stack in which nothing is under way and nothing is left half done.
+_SETTLED = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE", "UPDATE_ROLLBACK_COMPLETE",
+            "IMPORT_ROLLBACK_COMPLETE")  # fmt: skip
+
+
+def judged(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
+    """The findings of what the stage is made of, in the order of its parts."""
+    if deployed.stack is not None:
+        status = str(deployed.stack["StackStatus"])
+        wanted = status if status in _SETTLED else "settled, such as UPDATE_COMPLETE"
+        yield compared("stack", status, wanted, "Wait where it is IN_PROGRESS, else deploy again")
+    for table in deployed.of(asking.TABLE):
+        yield from _table(deployed, table, facts["tables"][table.key])
+    yield from _functions(deployed, facts)
+    for key, answer in facts["machines"].items():
+        found = answer if isinstance(answer, Unasked) else answer["status"]
+        yield _same(f"state machine {key}", found, "ACTIVE", _DEPLOY)
+    yield from _mappings(deployed, facts)
+    for rule in deployed.of(asking.RULE):
+        answer = facts["rules"][rule.key]
+        mend = Mend("events", "enable_rule", {"Name": rule.name})
+        found = answer if isinstance(answer, Unasked) else answer["State"]
+        yield _same(f"schedule {rule.key}", found, "ENABLED", _restore(deployed), mend)
+    yield from _alarms(deployed, facts)
+    yield from _storage(facts)
+    yield from _api(deployed, facts)
+
+
+def _restore(deployed: Deployed) -> str:
+    return _RESTORE.format(option=deployed.option)
+
+
+def _same(what: str, found: Any, wanted: str, fix: str, mend: Mend | None = None) -> Finding:
+    """The finding about an answer that must be this text."""
+    return unasked(what, found, fix) if isinstance(found, Unasked) else compared(what, str(found), wanted, fix, mend)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _table(deployed: Deployed, resource: Resource, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    what, wanted = resource.key, resource.properties
+    table = facts["table"]
+    if isinstance(table, Unasked):
+        fix = f"Restore it from a backup ({_RUNBOOK}), or deploy the stage under another name"
+        yield unasked(what, table, fix)
+        return
+    table = table["Table"]
+    yield compared(what, table["TableStatus"], "ACTIVE", "Wait until DynamoDB is done with it, and look again")
+    indexes = {one["IndexName"]: one.get("IndexStatus", "ACTIVE") for one in table.get("GlobalSecondaryIndexes", ())}
+    for index in wanted.get("GlobalSecondaryIndexes", ()):
+        name = index["IndexName"]
+        yield compared(f"{what}, index {name}", indexes.get(name, "not there"), "ACTIVE", _DEPLOY)
+    fix, name = _restore(deployed), {"TableName": resource.name}
+    yield _time_to_live(what, facts["ttl"], wanted.get("TimeToLiveSpecification", {}), fix, name)
+    view = wanted.get("StreamSpecification", {}).get("StreamViewType", "")
+    stream = table.get("StreamSpecification", {})
+    mend = _update(name, StreamSpecification={"StreamEnabled": True, "StreamViewType": view}) if view else None
+    found = stream.get("StreamViewType", "") if stream.get("StreamEnabled") else ""
+    yield compared(f"{what}, stream", found or "off", view or (found or "off"), f"Nothing is delivered: {fix}", mend)
+    yield _backups(what, facts["backups"], wanted.get("PointInTimeRecoverySpecification", {}), fix, name)
+    if wanted.get("SSESpecification", {}).get("SSEEnabled"):
+        sse = table.get("SSEDescription", {})
+        found = sse.get("SSEType", "KMS") if sse.get("Status") in ("ENABLED", "UPDATING") else "AWS's own key, free"
+        mend = _update(name, SSESpecification={"Enabled": True})
+        yield compared(f"{what}, encryption", found, "KMS", fix, mend)
+    if wanted.get("DeletionProtectionEnabled"):
+        found = _on(table.get("DeletionProtectionEnabled"))
+        yield compared(f"{what}, deletion protection", found, "on", fix, _update(name, DeletionProtectionEnabled=True))
+
+
+def _on(flag: Any) -> str:
+    return "on" if flag else "off"
+
+
+def _update(name: Mapping[str, str], **changes: Any) -> Mend:
+    return Mend("dynamodb", "update_table", {**name, **changes})
+
+
+def _time_to_live(
+    what: str, ttl: Any, wanted: Mapping[str, Any], fix: str, name: Mapping[str, str]
+) -> Finding:  # fmt: skip
+    attribute = str(wanted.get("AttributeName", ""))
+    specification = {"AttributeName": attribute, "Enabled": True}
+    mend = Mend("dynamodb", "update_time_to_live", {**name, "TimeToLiveSpecification": specification})
+    if isinstance(ttl, Unasked):
+        return unasked(f"{what}, time to live", ttl, fix)
+    told = ttl["TimeToLiveDescription"]
+    is_on = told["TimeToLiveStatus"] in ("ENABLED", "ENABLING")
+    found = told.get("AttributeName", "on") if is_on else "off"
+    return compared(f"{what}, time to live", found, attribute, f"Items are kept for ever: {fix}", mend)
+
+
+def _backups(
+    what: str, backups: Any, wanted: Mapping[str, Any], fix: str, name: Mapping[str, str]
+) -> Finding:  # fmt: skip
+    title = f"{what}, point-in-time recovery"
+    if isinstance(backups, Unasked):
+        return unasked(title, backups, fix)
+    told = backups["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
+    found = _on(told.get("PointInTimeRecoveryStatus") == "ENABLED")
+    specification = {"PointInTimeRecoveryEnabled": True}
+    mend = Mend("dynamodb", "update_continuous_backups", {**name, "PointInTimeRecoverySpecification": specification})
+    if not wanted.get("PointInTimeRecoveryEnabled"):
+        advice = "" if found == "on" else "`point_in_time_recovery: true` in the settings keeps 35 days of it"
+        return Finding(State.OK if found == "on" else State.NOTE, title, found, fix=advice)
+    return compared(title, found, "on", fix, mend)
+
+
+# --- functions, versions and what calls them --------------------------------------------------------------------------
+
+
+def _functions(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
+    for key, answer in facts["functions"].items():
+        found = answer
+        if not isinstance(answer, Unasked):
+            state, update = answer.get("State", "Active"), answer.get("LastUpdateStatus", "Successful")
+            found = f"{state}, {update}"
+        yield _same(f"function {key}", found, "Active, Successful", _DEPLOY)
+    stable, upgrade = facts["stable"], f"`streamkeeper upgrade{deployed.option}`"
+    alias = stable["alias"]
+    if isinstance(alias, Unasked):
+        yield unasked("alias stable, which all streams call", alias, _DEPLOY)
+        return
+    version, now = stable["version"], facts["functions"].get(MANAGER)
+    number = alias["FunctionVersion"]
+    if isinstance(version, Unasked):
+        yield unasked(f"version {number}, which streams run", version, f"{upgrade} has them run what is deployed")
+        return
+    if number == "$LATEST":
+        follows = "$LATEST: each deployment reaches all streams at their next handover"
+        yield Finding(State.NOTE, "version that streams run", follows, fix=f"{upgrade} has later ones go in waves")
+        return
+    is_same = not isinstance(now, Unasked) and version.get("CodeSha256") == (now or {}).get("CodeSha256")
+    words = f"{number}, {'which is' if is_same else 'not'} what is deployed"
+    yield Finding(State.OK if is_same else State.NOTE, "version that streams run", words,
+                  fix="" if is_same else f"{upgrade} has them go on to it")  # fmt: skip
+
+
+def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
+    """Whether the table's stream calls the function that delivers."""
+    for resource in deployed.of(asking.MAPPING):
+        what, table = "delivery from EventsTable's stream", facts["tables"]["EventsTable"]["table"]
+        known, queue = facts["mappings"], facts["queue"]
+        if isinstance(known, Unasked) or isinstance(table, Unasked):
+            yield unasked(what, known if isinstance(known, Unasked) else table, _DEPLOY)
+            continue
+        stream = table["Table"].get("LatestStreamArn", "")
+        is_on = table["Table"].get("StreamSpecification", {}).get("StreamEnabled", False)
+        here = [one for one in known if is_on and one["EventSourceArn"] == stream]
+        fix = _restore(deployed)
+        if here:
+            (one, *_) = here
+            mend = Mend("lambda", "update_event_source_mapping", {"UUID": one["UUID"], "Enabled": True})
+            found = "Enabled" if one["State"] in ("Enabled", "Creating", "Enabling", "Updating") else one["State"]
+            yield compared(what, found, "Enabled", fix, mend)
+            continue
+        arn = "" if isinstance(queue, Unasked) else queue["Attributes"]["QueueArn"]
+        mend_new = Mend("lambda", "create_event_source_mapping", {
+            **{key: value for key, value in resource.properties.items() if not isinstance(value, dict)},
+            "FilterCriteria": resource.properties["FilterCriteria"],
+            "FunctionName": deployed.named(DELIVERY),
+            "EventSourceArn": stream,
+            "DestinationConfig": {"OnFailure": {"Destination": arn}},
+        })  # fmt: skip
+        found = "it reads a stream that the table no longer has" if known else "nothing reads it"
+        # The stream comes first: it gets its ARN when it is switched on.
+        yield Finding(State.WRONG, what, found, "of the table's own stream", f"Nothing is delivered: {fix}",
+                      mend_new if is_on and arn else None)  # fmt: skip
+
+
+# --- alarms, queue and API --------------------------------------------------------------------------------------------
+
+
+def _alarms(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
+    for topic in deployed.of(asking.TOPIC):
+        yield _subscribers(topic, facts["subscriptions"][topic.key])
+    alarms, wanted = facts["alarms"], deployed.of(asking.ALARM)
+    if isinstance(alarms, Unasked):
+        yield unasked("alarms", alarms, _DEPLOY)
+        return
+    known = {one["AlarmName"]: one for one in alarms}
+    gone = [one.key for one in wanted if one.name not in known]
+    mute = [one["AlarmName"] for one in alarms if not one.get("ActionsEnabled", True)]
+    rings = [one.key for one in wanted if known.get(one.name, {}).get("StateValue") == "ALARM"]
+    if gone:
+        yield Finding(State.WRONG, "alarms", f"{', '.join(gone)} not there", "there", _DEPLOY)
+    if mute:
+        mend = Mend("cloudwatch", "enable_alarm_actions", {"AlarmNames": mute})
+        yield Finding(State.WRONG, "alarms", f"{len(mute)} tell nobody", "told", _restore(deployed), mend)
+    for key in rings:
+        name = key.removesuffix("Alarm")
+        yield Finding(State.WRONG, f"alarm {name}", "ALARM", "OK", f"{_RUNBOOK}#{name.lower()}")
+    if not (gone or mute or rings):
+        yield Finding(State.OK, "alarms", f"{len(wanted)}, none rings")
+
+
+def _subscribers(topic: Resource, answer: Any) -> Finding:
+    what = "who gets the alarms"
+    if isinstance(answer, Unasked):
+        return unasked(what, answer, _DEPLOY)
+    waiting = [one["Endpoint"] for one in answer if not one["SubscriptionArn"].startswith("arn:")]
+    declared = [one["Endpoint"] for one in topic.properties.get("Subscription") or ()]
+    lost = [one for one in declared if one not in [known["Endpoint"] for known in answer]]
+    if waiting:
+        fix = "Follow the link in the mail that SNS has sent"
+        return Finding(State.WRONG, what, f"{', '.join(waiting)} has not confirmed", "confirmed", fix)
+    if lost:
+        fix = "Subscribe it to the topic again, or take it out of `alert_email`"
+        return Finding(State.WRONG, what, f"{', '.join(lost)} has left the topic", "subscribed", fix)
+    if not answer:
+        return Finding(State.NOTE, what, "nobody", fix="Set `alert_email` in the settings, or subscribe to the topic")
+    return Finding(State.OK, what, f"{len(answer)}, confirmed")
+
+
+def _storage(facts: Facts) -> Iterator[Finding]:
+    queue, bucket = facts["queue"], facts["bucket"]
+    if isinstance(queue, Unasked):
+        yield unasked("dead-letter queue", queue, _DEPLOY)
+    else:
+        number = int(queue["Attributes"]["ApproximateNumberOfMessages"])
+        yield Finding(State.NOTE if number else State.OK, "dead-letter queue", f"{number} messages",
+                      fix="`streamkeeper redrive --dry-run` lists them" if number else "")  # fmt: skip
+    yield unasked("bucket", bucket, _DEPLOY) if isinstance(bucket, Unasked) else Finding(State.OK, "bucket", "there")
+
+
+def _api(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
+    stage = facts["api_stage"]
+    yield unasked("API", stage, _DEPLOY) if isinstance(stage, Unasked) else Finding(State.OK, "API", "deployed")
+    for key, answer in facts["api_keys"].items():
+        what = "API key"
+        if isinstance(answer, Unasked):
+            yield unasked(what, answer, _DEPLOY)
+            continue
+        lists = [one for one in facts["api_plan_keys"].values() if not isinstance(one, Unasked)]
+        is_planned = any(one["id"] == key for each in lists for one in each.get("items", ()))
+        found = f"{'enabled' if answer.get('enabled') else 'disabled'}, {'in' if is_planned else 'not in'} a usage plan"
+        yield compared(what, found, "enabled, in a usage plan", _DEPLOY)
+    if not facts["api_keys"] and deployed.stack is not None:
+        yield Finding(State.OK, "API key", "none: requests are signed (api_auth: iam)")
