@@ -15,7 +15,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.errors import StoreUnavailable
-from handlers.upgrade.upgrade_records import UpgradeRecords
+from handlers.store.leases import Leases
 from local import stages
 from local.doctor.deployed import Deployed, Resource
 from local.doctor.findings import Mend, Unasked
@@ -24,8 +24,9 @@ Facts = dict[str, Any]
 # What the run on this machine has of AWS.
 HERE = frozenset({"dynamodb", "lambda", "s3", "sqs", "stepfunctions"})
 TITLES = {
-    "apigateway": "API Gateway of AWS's own", "cloudwatch": "CloudWatch", "events": "EventBridge schedule",
-    "iam": "IAM", "sns": "SNS topic", "kinesis": "Kinesis", "firehose": "Firehose", "account": "quota of an account",
+    "account": "quota of an account", "apigateway": "API Gateway of AWS's own", "cloudwatch": "CloudWatch",
+    "backups": "point-in-time recovery of tables", "events": "EventBridge", "firehose": "Firehose", "iam": "IAM",
+    "kinesis": "Kinesis", "sns": "SNS topic",
 }  # fmt: skip
 # So far back CloudWatch is asked, by the minute.
 HOURS = 3
@@ -123,7 +124,7 @@ def _table(account: Account, table: Resource) -> dict[str, Any]:
     return {
         "table": account.ask("dynamodb", "describe_table", **name),
         "ttl": account.ask("dynamodb", "describe_time_to_live", **name),
-        "backups": account.ask("dynamodb", "describe_continuous_backups", **name),
+        "backups": account.ask("dynamodb", "describe_continuous_backups", "backups", **name),
     }
 
 
@@ -166,10 +167,10 @@ def _queue_url(account: Account, deployed: Deployed) -> str:
 
 
 def _held(account: Account, deployed: Deployed) -> Any:
-    """How many executions keep streams connected, each with a function of its own."""
-    tables = deployed.named("ControlTable"), deployed.named("EventsTable")
+    """Which execution, or group, holds each stream and each group, by their ids, or Unasked."""
+    leases = Leases(account.client("dynamodb"), deployed.named("ControlTable"))
     try:
-        return len(UpgradeRecords(account.client("dynamodb"), *tables).held())
+        return {stream_id: holder for page, _ in leases.held("") for stream_id, holder in page.items()}
     except (StoreUnavailable, BotoCoreError, ClientError) as error:
         return Unasked(str(error).rstrip("."))
 

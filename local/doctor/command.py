@@ -21,6 +21,7 @@ from local.doctor.deployed import of_stack, of_this_machine
 from local.doctor.findings import Finding, State
 from local.printable import printable, saying
 from local.redrive.stage import clients_of
+from local.streams import asking
 
 WELL, WRONG = 0, 1
 # One repair waits for another: a mapping for the stream, a stream for the table. So often it is asked again.
@@ -46,7 +47,7 @@ def add(subparsers: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--url", metavar="ADDRESS", help="the API's address for --demo; without it, the stack's own")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each check")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=asking.refusals(run))
 
 
 def run(arguments: argparse.Namespace) -> int:

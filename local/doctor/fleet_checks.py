@@ -8,9 +8,11 @@ CloudWatch has counted what was used, that stands beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from handlers.api.verdict import counted
+from handlers.group import is_group
 from local.costs.prices import Prices
 from local.costs.stage_costs import encryption_usd
 from local.doctor import asking
@@ -23,18 +25,25 @@ from local.scale.throttled import quotas
 NEAR = 0.8
 # What stays free of an account that reserves for functions: docs/deploy.md#concurrency.
 UNRESERVED = 100
+_ROUTE = "Check the address, and in a VPC the routes and the security group (docs/deploy.md#a-vpc)"
 _ASK = "Ask for more in Service Quotas (docs/scale.md)"
 
 
 def judged(deployed: Deployed, facts: Facts, prices: Prices) -> Iterator[Finding]:
     """The findings of quotas, upstreams, secrets and sinks."""
-    if isinstance(held := facts["held"], Unasked):
+    held = facts["held"]
+    if isinstance(held, Unasked):
         yield unasked("streams that are held", held, "")
+        in_use: set[str] = set()
     else:
-        yield Finding(State.OK, "executions that hold streams", f"{held:,}")
-        yield from _quotas(deployed, facts, held)
-        yield from _price(deployed, facts, held, prices)
-    yield from _profiles(facts["profiles"])
+        # A stream of a group has the group's function.
+        functions = len({holder for holder in held.values() if not is_group(holder)})
+        streams = [stream_id for stream_id in held if not is_group(stream_id)]
+        in_use = {stream_id.partition(":")[0] for stream_id in streams}
+        yield Finding(State.OK, "fleet", f"{counted(len(streams), 'stream')} in {counted(functions, 'function')}")
+        yield from _quotas(deployed, facts, functions)
+        yield from _price(deployed, facts, functions, prices)
+    yield from _profiles(facts["profiles"], in_use)
     for label, answers in facts["sinks"].items():
         yield from _sink(label, answers)
 
@@ -138,24 +147,27 @@ def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Itera
 # --- upstreams, secrets and sinks -------------------------------------------------------------------------------------
 
 
-def _profiles(profiles: Any) -> Iterator[Finding]:
+def _profiles(profiles: Any, in_use: Collection[str]) -> Iterator[Finding]:
+    """Of each profile; what no stream needs now is noted, and is nothing wrong: most stages ship more than they use."""
     if isinstance(profiles, Unasked):
-        yield unasked("upstreams and secrets, from where the functions are", profiles, "")
+        yield unasked("secrets and upstreams, from where the functions are", profiles, "")
         return
     for name, answer in sorted(profiles.items()):
         what = f"profile {name}"
         if isinstance(answer, Unasked):
             yield unasked(what, answer, "")
-        elif "problem" in answer:
-            yield Finding(State.WRONG, what, answer["problem"], "sound", "docs/profiles.md")
-        else:
-            for secret, problem in answer["secrets"].items():
-                wrong = Finding(State.WRONG, f"{what}, {secret}", problem, "readable", "docs/deploy.md#secrets")
-                yield wrong if problem else Finding(State.OK, f"{what}, {secret}", "read")
-            for host, problem in answer["hosts"].items():
-                fix = "Check the address, and in a VPC the routes and the security group (docs/deploy.md#a-vpc)"
-                wrong = Finding(State.WRONG, f"{what}, {host}", problem, "reached", fix)
-                yield wrong if problem else Finding(State.OK, f"{what}, {host}", "reached")
+            continue
+        checks = [(what, answer["problem"], "sound", "docs/profiles.md")] if "problem" in answer else []
+        secrets, hosts = answer.get("secrets", {}), answer.get("hosts", {})
+        checks += [(f"{what}, {secret}", why, "read", "docs/deploy.md#secrets") for secret, why in secrets.items()]
+        checks += [(f"{what}, {host}", why, "reached", _ROUTE) for host, why in hosts.items()]
+        for title, why, wanted, fix in checks:
+            if not why:
+                yield Finding(State.OK, title, wanted)
+            elif name in in_use:
+                yield Finding(State.WRONG, title, why, wanted, fix)
+            else:
+                yield Finding(State.NOTE, title, f"{why}; no stream needs it now", fix=fix)
 
 
 def _sink(label: str, answers: Mapping[str, Any]) -> Iterator[Finding]:

@@ -80,7 +80,9 @@ def _table(deployed: Deployed, resource: Resource, facts: Mapping[str, Any]) -> 
     found = stream.get("StreamViewType", "") if stream.get("StreamEnabled") else ""
     yield compared(f"{what}, stream", found or "off", view or (found or "off"), f"Nothing is delivered: {fix}", mend)
     yield _backups(what, facts["backups"], wanted.get("PointInTimeRecoverySpecification", {}), fix, name)
-    if wanted.get("SSESpecification", {}).get("SSEEnabled"):
+    if deployed.stack is None:
+        yield Finding(State.ABSENT, f"{what}, encryption", "the run on this machine encrypts no tables")
+    elif wanted.get("SSESpecification", {}).get("SSEEnabled"):
         sse = table.get("SSEDescription", {})
         found = sse.get("SSEType", "KMS") if sse.get("Status") in ("ENABLED", "UPDATING") else "AWS's own key, free"
         mend = _update(name, SSESpecification={"Enabled": True})
