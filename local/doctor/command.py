@@ -25,7 +25,7 @@ from local.streams import asking
 
 WELL, WRONG = 0, 1
 # One repair waits for another: a mapping for the stream, a stream for the table. So often it is asked again.
-ROUNDS, REST_S = 8, 2.0
+ROUNDS, REST_S = 15, 2.0
 
 
 def add(subparsers: Any) -> None:
@@ -81,23 +81,25 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _repaired(account: Account, look: Callable[[], list[Finding]]) -> list[Finding]:
-    """The findings once nothing is left that can be mended, or it does not help."""
-    tried: dict[str, int] = {}
-    while True:
+    """The findings once nothing is left that can be mended, or it does not help.
+
+    What was taken is not sent again; what was refused is, for a table takes one change at a time.
+    """
+    sent: set[str] = set()
+    for _ in range(ROUNDS):
         found = look()
-        waits = False
-        for finding in found:
-            mend = finding.mend
-            if finding.state is not State.WRONG or mend is None or tried.get(finding.what, 0) >= ROUNDS:
+        wrong = [(one.what, one.mend) for one in found if one.state is State.WRONG and one.mend is not None]
+        if not wrong:
+            break
+        for what, mend in wrong:
+            if what in sent:
                 continue
-            tried[finding.what] = tried.get(finding.what, 0) + 1
-            waits = True
             why = account.mend(mend)
-            words = f"tried again: {why}" if why else f"{mend.operation} sent"
-            print(printable(f"repair {finding.what}: {words}"), file=sys.stderr, flush=True)
-        if not waits:
-            return found
+            sent |= set() if why else {what}
+            words = f"refused, and tried again: {why}" if why else f"{mend.operation} sent"
+            print(printable(f"repair {what}: {words}"), file=sys.stderr, flush=True)
         time.sleep(REST_S)
+    return found
 
 
 def _show(finding: Finding) -> None:

@@ -20,7 +20,7 @@ from local.doctor.asking import Account
 from local.doctor.deployed import Deployed
 from local.doctor.findings import Finding, State, Unasked
 from local.listener import read_port
-from local.streams.asking import Refused, Streams, path_of
+from local.streams.asking import NO_STREAM, Refused, Streams, path_of
 from local.user_error import UserError
 
 # A first connection may wait for a cold start, and an upstream for ten seconds to connect.
@@ -62,8 +62,11 @@ def played(api: Api, account: Account, deployed: Deployed, stream_id: str) -> It
     what, path, streams = f"demonstration {stream_id}", path_of(stream_id), Streams(api)
     try:
         before = streams.ask("GET", path)["status"]
-    except Refused as refused:
-        before = "stopped" if refused.answer.status == 404 else str(refused)
+    except (Refused, UserError) as problem:
+        if not isinstance(problem, Refused) or problem.status != NO_STREAM:
+            yield Finding(State.WRONG, f"{what}, API", str(problem), "answered", "docs/deploy.md#who-may-call-the-api")
+            return
+        before = "stopped"
     if before not in _OVER:
         fix = "Name a stream that is stopped: one that runs is left alone"
         yield Finding(State.WRONG, what, before, "stopped, or never started", fix)

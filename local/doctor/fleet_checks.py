@@ -77,7 +77,7 @@ def _states(deployed: Deployed, facts: Facts, held: int, measured: Mapping[str, 
     if deployed.stack is None:
         yield Finding(State.ABSENT, "quotas of Step Functions", "the run on this machine has none")
     else:
-        manager = facts["functions"][MANAGER]
+        manager = facts["functions"].get(MANAGER, Unasked("it is not there"))
         variables = {} if isinstance(manager, Unasked) else manager.get("Environment", {}).get("Variables", {})
         # Two transitions for a connection and its wait, in each of two lanes that take turns.
         a_second = 2 * held / float(variables.get("WAIT_S", 840))

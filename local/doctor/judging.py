@@ -111,7 +111,7 @@ def _time_to_live(
     told = ttl["TimeToLiveDescription"]
     is_on = told["TimeToLiveStatus"] in ("ENABLED", "ENABLING")
     found = told.get("AttributeName", "on") if is_on else "off"
-    return compared(f"{what}, time to live", found, attribute, f"Items are kept for ever: {fix}", mend)
+    return compared(f"{what}, time to live", found, attribute or found, f"Items are kept for ever: {fix}", mend)
 
 
 def _backups(

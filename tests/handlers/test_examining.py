@@ -1,0 +1,95 @@
+"""Profiles are examined from where the function runs: secrets are read, and hosts connected to without a request."""
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from handlers.aws.secret_values import SecretValues
+from handlers.run.examining import examined
+from handlers.settings import Settings
+from tests.handlers.servers import Server, certificate, sends, serving
+from tests.handlers.test_settings import environment
+
+SOUND = """
+address = "http://127.0.0.1:%(open)s/{name}?key=${secret:key}"
+framing = "sse"
+allow_private = %(private)s
+headers = { Authorization = "Bearer ${ssm:token}" }
+deliver = [
+  { sqs = "orders.fifo" },
+  { webhook = "https://127.0.0.1:%(tls)s/a/secret/path", allow_private = true, secret = "${secret:hook}" },
+]
+
+[token]
+kind = "client_credentials"
+address = "%(scheme)s://127.0.0.1:%(closed)d/token"
+id = "me"
+secret = "${secret:key}"
+"""
+
+
+class Secrets:
+    """Secrets Manager and the Parameter Store: the one secret is there, the parameter may not be read."""
+
+    def get_secret_value(self, **_: Any) -> Any:
+        """As AWS answers."""
+        return {"SecretString": "a secret value"}
+
+    def get_parameter(self, **_: Any) -> Any:
+        """As AWS refuses."""
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetParameter")
+
+
+def settings(folder: Path) -> Settings:
+    return Settings.load(environment(folder, SECRETS_PREFIX="/streamkeeper/test/"))
+
+
+def port(server: Server) -> str:
+    return server.address.rpartition(":")[2]
+
+
+@pytest.mark.parametrize("private", ["true", "false"])
+def test_a_profile_is_examined_without_a_request(private: str, tmp_path: Path) -> None:
+    """Each host is connected to as the stream's would be, and nothing is sent; no answer has a secret or a path."""
+    context, _ = certificate(tmp_path)
+    own = settings(tmp_path)
+    with serving(sends()) as server, serving(sends(), tls=context) as secure:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            ports = {"open": port(server), "tls": port(secure), "closed": closed.getsockname()[1], "private": private,
+                     "scheme": "http" if private == "true" else "https"}  # fmt: skip
+        (own.streams_dir / "prices.toml").write_text(SOUND % ports)
+        answer = examined(
+            {"examine": ["prices", "none"]}, own, SecretValues(lambda _: Secrets(), "/streamkeeper/test/")
+        )
+    assert answer is not None
+    prices, none = answer["examined"]["prices"], answer["examined"]["none"]
+    assert none == {"problem": "there is no stream 'none': no profile is named 'none'"}
+    assert "problem" not in prices, prices
+    assert prices["secrets"]["the secret 'key'"] == ""
+    refused = prices["secrets"]["the parameter 'token'"]
+    assert refused.startswith("the parameter '/streamkeeper/test/token' cannot be read: AccessDeniedException")
+    hosts = {origin.rpartition(":")[2]: why for origin, why in prices["hosts"].items()}
+    untrusted = hosts.pop(port(secure))
+    assert untrusted.startswith("the upstream's certificate cannot be trusted")
+    away = "the upstream's name leads to a private address, which the profile does not allow (allow_private = true)"
+    expected = ("", "nothing listens at the address") if private == "true" else (away, away)
+    assert hosts == dict(zip((port(server), str(ports["closed"])), expected, strict=True))
+    assert [peer.request for peer in server.peers] == [b""] * (private == "true")
+    assert ("a secret value" in str(answer), "/a/secret/path" in str(answer)) == (False, False)
+    assert [(sink["kind"], sink["name"]) for sink in prices["sinks"]] == [
+        ("sqs", "orders.fifo"),
+        ("webhook", "127.0.0.1"),
+    ]
+
+
+def test_the_profiles_of_the_function_are_listed(tmp_path: Path) -> None:
+    """By their names; an event that asks for something else is not answered."""
+    own = settings(tmp_path)
+    (own.streams_dir / "b.toml").touch()
+    (own.streams_dir / "a.toml").touch()
+    secrets = SecretValues(lambda _: Secrets(), "")
+    assert examined({"examine": []}, own, secrets) == {"profiles": ["a", "b"]}
+    assert [examined(event, own, secrets) for event in ({}, {"examine": "a"}, None)] == [None] * 3

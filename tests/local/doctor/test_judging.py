@@ -1,0 +1,206 @@
+"""What `streamkeeper doctor` makes of answers that AWS's services gave, or of those that they refused."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from local.costs import prices
+from local.doctor import fleet_checks, judging
+from local.doctor.asking import Account
+from local.doctor.deployed import Deployed, Resource
+from local.doctor.findings import Finding, Mend, State, Unasked
+from tests.deploy.delivery import delivery_resources
+
+ARN = "arn:aws:states:eu-west-1:111111111111:stateMachine:streamkeeper-prod-connections"
+NEW, OLD = (
+    f"arn:aws:dynamodb:eu-west-1:111111111111:table/events/stream/{day}" for day in ("2026-11-02", "2026-11-01")
+)
+MAPPING = dict(delivery_resources()["DeliveryMapping"]["Properties"]) | {"FilterCriteria": {"Filters": []}}
+REFUSED = Unasked("describe is answered by AccessDeniedException", "AccessDeniedException")
+GONE = Unasked("describe is answered by ResourceNotFoundException", "ResourceNotFoundException")
+TABLE = Resource(
+    "EventsTable", "AWS::DynamoDB::Table", "events", {"StreamSpecification": {"StreamViewType": "NEW_IMAGE"}}
+)
+RESOURCES = (
+    TABLE,
+    Resource("DeliveryMapping", "AWS::Lambda::EventSourceMapping", "uuid", MAPPING),
+    Resource("AlertsTopic", "AWS::SNS::Topic", "topic", {"Subscription": [{"Endpoint": "ops@example.org"}]}),
+    Resource("StuckAlarm", "AWS::CloudWatch::Alarm", "stuck", {}),
+    Resource("Sweep", "AWS::Events::Rule", "sweep", {}),
+    Resource("ConnectionManagerLambdaFunction", "AWS::Lambda::Function", "manager", {}),
+    Resource("ConnectionDeliveryLambdaFunction", "AWS::Lambda::Function", "delivery", {}),
+    Resource("Connections", "AWS::StepFunctions::StateMachine", ARN, {}),
+    Resource("Key", "AWS::ApiGateway::ApiKey", "key", {}),
+)
+STAGE = Deployed("prod", RESOURCES, {"StackStatus": "UPDATE_COMPLETE"})
+
+
+def answers(**other: Any) -> dict[str, Any]:
+    """The answers of a stage that is well, but for those that a test gives."""
+    table = {
+        "TableStatus": "ACTIVE", "StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
+        "LatestStreamArn": NEW, "SSEDescription": {"SSEType": "KMS", "Status": "ENABLED"},
+    }  # fmt: skip
+    recovery = {"PointInTimeRecoveryDescription": {"PointInTimeRecoveryStatus": "ENABLED"}}
+    function = {"State": "Active", "LastUpdateStatus": "Successful", "CodeSha256": "x",
+                "Environment": {"Variables": {"WAIT_S": "840"}}}  # fmt: skip
+    return {
+        "tables": {"EventsTable": {
+            "table": {"Table": table}, "ttl": {"TimeToLiveDescription": {"TimeToLiveStatus": "DISABLED"}},
+            "backups": {"ContinuousBackupsDescription": recovery},
+        }},
+        "functions": {one.key: function for one in RESOURCES if one.kind == "AWS::Lambda::Function"},
+        "machines": {"Connections": {"status": "ACTIVE"}},
+        "rules": {"Sweep": {"State": "ENABLED"}},
+        "subscriptions": {"AlertsTopic": [{"Endpoint": "ops@example.org", "SubscriptionArn": "arn:aws:sns:x"}]},
+        "alarms": [{"AlarmName": "stuck", "StateValue": "OK"}],
+        "stable": {"alias": {"FunctionVersion": "4"}, "version": function},
+        "mappings": [{"UUID": "uuid", "EventSourceArn": NEW, "State": "Enabled"}],
+        "queue": {"Attributes": {"QueueArn": "arn:queue", "ApproximateNumberOfMessages": "0"}},
+        "bucket": {},
+        "api_stage": {"methodSettings": {"*/*": {"throttlingRateLimit": 200}}},
+        "api_account": {"throttleSettings": {"rateLimit": 10_000}},
+        "api_keys": {"key": {"enabled": True}},
+        "api_plan_keys": {"plan": {"items": [{"id": "key"}]}},
+        "concurrency": {"AccountLimit": {"ConcurrentExecutions": 1000}},
+        "limits": {"TableMaxWriteCapacityUnits": 40_000},
+        "held": {"prices:a": "arn:1", "prices:b": "#7", "#7": "arn:7"},
+        "measured": {},
+        "profiles": {"prices": {"secrets": {"the secret 'key'": ""}, "hosts": {"https://prices.example:443": ""}}},
+        "sinks": {},
+        **other,
+    }  # fmt: skip
+
+
+def found(**other: Any) -> dict[str, Finding]:
+    """The findings that are neither well nor noted, by what they are about."""
+    facts = answers(**other)
+    every = [*judging.judged(STAGE, facts), *fleet_checks.judged(STAGE, facts, prices.read())]
+    return {one.what: one for one in every if not one.is_well}
+
+
+def test_a_stage_that_is_well_has_no_finding() -> None:
+    """All that is asked is as the template says."""
+    assert found() == {}
+
+
+# What is answered otherwise, what the finding is about, and its state.
+ONE: dict[str, tuple[dict[str, Any], str, State]] = {
+    "a machine is deleted": ({"machines": {"Connections": GONE}}, "state machine Connections", State.WRONG),
+    "nobody may ask": ({"machines": {"Connections": REFUSED}}, "state machine Connections", State.UNKNOWN),
+    "a schedule is off": ({"rules": {"Sweep": {"State": "DISABLED"}}}, "schedule Sweep", State.WRONG),
+    "a mail is not confirmed": (
+        {"subscriptions": {"AlertsTopic": [{"Endpoint": "ops@example.org", "SubscriptionArn": "PendingConfirmation"}]}},
+        "who gets the alarms", State.WRONG,
+    ),
+    "the subscriber has left": ({"subscriptions": {"AlertsTopic": []}}, "who gets the alarms", State.WRONG),
+    "an alarm is deleted": ({"alarms": []}, "alarms", State.WRONG),
+    "an alarm rings": ({"alarms": [{"AlarmName": "stuck", "StateValue": "ALARM"}]}, "alarm Stuck", State.WRONG),
+    "an alarm is mute": (
+        {"alarms": [{"AlarmName": "stuck", "StateValue": "OK", "ActionsEnabled": False}]}, "alarms", State.WRONG,
+    ),
+    "the alias is deleted": ({"stable": {"alias": GONE}}, "alias stable, which all streams call", State.WRONG),
+    "a key is disabled": ({"api_keys": {"key": {"enabled": False}}}, "API key", State.WRONG),
+    "too few functions": (
+        {"concurrency": {"AccountLimit": {"ConcurrentExecutions": 2}}},
+        "quota, functions at a time, of the account", State.WRONG,
+    ),
+    "starts were refused": (
+        {"measured": {"starts_refill": 150, "starts_throttled": 3}}, "quota, StartExecution a second", State.WRONG,
+    ),
+    "a table is written too fast": (
+        {"measured": {"EventsTable": 60 * 50_000}}, "quota, write units a second of EventsTable", State.WRONG,
+    ),
+    "the API takes more than the account": (
+        {"api_account": {"throttleSettings": {"rateLimit": 100}}},
+        "quota, requests a second of all APIs, of which the stage takes", State.WRONG,
+    ),
+    "a secret is missing": (
+        {"profiles": {"prices": {"secrets": {"the secret 'key'": "it cannot be read"}, "hosts": {}}}},
+        "profile prices, the secret 'key'", State.WRONG,
+    ),
+    "an upstream is not reached": (
+        {"profiles": {"prices": {"secrets": {}, "hosts": {"https://x:443": "nothing listens at the address"}}}},
+        "profile prices, https://x:443", State.WRONG,
+    ),
+    "the function cannot look": (
+        {"profiles": Unasked("manager:stable is of a version that cannot examine a profile")},
+        "secrets and upstreams, from where the functions are", State.UNKNOWN,
+    ),
+    "a sink is deleted": ({"sinks": {"sqs:a.fifo": {"there": GONE}}}, "sink sqs:a.fifo", State.WRONG),
+    "a sink is refused": (
+        {"sinks": {"sqs:a.fifo": {"allowed": {"EvaluationResults": [
+            {"EvalActionName": "sqs:SendMessage", "EvalDecision": "implicitDeny"}
+        ]}}}}, "sink sqs:a.fifo, allowed to the delivery", State.WRONG,
+    ),
+}  # fmt: skip
+
+
+def test_each_thing_that_is_wrong_is_one_finding() -> None:
+    """It names what is wrong, says what it should be where that is known, and what to do."""
+    for case, (other, what, state) in ONE.items():
+        findings = found(**other)
+        assert {name: one.state for name, one in findings.items()} == {what: state}, case
+        one = findings[what]
+        assert state is State.UNKNOWN or (one.wanted and one.fix), case
+        assert one.line().startswith(f"{state.value:<6} {what}: {one.found}"), case
+
+
+def table_with(**changes: Any) -> dict[str, Any]:
+    whole = answers()["tables"]["EventsTable"]
+    return {"EventsTable": {**whole, "table": {"Table": {**whole["table"]["Table"], **changes}}}}
+
+
+def test_a_mapping_of_an_old_stream_is_followed_by_a_new_one() -> None:
+    """Of the table's present stream, with what the template says; nothing of the old one is changed."""
+    (finding,) = found(mappings=[{"UUID": "uuid", "EventSourceArn": OLD, "State": "Enabled"}]).values()
+    assert finding.found == "it reads a stream that the table no longer has"
+    assert finding.mend is not None
+    asked = dict(finding.mend.parameters)
+    assert (finding.mend.operation, asked["EventSourceArn"], asked["FunctionName"]) == (
+        "create_event_source_mapping", NEW, "delivery",
+    )  # fmt: skip
+    assert asked["DestinationConfig"] == {"OnFailure": {"Destination": "arn:queue"}}
+    assert {name: asked[name] for name in ("StartingPosition", "BatchSize", "MaximumRetryAttempts")} == {
+        name: MAPPING[name] for name in ("StartingPosition", "BatchSize", "MaximumRetryAttempts")
+    }
+
+
+def test_the_stream_is_switched_on_before_it_is_read() -> None:
+    """Without a stream the table has no ARN that a mapping could name."""
+    off = found(tables=table_with(StreamSpecification={}))
+    assert {what: one.mend for what, one in off.items()} == {
+        "EventsTable, stream": Mend("dynamodb", "update_table", {
+            "TableName": "events", "StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
+        }),
+        "delivery from EventsTable's stream": None,
+    }  # fmt: skip
+
+
+def test_what_no_stream_needs_is_noted() -> None:
+    """A stage ships profiles that nobody uses, and their secrets need not be there."""
+    broken = {"secrets": {"the secret 'x'": "it cannot be read"}, "hosts": {}}
+    assert found(profiles={"unused": broken}) == {}
+    facts = answers(profiles={"unused": broken})
+    (noted,) = [one for one in fleet_checks.judged(STAGE, facts, prices.read()) if one.what.startswith("profile")]
+    assert (noted.state, noted.found) == (State.NOTE, "it cannot be read; no stream needs it now")
+
+
+def test_a_run_on_this_machine_says_what_it_has_not() -> None:
+    """By name, and counts it as well."""
+    account = Account(lambda _: pytest.fail("nobody is asked"), {"dynamodb"})
+    assert account.ask("iam", "get_role") == Unasked("the run on this machine has no IAM", is_absent=True)
+
+
+def test_keys_of_the_account_cost_requests() -> None:
+    """12 an hour for each table and function, at 3 $ a million; a function of the watch and one of the API besides."""
+
+    def price(held: Mapping[str, str]) -> str:
+        facts = answers(held=held)
+        every = {one.what: one.found for one in fleet_checks.judged(STAGE, facts, prices.read())}
+        return every["price of the tables' encryption"]
+
+    assert price({}).startswith(f"up to {2 * 12 * 730 * 3 / 1e6:.2f} $ a month")
+    fleet = {f"prices:{number}": f"arn:{number}" for number in range(1000)}
+    assert price(fleet).startswith(f"up to {1102 * 12 * 730 * 3 / 1e6:.2f} $ a month")
