@@ -3,11 +3,12 @@
 `streamkeeper doctor` invokes the connection manager for this, for nobody else has its role and its network:
 
     {"examine": []}          ->  {"profiles": ["prices"]}
-    {"examine": ["prices"]}  ->  {"examined": {"prices": {"secrets": {"the secret 'key'": ""},
+    {"examine": ["prices"]}  ->  {"examined": {"prices": {"newest": "", "secrets": {"the secret 'key'": ""},
                                   "hosts": {"https://prices.example:443": "nothing listens at the address"},
                                   "sinks": [{"kind": "sqs", "name": "orders.fifo", "prefix": "", "secret": ""}]}}}
 
-"" is a secret that was read, or a host that was connected to. Invariants: a connection is made, with TLS, and closed
+"" is a secret that was read, or a host that was connected to; `newest` says why the newest version of the profile in a
+bucket is not the one in use. Invariants: a connection is made, with TLS, and closed
 before a request is sent on it, so no upstream counts it as a stream; no answer holds a secret or a path.
 """
 
@@ -55,7 +56,9 @@ def _examined(name: str, profiles: Profiles, secrets: SecretValues) -> dict[str,
         return {"problem": str(error)}
     values: dict[Reference, str] = {}
     read = {named(reference): _read(reference, secrets, values) for reference in profile.secrets}
+    found = profiles.find(name)
     return {
+        "newest": "" if found is None else found.problem,
         "secrets": read,
         "hosts": {_origin(request.address): _reached(request) for request in _requests(profile, values)},
         "sinks": [

@@ -159,6 +159,10 @@ def _profiles(profiles: Any, in_use: Collection[str]) -> Iterator[Finding]:
             continue
         checks = [(what, answer["problem"], "sound", "docs/profiles.md")] if "problem" in answer else []
         secrets, hosts = answer.get("secrets", {}), answer.get("hosts", {})
+        if answer.get("newest"):
+            checks.append(
+                (f"{what}, newest version", answer["newest"], "sound", "docs/profiles.md#profiles-in-a-bucket")
+            )
         checks += [(f"{what}, {secret}", why, "read", "docs/deploy.md#secrets") for secret, why in secrets.items()]
         checks += [(f"{what}, {host}", why, "reached", _ROUTE) for host, why in hosts.items()]
         for title, why, wanted, fix in checks:

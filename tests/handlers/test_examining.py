@@ -3,12 +3,14 @@
 import socket
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from botocore.exceptions import ClientError
 
 from handlers.aws.secret_values import SecretValues
 from handlers.run.examining import examined
+from handlers.run.profile_source import Profiles
 from handlers.settings import Settings
 from tests.handlers.servers import Server, certificate, sends, serving
 from tests.handlers.test_settings import environment
@@ -43,8 +45,9 @@ class Secrets:
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetParameter")
 
 
-def settings(folder: Path) -> Settings:
-    return Settings.load(environment(folder, SECRETS_PREFIX="/streamkeeper/test/"))
+def own_profiles(folder: Path) -> Profiles:
+    settings = Settings.load(environment(folder, SECRETS_PREFIX="/streamkeeper/test/"))
+    return Profiles(settings, mock.Mock(), mock.Mock(), mock.Mock())
 
 
 def port(server: Server) -> str:
@@ -55,12 +58,12 @@ def port(server: Server) -> str:
 def test_a_profile_is_examined_without_a_request(private: str, tmp_path: Path) -> None:
     """Each host is connected to as the stream's would be, and nothing is sent; no answer has a secret or a path."""
     context, _ = certificate(tmp_path)
-    own = settings(tmp_path)
+    own = own_profiles(tmp_path)
     with serving(sends()) as server, serving(sends(), tls=context) as secure:
         with socket.create_server(("127.0.0.1", 0)) as closed:
             ports = {"open": port(server), "tls": port(secure), "closed": closed.getsockname()[1], "private": private,
                      "scheme": "http" if private == "true" else "https"}  # fmt: skip
-        (own.streams_dir / "prices.toml").write_text(SOUND % ports)
+        (own.places.streams_dir / "prices.toml").write_text(SOUND % ports)
         answer = examined(
             {"examine": ["prices", "none"]}, own, SecretValues(lambda _: Secrets(), "/streamkeeper/test/")
         )
@@ -87,9 +90,9 @@ def test_a_profile_is_examined_without_a_request(private: str, tmp_path: Path) -
 
 def test_the_profiles_of_the_function_are_listed(tmp_path: Path) -> None:
     """By their names; an event that asks for something else is not answered."""
-    own = settings(tmp_path)
-    (own.streams_dir / "b.toml").touch()
-    (own.streams_dir / "a.toml").touch()
+    own = own_profiles(tmp_path)
+    (own.places.streams_dir / "b.toml").touch()
+    (own.places.streams_dir / "a.toml").touch()
     secrets = SecretValues(lambda _: Secrets(), "")
     assert examined({"examine": []}, own, secrets) == {"profiles": ["a", "b"]}
     assert [examined(event, own, secrets) for event in ({}, {"examine": "a"}, None)] == [None] * 3
