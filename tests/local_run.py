@@ -65,6 +65,8 @@ class Scripts:
 
     def __call__(self, peer: Peer) -> None:
         """Plays what the path that was asked for has, else answers 404."""
+        if not peer.request:
+            return  # somebody has looked whether it listens
         path = unquote(peer.request.split()[1].decode().partition("?")[0].lstrip("/"))
         if path not in self._scripts:
             peer.send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")

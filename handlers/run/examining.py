@@ -8,8 +8,8 @@
                                   "sinks": [{"kind": "sqs", "name": "orders.fifo", "prefix": "", "secret": ""}]}}}
 
 "" is a secret that was read, or a host that was connected to; `newest` says why the newest version of the profile in a
-bucket is not the one in use. Invariants: a connection is made, with TLS, and closed
-before a request is sent on it, so no upstream counts it as a stream; no answer holds a secret or a path.
+bucket is not the one in use. Invariants: a connection is made, with TLS, and closed before a request is sent on it, so
+no upstream counts it as a stream; no answer holds a secret or a path.
 """
 
 from __future__ import annotations

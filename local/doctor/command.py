@@ -15,10 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 from local.costs import prices
-from local.doctor import demonstration, fleet_checks, judging
-from local.doctor.asking import HERE, Account, Facts, collect
-from local.doctor.deployed import of_stack, of_this_machine
+from local.doctor import demonstration, fleet_checks, stage_checks
+from local.doctor.account_facts import HERE, Account, Facts, collect
 from local.doctor.findings import Finding, State
+from local.doctor.stage_template import of_stack, of_this_machine
 from local.printable import printable, saying
 from local.redrive.stage import clients_of
 from local.streams import asking
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         def look() -> list[Finding]:
             facts.update(collect(account, deployed))
-            return [*judging.judged(deployed, facts), *fleet_checks.judged(deployed, facts, prices.read())]
+            return [*stage_checks.judged(deployed, facts), *fleet_checks.judged(deployed, facts, prices.read())]
 
         found = _repaired(account, look) if arguments.repair else look()
     show = _show_json if arguments.json else _show

@@ -16,9 +16,9 @@ from handlers.connection.orphans import start_input
 from handlers.store.leases import Leases
 from handlers.upgrade.upgrade_steps import successor_name
 from local.api_client.http_client import HERE, Api
-from local.doctor.asking import Account
-from local.doctor.deployed import Deployed
+from local.doctor.account_facts import Account
 from local.doctor.findings import Finding, State, Unasked
+from local.doctor.stage_template import Deployed
 from local.listener import read_port
 from local.streams.asking import NO_STREAM, Refused, Streams, path_of
 from local.user_error import UserError

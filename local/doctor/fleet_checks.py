@@ -15,11 +15,11 @@ from handlers.api.verdict import counted
 from handlers.group import is_group
 from local.costs.prices import Prices
 from local.costs.stage_costs import encryption_usd
-from local.doctor import asking
-from local.doctor.asking import MANAGER, Facts
-from local.doctor.deployed import Deployed
+from local.doctor import account_facts
+from local.doctor.account_facts import MANAGER, Facts
 from local.doctor.findings import Finding, State, Unasked, unasked
-from local.scale.throttled import quotas
+from local.doctor.stage_template import Deployed
+from local.scale.quotas import most_of, quotas
 
 # From this share of a quota on it is time to ask for more.
 NEAR = 0.8
@@ -50,7 +50,7 @@ def judged(deployed: Deployed, facts: Facts, prices: Prices) -> Iterator[Finding
 
 def _quotas(deployed: Deployed, facts: Facts, held: int) -> Iterator[Finding]:
     measured = facts["measured"] if isinstance(facts["measured"], Mapping) else {}
-    functions = {one.key: one for one in deployed.of(asking.FUNCTION)}
+    functions = {one.key: one for one in deployed.of(account_facts.FUNCTION)}
     reserved = {key: one.properties.get("ReservedConcurrentExecutions", 0) for key, one in functions.items()}
     for_manager = reserved.pop(MANAGER, 0)
     others = sum(reserved.values()) + (UNRESERVED if any(reserved.values()) or for_manager else 0)
@@ -65,7 +65,7 @@ def _quotas(deployed: Deployed, facts: Facts, held: int) -> Iterator[Finding]:
     units = (
         limits if isinstance(limits, Unasked) else limits.get("TableMaxWriteCapacityUnits", _default("table_writes"))
     )
-    for table in deployed.of(asking.TABLE):
+    for table in deployed.of(account_facts.TABLE):
         minute = measured.get(table.key)
         most = None if minute is None else minute / 60
         yield _quota(f"write units a second of {table.key}", units, 0, most, "table_writes")
@@ -111,7 +111,7 @@ def _quota(
         quota, by = _default(key), f" by default; AWS's own was not told ({quota.reason})"
     most = max(needed, used or 0)
     asked = f"the fleet needs {_number(needed)}" if needed else ""
-    measured = f"the worst minute of {asking.HOURS} h took {_number(used)}" if used is not None else ""
+    measured = f"the worst minute of {account_facts.HOURS} h took {_number(used)}" if used is not None else ""
     words = "; ".join(part for part in (f"{_number(quota)}{by}", asked, measured) if part)
     if refused:
         return Finding(State.WRONG, f"quota, {what}", f"{words}; {_number(refused)} were refused", "none refused", _ASK)
@@ -127,13 +127,12 @@ def _number(value: float) -> str:
 
 def _default(key: str) -> float:
     """AWS's default, of a region with the lower ones."""
-    table = quotas()[key]
-    return float(table["most"] if "most" in table else table["refill"]["others"])
+    return float(most_of(quotas()[key]))
 
 
 def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Iterator[Finding]:
     """What the key of the tables costs a month."""
-    tables = [facts["tables"][one.key]["table"] for one in deployed.of(asking.TABLE)]
+    tables = [facts["tables"][one.key]["table"] for one in deployed.of(account_facts.TABLE)]
     told = [one["Table"].get("SSEDescription", {}) for one in tables if not isinstance(one, Unasked)]
     keys = {one.get("KMSMasterKeyArn", "") for one in told if one.get("SSEType") == "KMS"}
     if not keys:

@@ -51,7 +51,7 @@ def doctor(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict
 DRIFT = ("time to live", "stream", "point-in-time recovery")
 
 
-@pytest.mark.cpu(4)
+@pytest.mark.long
 def test_a_table_that_was_restored_is_found_and_mended(account: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """It has the name and the keys and nothing else; what the template says is set again, and holds when asked for."""
     old = account.describe_table(TableName=EVENTS)["Table"]

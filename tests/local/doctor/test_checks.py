@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from local.costs import prices
-from local.doctor import fleet_checks, judging
-from local.doctor.asking import Account
-from local.doctor.deployed import Deployed, Resource
+from local.doctor import fleet_checks, stage_checks
+from local.doctor.account_facts import Account
 from local.doctor.findings import Finding, Mend, State, Unasked
+from local.doctor.stage_template import Deployed, Resource
 from tests.deploy.delivery import delivery_resources
 
 ARN = "arn:aws:states:eu-west-1:111111111111:stateMachine:streamkeeper-prod-connections"
@@ -76,7 +76,7 @@ def answers(**other: Any) -> dict[str, Any]:
 def found(**other: Any) -> dict[str, Finding]:
     """The findings that are neither well nor noted, by what they are about."""
     facts = answers(**other)
-    every = [*judging.judged(STAGE, facts), *fleet_checks.judged(STAGE, facts, prices.read())]
+    every = [*stage_checks.judged(STAGE, facts), *fleet_checks.judged(STAGE, facts, prices.read())]
     return {one.what: one for one in every if not one.is_well}
 
 

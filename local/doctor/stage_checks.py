@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from local.doctor import asking
-from local.doctor.asking import DELIVERY, MANAGER, Facts
-from local.doctor.deployed import Deployed, Resource
+from local.doctor import account_facts
+from local.doctor.account_facts import DELIVERY, MANAGER, Facts
 from local.doctor.findings import Finding, Mend, State, Unasked, compared, unasked
+from local.doctor.stage_template import Deployed, Resource
 
 _RESTORE = "`streamkeeper doctor{option} --repair` sets it"
 _DEPLOY = "Deploy the stage again (docs/deploy.md)"
@@ -30,14 +30,14 @@ def judged(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
         status = str(deployed.stack["StackStatus"])
         wanted = status if status in _SETTLED else "settled, such as UPDATE_COMPLETE"
         yield compared("stack", status, wanted, "Wait where it is IN_PROGRESS, else deploy again")
-    for table in deployed.of(asking.TABLE):
+    for table in deployed.of(account_facts.TABLE):
         yield from _table(deployed, table, facts["tables"][table.key])
     yield from _functions(deployed, facts)
     for key, answer in facts["machines"].items():
         found = answer if isinstance(answer, Unasked) else answer["status"]
         yield _same(f"state machine {key}", found, "ACTIVE", _DEPLOY)
     yield from _mappings(deployed, facts)
-    for rule in deployed.of(asking.RULE):
+    for rule in deployed.of(account_facts.RULE):
         answer = facts["rules"][rule.key]
         mend = Mend("events", "enable_rule", {"Name": rule.name})
         found = answer if isinstance(answer, Unasked) else answer["State"]
@@ -162,7 +162,7 @@ def _functions(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
 
 def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
     """Whether the table's stream calls the function that delivers."""
-    for resource in deployed.of(asking.MAPPING):
+    for resource in deployed.of(account_facts.MAPPING):
         what, table = "delivery from EventsTable's stream", facts["tables"]["EventsTable"]["table"]
         known, queue = facts["mappings"], facts["queue"]
         if isinstance(known, Unasked) or isinstance(table, Unasked):
@@ -196,9 +196,9 @@ def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
 
 
 def _alarms(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
-    for topic in deployed.of(asking.TOPIC):
+    for topic in deployed.of(account_facts.TOPIC):
         yield _subscribers(topic, facts["subscriptions"][topic.key])
-    alarms, wanted = facts["alarms"], deployed.of(asking.ALARM)
+    alarms, wanted = facts["alarms"], deployed.of(account_facts.ALARM)
     if isinstance(alarms, Unasked):
         yield unasked("alarms", alarms, _DEPLOY)
         return

@@ -17,8 +17,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers.errors import StoreUnavailable
 from handlers.store.leases import Leases
 from local import stages
-from local.doctor.deployed import Deployed, Resource
 from local.doctor.findings import Mend, Unasked
+from local.doctor.stage_template import Deployed, Resource
 
 Facts = dict[str, Any]
 # What the run on this machine has of AWS.

@@ -1,0 +1,40 @@
+"""`streamkeeper doctor` at a run on this machine: it says what that has not, and shows a handover."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.harness import STAGE
+from tests.local import support
+from tests.local_run import LocalRun
+
+STREAM = "demo:doctor"
+
+
+def doctor(run: LocalRun, *options: str) -> tuple[int, dict[str, dict[str, str]]]:
+    """The exit status, and each check by what it was about."""
+    command = [sys.executable, "-m", "local.cli", "doctor", "--json", *options]
+    own = support.environment(PORT=str(run.port), STREAMKEEPER_STAGE=STAGE)
+    ended = subprocess.run(command, cwd=run.project, env=own, capture_output=True, text=True, timeout=300)
+    found = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert found, ended.stderr
+    return ended.returncode, {one["what"]: one for one in found}
+
+
+@pytest.mark.cpu(6)
+def test_a_demonstration_hands_over_and_is_stopped(local_run: LocalRun) -> None:
+    """What the run lacks is named and counts as well; the secrets that no stream needs are noted."""
+    code, found = doctor(local_run, "--demo", STREAM)
+    assert code == 0, [one for one in found.values() if one["state"] in ("wrong", "unknown")]
+    shown = {what.rpartition(", ")[2]: one for what, one in found.items() if what.startswith(f"demonstration {STREAM}")}
+    assert {name: one["state"] for name, one in shown.items()} == dict.fromkeys(
+        ("start", "handover", "gaps", "stop"), "ok"
+    )
+    assert local_run.ask("GET", STREAM)[1]["status"] == "stopped"
+    fences = [row["fence"] for row in local_run.connections(STREAM)]
+    assert len(set(fences)) >= 2
+    absent = {what for what, one in found.items() if one["state"] == "absent"}
+    assert {"alarms", "API", "who gets the alarms", "EventsTable, encryption"} <= absent
+    assert found["profile demo-token, the secret 'demo-token'"]["state"] == "note"
