@@ -84,7 +84,7 @@ def test_a_profile_is_examined_without_a_request(private: str, tmp_path: Path) -
     assert ("a secret value" in str(answer), "/a/secret/path" in str(answer)) == (False, False)
     assert [(sink["kind"], sink["name"]) for sink in prices["sinks"]] == [
         ("sqs", "orders.fifo"),
-        ("webhook", "127.0.0.1"),
+        ("webhook", f"127.0.0.1:{port(secure)}"),
     ]
 
 
