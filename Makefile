@@ -4,10 +4,12 @@ PYTHON ?= python3
 VENV ?= .venv
 # How many processes share the tests; a number instead of auto chooses it.
 JOBS ?= auto
+# The site's own environment and pages.
+SITE = .streamkeeper-build/docs
 # Each of hundreds of processes would compile what the one before has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-language check style chaos soak screenshots package lock clean tools
+.PHONY: help setup run test test-all test-language check style chaos soak screenshots docs package lock clean tools
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*  ## /make \1\t/p' Makefile | expand -t 14
@@ -42,6 +44,11 @@ soak: setup  ## let the processes, network and disk of a local run fail for MINU
 screenshots: setup  ## make the pictures of the pages anew, in a real Chromium, of a run in which all is well
 	@PYTHONPATH=states-language/testing $(VENV)/bin/python -m tests.console.screenshots
 
+docs: setup $(SITE)/.installed  ## make a site of the pages, with search and the API's reference: site/index.html
+	@$(VENV)/bin/python -m local.site_pages $(SITE)/pages
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/env/bin/mkdocs build
+	@echo "site/index.html"
+
 package: setup  ## make the zip and the CloudFormation template for AWS in .serverless; STAGE chooses the stage
 	@PATH="$(abspath $(VENV))/bin:$$PATH" npx --no sls package --stage $(or $(STAGE),dev)
 
@@ -49,13 +56,18 @@ lock: tools  ## resolve the dependencies anew and write the lock files
 	@packaging/lock.sh $(PYTHON)
 
 clean:  ## remove what was built; the data in .streamkeeper stays
-	@rm -rf .venv .venv-* node_modules .serverless .streamkeeper-build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	@rm -rf .venv .venv-* site node_modules .serverless .streamkeeper-build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 
 tools:
 	@packaging/check-tools.sh $(PYTHON)
 
 $(VENV)/.installed: requirements-dev.txt requirements-durable.txt requirements-velocity.txt pyproject.toml states-language/pyproject.toml
 	@$(PYTHON) packaging/install.py python $(VENV)
+	@touch $@
+
+$(SITE)/.installed: requirements-docs.txt
+	@$(PYTHON) -m venv --clear $(SITE)/env
+	@$(SITE)/env/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-docs.txt
 	@touch $@
 
 node_modules/.installed: package-lock.json package.json .npmrc

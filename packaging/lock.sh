@@ -1,7 +1,7 @@
 #!/bin/sh
 # Writes requirements.txt (for Lambda), requirements-dev.txt (with the rest that a laptop needs), requirements-velocity.txt
-# (for one test), requirements-durable.txt (for one strategy of compare) and package-lock.json, from the pyproject.toml of
-# both distributions and package.json. $1 is the Python to resolve for. No lock names a registry.
+# (for one test), requirements-durable.txt (for one strategy of compare), requirements-docs.txt (for the site) and
+# package-lock.json, from the pyproject.toml of both distributions and package.json. $1 is the Python to resolve for. No lock names a registry.
 set -eu
 tools=.streamkeeper-build/lock
 [ -x "$tools/bin/pip-compile" ] || {
@@ -14,6 +14,7 @@ compile() {
 }
 compile requirements.txt pyproject.toml
 compile requirements-dev.txt --extra local --extra parquet --extra dev pyproject.toml states-language/pyproject.toml
+compile requirements-docs.txt --extra docs pyproject.toml
 compile requirements-velocity.txt --constraint requirements-dev.txt --extra velocity pyproject.toml
 # They are installed without what they depend on, which is newer than the others allow.
 compile "$tools/durable.txt" --extra durable pyproject.toml

@@ -1,0 +1,143 @@
+"""`python -m local.site_pages FOLDER`: lays out the pages that `make docs` makes a site of.
+
+Pages keep their places in the project, so a link leads to the same file on GitHub and on the site. What they link to
+(pictures, sources) is copied too, and the reference of the HTTP API is written from its OpenAPI document. Invariant:
+nothing outside of FOLDER is changed, and what was there before is gone.
+"""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from handlers.api.openapi.document import document
+from local.checkout import ROOT
+
+PAGES = ("*.md", "docs/**/*.md", "env/*.md", "examples/*.md", "statemachines/*.md", "states-language/**/*.md")
+REFERENCE = "docs/api-reference.md"
+_LINK = re.compile(r"\]\(([^)#\s]+)")
+_BUILT = {"node_modules", "build", "tests", "testing"}
+
+
+def pages(root: Path = ROOT) -> list[str]:
+    """The pages of the project, by their paths from its root."""
+    found = {path.relative_to(root) for pattern in PAGES for path in root.glob(pattern)}
+    return sorted(path.as_posix() for path in found if not _BUILT & set(path.parts))
+
+
+def lay_out(folder: Path, root: Path = ROOT) -> None:
+    """Fills the folder with the pages, what they link to, and the reference."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in pages(root):
+        text = (root / name).read_text(encoding="utf-8")
+        _write(folder / name, text)
+        for link in _LINK.findall(text):
+            linked = (root / name).parent / link
+            if "://" not in link and linked.is_file() and not link.endswith(".md"):
+                target = folder / linked.resolve().relative_to(root.resolve())
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(linked, target)
+    _write(folder / REFERENCE, "\n".join(reference(document())))
+
+
+def reference(described: dict[str, Any]) -> Iterator[str]:
+    """The lines of the API's reference: each route with its parameters, answers and examples, then each object."""
+    yield from ("# API reference", "", "Written from `/openapi.json`; [the API](api.md) explains it.", "")
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            yield from (f"## {method.upper()} {path}", "", f"{operation['summary']}.", "")
+            yield from _parameters(operation["parameters"])
+            yield from _bodies("Request", operation.get("requestBody", {}))
+            for status, answer in operation["responses"].items():
+                yield from _answer(status, answer)
+    for name, schema in described["components"]["schemas"].items():
+        yield from (f"## {name}", "", *_sentence(schema.get("description", "")))
+        yield from _fields(schema)
+
+
+def _parameters(parameters: list[dict[str, Any]]) -> Iterator[str]:
+    if parameters:
+        yield from ("| parameter | in | value | meaning |", "|---|---|---|---|")
+    for one in parameters:
+        required = ", required" if one["required"] else ""
+        yield f"| `{one['name']}` | {one['in']}{required} | {kind(one['schema'])} | {one['description']} |"
+    yield ""
+
+
+def _answer(status: str, answer: dict[str, Any]) -> Iterator[str]:
+    headers = "; ".join(f"`{name}`: {header['description']}" for name, header in answer.get("headers", {}).items())
+    is_problem = any("problem" in content for content in answer.get("content", {}))
+    if not is_problem:
+        yield from _bodies(f"{status}: {answer['description']}", answer)
+    else:
+        yield from (f"**{status}**: {answer['description']} ([Problem](#problem))", "")
+    yield from (headers, "") if headers else ()
+
+
+def _bodies(title: str, body: dict[str, Any]) -> Iterator[str]:
+    if not body:
+        return
+    yield from (f"**{title}**", "")
+    for content, one in body.get("content", {}).items():
+        yield from (f"`{content}`: {kind(one['schema'])}", "")
+        if "example" in one and one["example"] is not None:
+            shown = one["example"]
+            text = shown if isinstance(shown, str) else json.dumps(shown, indent=2, ensure_ascii=False)
+            yield from ("```json" if "json" in content else "```", text.rstrip("\n"), "```", "")
+
+
+def _fields(schema: dict[str, Any]) -> Iterator[str]:
+    parts = [schema, *schema.get("allOf", ())]
+    properties = {name: one for part in parts for name, one in part.get("properties", {}).items()}
+    required = {name for part in parts for name in part.get("required", ())}
+    if not properties:
+        yield from (kind(schema), "")
+        return
+    yield from ("| field | value | meaning |", "|---|---|---|")
+    for name, one in properties.items():
+        more = "" if name in required else " (optional)"
+        yield f"| `{name}`{more} | {kind(one)} | {one.get('description', '')} |"
+    yield ""
+
+
+def kind(schema: dict[str, Any]) -> str:
+    """What a value may be, in words: `text or null`, `1 to 1000`, `[Gap](#gap), several`."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    for joined in ("anyOf", "oneOf"):
+        if joined in schema and "type" not in schema:
+            return " or ".join(dict.fromkeys(kind(one) for one in schema[joined]))
+    if "const" in schema or "enum" in schema:
+        return ", ".join(f"`{one}`" for one in schema.get("enum", [schema.get("const")]))
+    types = schema.get("type", "any value")
+    return " or ".join(_of_type(one, schema) for one in ([types] if isinstance(types, str) else types))
+
+
+def _of_type(name: str, schema: dict[str, Any]) -> str:
+    if name == "array":
+        return f"{kind(schema.get('items', {}))}, several"
+    if name == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"an object of {kind(schema['additionalProperties'])}"
+    if name == "object":
+        return ", ".join(["an object", *(f"`{one}`" for one in schema.get("properties", ()))])
+    if name in ("integer", "number") and "maximum" in schema:
+        return f"{schema.get('minimum', 0)} to {schema['maximum']}"
+    words = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
+    return "an instant" if schema.get("format") == "date-time" and name == "string" else words.get(name, name)
+
+
+def _sentence(text: str) -> tuple[str, ...]:
+    return (f"{text}{'' if text.endswith('.') else '.'}", "") if text else ()
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    lay_out(Path(sys.argv[1]))
