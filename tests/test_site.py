@@ -34,8 +34,10 @@ def test_every_page_has_one_place_and_every_place_a_page() -> None:
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2])
     assert [name for entry in nav for name in entry] == DOORS
     decisions = re.compile(r"docs/decisions/\d{4}-.*")
-    pages = [name for name in site_pages.pages() if not decisions.fullmatch(name)]
-    assert sorted(places(nav)) == sorted([*pages, REFERENCE])
+    pages = {REFERENCE, *(name for name in site_pages.pages() if not decisions.fullmatch(name))}
+    named = list(places(nav))
+    twice = {name for name in named if named.count(name) > 1}
+    assert (pages - set(named), set(named) - pages, twice) == (set(), set(), set()), "not in mkdocs.yml, no page, twice"
 
 
 def test_the_reference_has_every_route_parameter_answer_and_field(tmp_path: Path) -> None:
