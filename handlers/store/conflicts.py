@@ -8,7 +8,7 @@ are the same. For another body the profile decides (`on_conflict`):
     epoch   the later one is stored under the first of "<key>#1", "<key>#2" … that is free; where several come in a row,
             ids start over (handlers/connection/epochs.py), and what came before is no longer known
 
-Whoever reads finds the key that both came under in `conflict_of`. A third delivery of either meets its own item, for
+`conflict_of` of the second item has the key that both came under. A third delivery of either meets its own item, for
 the second key follows from key and content alone.
 
 Invariant: no event is stored twice, and in `both` each content under a key once, in `epoch` once in each epoch.
@@ -27,9 +27,9 @@ from handlers.store.control_table import KEYS, Table
 from handlers.store.event_items import Fetch, in_bucket, size_bytes, stored_event
 from handlers.store.typed_values import Item, text
 
-# What the items of one read may have together; a function of 128 MB has room for it several times over.
+# The most that the items of one read may have together; a function of 128 MB can hold it several times.
 READ_BYTES = 1024 * 1024
-# So many ids of this form must an upstream have made up before one event counts as a conflict and is not stored.
+# An upstream must have made up this many ids of this form before an event counts as a conflict and is not stored.
 MOST_KEYS = 4
 STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
 
@@ -41,7 +41,7 @@ Known = tuple[int, StreamEvent]
 class Conflicts:
     """The events of one write whose keys are known; `make` returns the item of an event, `put` stores one.
 
-    `epochs` are those of the connection, which hear of each conflict.
+    `epochs` are those of the connection; each conflict is reported to them.
     """
 
     table: Table
@@ -54,7 +54,7 @@ class Conflicts:
     def settle(self, known: Iterable[Known]) -> list[tuple[str, bool]]:
         """The outcome of each event that came under a known key with another body, "" where it is not stored.
 
-        And whether that is a conflict, as it is not where the key is known of a former epoch.
+        And whether that is a conflict: it is none where the key is known from an earlier epoch.
         """
         pairs = [(number, event, self.make(number, event)) for number, event in sorted(known)]
         stored: dict[str, Item] = {}
@@ -69,7 +69,7 @@ class Conflicts:
         """The outcome of one that has another body, and whether it is a conflict; None for a duplicate."""
         there = stored.get(item["SK"]["S"])
         if there is None or self._is_known(there, item, event):
-            # Where nothing is there any more it has expired just now.
+            # If nothing is there any more, it has just expired.
             return None
         outcome, is_conflict, came_ms, taken = "", self._is_current(there), event.received_at_ms, {}
         if self.epochs.depth:
@@ -93,7 +93,7 @@ class Conflicts:
         return None if outcome == DUPLICATE else (outcome, is_conflict)
 
     def _others(self, event: StreamEvent) -> Iterator[str]:
-        """The keys under which it may be stored besides, in their order; none where the first body stays."""
+        """The other keys under which it may be stored, in their order; none where the first body stays."""
         if self.epochs.begins:
             yield from other_keys(event.key)
         key = event.key
@@ -109,7 +109,7 @@ class Conflicts:
         return self.epochs.has(_came_ms(there))
 
     def _read(self, wanted: Iterable[Item]) -> dict[str, Item]:
-        """The items of these keys. First as they are cheapest: a stored item never changes, so it may only be missing.
+        """The items of these keys. The first read is the cheap kind: stored items never change, but may be missing.
 
         What is missing is read again, consistently: another connection may have written it a moment ago.
         """
@@ -122,14 +122,15 @@ class Conflicts:
         return there
 
     def _is_same(self, there: Item, item: Item, event: StreamEvent) -> bool:
-        """Whether what is there is the event; also where nobody can know, for its body is in the dead-letter queue."""
+        """Whether what is there is the event; assumed where its body is in the dead-letter queue: nobody can know."""
         if "dead_letter" in there:
             return True
         if (text(there, "name"), text(there, "conflict_of")) != (event.name, text(item, "conflict_of")):
             return False
         if "object" in there and "object" not in item and there["object"] == in_bucket(item)["object"]:
             return True
-        # An object that is gone cannot be compared; its name, which is of its content, says already that it differs.
+        # An object that is gone cannot be compared; its name follows from its content and already shows that it
+        # differs.
         data = stored_event(there, self.fetch).data
         if data is None or isinstance(event.data, Oversize):
             plain = data.encode() if isinstance(data, str) else data or b""
@@ -151,7 +152,7 @@ def _own_key(key: str, event: StreamEvent) -> str:
 
 
 def _in_parts(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """The items in lists that one read can hold: what is there is about as large as what came."""
+    """The items in lists that fit one read: what is stored is about as large as what came."""
     part: list[Item] = []
     part_bytes = 0
     for item in items:

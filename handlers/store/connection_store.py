@@ -1,4 +1,4 @@
-"""Stores what one connection needs kept: its lease, cursor and rest in the control record, its events by the writer.
+"""Stores what one connection must keep: lease, cursor and back-off in the control record, events by the writer.
 
 Each method is one conditional write of the control record, worded by `control_writes.py`, and its reply says whether
 the condition held and what the record is: so a connection that writes need not read. Invariant: any other answer of AWS
@@ -38,11 +38,11 @@ class Reply(NamedTuple):
 
 
 class Store:
-    """The tables and the queue; the clients are made once and shared by all invocations of a sandbox.
+    """The tables and the queue. The clients are made once and shared by all invocations of a sandbox.
 
     `sleep` waits for a number of seconds: the back-off of a throttled write. Records of connections and gaps expire
     after `ledger_keep_days`, 0 for never; those of connections say what `memory_mb` returns, None for nothing.
-    `start_repair` lets the function that repairs gaps begin with a stream, and raises nothing.
+    `start_repair` invokes the function that repairs a stream's gaps, and raises nothing.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Store:
         events: Sequence[StreamEvent],
         policy: StoragePolicy = DEFAULT_POLICY,
     ) -> Written:
-        """How many of `events` were new, known already, or dead-lettered; `first` is the number of the first."""
+        """Returns how many `events` were new, known already, or dead-lettered; `first` is the number of the first."""
         return self._writer.write(stream_id, fence, first, events, policy)
 
     def log(
@@ -93,7 +93,7 @@ class Store:
         epochs: Epochs | None = None,
     ) -> "SegmentWriter":
         """The log of a stream whose events lie in one, for one connection whose clock is `now_ms`."""
-        # Few streams have one, and what is imported lengthens each cold start.
+        # Imported here: few streams have a log, and each import lengthens the cold start.
         from handlers.store.segment_writer import SegmentWriter
 
         table = Table(self._dynamodb, self._events_table)
@@ -145,13 +145,13 @@ class Store:
         """The reply to the claim, with the turn where that is free."""
         if turn is not None:
             reply = self._change(stream_id, *control_writes.with_turn(words, turn, after_fence))
-            # Refused, it may have been made by a request before, whose answer was lost.
+            # A refused claim may have been made by an earlier request whose answer was lost.
             if reply.is_done or _is_claimed_by(reply.record.lease, holder, after_fence):
                 return Reply(True, reply.record)
         reply = self._change(stream_id, *words)
         has_tried = 0 < try_until_ms == reply.record.rest.until_ms
         if has_tried and _is_claimed_by(reply.record.lease, holder, after_fence):
-            return Reply(True, reply.record)  # by a request before, which took the try
+            return Reply(True, reply.record)  # an earlier request took the try
         return reply
 
     # --- connecting ---------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Store:
         return self._change(stream_id, *control_writes.turn(marked, now_ms, over))
 
     def renew(self, stream_id: str, fence: int, expires_at_ms: int) -> Reply:
-        """The reply to a renewal that writes nothing else: of a turn whose upstream has not answered yet."""
+        """The reply to a renewal that writes nothing else: for a turn whose upstream has not answered yet."""
         return self._change(stream_id, *control_writes.renewal(fence, expires_at_ms, {}))
 
     def mark_connected(
@@ -189,8 +189,8 @@ class Store:
     ) -> Reply:
         """The reply; refused where a newer connection is connected already, or the lease is gone.
 
-        `shown` are the attributes that change with the newest connection. The record is that from before the mark.
-        `rest` is written where its condition holds, and the mark all the same.
+        `shown` are the attributes that change with the newest connection. The record is the one before the mark. `rest`
+        is written where its condition holds, the mark in either case.
         """
         words = control_writes.connect(mark(fence, expires_at_ms, request_id), shown or {})
         return self._change_with(stream_id, words, rest and words.changes(rest), "ALL_OLD")
@@ -211,7 +211,7 @@ class Store:
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
         """The reply; `shown` as for a heartbeat is written where no newer connection is connected, the mark always.
 
-        Without any to be shown it is one request: of a connection that knows of a newer one the other would be refused.
+        Without `shown` it is one request: where the connection knows of a newer one, the other write would be refused.
 
         `rest` is written where its condition holds, nobody has claimed since, and no stop is requested.
         """
@@ -223,28 +223,28 @@ class Store:
         return self._change(stream_id, *control_writes.release(fence))
 
     def replace_cursor(self, stream_id: str, read: ControlRecord, cursor: str, fence: int, now_ms: int) -> bool:
-        """Whether `cursor` stands in place of one that connection `fence` saved and the upstream no longer knows.
+        """Returns whether `cursor` has replaced one that connection `fence` saved and the upstream no longer accepts.
 
-        For one that never was connected: whoever is goes on with its own. So it stays the other connection's, and is
-        written only where the cursor is still as it was `read`.
+        Only for a connection that was never connected: one that is connected keeps its own cursor. So the new one stays
+        in the other connection's name, and is written only where the cursor is still as it was `read`.
         """
         return self._change(stream_id, *control_writes.other_cursor(read, cursor, fence, now_ms)).is_done
 
     def change_rest(self, stream_id: str, before: Rest, after: Rest, holder: str) -> bool:
-        """Whether the rest was `before` and is `after` now; `holder` names this invocation alone."""
+        """Returns whether the back-off was `before` and is `after` now; `holder` names this invocation alone."""
         condition, attributes, read = to_change(before, after, holder)
         return self._change(stream_id, setting(tuple(attributes)), condition, values_of(attributes) | read).is_done
 
     def begin_epoch(self, stream_id: str, before: Epoch, after: Epoch) -> Epoch:
-        """The newest epoch of the stream's keys: `after` where it was `before`, else what others have written."""
+        """Returns the newest epoch of the stream's keys: `after` where it was `before`, else what others wrote."""
         condition, values = "attribute_not_exists(#epoch)", {":epoch": control_record.epoch(after)}
         if before != NO_EPOCH:
             condition, values[":before"] = "#epoch = :before", control_record.epoch(before)
         return self._change(stream_id, "SET #epoch = :epoch", condition, values).record.epoch
 
     def request_repair(self, stream_id: str, now_ms: int, after_ms: int) -> None:
-        """Requests that the gaps of a stream be repaired, of which one is about to be written."""
-        # Few profiles say how, and what is imported lengthens each cold start.
+        """Requests the repair of a stream's gaps, one of which is about to be written."""
+        # Imported here: few profiles have a repair, and each import lengthens the cold start.
         from handlers.repair.work import RepairWork
 
         RepairWork(self._dynamodb, self._control_table).request(stream_id, now_ms, now_ms + after_ms)
@@ -253,7 +253,7 @@ class Store:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _change_with(self, stream_id: str, words: Words, with_rest: Words | None, answer: str = "ALL_NEW") -> Reply:
-        """The reply to the write with the change of the rest, or without it where that is refused."""
+        """The reply to the write with the change of the back-off, or without it where that is refused."""
         if with_rest is not None:
             reply = self._change(stream_id, *with_rest, answer)
             if reply.is_done:
@@ -269,7 +269,7 @@ class Store:
         return Reply(is_done, self._to_record(item))
 
     def _to_record(self, item: Item | None) -> ControlRecord:
-        """What the item says; a stream of a group has part of that elsewhere."""
+        """The record of the item; a stream in a group has part of it elsewhere."""
         return to_record(item)
 
 

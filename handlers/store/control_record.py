@@ -1,11 +1,11 @@
 """Reads and writes the control record of a stream: its lease, its cursor, its back-off, and its newest connection.
 
-One item (`SK` `lease`), so that one write renews the lease, saves the cursor and shows the connection, and its answer
-says all that a connection has to know. Of what the ledger says it holds as much as whoever opens next must know
-(`known`), up to the connection that it shows (`live`).
+It is one item (`SK` `lease`), so that one write renews the lease, saves the cursor and shows the connection, and its
+answer has everything that a connection must know. `known` sums up the ledger for the next connection to open, up to the
+connection that the record shows (`live`).
 
-Pure. Invariants: reading what was written returns it; an attribute that cannot be read is as if it were absent, and
-`damage` names it, so that a person can mend it.
+Pure. Invariants: reading what was written returns it; an attribute that cannot be read counts as absent, and `damage`
+names it, so that a person can mend it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 # The version of the layout, which a stream's first claim writes.
 LAYOUT = 2
-# What a record of another layout is refused with: this version would do harm to it.
+# The refusal of a record with another layout, which this version would damage.
 UNKNOWN_LAYOUT = "the control record has layout {layout}, and this version knows {known}"
 
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """As read. `live` are the attributes of the record of the newest connection that was connected, None for none.
+    """The record as read. `live` are the attributes of the record of the newest connected connection, None for none.
 
     `cursor_fence` is the connection that saved the cursor at `saved_ms`. `looked` is the connection that recorded gaps
     last. `epoch` is the newest of the stream's keys.
@@ -55,7 +55,7 @@ class ControlRecord:
     epoch: Epoch
 
     def resumption(self, now_ms: int) -> Resumption:
-        """Where a connection that opens now goes on."""
+        """Where a connection that opens now resumes."""
         known, live = self.known_after(), self.live or {}
         since_ms = now_ms - (typed_values.count(live, "opened_ms") or now_ms)
         return Resumption(
@@ -70,15 +70,15 @@ class ControlRecord:
         )
 
     def known_after(self) -> Known:
-        """What is known behind the connection that it shows."""
+        """What is known after the connection that the record shows."""
         return self.known if self.live is None else ledger.known(ledger_records.records_of(self.live), self.known)
 
     def heard_by(self, logged: Cursor | None, came_ms: int | None) -> ControlRecord:
-        """The record with when its connection was heard, as what it has put into the stream's log says.
+        """Returns the record with when its connection was heard, by what it has put into the stream's log.
 
-        Where the heartbeats of a group's function answer for a connection, the record itself says that seldom: whatever
-        was to be stored `lag_ms` ago is. If the log's last event is its own, that came at `came_ms`, and all that came
-        before is stored.
+        Where the heartbeats of a group's function answer for a connection, its own record is seldom written: what came
+        `lag_ms` ago or earlier is stored. If the log's last event is its own, that came at `came_ms`, and everything
+        before it is stored.
         """
         live = self.live or {}
         lag_ms = typed_values.count(live, "lag_ms")
@@ -90,9 +90,9 @@ class ControlRecord:
         return replace(self, live=live | said)
 
     def with_logged(self, logged: Cursor | None) -> ControlRecord:
-        """The record with the cursor of the stream's log, where that is later; None where there is none.
+        """Returns the record with the cursor of the stream's log, where that is later; the log's may be None.
 
-        The record's own is the later one where the upstream moved on without an event, or has forgotten a cursor.
+        The record's own is later where the upstream moved on without an event, or has forgotten a cursor.
         """
         is_own = self.saved_ms is not None and logged is not None and (self.cursor_fence, self.saved_ms) >= logged[:2]
         if logged is None or is_own:
@@ -101,7 +101,7 @@ class ControlRecord:
 
 
 def to_record(item: Item | None) -> ControlRecord:
-    """What the item says; an empty record where there is none."""
+    """The record of the item; an empty one where there is none."""
     item = item or {}
     return ControlRecord(
         lease=lease(item),
@@ -119,7 +119,7 @@ def to_record(item: Item | None) -> ControlRecord:
 
 
 def layout_problem(item: Item | None) -> str:
-    """Why this version may not write to the record, as a sentence; "" where it may."""
+    """Returns in a sentence why this version may not write to the record; "" where it may."""
     layout = typed_values.count(item or {}, "layout")
     return "" if layout in (None, LAYOUT) else UNKNOWN_LAYOUT.format(layout=layout, known=LAYOUT)
 
@@ -134,7 +134,7 @@ def cursor(value: str, fence: int, now_ms: int) -> Item:
 
 
 def lease(item: Item) -> Lease:
-    """The lease of an item; what is absent, or cannot be read, is as in an empty lease.
+    """The lease of an item; what is absent or cannot be read is as in an empty lease.
 
     handlers/store/control_record.py says what cannot be read.
     """
@@ -156,7 +156,7 @@ def _connected_by(item: Item) -> str:
 
 
 def partitions(item: Item) -> int:
-    """Over how many partition keys a stream's events are spread, as its lease says: one where it says nothing.
+    """Over how many partition keys a stream's events are spread, by its lease; one where that says nothing.
 
     LOG where they lie in a log.
     """
@@ -165,27 +165,27 @@ def partitions(item: Item) -> int:
 
 
 def fixed_partitions(item: Item) -> int | None:
-    """What stands in the lease as `partitions`; None where nothing does, or what no profile can ask for."""
+    """The lease's `partitions`; None where there are none, or a number that no profile can have."""
     fixed = count(item, "partitions")
     return fixed if fixed is not None and LOG <= fixed <= MOST_PARTITIONS else None
 
 
 def order(item: Item) -> Order:
-    """Whether all of a stream's items are in the index of the order, as its lease says: they are where it says nothing.
+    """Whether all of a stream's items are in the index of the order, by its lease; they are where that says nothing.
 
-    Once it says "none" some are not, so nobody says otherwise again. A log has no index, and is in order.
+    Once it is "none" some items are not in the index, so it stays "none". A log has no index, and is in order.
     """
     return "none" if text(item, "order") == "none" and partitions(item) != LOG else "index"
 
 
 def known(what: ledger.Known) -> Item:
-    """What the ledger says of all connections but the newest, as a list of numbers."""
+    """The sum of the ledger over all connections but the newest, as a list of numbers."""
     numbers = (what.fence, what.at_ms or 0, what.connected_ms, what.until_ms, *chain.from_iterable(what.waits))
     return {"L": [number(value) for value in numbers]}
 
 
 def known_of(item: Item) -> ledger.Known:
-    """What `known` wrote; nothing where there is none, or where it cannot be read."""
+    """Reads what `known` wrote; an empty sum where there is none, or where it cannot be read."""
     numbers = known_numbers(item)
     if not numbers or not numbers[0]:
         return ledger.Known()
@@ -195,19 +195,19 @@ def known_of(item: Item) -> ledger.Known:
 
 
 def known_numbers(item: Item) -> list[int] | None:
-    """The numbers that `known` wrote; None where none stand there: four, and three for each that waits."""
+    """The numbers that `known` wrote, four and three for each that waits; None where there are none."""
     written: list[Item] = item.get("known", {}).get("L", [])
     numbers = [value for one in written if (value := count({"one": one}, "one")) is not None]
     return numbers if len(numbers) == len(written) >= 4 and len(numbers) % 3 == 1 else None
 
 
 def rest_of(item: Item) -> Rest:
-    """What is known of an upstream's failures, as the control record says; nothing where it says nothing."""
+    """The back-off in the control record; none where it has none."""
     return typed_values.read_as(Rest, item, "rest_")
 
 
 def rest(owed: Rest) -> Item:
-    """The attributes of the control record that say what is known of an upstream's failures."""
+    """The attributes of the control record that hold a back-off."""
     values = {f"rest_{one.name}": getattr(owed, one.name) for one in fields(Rest)}
     return {name: {"S": value} if isinstance(value, str) else number(value) for name, value in values.items()}
 
@@ -218,7 +218,7 @@ def epoch(what: Epoch) -> Item:
 
 
 def epoch_of(item: Item) -> Epoch:
-    """What `epoch` wrote; the first one where there is none, or where it cannot be read."""
+    """Reads what `epoch` wrote; the first epoch where there is none, or where it cannot be read."""
     numbers = (text(item, "epoch") or "").split("/")
     if len(numbers) != len(Epoch._fields) or not all(one.isdecimal() for one in numbers):
         return NO_EPOCH
@@ -227,19 +227,19 @@ def epoch_of(item: Item) -> Epoch:
 
 
 def silence_of(item: Item) -> Silence:
-    """What the record of the newest connection, which the control record shows, says of pauses between new events."""
+    """The pauses between new events, by the record of the newest connection, which the control record shows."""
     live: Item = item.get("live", {}).get("M", {})
     return Silence(count(live, "event_ms"), count(live, "pause_ms"), count(live, "expect_ms"))
 
 
 def quiet_words(item: Item, now_ms: int) -> str:
-    """Why people are alerted of a connected stream, whose profile expects something; "" where it is not quiet."""
+    """The alert about a connected stream whose profile expects events; "" where it is not quiet."""
     silence, started_ms = silence_of(item), instant_ms(text(item, "started_at")) or 0
     return "" if silence.expect_ms is None else silence.words(started_ms, now_ms, is_late="group" in item)
 
 
 def restart_words(item: Item, now_ms: int) -> str:
-    """What people are told of a stream whose ids start over; "" where they do not."""
+    """The alert about a stream whose ids start over; "" where they do not."""
     return epochs.words(epoch_of(item), now_ms)
 
 
@@ -252,7 +252,7 @@ def check_lease(item: Item) -> None:
 _NUMBERS = ("fence", "connected", "released", "expires_at_ms", "generation", "layout", "rest_until_ms")
 _TEXTS = ("execution", "holder", "ending", "ending_cause", "marked")
 _INSTANTS = ("started_at", "ended_at", "stop_at", "stopped_at")
-# All of the lease itself and what refuses a claim, which the watch reads; the record has cursor and ledger besides.
+# The lease itself and what refuses a claim, which the watch reads; the record also has cursor and ledger.
 ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "stop_since", "partitions", "order", "stop", "epoch")
 _OTHER_NUMBERS = (
     *("cursor_fence", "saved_at_ms", "looked", "rest_failures", "rest_reconnection_ms", "rest_same_ends"),
@@ -280,7 +280,7 @@ def damage(item: Item) -> tuple[str, ...]:
         names.append("stop")
     if "epoch" in item and epoch_of(item) == NO_EPOCH:
         names.append("epoch")
-    # Without either nobody knows since when the stream has not been connected.
+    # Without either, nobody knows since when the stream has not been connected.
     if "execution" in item and "started_at" not in item and "expires_at_ms" not in item:
         names.append("started_at")
     return tuple(names)

@@ -21,9 +21,9 @@ BY_RECORD = "by-record"
 KEYS = 100
 # BatchExecuteStatement: "can perform no more than 25 statements per batch".
 STATEMENTS = 25
-# How often what BatchGetItem left out is asked for again: a throttled one answers with less.
+# How often keys that BatchGetItem left out are requested again: a throttled table answers with fewer.
 TRIES = 20
-# The condition that nothing lies under the key: whoever is first is the only one.
+# The condition that nothing has the key yet: the first writer is the only one.
 IS_NEW = "attribute_not_exists(PK)"
 
 
@@ -66,7 +66,7 @@ class Table:
 
     def behind(self, stream_id: str, prefix: str, after: str, most: int) -> list[Item]:
         """The records whose sort keys begin with `prefix` and are greater than `after`, the oldest first."""
-        # The least text that is greater; and no sort key of the prefix has a tilde.
+        # The least greater text; and no sort key with the prefix has a tilde.
         values = {":stream": stream_id, ":after": f"{max(prefix, after)}\0", ":end": f"{prefix}~"}
         condition = "PK = :stream AND SK BETWEEN :after AND :end"
         records: list[Item] = self.query(condition, values, Limit=most, ConsistentRead=True)["Items"]
@@ -75,8 +75,8 @@ class Table:
     def items(self, keys: Sequence[Item], *, consistent: bool, only: Sequence[str] = ()) -> Iterator[Item]:
         """The items that are there, in any order; at most KEYS keys, and none twice.
 
-        Every key was answered when the iterator is through: what is missing is not there, as far as the read is
-        consistent. Where `only` names attributes, they have no others; what they cost stays the same.
+        When the iterator is exhausted, every key was answered: what is missing was not there, as far as the read is
+        consistent. With `only`, items have just the attributes it names, at the same price.
         """
         wanted = list(keys)
         # A name may be a reserved word.
@@ -173,14 +173,14 @@ class Table:
         try:
             response = self.update(key, update, condition, values, names, ReturnValues=answer, **more)
         except ConditionFailed as refused:
-            # Not every emulator says what is there.
+            # Not every emulator returns the item.
             item = self.get(key["PK"]["S"], key["SK"]["S"]) if refused.item is None else refused.item
             return False, item
         return True, response.get("Attributes")
 
 
 def _words(update: str, condition: str, values: Item) -> dict[str, Any]:
-    """The parameters that say a write; what is empty is absent, for DynamoDB refuses it."""
+    """The parameters of a write; empty ones are left out, for DynamoDB refuses them."""
     words = {
         "UpdateExpression": update,
         "ConditionExpression": condition,
@@ -192,7 +192,7 @@ def _words(update: str, condition: str, values: Item) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _names(expression: str) -> dict[str, str]:
-    """What each `#name` of an expression stands for; to be read only, for the next request has it too."""
+    """What each `#name` of an expression stands for; read-only, for the next request shares it."""
     return {name: name[1:] for name in re.findall(r"#\w+", expression)}
 
 

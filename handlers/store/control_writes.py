@@ -1,4 +1,4 @@
-"""Words the conditional writes of a stream's control record: what each sets, and on which condition.
+"""Spells the conditional writes of a stream's control record: what each sets, and on which condition.
 
 Every write may be sent twice (the client retries when an answer is lost) and may land late; each is made so that this
 changes nothing. Pure. Invariants: the counters `fence`, `connected` and `released` only grow; an older connection never
@@ -27,7 +27,7 @@ _HOLDS = (
 )
 # Nobody has claimed since, and all that were connected are closed: the turn is free.
 NOBODY_CAME = "#fence = :after AND (attribute_not_exists(#connected) OR #connected <= #released)"
-# Of one that rested: no execution has let go of the stream meanwhile, and no newer connection was connected.
+# After a back-off: no execution has let go of the stream meanwhile, and no newer connection was connected.
 _NOT_LET_GO = "(attribute_exists(#execution) OR attribute_not_exists(#ended_at) OR #ended_at < :began)"
 _NOT_RELIEVED = "(attribute_not_exists(#connected) OR #connected <= :after)"
 # The partitions are fixed once and for all: with another number an event would not meet the item that it duplicates.
@@ -39,7 +39,7 @@ _TURN = "SET #connected = :fence, #marked = :marked, #expires_at_ms = :expires_a
 
 
 class Change(NamedTuple):
-    """Attributes that are set where a condition holds; `read` are the values beside theirs that it names."""
+    """Attributes that are set where a condition holds; `read` are further values that the condition names."""
 
     condition: str
     attributes: Item
@@ -54,19 +54,19 @@ class Words(NamedTuple):
     values: Item
 
     def where(self, condition: str, values: Item) -> "Words":
-        """The same on that condition as well."""
+        """Returns the same write on that condition too."""
         return Words(self.update, f"{self.condition} AND {condition}", self.values | values)
 
     def sets(self, update: str, values: Item) -> "Words":
-        """The same, which makes that `update` as well."""
+        """Returns the same write, which also makes that `update`."""
         return Words(f"{self.update}, {update.removeprefix('SET ')}", self.condition, self.values | values)
 
     def shows(self, attributes: Item) -> "Words":
-        """The same, which sets those attributes as well."""
+        """Returns the same write, which also sets those attributes."""
         return self.sets(setting(tuple(attributes)), values_of(attributes)) if attributes else self
 
     def changes(self, change: Change) -> "Words":
-        """The same, which makes that change as well, where its condition holds too."""
+        """Returns the same write with that change, on its condition too."""
         return self.shows(change.attributes).where(f"({change.condition})", change.read)
 
 
@@ -86,22 +86,22 @@ def claim(
     rested_from_ms: int | None = None,
     place: Change | None = None,
 ) -> Words:
-    """What a claim writes, and on which condition; `execution` "" asks for no execution's right.
+    """What a claim writes, and on which condition; with `execution` "" it needs no execution's right.
 
     `holder` names this invocation alone. `after_fence` is the last fencing token that it claimed already. `partitions`
-    is what the stream's events are spread over from its first claim on. Whoever claims with the `order` "none" takes it
-    from the stream for good. `rest_until_ms` is until when the upstream is owed a rest as far as is known; 0 for none.
-    Where `try_until_ms` is not 0, the try after that rest is taken until then. Of an invocation that rested, since it
-    began at `rested_from_ms`, it is refused as well where a connection newer than `after_fence` was connected, or where
-    an execution has let go of the stream since. `place` is what a function that keeps other streams as well asks of the
-    record, and writes.
+    is what the stream's events are spread over from its first claim on. A claim with the `order` "none" takes the order
+    from the stream for good. `rest_until_ms` is the end of the back-off as far as is known; 0 for none. Where
+    `try_until_ms` is not 0, the try after that back-off is taken until then. After a back-off, of an invocation that
+    began at `rested_from_ms`, the claim is also refused where a connection newer than `after_fence` was connected, or
+    where an execution has let go of the stream since. `place` is what a function that keeps other streams too requires
+    of the record, and writes.
     """
     rest = "#rest_until_ms = :rest_until_ms"
     if not rest_until_ms:
         rest = f"(attribute_not_exists(#rest_until_ms) OR {rest})"
     words = Words(
         _CLAIM,
-        # No stop is requested, for nobody may connect then. The rest is as it was read. And the record is of this
+        # No stop is requested, for then nobody may connect. The back-off is as it was read. And the record has this
         # layout, which the first claim writes.
         f"(attribute_not_exists(#stop) OR #stop = :no) AND {rest} "
         "AND (#layout = :layout OR attribute_not_exists(#layout))",
@@ -125,10 +125,10 @@ def claim(
     if place is not None:
         words = words.changes(place)
     if order == "none":
-        # Before any item is written that the index lacks, and never taken back: a reader would miss that item.
+        # This comes before any item that the index lacks, and stays: otherwise a reader would miss that item.
         words = words.shows({"order": {"S": order}})
     if try_until_ms:
-        # The condition says that the rest is as it was known: so one alone takes the try.
+        # By its condition the back-off is as it was known: so only one takes the try.
         tries = {":try_until_ms": number(try_until_ms), ":tried_ms": number(now_ms)}
         update = "SET #rest_until_ms = :try_until_ms, #rest_tried_ms = :tried_ms, #rest_holder = :holder"
         words = words.sets(update, tries)
@@ -136,9 +136,9 @@ def claim(
 
 
 def _with_right(words: Words, execution: str) -> Words:
-    """The same where the execution has the right to claim."""
-    # The execution that this function works for has claimed the stream. Or none holds it: then no successor of
-    # that execution has learned that the stream is over, for what is over is not to be connected again.
+    """Returns the same write, if the execution has the right to claim."""
+    # The function's own execution has claimed the stream. Or none holds it: then none of that execution's successors
+    # may have ended the stream for good, since what is over is not connected again.
     finals = {f":final{number}": {"S": ending} for number, ending in enumerate(FINAL_ENDINGS)}
     right = (
         "(#execution = :execution OR (attribute_not_exists(#execution)"
@@ -163,9 +163,9 @@ def mark(fence: int, expires_at_ms: int, request_id: str) -> Item:
 
 
 def turn(marked: Item, now_ms: int, over: int) -> Words:
-    """What takes the turn of a connection, whose `mark` is `marked`; connection `over` is known to be over."""
-    # And nobody's turn lasts: nobody was ever connected, or the last that was is closed or over, or it stopped
-    # renewing; or the turn is this one's, by a request that came before.
+    """Takes the turn for a connection whose `mark` is `marked`; connection `over` is known to be over."""
+    # And nobody has the turn: nobody was ever connected, or the last that was is closed or over or stopped renewing; or
+    # the turn is already this one's, by an earlier request.
     condition = (
         f"{_MAY_CONNECT} AND (attribute_not_exists(#connected) OR #connected <= #released OR #connected = :fence "
         "OR #connected = :over OR #expires_at_ms <= :now_ms)"
@@ -174,12 +174,12 @@ def turn(marked: Item, now_ms: int, over: int) -> Words:
 
 
 def connect(marked: Item, shown: Item) -> Words:
-    """What marks a connection as connected, and shows it."""
+    """Marks a connection as connected, and shows it."""
     return Words(_TURN, _MAY_CONNECT, marked).shows(shown)
 
 
 def renewal(fence: int, expires_at_ms: int, shown: Item) -> Words:
-    """What renews the lease of the connection that holds it, and shows how it stands."""
+    """Renews the lease of its holder, and shows the holder's record."""
     values = {":fence": number(fence), ":expires_at_ms": number(expires_at_ms)}
     return Words("SET #expires_at_ms = :expires_at_ms", _HOLDS, values).shows(shown)
 
@@ -188,26 +188,26 @@ def renewal(fence: int, expires_at_ms: int, shown: Item) -> Words:
 
 
 def last_words(fence: int, shown: Item) -> Words:
-    """What releases a connection and shows how it ended, where no newer one is connected."""
+    """Releases a connection and shows how it ended, where no newer one is connected."""
     condition = "#connected = :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
     return Words("SET #released = :fence", condition, {":fence": number(fence)}).shows(shown)
 
 
 def with_its_rest(words: Words, rest: Change) -> Words:
-    """The same with a change of the rest, where nobody has claimed since, and no stop is requested."""
+    """Returns the same write with a change of the back-off, where nobody has claimed since and no stop is requested."""
     nobody = "#fence = :fence AND (attribute_not_exists(#stop) OR #stop = :no)"
     return words.where(nobody, {":no": {"BOOL": False}}).changes(rest)
 
 
 def release(fence: int) -> Words:
-    """What releases a connection, whoever is connected."""
+    """Releases a connection, whichever is connected."""
     # The token was claimed, and `released` never decreases.
     condition = "#fence >= :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
     return Words("SET #released = :fence", condition, {":fence": number(fence)})
 
 
 def other_cursor(read: ControlRecord, cursor: str, fence: int, now_ms: int) -> Words:
-    """What sets another cursor in the name of connection `fence`, where it is still as it was `read`."""
+    """Sets another cursor in the name of connection `fence`, where it is still as it was `read`."""
     attributes = control_record.cursor(cursor, fence, now_ms)
     values, condition = values_of(attributes), "attribute_not_exists(#cursor)"
     if read.cursor is not None:
@@ -217,8 +217,8 @@ def other_cursor(read: ControlRecord, cursor: str, fence: int, now_ms: int) -> W
 
 
 def to_change(before: Rest, after: Rest, holder: str) -> Change:
-    """The change of the rest from `before` to `after`; `holder` names the invocation alone."""
-    # As it was read: nobody else tries since, and nobody failed. Or it is this one's, by a request before.
+    """The change of the back-off from `before` to `after`; `holder` names the invocation alone."""
+    # It is as it was read: nobody else has tried or failed since. Or it is this one's, by an earlier request.
     read = ("rest_kind", "rest_failures", "rest_until_ms")
     condition = f"({' AND '.join(f'#{name} = :old_{name}' for name in read)})"
     if not before.until_ms:

@@ -25,14 +25,14 @@ from handlers.store.typed_values import Item, expiry, text
 MAX_ITEM_BYTES = 400 * 1024
 # "The size of a number is approximately ... up to 21 bytes."
 _NUMBER_BYTES = 21
-# From here on a body is compressed, where that saves a write unit: DynamoDB bills each KB begun.
+# From this size on a body is compressed where that saves a write unit: DynamoDB bills each KB begun.
 COMPRESS_FROM_BYTES = 4 * 1024
 WRITE_UNIT_BYTES = 1024
 # S3: a key has at most 1,024 bytes, and two SHA-256 follow the folder.
 _FOLDER_CHARACTERS = 800
 # zlib's number for the format of gzip, which other tools read too.
 _GZIP = 31
-# The attribute that says where an event stands among those that came: that of the index, and one of no index.
+# The attribute with an event's place among those that came: the index's key, and one that no index has.
 PLACES: dict[Order, str] = {"index": "position", "none": "arrival"}
 
 
@@ -52,7 +52,7 @@ class StoragePolicy:
 
 
 DEFAULT_POLICY = StoragePolicy()
-# The fencing token of what came by the repair of a gap: those of connections count from 1.
+# The fencing token of repaired events: those of connections count from 1.
 REPAIRED_FENCE = 0
 # Returns the bytes of an object by its key; None where they cannot be read.
 Fetch = Callable[[str], bytes | None]
@@ -62,9 +62,9 @@ Fetch = Callable[[str], bytes | None]
 class StoredEvent:
     """An event as a reader sees it; `object` is the key of the object that holds its body, where one does.
 
-    `conflict_of` is the key that it came under, where another body has that one.
-    `data` is None where the event went to the dead-letter queue, for the reason `dead_letter`, and where the body was
-    too large for the reader or could not be read.
+    `conflict_of` is the key that it came under, where another body has that key. `data` is None where the event went to
+    the dead-letter queue, for the reason `dead_letter`, and where the body was too large for the reader or could not be
+    read.
     """
 
     key: str
@@ -95,7 +95,7 @@ class Entry(NamedTuple):
 
 
 def partition_keys(stream_id: str, partitions: int) -> list[str]:
-    """The partition keys of a stream. No two streams share one: what they have before a number sign is one id's."""
+    """The partition keys of a stream. No two streams share one: the part before a number sign is one id's alone."""
     name = _without_signs(stream_id)
     return [name] if partitions == 1 else [f"{name}#{number}" for number in range(partitions)]
 
@@ -113,14 +113,14 @@ def stream_of(item: Item) -> str:
 
 
 def _without_signs(stream_id: str) -> str:
-    """The id with its percent and number signs percent-encoded; nearly every id is as it was."""
+    """The id with its percent and number signs percent-encoded; nearly every id stays as it is."""
     return stream_id.replace("%", "%25").replace("#", "%23")
 
 
 def object_key(item: Item) -> str:
-    """The key of the object that holds the item's body: one for each content, so that none is ever overwritten.
+    """The key of the object that holds the item's body. It follows from the content, so none is ever overwritten.
 
-    It begins with the percent-encoded stream id; with "=" and its SHA-256, where that is too long for a key.
+    It begins with the percent-encoded stream id; with "=" and the id's SHA-256 where that is too long for a key.
     """
     stream_id = stream_of(item)
     folder = quote(stream_id, safe=":")
@@ -145,7 +145,7 @@ def event_item(
 ) -> Item:
     """The item of an event. Its place sorts events by when they came, then by connection, then by `count`.
 
-    It stands in `position`, which the index has for its key, or in `arrival`, and then no index has the item.
+    The place is in `position`, the index's key, or in `arrival`, and then no index has the item.
     """
     received_at_ms = event.received_at_ms
     item: Item = {
@@ -189,7 +189,7 @@ def _compressed(data: str | bytes) -> tuple[bytes, int]:
 
 
 def place_of(item: Item) -> str:
-    """Where the event stands among those that came, whether the index has it or not: no other event has its place."""
+    """The event's place among those that came, whether the index has it or not: no other event has the same."""
     place: str = item[PLACES["index"] if PLACES["index"] in item else PLACES["none"]]["S"]
     return place
 
@@ -208,7 +208,7 @@ def body_of(item: Item) -> str | bytes:
 
 
 def mark(item: Item, reason: str) -> Item:
-    """What stands in the table in place of an event that went to the dead-letter queue: all but what the wire sent."""
+    """The item in place of an event that went to the dead-letter queue: without body, id and name."""
     sent = ("data", "encoding", "object", "id", "name")
     return {name: value for name, value in item.items() if name not in sent} | {"dead_letter": {"S": reason}}
 
@@ -230,12 +230,12 @@ def size_bytes(item: Item) -> int:
 
 
 def has_expired(item: Item, now_ms: int) -> bool:
-    """Whether nobody is to see it: DynamoDB deletes within days after the instant, and until then it is there."""
+    """Whether it is to be hidden: DynamoDB deletes it only within days after its instant."""
     return "expires_at" in item and int(item["expires_at"]["N"]) * 1000 <= now_ms
 
 
 def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> StoredEvent:
-    """The event of an item; `fetch` is asked only where an object holds its body.
+    """The event of an item; `fetch` is called only where an object holds the body.
 
     A body of more than `most_bytes` is left out, before it is unpacked. Raises StoreUnavailable where this version
     cannot read the item.

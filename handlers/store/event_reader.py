@@ -1,9 +1,9 @@
-"""Reads the events of a stream, over however many partition keys they are spread; finds where the newest ones lie.
+"""Reads the events of a stream from all of its partition keys, and finds where the newest ones are.
 
-The index has them in the order in which they came. Those of a log lie in segments, which
-handlers/store/segment_reader.py reads. Those that no index has are read by their keys: the table itself has the items
-of a partition in the order of their keys, as bytes of UTF-8. That is not when they came, unless the upstream's ids sort
-as they come: ULIDs, snowflakes, instants. Such a position is "key." and the key in Base64 for URLs.
+The index has them in the order in which they came. Those of a log are in segments, which
+handlers/store/segment_reader.py reads. Those that no index has are read in the table's own order: by key, as bytes of
+UTF-8. That is not the order in which they came, unless the upstream's ids sort so: ULIDs, snowflakes, instants. Such a
+position is "key." and the key in Base64 for URLs.
 
 Invariants: nothing is written; the result is the first events after a position, whatever partition they lie in; what is
 stored meanwhile with a smaller key is not in a later page; at most one batch of items is held at once.
@@ -27,7 +27,7 @@ from handlers.store.typed_values import Item
 INDEX = "by-position"
 # How many items are read at once: DynamoDB answers with 16 MB at most, and a function of 128 MB can hold some 10 MB.
 BATCH = 25
-# No position of the order of arrival begins so.
+# No position in the order of arrival begins like this.
 _MARK = "key."
 
 
@@ -52,13 +52,13 @@ class EventReader:
     ) -> Iterator[Entry]:
         """The first `limit` entries whose position is greater than `after`, read as they are asked for.
 
-        A body of more than `most_bytes` is left out. Raises StoreUnavailable. Read through an index, so an event may
-        be missing for a moment after it was stored; but of a log, where `partitions` is LOG, all are there at once.
-        So they are where `order` is "none"; their positions are then those of their keys, and ValueError says that
-        `after` is none.
+        A body of more than `most_bytes` is left out. Raises StoreUnavailable. Read through an index, so an event may be
+        missing for a moment after it was stored. In a log, where `partitions` is LOG, and where `order` is "none",
+        events are there at once; with "none" their positions are those of their keys, and ValueError says that `after`
+        is none of those.
         """
         if partitions == LOG:
-            # Few streams have a log, and what is imported lengthens each cold start.
+            # Imported here: few streams have a log, and each import lengthens the cold start.
             from handlers.store.segment_reader import SegmentReader
 
             return SegmentReader(*self._places).entries(stream_id, now_ms, after, limit, most_bytes)
@@ -83,7 +83,7 @@ class EventReader:
             limit -= count
 
     def place_at(self, stream_id: str, partitions: int, from_ms: int, order: Order) -> str:
-        """A place behind which every event is that came at this instant or later; "" for the beginning.
+        """A place before every event that came at this instant or later; "" for the beginning.
 
         Raises StoreUnavailable.
         """
@@ -94,13 +94,13 @@ class EventReader:
             from handlers.store.segment_reader import SegmentReader
 
             number = SegmentReader(*self._places).number_at(stream_id, from_ms)
-        # What a position begins with, and sorts before it.
+        # Positions begin with this, and sort after it.
         return f"{number:015d}"
 
     def entries_before(self, stream_id: str, partitions: int, now_ms: int, before_ms: int) -> Iterator[Entry]:
         """The places of the events that came before this instant, the newest first; not of a stream without an order.
 
-        Raises StoreUnavailable. Of a log some that came later may be among them.
+        Raises StoreUnavailable. In a log some that came later may be among them.
         """
         if partitions == LOG:
             from handlers.store.segment_reader import SegmentReader
@@ -199,9 +199,9 @@ _MOST = 10**12 - 1
 
 
 def newest_place(table: Table, stream_id: str, partitions: int, order: Order, count: int) -> str:
-    """The position behind which lie the newest `count` events, "" for the beginning; raises StoreUnavailable.
+    """The position after which the newest `count` events are, "" for the beginning; raises StoreUnavailable.
 
-    Of a log it is the one before the last segments, however many events those have.
+    In a log it is the one before the last segments, however many events those have.
     """
     if partitions == LOG:
         return _before_segments(table, stream_id)
@@ -212,9 +212,9 @@ def newest_place(table: Table, stream_id: str, partitions: int, order: Order, co
 
 
 def newest_ms(table: Table, stream_id: str, partitions: int, order: Order) -> int | None:
-    """When the newest event came that is stored, None where there is none or no order; raises StoreUnavailable.
+    """When the newest stored event came, None where there is none or no order; raises StoreUnavailable.
 
-    Of a log it is when its last segment was begun.
+    In a log it is when the last segment was begun.
     """
     if partitions == LOG:
         from handlers.store.segment_reader import head

@@ -1,9 +1,9 @@
-"""Writes the events of a stream to DynamoDB, each once, as many in one request as are waiting.
+"""Writes the events of a stream to DynamoDB, each once, and as many as are waiting in one request.
 
 An event of a batch is spelled as an INSERT: PartiQL with parameters, as the JSON text of a request. Nearly every event
-is a short text, whose statement is filled into a template. Invariants: the first writer of an event wins; when `write`
-returns, each event is stored, was known already, or lies in the dead-letter queue, whole but where it was too long to
-be read; what is sent twice is stored once; an INSERT is that of the event's item, whichever way it was made.
+is a short text that is filled into a template of a statement. Invariants: the first writer of an event wins; when
+`write` returns, each event is stored, was known already, or is in the dead-letter queue, whole unless it was too long
+to be read; what is sent twice is stored once; an INSERT inserts the event's item, whichever way it was made.
 """
 
 import json
@@ -37,9 +37,9 @@ from handlers.store.typed_values import Item
 
 # BatchExecuteStatement: "can perform no more than 25 statements per batch".
 BATCH = 25
-# A request of DynamoDB's may have 16 MB. This is what a small function can hold several times over.
+# A request to DynamoDB may have 16 MB. A small function can hold this much several times.
 BATCH_BYTES = 1024 * 1024
-# BatchStatementError's codes that the same statement may not meet again. Source: DynamoDB's API reference.
+# BatchStatementError's codes for which a statement may be sent again. Source: DynamoDB's API reference.
 TRANSIENT = frozenset(
     {
         "InternalServerError",
@@ -49,13 +49,13 @@ TRANSIENT = frozenset(
         "TransactionConflict",
     }
 )
-# How often statements are sent again of which none was taken, and the delays before: 2.6 s together. While the table
-# takes some the delays stay short, up to DELAYS_IN_ALL_S for one write: a connection that waits here reads no lease.
+# How often statements are sent again when none was taken, and the delays before: 2.6 s together. While the table takes
+# some, the delays stay short, up to DELAYS_IN_ALL_S for one write: a connection that waits here reads no lease.
 TRIES = 8
 DELAY_S, DELAY_MOST_S, DELAYS_IN_ALL_S = 0.025, 1.0, 5.0
 # Data, id and name of a short event have fewer characters together: its item is far below every limit.
 SHORT = COMPRESS_FROM_BYTES
-# Stands in an item where a text goes that differs from event to event; no id of a stream holds it.
+# Marks the places in an item for texts that differ from event to event; no id of a stream holds it.
 _HOLE = "\0"
 _COUNT_DIGITS = 12
 # The number of an event, the event, and its INSERT.
@@ -77,7 +77,7 @@ class Inserts:
         return event_item(self.stream_id, self.fence, number, event, self.policy)
 
     def of_item(self, item: Item) -> str:
-        """The INSERT of an item: it adds the item where none has its key, and is refused else."""
+        """The INSERT of an item: it adds the item where none has its key, otherwise it is refused."""
         places = ", ".join([f"'{name}': ?" for name in item])
         statement = f'INSERT INTO "{self.table}" VALUE {{{places}}}'
         return encode({"Statement": statement, "Parameters": list(item.values())})
@@ -101,7 +101,7 @@ class Inserts:
         return pattern % values
 
     def _pattern(self, like: StreamEvent) -> str:
-        """The INSERT of a short event that came when `like` did and has what it has, with places for `%` to fill."""
+        """The INSERT of a short event that came when `like` did, with the same fields and places for `%` to fill."""
         own_id, name = (None if text is None else _HOLE for text in (like.id, like.name))
         item = self.item(0, like._replace(key=_HOLE, data=_HOLE, id=own_id, name=name))
         if self.policy.partitions > 1:
@@ -138,7 +138,7 @@ class EventWriter:
         events: Sequence[StreamEvent],
         policy: StoragePolicy = DEFAULT_POLICY,
     ) -> Written:
-        """How many of `events` were new, known already, or dead-lettered; `first` is the number of the first."""
+        """Returns how many `events` were new, known already, or dead-lettered; `first` is the number of the first."""
         # Two statements of one batch may not touch the same item, and the first delivery is the one that counts.
         fresh: dict[str, tuple[int, StreamEvent]] = {}
         for number, event in enumerate(events, first):
@@ -167,7 +167,7 @@ class OneWrite:
     def outcomes(self, events: Collection[tuple[int, StreamEvent]]) -> list[str]:
         """The outcome of each, in any order."""
         if len(events) == 1:
-            # As nearly every write of a quiet stream is: no statement has to be spelled for it.
+            # Nearly every write of a quiet stream is one event: no statement needs to be spelled for it.
             ((number, event),) = events
             if is_short(event):
                 return [self._put_one(number, event, False)]
@@ -194,8 +194,8 @@ class OneWrite:
         return outcomes + self._put_batch(batch)
 
     def settled(self, written: Written, repeated: Sequence[tuple[int, StreamEvent]]) -> Written:
-        """What was written, with what follows where a refused or `repeated` event has another body than is stored."""
-        # Not before there is a duplicate: most connections meet none.
+        """Returns what was written, and settles refused or `repeated` events whose body is not the stored one."""
+        # Imported once there is a duplicate: most connections meet none.
         from handlers.store.conflicts import Conflicts
 
         writer, policy = self._writer, self._inserts.policy
@@ -214,7 +214,7 @@ class OneWrite:
         )
 
     def _noted(self, outcome: str, number: int, event: StreamEvent) -> str:
-        """The outcome; the event of a known key is remembered."""
+        """Returns the outcome; remembers an event whose key was known."""
         if outcome == DUPLICATE:
             self._known.append((number, event))
         return outcome
@@ -232,7 +232,7 @@ class OneWrite:
             try:
                 answers, metadata = self._insert([text for *_, text in batch])
             except Refused:
-                # The request as a whole: one of the statements must be at fault, and alone it says so.
+                # The whole request was refused: one of the statements is at fault, and sent alone it shows which.
                 return outcomes + [self._put_one(number, event, was_sent) for number, event, _ in batch]
             if len(answers) == len(batch) and not [answer for answer in answers if "Error" in answer]:
                 return outcomes + [STORED] * len(batch)
@@ -252,7 +252,7 @@ class OneWrite:
         return outcomes
 
     def _refused(self, pending: Pending, code: str, was_sent: bool, metadata: dict[str, Any]) -> str:
-        """What a statement's error means; `was_sent` is whether it may have been carried out before."""
+        """Returns the outcome of a statement's error; `was_sent` is whether it may have been carried out before."""
         number, event, _ = pending
         item = self._inserts.item(number, event)
         if code == "DuplicateItem":
@@ -262,7 +262,7 @@ class OneWrite:
         raise StoreUnavailable(f"AWS refused BatchExecuteStatement: {code}{quoted_id({'ResponseMetadata': metadata})}")
 
     def _insert(self, texts: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """An answer for each, in order, and the client's metadata: among it how often it has sent the request again."""
+        """Returns an answer for each, in order, and the client's metadata, such as how often it was sent again."""
         with translate_errors("BatchExecuteStatement", refusals=True):
             is_ours = isinstance(self._dynamodb, DynamoDb)
             statements = texts if is_ours else [as_parameters(text) for text in texts]
@@ -271,7 +271,7 @@ class OneWrite:
 
 
 class _Tries:
-    """How often statements of one write may be sent again; each time after a longer delay, with full jitter."""
+    """Counts how often statements of one write are sent again, each time after a longer delay with full jitter."""
 
     def __init__(self, sleep: Callable[[float], None]) -> None:
         self._sleep = sleep
@@ -292,6 +292,6 @@ class _Tries:
 
 
 def as_parameters(insert: str) -> dict[str, Any]:
-    """The INSERT as boto3's client takes a statement, which writes the JSON of a request itself."""
+    """The INSERT as a statement for boto3's client, which writes the JSON of a request itself."""
     statement: dict[str, Any] = json.loads(insert, object_hook=binary)
     return statement

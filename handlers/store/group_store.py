@@ -1,11 +1,11 @@
 """Keeps a group's lease and its members: each method is one conditional write, or one reading.
 
-The lease is an item as a stream's is (`PK` the group, `SK` `lease`), for the machine claims and releases both alike.
-Each function has its heartbeat in an attribute of its own, so that it is written, and found missing, by its name:
+The lease is an item like a stream's (`PK` the group, `SK` `lease`), for the machine claims and releases both alike.
+Each function has its heartbeat in an attribute of its own, so that it can be written, or found missing, by name:
 `heartbeat_value` spells it. Every write may be sent twice and may land late; each is made so that this changes nothing.
 
-Invariants: reading what was written returns it, and what cannot be read is as if it were not there; the token and the
-version only grow; a function that is marked as ended never heartbeats again.
+Invariants: reading what was written returns it, and what cannot be read counts as absent; the token and the version
+only grow; a function that is marked as ended never heartbeats again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from handlers.store.ledger_records import live_record
 from handlers.store.typed_values import Item, count, flag, key, number, text
 
 MEMBER = "stream#"
-# What begins the names of the attributes that say which groups have a free place: `open:#7` of the record `groups`.
+# The prefix of the attributes that name groups with a free place: `open:#7` in the record `groups`.
 OPEN = "open:"
 _HEARTBEAT, _DEAD = "beat:", "dead:"
 
@@ -34,7 +34,7 @@ def heartbeat_name(request_id: str, *, is_ended: bool = False) -> str:
 
 
 def heartbeat_value(heartbeat: GroupHeartbeat) -> Item:
-    """The value of that attribute: token, when, until when, turns, and how many streams are away if any is."""
+    """The value of that attribute: token, instant, expiry, turns, and how many streams are away, if any."""
     away = f"/{heartbeat.away}" if heartbeat.away else ""
     return {"S": f"{heartbeat.token}/{heartbeat.at_ms}/{heartbeat.until_ms}/{heartbeat.turns}{away}"}
 
@@ -62,14 +62,14 @@ def group_lease(item: Item | None) -> GroupLease:
 
 
 def lease_of_group(item: Item) -> Lease:
-    """The group's lease as one of a stream that is connected while a function lives."""
+    """The group's lease as if the group were a stream, connected while a function lives."""
     return replace(lease(item), expires_at_ms=alive_until_ms(group_lease(item)))
 
 
 def member_lease(item: Item, group: GroupLease) -> Lease:
     """The lease of a stream in a group: composed of its own item and the group's lease.
 
-    Of a connection that was let go it lasts until then.
+    For a connection that was let go it lasts until then.
     """
     seen = composed(lease(item), group)
     if seen.connected_token > seen.released_token:
@@ -81,15 +81,15 @@ def member_lease(item: Item, group: GroupLease) -> Lease:
 def live_of_member(live: Item | None, group: GroupLease) -> Item | None:
     """The record of a stream's newest connection, which is good until its function's heartbeats say so.
 
-    And was heard not long before: one that is silent for longer is closed, so that a successor which asks while it is
-    open need not count all of its life as a silence of a dead peer.
+    And it was heard not long before that: a connection that is silent for longer is closed. So a successor that opens
+    beside it need not count its whole life as the silence of a dead peer.
     """
     heartbeat = group.heartbeats.get(text(live or {}, "request_id") or "")
     if live is None or "closed_ms" in live or heartbeat is None:
         return live
     lag_ms = count(live, "lag_ms")
     seen_ms = good_until_ms(count(live, "seen_ms") or 0, lag_ms, heartbeat)
-    # A heartbeat is a word of each connection that it answers for: none of them counts as silent for its lag.
+    # A heartbeat is a sign of each connection that it answers for: none counts as silent because of its lag.
     told_ms = seen_ms if lag_ms is None else max(seen_ms, heartbeat.at_ms)
     said = {"seen_ms": number(seen_ms), "saved_ms": number(max(told_ms, count(live, "saved_ms") or 0))}
     silent_ms = count(live, "silent_ms")
@@ -104,14 +104,14 @@ def member_key(group: str, stream_id: str) -> Item:
 
 
 def member(item: Item) -> tuple[str, str] | None:
-    """The stream and when it joined; None of one that has left."""
+    """The stream and when it joined; None where it has left."""
     joined = text(item, "joined")
     return None if joined is None else (item["SK"]["S"].removeprefix(MEMBER), joined)
 
 
-# Functions of which nobody lives any more: Lambda's longest limit and a minute.
+# After so long a function is surely over: Lambda's longest limit and a minute.
 FORGOTTEN_MS = 960_000
-# A place that was left is kept for a day.
+# The record of a member that left is kept for a day.
 LEFT_S = 86_400
 _ONE: Item = {":one": {"N": "1"}}
 
@@ -129,13 +129,13 @@ class GroupStore:
         return group_lease(self._table.get(self._group, "lease"))
 
     def version(self) -> int:
-        """The version of the membership as it was a moment ago: not consistently, which costs half."""
+        """The version of the membership as it was a moment ago: not read consistently, for half the price."""
         return group_lease(self._table.get(self._group, "lease", consistent=False)).version
 
     # --- the group's lease --------------------------------------------------------------------------------------------
 
     def claim(self, execution: str) -> tuple[bool, GroupLease]:
-        """Whether the claim was granted, and the lease: its token is the function's own."""
+        """Returns whether the claim was granted, and the lease, whose token is the function's own."""
         condition = "#execution = :execution AND (attribute_not_exists(#stop) OR #stop = :no)"
         return self._change(
             "SET #fence = if_not_exists(#fence, :zero) + :one",
@@ -144,14 +144,14 @@ class GroupStore:
         )
 
     def first_heartbeat(self, request_id: str, execution: str, heartbeat: GroupHeartbeat) -> tuple[bool, GroupLease]:
-        """Whether the function counts as alive from now on, and the lease; not where the group was lost meanwhile."""
+        """Returns whether the function now counts as alive, and the lease; not if the group was lost meanwhile."""
         values = {":beat": heartbeat_value(heartbeat), ":execution": {"S": execution}}
         names = {"#beat": heartbeat_name(request_id)}
         return self._change("SET #beat = :beat", "#execution = :execution", values, names)
 
     def heartbeat(self, request_id: str, heartbeat: GroupHeartbeat, known: GroupLease) -> tuple[bool, GroupLease]:
-        """Whether the function is still alive, and the lease; what is `known` of functions long gone is removed."""
-        # Its limit has passed: then the records of its connections say so themselves.
+        """Returns whether the function still counts as alive, and the lease; removes `known` heartbeats long over."""
+        # Its limit has passed: by then the records of its connections have expired by themselves.
         gone = [
             name
             for name, one in known.heartbeats.items()
@@ -162,33 +162,33 @@ class GroupStore:
             f"#gone{at}": heartbeat_name(name, is_ended=known.heartbeats[name].is_ended) for at, name in enumerate(gone)
         }
         update = "SET #beat = :beat" + (f" REMOVE {', '.join(places)}" if places else "")
-        # One that lands late sets no later one back. Instants have as many digits until the year 2286, so texts compare
-        # as they do; and "~" is behind all that stands behind the instants.
+        # A heartbeat that lands late replaces no later one. Until the year 2286 instants have equally many digits, so
+        # they compare as texts; and "~" sorts after everything that follows the instants.
         latest = f"{heartbeat.token}/{heartbeat.at_ms}/{heartbeat.until_ms}~"
         values = {":beat": heartbeat_value(heartbeat), ":latest": {"S": latest}}
         return self._change(update, "#beat < :latest", values, names | places)
 
     def mark_ended(self, request_id: str, known: GroupHeartbeat) -> tuple[bool, GroupLease]:
-        """Whether the function is ended now, and the lease; not where it has beaten since it was `known` so."""
+        """Returns whether the function is ended now, and the lease; not if it sent one after the `known` heartbeat."""
         names = {"#beat": heartbeat_name(request_id), "#dead": heartbeat_name(request_id, is_ended=True)}
         values = {":known": heartbeat_value(known)}
         return self._change("SET #dead = :known REMOVE #beat", "#beat = :known", values, names)
 
     def changed(self) -> GroupLease:
-        """The lease after the membership has changed; whoever heartbeats next reads it anew."""
+        """Returns the lease after raising the version: with its next heartbeat each function reads the members anew."""
         update = "SET #version = if_not_exists(#version, :zero) + :one"
         return self._change(update, "", {":zero": {"N": "0"}, **_ONE})[1]
 
     def ends(self, execution: str, version: int) -> tuple[bool, GroupLease]:
-        """Whether the group is ended, for it has no member at that version, and the lease."""
+        """Returns whether the group is ended, because it has no member at that version, and the lease."""
         condition = "#execution = :execution AND (#version = :version OR attribute_not_exists(#version))"
         values = {":yes": {"BOOL": True}, ":execution": {"S": execution}, ":version": number(version)}
         return self._change("SET #stop = :yes", condition, values)
 
     def counted(self, version: int, size: int, *, frees: bool) -> None:
-        """Writes down how many members there are, as of that version; where that `frees` places, that there are some.
+        """Records how many members there are as of that version, and where that `frees` places, that there are some.
 
-        A POST counts a place before it writes the member, and a stream that leaves gives it back by this alone.
+        A POST counts a place before it writes the member; the place of a stream that leaves is freed only here.
         """
         condition = "#version = :version OR attribute_not_exists(#version)"
         values = {":size": number(size), ":version": number(version)}
@@ -213,11 +213,11 @@ class GroupStore:
             place = {"ExclusiveStartKey": response["LastEvaluatedKey"]}
 
     def joins(self, stream_id: str, joined: str) -> None:
-        """Gives the stream a place, or another stamp to the one that it has."""
+        """Gives the stream a place, or its place a new stamp."""
         self._table.put(member_key(self._group, stream_id) | {"joined": {"S": joined}})
 
     def leaves(self, stream_id: str, joined: str, now_ms: int) -> bool:
-        """Whether the stream that had joined then has no place any more; not where it has joined anew."""
+        """Returns whether the stream that joined then has given up its place; it has not where it joined anew."""
         update, values = "SET #expires_at = :expires_at REMOVE #joined", {":joined": {"S": joined}}
         values[":expires_at"] = number(now_ms // 1000 + LEFT_S)
         return self._table.holds(member_key(self._group, stream_id), update, "#joined = :joined", values)
@@ -227,6 +227,6 @@ class GroupStore:
     def _change(
         self, update: str, condition: str, values: Item, names: Mapping[str, str] | None = None
     ) -> tuple[bool, GroupLease]:
-        """Whether the condition held, and the lease after the write, or as it was."""
+        """Returns whether the condition held, and the lease after the write, or as it was."""
         is_done, item = self._table.change(self._key, update, condition, values, names)
         return is_done, group_lease(item)

@@ -1,9 +1,9 @@
-"""Stores what a connection of a stream in a group needs kept: as `Store` does, but for what the group says for all.
+"""Stores what a connection of a stream in a group must keep: as `Store` does, except for what the group says for all.
 
-What differs, and nothing else does: the lease in each reply is composed of the stream's record and the group's lease
-(`handlers/group/group_lease.py`); a heartbeat is answered from what is known, and written where a cursor or a stream
-that is behind is due; a claim asks for the group's right, not for the execution's; and a turn is taken from a dead
-function only once that is ended.
+Only this differs: the lease in each reply is composed of the stream's record and the group's lease
+(`handlers/group/group_lease.py`); a heartbeat is answered from what is known, and written only where a cursor is due or
+the stream is behind; a claim needs the group's right, not the execution's; and a turn is taken from a dead function
+only once that is marked as ended.
 
 The requests of several streams are made by several threads, those of one stream one after the other. Invariants:
 nothing that waits is forgotten before it is written; no stream is renewed by a heartbeat that is too old.
@@ -24,9 +24,9 @@ from handlers.store.control_writes import Change
 from handlers.store.known_streams import KnownStreams
 from handlers.store.typed_values import Item, count, number, text
 
-# What the record of a connection says for the heartbeats.
+# What the record of a connection tells the heartbeats.
 _OF_HEARTBEATS = ("lag_ms", "silent_ms")
-# What the lease of a stream says as its execution that a newer function has claimed: none is called so.
+# The execution in the lease of a stream that a newer function has claimed: no execution has this name.
 NEWER = "(a newer function)"
 _ITS_PLACE = "#group = :group AND (attribute_not_exists(#group_fence) OR #group_fence <= :group_fence{})"
 
@@ -37,7 +37,7 @@ class GroupedStore(KnownStreams):
     # --- claiming and connecting --------------------------------------------------------------------------------------
 
     def claim(self, stream_id: str, *, execution: str, turn: Item | None = None, **more: Any) -> Reply:
-        """As a stream's; refused where a newer function has claimed the stream, or it is in the group no more."""
+        """As for a stream alone; refused where a newer function has claimed the stream, or it has left the group."""
         who = self._who
         attributes = {"group_fence": number(who.token), "execution": {"S": execution}}
         beside = " OR #execution = :execution" if stream_id in self.hot else ""
@@ -45,7 +45,7 @@ class GroupedStore(KnownStreams):
         turn = turn | {":expires_at_ms": number(who.limit_ms)} if turn is not None and self._is_alive() else None
         held = self._held(stream_id)
         if held.fence and self._parsed(held.item).lease.fence == held.fence:
-            # It claims again and again under one name: its last claim is no answer to this one.
+            # The function claims repeatedly under one name, so its last claim is no answer to this one.
             more["after_fence"] = max(more.get("after_fence", 0), held.fence)
         reply = super().claim(stream_id, execution="", turn=turn, place=place, **more)
         if reply.is_done:
@@ -60,8 +60,8 @@ class GroupedStore(KnownStreams):
         return Reply(False, replace(reply.record, lease=lease))
 
     def take_turn(self, stream_id: str, fence: int, expires_at_ms: int, now_ms: int, **more: Any) -> Reply:
-        """As a stream's; whoever holds the turn and is dead is ended before."""
-        # Of a function whose own heartbeat has run out the next one takes the turn back at once, and opens beside it.
+        """As for a stream alone; a dead function that holds the turn is marked as ended first."""
+        # If this function's own heartbeat has run out, the next one takes the turn back at once, and opens beside it.
         if not self._is_alive():
             return self._from_known(stream_id, fence)
         who, own = self._who, self._parsed(self._held(stream_id).item).lease
@@ -74,7 +74,7 @@ class GroupedStore(KnownStreams):
         return reply
 
     def renew(self, stream_id: str, fence: int, expires_at_ms: int) -> Reply:
-        """What is known: the turn lasts as long as the function lives."""
+        """Answered from what is known: the turn lasts as long as the function lives."""
         if expires_at_ms > self._who.limit_ms or not self._is_alive():
             return super().renew(stream_id, fence, max(expires_at_ms, self._who.limit_ms))
         return self._from_known(stream_id, fence)
@@ -82,13 +82,13 @@ class GroupedStore(KnownStreams):
     def mark_connected(
         self, stream_id: str, fence: int, expires_at_ms: int, *, shown: Item | None = None, **more: Any
     ) -> Reply:
-        """As a stream's, until the function's limit; from now on its heartbeats answer for the stream."""
+        """As for a stream alone, until the function's limit; from now on its heartbeats answer for the stream."""
         held, shown = self._held(stream_id), shown or {}
         limit_ms, seen_ms = max(expires_at_ms, self._who.limit_ms), _seen_ms(shown)
         lag_ms = self._lag_ms(stream_id, seen_ms)
         if held.lag_ms is None:
             held.seen_ms, held.lag_ms = seen_ms, lag_ms  # else the record may still show the one before
-        # Where the answer is lost it may stand there, and no heartbeat is to answer for it once the connection is over.
+        # If the answer is lost the mark may be there, and no heartbeat may answer for it once the connection is over.
         held.unsaved = shown = self._lagging(stream_id, shown, lag_ms)
         reply = super().mark_connected(stream_id, fence, limit_ms, shown=shown, **more)
         if reply.is_done:
@@ -106,16 +106,17 @@ class GroupedStore(KnownStreams):
     def heartbeat(
         self, stream_id: str, fence: int, expires_at_ms: int, shown: Item, rest: Change | None = None
     ) -> Reply:
-        """What is known, or the reply to a write that is due; what is not written waits."""
+        """Answered from what is known, or by a write that is due; what is not written waits."""
         held, now_ms = self._held(stream_id), self._clock_ms()
         held.unsaved |= shown
         held.seen_ms = _seen_ms(shown)
         is_first = "cursor" in held.unsaved and "cursor" not in held.item
         is_behind = held.lag_ms is not None and self._lag_ms(stream_id, held.seen_ms) is None
-        # In a log each segment has the cursor. All else that waits goes with the next write, at the latest the last.
+        # In a log each segment has the cursor. Everything else that waits goes with the next write, at the latest the
+        # last.
         waits = held.lag_ms is None or ("cursor" in held.unsaved and control_record.partitions(held.item) != LOG)
         every_ms = 0 if stream_id in self.evicting else self._cursor_every_ms
-        # What a gap's state follows from is said at once, and once: no heartbeat of the function says it.
+        # What decides a gap's state is written at once, and once: the function's heartbeats do not have it.
         proves = not held.has_proved and ledger_records.has_caught_up(held.unsaved["live"]["M"])
         is_due = waits and now_ms - held.saved_ms >= every_ms
         is_due = is_due or self._is_outdated(held)
@@ -132,14 +133,14 @@ class GroupedStore(KnownStreams):
         return reply
 
     def read_lease(self, stream_id: str) -> Lease:
-        """What is known of a stream that this function has connected, for it reads changes; else as it stands."""
+        """Answered from what is known where this function has the stream connected, for it reads changes; else read."""
         held = self._held(stream_id)
         if held.fence and self._holds(stream_id, held.fence) and self._is_alive():
             return self.known(stream_id)
         return super().read_lease(stream_id)
 
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
-        """As a stream's, with what waited to be written, unless nothing is to be shown."""
+        """As for a stream alone, with what waited to be written, unless nothing is shown."""
         shown = self._held(stream_id).unsaved | shown if shown else {}
         self._owed[stream_id, fence] = shown
         reply = super().release(stream_id, fence, shown, rest)
@@ -147,9 +148,9 @@ class GroupedStore(KnownStreams):
         return reply
 
     def over(self, stream_id: str) -> None:
-        """Records that the function's connection of the stream is over: where that is not released, it is owed.
+        """Records that the function's connection of the stream is over; a release that failed is made later.
 
-        Its record is left open, as of one that was killed, and no heartbeat answers for it any more.
+        Its record stays open, as after a kill, and no heartbeat answers for it any more.
         """
         held = self._streams.get(stream_id)
         if held is None or not held.fence or (stream_id, held.fence) in self._owed:
@@ -161,9 +162,9 @@ class GroupedStore(KnownStreams):
             self._owed[stream_id, held.fence] = shown | {"live": {"M": live}} if is_own else {}
 
     def releases_again(self) -> None:
-        """Makes the releases that are owed.
+        """Makes the releases that failed before.
 
-        No lease runs out that says that they are connected: the function's own heartbeats renew it.
+        Otherwise their leases would not run out: the function's own heartbeats renew them.
         """
         for (stream_id, fence), shown in list(self._owed.items()):
             try:
@@ -179,11 +180,11 @@ class GroupedStore(KnownStreams):
             held.lag_ms = None
 
     def lets_go(self, stream_id: str, joined: str, ending: str, cause: str) -> str:
-        """Writes into the stream's record that it is over, as the machine does; when it has joined anew, "" where not.
+        """Writes into the stream's record that it is over, as the machine does; returns when it joined anew, "" if not.
 
-        Whoever is dead and has a connection of it is ended before: no heartbeat says so where the stream is in no
-        group. Whoever lives closes it within its heartbeat, and could not say so where the store refuses its release:
-        the record says so by itself, for that function's limit is minutes away.
+        A dead function that has a connection of it is marked as ended first, for no heartbeat shows that once the
+        stream has left the group. A live one closes the connection within a heartbeat; in case the store refuses its
+        release, the record itself says that the connection is over, for that function's limit is minutes away.
         """
         own = self._parsed(self._held(stream_id).item).lease
         self._marks_ended(own, own.connected_token + 1)
@@ -207,7 +208,7 @@ class GroupedStore(KnownStreams):
         return (text(item, "joined") or "") if text(item, "group") == self._who.group else ""
 
     def _marks_ended(self, own: Lease, fence: int) -> None:
-        """Marks the function that is dead and has the turn before connection `fence` as ended."""
+        """Marks the dead function that has the turn before connection `fence` as ended."""
         request_id = to_bury(own, self.lease, fence, self._clock_ms(), self._who.died)
         if request_id not in ("", self._who.request_id):
             _, self.lease = self._groups.mark_ended(request_id, self.lease.heartbeats[request_id])

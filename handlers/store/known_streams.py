@@ -1,10 +1,10 @@
-"""What a function knows of the streams of its group: their records, what waits to be written, until when each was good.
+"""What a function knows of its group's streams: their records, what waits to be written, until when each was good.
 
 The lease of a stream is composed of its record and the group's lease (`handlers/group/group_lease.py`). A heartbeat of
 the function answers for all its streams, each by the lag that its record has.
 
-Invariants: a heartbeat says of no stream that it was good for longer than its manager has said, whatever the outcome of
-the write that says by how much; what was read before a stream's own last write changes nothing.
+Invariants: no heartbeat makes a stream good for longer than its manager has said, whatever the outcome of the write of
+its lag; what was read before a stream's own last write changes nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from handlers.store.control_record import ControlRecord, quiet_words, restart_wo
 from handlers.store.group_store import GroupStore, live_of_member
 from handlers.store.typed_values import Item, number, text
 
-# How often the cursor of a stream whose events are items is saved at most: but where the upstream ends the older
-# connection at once, which nobody could go back to. There each heartbeat saves it, as of a stream alone.
+# How often the cursor of a stream whose events are items is saved at most. Where the upstream ends the older connection
+# at once, nobody is left to cover an old cursor: there each heartbeat saves it, as for a stream alone.
 CURSOR_EVERY_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFunction:
-    """The function that keeps the group: its token, when it is killed, and what it was notified of one that died.
+    """The function that keeps the group: its token, when it is killed, and the proof of a dead function, if any.
 
     `lag_ms` is by how much its streams' managers may be behind its heartbeats.
     """
@@ -45,10 +45,10 @@ class GroupFunction:
 
 @dataclass(slots=True)
 class _Held:
-    """What is known of a stream: its record's item, what waits to be written into it, and until when it was good.
+    """What is known of one stream: its record's item, what waits to be written into it, and until when it was good.
 
-    `lag_ms` is what the record says, or may say; None where it says nothing. `has_proved` is whether the record says
-    that the connection has caught up.
+    `lag_ms` is the record's, or may be; None where it has none. `has_proved` is whether the record says that the
+    connection has caught up.
     """
 
     item: Item
@@ -62,7 +62,7 @@ class _Held:
 
 
 class KnownStreams(Store):
-    """Of one function; `lease` is the group's as it was last read.
+    """The streams of one function; `lease` is the group's as it was last read.
 
     `lags` says by how much more a stream may be behind, `stalls` after how long a silent one is closed, `hot` which
     have a standby, and `evicting` whose older connection ends with the newer's answer. `turns` counts its own turns.
@@ -75,10 +75,10 @@ class KnownStreams(Store):
         self._groups = GroupStore(dynamodb, more["control_table"], who.group)
         self._who = who
         self._clock_ms = now_ms
-        # A successor begins where the cursor stands: short functions save it oftener.
+        # A successor begins at the saved cursor: short functions save it more often.
         self._cursor_every_ms = min(CURSOR_EVERY_MS, (who.limit_ms - now_ms()) // 8)
         self._streams: dict[str, _Held] = {}
-        self._owed: dict[tuple[str, int], Item] = {}  # releases that the store did not answer, of which connections
+        self._owed: dict[tuple[str, int], Item] = {}  # the connections whose release the store did not answer
         self.lags: dict[str, int] = {}
         self.stalls: dict[str, int] = {}
         self.hot: set[str] = set()
@@ -90,7 +90,7 @@ class KnownStreams(Store):
     # --- what is known ------------------------------------------------------------------------------------------------
 
     def heartbeat_at_ms(self) -> int:
-        """Of which instant a heartbeat may speak now: all streams were good until then, less the lag of each."""
+        """Returns for which instant a heartbeat may answer now: all streams were good until then, less their lags."""
         held = list(self._streams.values())
         bounds = [one.seen_ms + one.lag_ms for one in held if one.lag_ms is not None]
         return min([self._clock_ms(), *bounds])
@@ -112,7 +112,7 @@ class KnownStreams(Store):
         return held is not None and held.item.get("stop") == {"BOOL": True}
 
     def refreshed(self, items: Iterable[Item]) -> list[str]:
-        """Takes in records that were read, and returns whose lease is another since."""
+        """Takes in records that were read, and returns the streams whose lease has changed."""
         changed = []
         for item in items:
             stream_id = item["PK"]["S"]
@@ -125,7 +125,7 @@ class KnownStreams(Store):
         return changed
 
     def forget(self, stream_id: str) -> None:
-        """Forgets a stream that another function keeps, or none: no record says that heartbeats answer for it."""
+        """Forgets a stream that another function keeps, or none: its record asks for no heartbeats of this function."""
         self._streams.pop(stream_id, None)
 
     def _to_record(self, item: Item | None) -> ControlRecord:
@@ -133,17 +133,17 @@ class KnownStreams(Store):
             return to_record(item)
         held, record = self._held(item["PK"]["S"]), self._parsed(item)
         if held.item.get("stop") == {"BOOL": True} and held.item.get("joined") == item.get("joined"):
-            # The answer to a request that was made before the stop: only who joins anew takes it back.
+            # The answer to a request from before the stop: only a join takes a stop back.
             item = item | {"stop": held.item["stop"]}
             record = self._parsed(item)
         held.item = item
         if text(record.live or {}, "request_id") != self._who.request_id or "closed_ms" in (record.live or {}):
-            held.lag_ms = None  # another connection is shown, or the end of this one's
+            held.lag_ms = None  # it shows another connection, or this one's end
         live = live_of_member(record.live, self.lease)
         return replace(record, lease=composed(record.lease, self.lease), live=live)
 
     def _parsed(self, item: Item) -> ControlRecord:
-        """What the item says: parsed once, though each heartbeat needs it."""
+        """The item's record: parsed once, though each heartbeat needs it."""
         if not item:
             return to_record(item)
         held = self._held(item["PK"]["S"])
@@ -163,7 +163,7 @@ class KnownStreams(Store):
         return Reply(self._holds(stream_id, fence), self._to_record(self._held(stream_id).item))
 
     def _is_alive(self) -> bool:
-        """Whether the function's last heartbeat still answers for it; else each stream asks for itself."""
+        """Whether the function's last heartbeat still counts; else each stream reads for itself."""
         heartbeat = self.lease.heartbeats.get(self._who.request_id)
         return (
             heartbeat is not None
@@ -176,25 +176,25 @@ class KnownStreams(Store):
             self.turns += 1
 
     def _lag_ms(self, stream_id: str, seen_ms: int) -> int | None:
-        """By how much the heartbeats may say more of one that was good until then; None of one that is behind."""
+        """The lag with which heartbeats may answer for a stream that was good until then; None where it is behind."""
         own_ms = self.lags.get(stream_id, 0)
-        # It has used up half of its lag, beside what its events may wait for one another.
+        # It has used up half of its lag, apart from how long its events may wait for one another.
         is_behind = self._clock_ms() - seen_ms > self._who.lag_ms // 2 + own_ms
         return None if is_behind else self._who.lag_ms + own_ms
 
     def _lagging(self, stream_id: str, shown: Item, lag_ms: int | None) -> Item:
-        """What is to be written, by how much the heartbeats may say more, and how long before it was heard."""
+        """What to write: the lag with which heartbeats may answer, and how long before that it was heard."""
         if lag_ms is None:
             return shown
         live: Item = shown["live"]["M"] | {"lag_ms": number(lag_ms)}
         if stream_id in self.stalls:
-            # And whoever goes on from its cursor is sent again what came since that was saved.
+            # And a connection that resumes from its cursor is sent again what came since that was saved.
             live["silent_ms"] = number(self.stalls[stream_id] + self._cursor_every_ms)
         return shown | {"live": {"M": live}}
 
     @staticmethod
     def _is_outdated(held: _Held) -> bool:
-        """Whether whoever watches would take the stream for quieter than it is."""
+        """Whether the watch would take the stream for quieter than it is."""
         told, known = silence_of(held.item), silence_of(held.unsaved)
         limit_ms = None if known.expect_ms is None else known.limit_ms()
         return limit_ms is not None and (known.event_ms or 0) - (told.event_ms or 0) >= limit_ms // 2
@@ -205,7 +205,7 @@ class KnownStreams(Store):
 
 
 def _is_older(read: Lease, known: Lease) -> bool:
-    """Whether it was read before what is known: no counter goes back."""
+    """Whether it was read before what is known: counters never go back."""
     return (
         read.fence < known.fence
         or read.connected_token < known.connected_token

@@ -1,12 +1,12 @@
-"""Lists the streams and reads their leases, by pages and batches: what a check of all streams costs is decided here.
+"""Lists the streams and reads their leases, by pages and batches. It decides what a check of all streams costs.
 
 The index `by-record` has the records of the control table by their sort keys: its partition `lease` has every stream in
-the order of the ids, and of each whether an execution holds it. Leases themselves are read from the table, 100 in a
-request, for each has a heartbeat every few seconds, which an index would have to copy. So of 100,000 streams of which
-2,000 are held, 4 to 10 requests list them, a megabyte each, and 20 read the leases.
+the order of the ids, and for each whether an execution holds it. The leases themselves are read from the table, 100 in
+a request, for an index would have to copy each heartbeat. So of 100,000 streams of which 2,000 are held, 4 to 10
+requests list them, a megabyte each, and 20 read the leases.
 
-Invariants: nothing is written. The order is that of the ids' UTF-8 bytes, so a page that begins behind an id misses
-nothing that was there throughout. The index may be behind by a moment.
+Invariants: nothing is written. The order is that of the ids' UTF-8 bytes, so a page that begins after an id misses
+nothing that was there throughout. The index may be a moment late.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Leases:
         self._table = Table(dynamodb, control_table)
 
     def started(self, after: str, limit: int) -> list[str]:
-        """The first `limit` ids behind `after` of the streams that were ever started, in their order."""
+        """The first `limit` ids after `after` of the streams that were ever started, in their order."""
         found: list[str] = []
         while len(found) < limit:
             entries, after = self._page(after, Limit=limit - len(found))
@@ -45,10 +45,9 @@ class Leases:
         return found
 
     def held(self, after: str) -> Iterator[tuple[dict[str, str], str]]:
-        """The ids behind `after` of the streams and groups that executions hold, in their order, each with which.
+        """The ids after `after` of streams and groups that executions hold, in their order, each with its execution.
 
-        A page of the index at a time, and beside it behind which id the next one begins, "" for none. A page may
-        be empty.
+        One page of the index at a time, with the id after which the next one begins, "" for none. A page may be empty.
         """
         for entries, next_after in self._pages(after, FilterExpression="attribute_exists(execution)"):
             yield {_id(entry): text(entry, "execution") or "" for entry in entries}, next_after
@@ -66,11 +65,11 @@ class Leases:
         }
 
     def watched(self, stream_ids: Sequence[str]) -> dict[str, Item]:
-        """As `items`, with what a lease itself has, and as it stood a moment ago: for half the price."""
+        """As `items`, but the lease's own attributes alone, and as they were a moment ago: for half the price."""
         return self.items(stream_ids, consistent=False, only=("PK", "group", "live", *ATTRIBUTES))
 
     def groups(self, group_ids: Sequence[str]) -> dict[str, Item]:
-        """The leases of groups, whole and as they stood a moment ago; as `items`."""
+        """The leases of groups, whole and as they were a moment ago; else as `items`."""
         return self.items(group_ids, consistent=False)
 
     def group(self, group_id: str) -> GroupLease:
@@ -83,7 +82,7 @@ class Leases:
         return lease_of_group(item) if is_group(stream_id) else control_record.lease(item)
 
     def _pages(self, after: str, **more: Any) -> Iterator[tuple[list[Item], str]]:
-        """All pages behind an id."""
+        """All pages after an id."""
         is_first = True
         while after or is_first:
             entries, after = self._page(after, **more)
@@ -91,8 +90,8 @@ class Leases:
             yield entries, after
 
     def _page(self, after: str, **more: Any) -> tuple[list[Item], str]:
-        """Entries of the index behind an id, and behind which the next page begins, "" for none."""
-        # A place is an id, so it stays valid whatever becomes of that stream. None is the empty text, which DynamoDB
+        """Entries of the index after an id, and the id after which the next page begins, "" for none."""
+        # A place is an id, so it stays valid whatever happens to that stream. None stands for "", which DynamoDB
         # refuses.
         condition = "SK = :lease AND PK > :after" if after else "SK = :lease"
         values = {":lease": LEASE} | ({":after": after} if after else {})
@@ -117,12 +116,12 @@ def _id(entry: Item) -> str:
 
 
 NEWEST = 4
-# So many streams are a request; the fifth record is the holder's, where it is older.
+# This many streams share a request; the fifth record is the holder's, where that is older.
 _STREAMS = KEYS // (NEWEST + 1)
 
 
 class Recent:
-    """The newest connections of the streams with these leases, read as they are asked for in the order of `leases`."""
+    """The newest connections of the streams with these leases, read when they are needed, in the order of `leases`."""
 
     def __init__(self, table: Table, leases: Mapping[str, Item]) -> None:
         self._table = table
@@ -131,7 +130,7 @@ class Recent:
         self._rows: dict[str, list[Item]] = {}
 
     def of(self, stream_id: str) -> list[Item] | None:
-        """The stream's records but that in its lease, the newest first; None where they are not enough."""
+        """The stream's records except the one in its lease, the newest first; None where they are not enough."""
         if stream_id not in self._rows:
             number = self._order[stream_id]
             self._load(list(self._order)[number : number + _STREAMS])
@@ -162,7 +161,7 @@ def _holder(lease: Item) -> list[int]:
 
 
 def _is_enough(rows: Sequence[Item], lease: Item) -> bool:
-    """Whether all of the newest are there, and the oldest of them ends any row of failures: it was answered."""
+    """Whether all of the newest are there, and the oldest of them was answered, which ends any row of failures."""
     wanted, live = _newest(lease), ledger_records.live_record(lease)
     read = {typed_values.count(row, "fence"): row for row in ledger_records.with_live(rows, live)}
     # A claim has no record until the upstream has answered it, or failed.

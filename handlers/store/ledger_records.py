@@ -1,9 +1,9 @@
 """Writes the ledger of a stream and reads its items: a record for each connection, and the gaps that follow from them.
 
 A connection's record is written at its end. While it is the newest that is connected, the control record shows it
-(`control_record.py`); whoever comes after it writes the record of one that was killed. Every write may be sent twice
-and may land late; each is made so that this changes nothing. Invariant: a record with an end is only replaced by one
-with the same end, and no record by an earlier one.
+(`control_record.py`); after a kill its successor writes it. Every write may be sent twice and may land late; each is
+made so that this changes nothing. Invariant: a record with an end is only replaced by one with the same end, and never
+by an earlier one.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table, setting, values_of
 from handlers.store.typed_values import Item, count, key, number, read_as
 
-# What the sort keys of gaps begin with.
+# The prefix of the sort keys of gaps.
 GAP = "gap#"
 
 
@@ -31,7 +31,7 @@ def connection_key(fence: int) -> str:
 def connection_item(progress: Progress, *, lane: str, execution: str, request_id: str) -> Item:
     """The attributes of a connection's record, without its key; an instant that has not come is absent."""
     texts = {"lane": lane, "execution": execution, "request_id": request_id, "ended_by": progress.ended_by}
-    # Mostly there is no conflict, nothing left out and no HTTP status.
+    # Usually there is no conflict, nothing left out and no HTTP status.
     numbers = {name: getattr(progress, name) for name in _NUMBERS} | {
         name: getattr(progress, name) or None for name in ("conflicts", "left_out", "missing", "http_status")
     }
@@ -42,7 +42,7 @@ def connection_item(progress: Progress, *, lane: str, execution: str, request_id
 
 
 def records_of(item: Item) -> list[Record]:
-    """What a connection's record says of gaps; nothing where it was never answered."""
+    """The records that a connection adds to the ledger; none where it was never answered."""
     record = read_as(Record, item, opened_ms=count(item, "seen_ms") or 0)
     return ledger.records(record, count(item, "opened_ms"), count(item, "forgot_ms"))
 
@@ -53,7 +53,7 @@ def has_caught_up(item: Item) -> bool:
 
 
 def gap_item(stream_id: str, interval: Gap) -> Item:
-    """The item of a gap; gaps sort by the connection that ended them, and then by what it said."""
+    """The item of a gap; gaps sort by the connection that ended them, then by its announcements."""
     return key(stream_id, gap_key(interval)) | {
         "from_ms": number(interval.from_ms),
         "to_ms": number(interval.to_ms),
@@ -64,7 +64,7 @@ def gap_item(stream_id: str, interval: Gap) -> Item:
 
 
 def gap_key(interval: Gap) -> str:
-    """The sort key of a gap; one that the upstream announced sorts behind that which the same connection ended."""
+    """The sort key of a gap; an announced one sorts after the one that the same connection ended."""
     return f"{GAP}{interval.fence:012d}" + ("" if interval.number is None else f"#{interval.number:06d}")
 
 
@@ -75,13 +75,13 @@ def recorded_gap(item: Item) -> Gap:
 
 
 def repair_of(item: Item) -> Repair | None:
-    """What the gap's record says of its repair; None where nobody has begun with it."""
+    """The repair in the gap's record; None where none has begun."""
     written: Item | None = item.get("repair", {}).get("M")
     return None if written is None else read_as(Repair, written, stamp=count(item, "repair_stamp") or 0)
 
 
 def repair_value(repair: Repair) -> Item:
-    """The same as an attribute, without what says nothing; its stamp is another attribute."""
+    """The same as an attribute, without empty fields; its stamp is another attribute."""
     said = {one.name: getattr(repair, one.name) for one in fields(Repair) if one.name != "stamp"}
     plain = {name: value for name, value in said.items() if value not in (None, "", False)}
     return {
@@ -99,17 +99,17 @@ def loss_item(stream_id: str, announced: RecordLoss) -> Item:
 
 
 def live_value(item: Item) -> Item:
-    """A connection's record in the ledger as it stands in the control record: a count of nothing is absent."""
+    """A connection's ledger record as the control record has it: counts of 0 are absent."""
     return {"M": lean(item)}
 
 
 def lean(item: Item) -> Item:
-    """A connection's record without what counts nothing and says nothing: each byte of it is kept for long."""
+    """A connection's record without zeros and empty texts: each byte of it is kept for long."""
     return {name: value for name, value in item.items() if name not in _ABSENT or value != _ABSENT[name]}
 
 
 def live_record(item: Item) -> Item | None:
-    """The attributes of the ledger's record of the connection that the control record shows; None where it has none."""
+    """The ledger's record, as attributes, of the connection that the control record shows; None where it shows none."""
     shown: Item | None = item.get("live", {}).get("M")
     if shown is None or count(shown, "fence") is None or count(shown, "seen_ms") is None:
         return None
@@ -117,12 +117,12 @@ def live_record(item: Item) -> Item | None:
 
 
 def whole(item: Item) -> Item:
-    """A connection's record with what `lean` left out."""
+    """A connection's record with the fields that `lean` left out."""
     return _ABSENT | item
 
 
 def with_live(rows: Sequence[Item], shown: Item | None) -> list[Item]:
-    """The ledger's records with that of the newest connection, first: the ledger has it from its end on."""
+    """The ledger's records, first the newest connection's: the ledger itself has that only from its end on."""
     if shown is None or any(row.get("fence") == shown["fence"] and "closed_ms" in row for row in rows):
         return list(rows)
     is_gap = (row["SK"]["S"].startswith("gap#") for row in rows)
@@ -131,7 +131,7 @@ def with_live(rows: Sequence[Item], shown: Item | None) -> list[Item]:
 
 
 _TEXTS = ("lane", "execution", "request_id", "ended_by")
-# What is judged by while it is connected, and kept in the control record alone.
+# Needed only while it is connected, so kept in the control record alone.
 _OF_SILENCE = ("pause_ms", "expect_ms")
 _COUNTS = ("frames", "bytes", "stored", "duplicates", "dead_lettered", "unterminated_bytes")
 _NUMBERS = (
@@ -140,27 +140,27 @@ _NUMBERS = (
     *("event_ms", "stopped_ms", *_OF_SILENCE),
 )
 _ABSENT: Item = {name: {"S": ""} for name in _TEXTS} | {name: {"N": "0"} for name in _COUNTS}
-# So many connections back a connection checks for gaps that are not recorded.
+# How many connections back a connection checks for gaps that are not recorded.
 LOOK_BACK = 25
-# And back to here, where none of those was answered or looked: 400 tries are three hours of an outage with two lanes.
+# How far where none of those was answered or recorded gaps: 400 tries are three hours of an outage with two lanes.
 FARTHEST = 400
 
 
 class LedgerRecords:
-    """Of all streams; records expire after `keep_days`, 0 for never."""
+    """The ledger of all streams; records expire after `keep_days`, 0 for never."""
 
     def __init__(self, dynamodb: Any, table: str, keep_days: int) -> None:
         self._table = Table(dynamodb, table)
         self._keep_days = keep_days
 
     def save(self, stream_id: str, record: Item) -> bool:
-        """Whether the record of a connection was written: False where a later one of this connection is there."""
+        """Returns whether a connection's record was written: False where a later one of this connection is there."""
         seen_ms = typed_values.count(record, "seen_ms") or 0
         record = lean({name: value for name, value in record.items() if name not in _OF_SILENCE})
         record |= typed_values.expiry(seen_ms, self._keep_days)
         values = values_of(record)
         closed = {} if ":closed_ms" in values else {":closed_ms": typed_values.number(-1)}
-        # There is none, or it is no later than this; and one that is closed is only replaced by one closed as it is.
+        # There is none, or it is no later than this one; and a closed one is only replaced by one closed alike.
         condition = (
             "attribute_not_exists(#seen_ms) OR "
             "(#seen_ms <= :seen_ms AND (attribute_not_exists(#closed_ms) OR #closed_ms = :closed_ms))"
@@ -181,17 +181,17 @@ class LedgerRecords:
     ) -> GapsRecorded:
         """Records the gaps between the last connections, and whether each is closed by now.
 
-        `own` is the record of the connection that asks, which the ledger need not have yet. A connection that is
-        killed too soon records no gaps, so the next one checks those before it: back to before connection `looked`,
-        which recorded gaps last as far as the control record knows (0: it knows of none), or to one that surely has.
-        `on_open` is called before a gap is written in which events may be missing. `again` is whether the connection
-        has written down an open one: that is delivered where there was none, for who counted as dead was not.
+        `own` is the calling connection's record, which the ledger need not have yet. A connection that is killed too
+        soon records no gaps, so the next one checks those before it: back to before connection `looked`, the last that
+        recorded gaps as far as the control record knows (0: none), or to one that surely has. `on_open` is called
+        before a gap is written in which events may be missing. With `again` the connection has recorded an open gap
+        before, and one that was none after all becomes delivered: its predecessor only counted as dead.
         """
         rows = self._rows_back_to(stream_id, looked, dead_after_ms)
         rows = [own, *(row for row in rows if row["fence"] != own["fence"])]
         records = [record for row in rows for record in records_of(row)]
         shown = gaps(records, now_ms, dead_after_ms)
-        # A put for each that is known already would be refused, one after the other, while the stream is down.
+        # Otherwise a put for each known one would be refused, one after the other, while the stream is down.
         known = (
             {item["SK"]["S"]: item for item in self._table.newest(stream_id, "gap#", LOOK_BACK)}
             if shown or again
@@ -200,7 +200,7 @@ class LedgerRecords:
         for gap in shown:
             item = gap_item(stream_id, gap)
             key = item["SK"]["S"]
-            # Losses that the upstream announced may lie between, so many that the gap is out of sight.
+            # So many announced losses may lie between that the gap is not among the items read.
             before = known.get(key) or self._table.get(stream_id, key)
             if before is None or any(before[name] != value for name, value in item.items()):
                 if on_open is not None and gap.state != DELIVERED:
@@ -216,11 +216,12 @@ class LedgerRecords:
         return GapsRecorded(len(unasked(shown, records, fence)), is_open)
 
     def _rows_back_to(self, stream_id: str, looked: int, dead_after_ms: int) -> list[Item]:
-        """The last connections, back to one that was answered, and before which all gaps are recorded.
+        """The last connections, back to one that was answered and before which all gaps are recorded.
 
-        An outage has many tries, and a gap before them; and who was answered before it may have been killed too soon to
-        record the gap before that. One looks after `dead_after_ms`, so whoever went on for twice as long after it had
-        caught up has. The control record does not know of all who have: a function of a group writes it seldom.
+        An outage has many tries, and a gap before them; and the connection before it may have been killed too soon to
+        record the gap before that. A connection records gaps after `dead_after_ms`, so one that went on for twice as
+        long after it had caught up surely has. The control record does not know all that have: a group's function
+        writes it seldom.
         """
 
         def is_enough(oldest: Item) -> bool:
@@ -237,7 +238,7 @@ class LedgerRecords:
         return rows
 
     def _put_gap(self, item: Item, before: Item | None) -> None:
-        """Writes the gap in place of `before`, unless another connection was first; what its repair wrote stays."""
+        """Writes the gap in place of `before`, unless another connection was first; keeps what its repair wrote."""
         if before is None:
             self._table.put(item, IS_NEW)
             return
@@ -249,11 +250,11 @@ class LedgerRecords:
         self._table.holds(place, setting(tuple(attributes)), condition, values)
 
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
-        """Records a gap that the upstream announced; recorded twice it is the same, with what its repair wrote."""
+        """Records a gap that the upstream announced; recording it again changes nothing that its repair wrote."""
         self._table.put(loss_item(stream_id, loss), IS_NEW)
 
     def save_repair(self, stream_id: str, gap: Gap, repair: Repair) -> bool:
-        """Whether the gap's record has the repair now: not where another has written since `repair.stamp`."""
+        """Returns whether the gap's record has the repair now: False where another wrote since `repair.stamp`."""
         attributes = {"repair": repair_value(repair), "repair_stamp": number(repair.stamp + 1)}
         condition = "attribute_exists(PK) AND (attribute_not_exists(#repair_stamp) OR #repair_stamp = :before)"
         values = values_of(attributes) | {":before": number(repair.stamp)}

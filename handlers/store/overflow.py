@@ -1,9 +1,9 @@
-"""Stores one event by itself, and what no item of DynamoDB holds: bodies in a bucket, whole events in the queue.
+"""Stores an event by itself, and what no item of DynamoDB can hold: bodies in a bucket, whole events in the queue.
 
-Of a frame that was too long to be read there is no more than its size, its SHA-256 and its first 64 KB. Invariants: an
-object is written whole before anything refers to it, and its key names its content, so that writing it again changes
-nothing; nothing else of an event in the queue is left out or changed, and every message fits a queue whose limit is
-256 KiB. (SQS allows 1 MiB since 2025, but an older queue keeps the limit that it was made with.)
+Of a frame that was too long to be read only its size, its SHA-256 and its first 64 KB are left. Invariants: an object
+is written whole before anything refers to it, and its key names its content, so that writing it again changes nothing;
+nothing else of an event in the queue is left out or changed, and every message fits a queue whose limit is 256 KiB.
+(SQS allows 1 MiB since 2025, but an older queue keeps the limit that it was made with.)
 """
 
 import base64
@@ -25,7 +25,7 @@ from handlers.store.typed_values import Item
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """The bucket, "" where there is none; `s3` makes its client at its first use, for few invocations need it."""
+    """The bucket, "" where there is none; `s3` makes the client at its first use, for few invocations need it."""
 
     s3: Callable[[], Any]
     bucket: str
@@ -50,7 +50,7 @@ class Objects:
         return content
 
     def find(self, key: str) -> bytes | None:
-        """As `get`; None where it is not there, which S3 answers with AccessDenied to who may not list a bucket."""
+        """As `get`; None where it is not there, which S3 answers with AccessDenied where listing is forbidden."""
         try:
             return self.get(key)
         except StoreUnavailable as error:
@@ -133,7 +133,7 @@ class Singles:
             return self.dead_letter(event, item, f"too large for an item: {size_bytes(item)} bytes")
         if self._place(item) is not None:
             return DUPLICATE
-        # In this order: a kill between the two leaves an object that nothing refers to, the other would lose the body.
+        # In this order a kill in between leaves an object that nothing refers to; the other order would lose the body.
         objects.put(referring["object"]["S"], body_of(item))
         return self.put_alone(event, referring, False)
 
@@ -148,11 +148,11 @@ class Singles:
         """Whether the item was new; `was_sent` is whether a request for it may have been carried out before."""
         try:
             with translate_errors("PutItem", refusals=True):
-                # The item of this key does not exist: the first writer wins, and every later one is turned away.
+                # No item has this key: the first writer wins, and every later one is refused.
                 self._dynamodb.put_item(TableName=self._name, Item=item, ConditionExpression=IS_NEW)
             return True
         except ConditionFailed as failed:
-            # After a lost answer the client sends the item again and meets its own: then it was new.
+            # After a lost answer the client sends the item again and finds its own there: then it was new.
             return (was_sent or failed.retries > 0) and self.is_ours(item)
 
     def is_ours(self, item: Item) -> bool:
@@ -160,14 +160,14 @@ class Singles:
         return self._place(item) == place_of(item)
 
     def _place(self, item: Item) -> str | None:
-        """That of the event which lies under the item's key; None where none does."""
+        """The place of the event under the item's key; None where there is none."""
         there = self._table.get(item["PK"]["S"], item["SK"]["S"])
         return None if there is None else place_of(there)
 
     def dead_letter(self, event: StreamEvent, item: Item, reason: str) -> str:
         """Sends the event whole, then leaves a mark under its key, so that the next connection knows it.
 
-        In this order: a kill between the two sends it twice, the other order would lose it.
+        In this order a kill in between sends it twice; the other order would lose it.
         """
         if self._place(item) is not None:
             return DUPLICATE

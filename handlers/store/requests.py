@@ -1,8 +1,8 @@
-"""Decides which requests to the store a step is, and in which order they are made.
+"""Decides which requests to the store a step takes, and in which order.
 
-It keeps what the last reply said of the control record, so that a connection that opens, renews or leaves need not read
-it. It knows no thread, no socket and no time of its own.
-Invariant: a step is the same requests whoever performs it; the first that fails is the last that is made.
+It keeps the control record of the last reply, so that a connection that opens, renews or leaves need not read it. It
+knows no thread, no socket and no time of its own. Invariant: a step takes the same requests whoever performs it; after
+the first failure no more are made.
 """
 
 import functools
@@ -51,7 +51,7 @@ from handlers.store.typed_values import Item
 if TYPE_CHECKING:
     from handlers.store.segment_writer import SegmentWriter
 
-# What the step is answered by: nothing where it asks for nothing. Raises StoreUnavailable.
+# Returns the answer to the step: None where it needs none. Raises StoreUnavailable.
 Request = Callable[[], Any]
 
 
@@ -65,17 +65,17 @@ class Requests:
         self._now_ms = now_ms
         self._began_ms = now_ms()
         self._policy = DEFAULT_POLICY
-        self._epoch = NO_EPOCH  # as the control record has it, as far as is known
-        self._log: SegmentWriter | None = None  # of the connection, where the stream's events lie in one
-        self._asked_fence = 0  # who saved the cursor that the upstream is asked with
+        self._epoch = NO_EPOCH  # the control record's, as far as is known
+        self._log: SegmentWriter | None = None  # the connection's log, where the stream's events are in one
+        self._asked_fence = 0  # the connection that saved the cursor that is sent upstream
         self._record = to_record(None)  # as the claim or the turn found it
         self._row: Item = {}  # the connection's own record, as it was last written somewhere
         self._unsaved: Progress | None = None  # the same, where the ledger has refused it
         self._kept: Item | None = None  # the record of the predecessor as this one has written it
-        self._looked: int | None = None  # who looked for gaps, where the control record does not say so yet
+        self._looked: int | None = None  # the connection that recorded gaps, if the control record lacks it
 
     def of(self, step: Step) -> list[Request]:
-        """The requests that `step` is, in order; one at least. TypeError where it is not the store's."""
+        """Returns the requests of `step`, in order, at least one; TypeError where it is not the store's."""
         store, stream_id = self._store, self._invocation.stream_id
         match step:
             case Write():
@@ -136,14 +136,14 @@ class Requests:
             if step.has_rested and 0 < step.after_fence < lease.connected_token:
                 return ClaimRefused(lease, is_relieved=True)
             if rest.until_ms == step.rest_until_ms:
-                # Another layout, or damage: asked again at once it would be refused again.
+                # Another layout, or damage: a retry at once would be refused again.
                 raise StoreUnavailable("the control record cannot be claimed: another layout or damaged attributes")
             return RestOwed(rest)
         record = reply.record
         self._found(record)
         self._epoch, conflict = record.epoch, profile.key_conflict
         epochs = None if conflict is None else epochs_of(conflict, record.epoch)
-        # A log has no bodies at hand: it keeps their checksums where the profile wants to know of another.
+        # A log has no bodies at hand: it keeps their checksums where the profile wants conflicts noticed.
         compares = epochs if conflict == "epoch" else None
         if record.partitions == LOG:
             window_ms, keep_days = profile.dedup_window_ms, profile.keep_days
@@ -157,8 +157,8 @@ class Requests:
             )
         else:
             self._policy = StoragePolicy(record.partitions, profile.keep_days, conflict, record.order, epochs)
-        # Where two are forbidden the older goes on until the turn is taken, and that brings where to go on.
-        # What must not be requested twice needs to know at once whether it was.
+        # Where two are forbidden the older goes on until the turn is taken, and its answer says where to resume. For
+        # what must not be requested twice it shows at once whether it was.
         waits = profile.overlap == "forbids" and profile.again and lease.connected_token != lease.fence
         return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.partitions)
 
@@ -169,7 +169,7 @@ class Requests:
         return mark(step.after_fence + 1, step.expires_at_ms, self._invocation.request_id)
 
     def _resumption(self, record: ControlRecord) -> Resumption:
-        """Where to go on: behind the later of two cursors, the control record's and the log's."""
+        """Returns where to resume: after the later of two cursors, the control record's and the log's."""
         logged = None if self._log is None else self._log.opens()
         newest = typed_values.count(record.live or {}, "fence") or 0
         came_ms = None if self._log is None else self._log.came_ms(newest)
@@ -203,7 +203,7 @@ class Requests:
         self._record = record
 
     def _keep(self, record: ControlRecord) -> None:
-        """Writes the newest connection into the ledger: it may be killed, and the control record shows another soon."""
+        """Writes the newest connection into the ledger: it may be killed, and soon the control record shows another."""
         live = record.live
         if live is not None and "closed_ms" not in live and live != self._kept:
             self._store.ledger.save(self._invocation.stream_id, live)
@@ -221,13 +221,13 @@ class Requests:
             self._keep(reply.record)
 
     def _found_before(self) -> Item:
-        """What the control record must keep of the connections before this one once it shows this one."""
+        """Returns what the control record must keep of earlier connections once it shows this one."""
         return {"known": control_record.known(self._record.known_after())}
 
     # --- while it is connected, and after -----------------------------------------------------------------------------
 
     def _write(self, step: Write) -> Written:
-        """Stores the events. Where they began an epoch, that is written down behind them: who comes next finds both."""
+        """Stores the events. An epoch that they began is recorded after them, so the next connection finds both."""
         stream_id, log = self._invocation.stream_id, self._log
         if log is not None:
             written = log.write(step.first, step.events)
@@ -246,13 +246,13 @@ class Requests:
         return answer if change is None else replace(answer, rest=reply.record.rest)
 
     def _owed(self) -> list[Request]:
-        """What is tried again before a connection that was answered lets go: nobody else writes down how it ended."""
+        """What is tried again before a connection that was answered lets go: nobody else would record how it ended."""
         return [] if self._unsaved is None else [functools.partial(self._save_record, self._unsaved)]
 
     def _release(self, step: Release) -> LeaseRead:
         fence, shown = step.progress.fence, {} if step.is_relieved else self._shown(step.progress, step.cursor)
         if shown and step.progress.opened_ms is None:
-            # A turn that the upstream has not answered was never marked: it shows itself here for the first time.
+            # A turn that the upstream never answered was not marked: this shows the connection for the first time.
             shown = self._found_before() | shown
         reply = self._store.release(self._invocation.stream_id, fence, shown, self._change(step.rest))
         return replace(self._answer(reply), rest=reply.record.rest)
@@ -268,7 +268,7 @@ class Requests:
     def _shown(self, progress: Progress, cursor: str | None) -> Item:
         """The attributes of the control record that change with the connection.
 
-        Here alone a connected one's cursor is saved.
+        Only here is the cursor of a connected one saved.
         """
         shown = {"live": ledger_records.live_value(self._of(progress))}
         if cursor is not None:
@@ -296,9 +296,9 @@ class Requests:
         return RestRead(record.rest, record.lease)
 
     def _repair(self) -> list[Request]:
-        """What is asked for before a gap is written that is to be repaired: nothing where the profile does not say how.
+        """Requests the repair of a gap before the gap is written; nothing where the profile has no repair.
 
-        Who is killed between the two leaves a request without a gap, and no gap without a request.
+        A kill in between leaves a request without a gap, and never a gap without a request.
         """
         repair = self._profile.repair
         if repair is None:
@@ -317,5 +317,5 @@ class Requests:
 
 
 def _unheeded(_answer: object) -> None:
-    """What a write answers that only asks whether a newer connection was first."""
+    """The answer to a write of which only matters whether a newer connection was first."""
     return

@@ -1,9 +1,9 @@
 """Reads the segments of a stream's log, and their events in their order.
 
-A log has a partition key of its own, so that no event that another profile stored as an item is in its way. Invariants:
-nothing is written; the sort keys of a log are in the order of its numbers; no event that is behind a position comes
-before it later, so a reader that goes on from where it was misses nothing; what has expired is not shown; one page of
-segments is held at once, and one segment unpacked.
+A log has a partition key of its own, so that no event stored as an item is in its way. Invariants: nothing is written;
+the sort keys of a log are in the order of its numbers; no event ever appears before a position that was read, so a
+reader that continues from its position misses nothing; what has expired is not shown; one page of segments is held at
+once, and one segment unpacked.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from handlers.store.control_table import Table
 from handlers.store.event_items import Entry, Fetch, StoredEvent, has_expired, partition_keys, unpacked
 from handlers.store.typed_values import Item, count, text
 
-# No stream that is spread has such a partition.
+# No partition of a stream with items ends like this.
 LOG_SUFFIX = "#log"
 _DIGITS = 12
 _PREFIX = "segment#"
-# They sort before every segment, and behind.
+# They sort before every segment, and after.
 ANCHOR, BEHIND = "anchor", f"{_PREFIX}~"
-# What whoever appends reads of a segment.
+# What a writer reads of a segment.
 HEAD = ("SK", "fence", "first", "at_ms", "keys", "bodies", "cursor", "cursor_fence", "cursor_at_ms", "layout")
 
 
@@ -39,7 +39,7 @@ def sort_key(number: int) -> str:
 
 
 def position(segment_number: int, fence: int, index: int) -> str:
-    """Where the event stands in the order: it sorts as text, and has the form of an item's position."""
+    """The event's place in the order: it sorts as text, and has the form of an item's position."""
     return f"{segment_number:015d}/{fence:012d}/{index:012d}"
 
 
@@ -80,7 +80,7 @@ def last_came_ms(item: Item) -> int:
 
 
 def stored_events(item: Item, fetch: Fetch, most_bytes: int | None = None) -> Iterator[StoredEvent]:
-    """The events of a segment in their order; `fetch` is asked only where an object holds a body.
+    """The events of a segment in their order; `fetch` is called only where an object holds a body.
 
     A body of more than `most_bytes` is left out, before it is unpacked. Only one that lies alone can be that large.
     Raises StoreUnavailable where this version cannot read the segment.
@@ -112,16 +112,16 @@ def _whole(item: Any, name: str) -> int:
     return int(item[name]["N"])
 
 
-# How many segments are asked for at first, and at most: one may hold a single event or thousands. DynamoDB ends a page
+# How many segments are requested at first, and at most: one may hold a single event or thousands. DynamoDB ends a page
 # at a megabyte.
 FIRST, MOST = 8, 200
 _NAMES = {f"#{name}": name for name in (*HEAD, "number")}
 
 
 def heads(table: Table, stream_id: str, condition: str, bound: str, *, whole: bool = False, **more: Any) -> Any:
-    """The answer to a Query for what a writer knows of a stream's segments, and for the anchor's number.
+    """The answer to a Query for what a writer needs of a stream's segments, and for the anchor's number.
 
-    `condition` compares the sort key with :bound; `whole` asks for the events as well. Raises StoreUnavailable.
+    `condition` compares the sort key with :bound; `whole` requests the events too. Raises StoreUnavailable.
     """
     names = _NAMES | {"#data": "data"} if whole else _NAMES
     return table.query(
@@ -156,7 +156,7 @@ class SegmentReader:
     def entries(
         self, stream_id: str, now_ms: int, after: str, limit: int, most_bytes: int | None = None
     ) -> Iterator[Entry]:
-        """The first `limit` places whose position is greater than `after`, read as they are asked for.
+        """The first `limit` places whose position is greater than `after`, read as they are needed.
 
         A segment that has expired is one place, that of its last event, without an event. A body of more than
         `most_bytes` is left out. Raises StoreUnavailable.
@@ -190,9 +190,9 @@ class SegmentReader:
             bound = response["LastEvaluatedKey"]["SK"]["S"]
 
     def number_at(self, stream_id: str, from_ms: int) -> int:
-        """The number of a segment before which no event is that came at this instant or later. Raises StoreUnavailable.
+        """The number of a segment before which no event came at this instant or later. Raises StoreUnavailable.
 
-        A segment was made after its events came. By a search over the numbers, of which some may have expired.
+        A segment was made after its events came, so this searches the numbers, some of which may have expired.
         """
         wanted_ms = from_ms - SKEW_MS
         newest = head(self._table, stream_id)

@@ -1,8 +1,8 @@
-"""Appends one connection's events to its stream's log in DynamoDB: performs what `handlers/segments/appending.py` asks.
+"""Appends one connection's events to its stream's log in DynamoDB, as `handlers/segments/appending.py` requests it.
 
-It says how a segment is put and read, and where what no segment holds goes; the protocol decides what is appended.
-Invariants: when `write` returns, each event is in the log, was there already, or lies in the dead-letter queue with a
-mark in the log; a body is in the bucket, or its message in the queue, before a segment says so.
+It decides how a segment is put and read, and where things go that no segment holds; the protocol decides what is
+appended. Invariants: when `write` returns, each event is in the log, was there already, or lies in the dead-letter
+queue with a mark in the log; a body is in the bucket, or its message in the queue, before a segment says so.
 """
 
 from __future__ import annotations
@@ -58,26 +58,26 @@ class SegmentWriter:
 
     def __post_init__(self) -> None:
         self._appender = Appender(self.fence, self.window_ms, anchors=self.keep_days > 0, epochs=self.epochs)
-        self._lone: tuple[bytes, Item] | None = None  # of the event that is being written, where it is out of the way
-        self._newest: tuple[int, int] | None = None  # who wrote the log's last event as of `opens`, and when that came
+        self._lone: tuple[bytes, Item] | None = None  # of the event being written, if its body is stored elsewhere
+        self._newest: tuple[int, int] | None = None  # who wrote the log's last event, as of `opens`, and when it came
 
     def opens(self) -> Cursor | None:
-        """Where the log says that the stream is to be resumed; None where it says nothing. Raises StoreUnavailable."""
+        """Returns where to resume by the log; None where it has no cursor. Raises StoreUnavailable."""
         self._through(self._appender.opens(self.now_ms()))
         return self._appender.cursor
 
     def looks_back(self) -> bool:
-        """Whether it knows each key of its window, which it reads; there may be too many. Raises StoreUnavailable."""
+        """Reads the window; returns whether it knows every key; there may be too many. Raises StoreUnavailable."""
         self.opens()
         self._through(self._appender.append(self.now_ms(), 0, ()))
         return self._appender.knows_all
 
     def came_ms(self, fence: int) -> int | None:
-        """When the log's last event came, as of `opens`, where connection `fence` has written it; else None."""
+        """When the log's last event came, as of `opens`, if connection `fence` wrote it; else None."""
         return self._newest[1] if self._newest is not None and self._newest[0] == fence else None
 
     def write(self, first: int, events: Sequence[StreamEvent]) -> Written:
-        """How many of `events` were new, known already, or dead-lettered; `first` is the number of the first."""
+        """Returns how many `events` were new, known already, or dead-lettered; `first` is the number of the first."""
         written = Written(0, 0)
         for part in parts(events):
             self._lone = None
@@ -97,7 +97,7 @@ class SegmentWriter:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _through(self, request: Request | Appended | None) -> Appended | None:
-        """Performs requests until the protocol asks for no more."""
+        """Performs the protocol's requests until it has no more."""
         try:
             while request is not None and not isinstance(request, Appended):
                 request = self._appender.answered(self._perform(request))
@@ -132,7 +132,7 @@ class SegmentWriter:
         return Page(segments, not response.get("LastEvaluatedKey"), anchor)
 
     def _put(self, put: Put) -> bool:
-        # Nothing has the number: whoever is first has read all that came before.
+        # Nothing has the number yet: its first writer has read everything before it.
         return self.table.put(self._item(put), IS_NEW)
 
     def _anchor(self, number_: int) -> None:
@@ -156,7 +156,7 @@ class SegmentWriter:
             return segment_item(self.stream_id, segment, events, self.keep_days, data)
         assert is_lone
         packed_bytes = len(data)
-        del data  # the body is compressed once more for the bucket, and may have 16 MB
+        del data  # the body is compressed again for the bucket, and may have 16 MB
         if not self.objects.exist or len(pack(events, bodies=False)) > MAX_SEGMENT_BYTES:
             return self._item_of_lone(
                 put, self._dead_letter(events[0], f"too large for a segment: {packed_bytes} bytes")
@@ -166,7 +166,7 @@ class SegmentWriter:
         return self._item_of_lone(put, says)
 
     def _item_of_lone(self, put: Put, says: Item) -> Item:
-        """The item of an event whose body lies elsewhere; where its number is taken it is made but once."""
+        """The item of an event whose body is elsewhere; it is made once, even if its number is taken."""
         # A mark has all but what the wire sent, as that of an item.
         is_mark = "dead_letter" in says
         events = [event._replace(id=None, name=None) if is_mark else event for event in put.events]
@@ -175,19 +175,19 @@ class SegmentWriter:
         return segment_item(self.stream_id, put.segment, put.events, self.keep_days, data) | says
 
     def _dead_letter(self, event: StreamEvent, reason: str) -> Item:
-        """Sends the event whole, and says so in the log: in the other order a kill between the two would lose it."""
+        """Sends the event whole, then notes it in the log: in the other order a kill in between would lose it."""
         self.dead_letters.send(self.stream_id, self.fence, event, reason)
         return {"dead_letter": {"S": reason}}
 
 
 def _newest(items: Iterable[Item]) -> tuple[int, int] | None:
-    """Who wrote the last event of the first segment among the items, and when it came; None where that is damaged."""
-    with contextlib.suppress(StoreUnavailable):  # which is for whoever reads events
+    """Which connection wrote the last event of the first segment among the items, and when; None if damaged."""
+    with contextlib.suppress(StoreUnavailable):  # which readers report
         return next(((count(one, "fence") or 0, last_came_ms(one)) for one in items if is_segment(one)), None)
     return None
 
 
-# DynamoDB takes 400 KB. What is more than this goes alone, and else where it fits.
+# DynamoDB takes 400 KB. What is larger than this goes alone, or elsewhere where it fits.
 MAX_SEGMENT_BYTES = 350 * 1024
 
 
@@ -215,7 +215,7 @@ def segment_item(
 
 
 def elsewhere(stream_id: str, fence: int, event: StreamEvent) -> tuple[str, str | bytes, Item]:
-    """The key and the content of the object for a body which no segment holds, and what says so in its segment."""
+    """The key and the content of the object for a body that no segment holds, and the reference in its segment."""
     item = event_item(stream_id, fence, 0, event)
     referring = in_bucket(item)
     says = {"object": referring["object"], "encoding": referring["encoding"]}

@@ -30,7 +30,7 @@ NEWEST = 100
 
 
 class Layout(NamedTuple):
-    """How a stream's events lie: over how many partition keys (LOG: in a log), and whether the index has them all."""
+    """How a stream's events are stored: over how many partition keys (LOG: in a log), and whether all are indexed."""
 
     partitions: int = 1
     order: Order = "index"
@@ -57,7 +57,7 @@ class StreamRecords:
         record = to_record(lease)
         logged_ms = 0
         if record.partitions == LOG and self._events_table:
-            # Few streams have a log, and what is imported lengthens each cold start.
+            # Imported here: few streams have a log, and each import lengthens the cold start.
             from handlers.store.segment_reader import head
 
             segment = head(Table(self.dynamodb, self._events_table), stream_id)
@@ -76,11 +76,11 @@ class StreamRecords:
         )
 
     def read_briefly(self, stream_ids: Sequence[str]) -> Callable[[str], Records | None]:
-        """As `read` for each of these streams, without cursor: what a status follows from.
+        """As `read` for each of these streams, without the cursor: enough for a status.
 
-        The leases are read here, 100 in a request; the newest connections when they are asked for, those of 20 streams
-        in a request. Of a stream that is well these have no error that was over before them. The losses are read where
-        one of these connections counted any.
+        The leases are read here, 100 in a request; the newest connections when they are needed, those of 20 streams in
+        a request. For a stream that is well, earlier errors are left out. Losses are read where one of these
+        connections counted any.
         """
         read = self._leases.items(stream_ids)
         leases = {stream_id: read[stream_id] for stream_id in stream_ids if stream_id in read}
@@ -107,7 +107,7 @@ class StreamRecords:
         group: GroupLease | None,
         recent: list[Item] | None = None,
     ) -> Records:
-        """The records; of a stream in a `group` they say what both leases say."""
+        """The records; for a stream in a `group` they combine both leases."""
         items = self._table.newest(stream_id, "connection#", NEWEST) if recent is None else recent
         record = to_record(lease)
         if group is not None:
@@ -128,7 +128,7 @@ class StreamRecords:
         )
 
     def streams(self, after: str, limit: int) -> list[str]:
-        """The first `limit` ids behind `after` of the streams that were ever started, in their order.
+        """The first `limit` ids after `after` of the streams that were ever started, in their order.
 
         Read through an index, so a stream may be missing for a moment after its first start.
         """
@@ -139,7 +139,7 @@ class StreamRecords:
         return list(GroupStore(self.dynamodb, self._control_table, group_id).members())
 
     def layout(self, stream_id: str) -> Layout | None:
-        """How the stream's events lie; None where it was never started.
+        """How the stream's events are stored; None where it was never started.
 
         Raises StoreUnavailable where the record has a layout that this version does not know, as `read` does.
         """
@@ -149,18 +149,18 @@ class StreamRecords:
         return None if lease is None else Layout(control_record.partitions(lease), control_record.order(lease))
 
     def gaps(self, stream_id: str, after: str, most: int) -> list[tuple[str, Gap]]:
-        """The gaps that are written down behind the sort key `after`, each with its own; the oldest first."""
+        """The recorded gaps after the sort key `after`, each with its own key; the oldest first."""
         items = self._table.behind(stream_id, ledger_records.GAP, after, most)
         return [(item["SK"]["S"], ledger_records.recorded_gap(item)) for item in items]
 
     def newest_gaps(self, stream_id: str, most: int) -> list[Gap]:
-        """The gaps that are written down, the newest first."""
+        """The recorded gaps, the newest first."""
         return [ledger_records.recorded_gap(item) for item in self._table.newest(stream_id, ledger_records.GAP, most)]
 
     def stop(self, stream_id: str, requested_at: str, *, may_start: bool) -> Lease | None:
-        """The lease with the stop request in it; None where there is no lease and none `may_start`: nothing is written.
+        """Returns the lease with the stop request; None, without a write, where there is no lease and none `may_start`.
 
-        Of a stream in a group its function learns of the request by the version of the group, which is raised after it.
+        A group's function learns of the request by the version of the group, which is raised after it.
 
         `requested_at` is ISO 8601 in UTC with milliseconds, as the machine's own instants are: it compares the texts.
         """
@@ -190,7 +190,7 @@ def _shown_repairs(lease: Item) -> list[tuple[Gap, Repair]]:
 
 
 def _kept_since_ms(items: Sequence[Item]) -> int:
-    """Since when no connection's record has expired; 0 where none ever does, as far as these tell."""
+    """Since when no connection's record has expired; 0 where none ever does, as far as these show."""
     kept_ms = [
         expires_at * 1000 - seen_ms
         for item in items

@@ -24,7 +24,7 @@ DAY_S = 86_400
 
 
 def number(value: int) -> Item:
-    """The value as a number of DynamoDB's."""
+    """The value as a DynamoDB number."""
     return {"N": str(value)}
 
 
@@ -40,7 +40,7 @@ def text(item: Item, name: str) -> str | None:
 
 
 def flag(item: Item, name: str) -> bool:
-    """Whether the attribute says yes; one that is absent, or no truth value, says no."""
+    """Whether the attribute is true; one that is absent, or no truth value, is false."""
     return item.get(name, {}).get("BOOL") is True
 
 
@@ -66,7 +66,7 @@ def instant_ms(written: str | None) -> int | None:
         return None
 
 
-# Of a field's annotation: what it is where the attribute is absent, and what reads it.
+# By a field's annotation: its value where the attribute is absent, and what reads the attribute.
 _READERS: dict[object, tuple[Any, Callable[[Item, str], Any]]] = {
     "int": (0, lambda item, name: count(item, name) or 0),
     "int | None": (None, count),
@@ -84,7 +84,7 @@ def _plan(kind: Any, prefix: str, known: tuple[str, ...]) -> list[tuple[str, str
 
 
 def read_as(kind: type[T], item: Item, prefix: str = "", **known: Any) -> T:
-    """The dataclass whose fields are attributes of their names behind `prefix`, but for those that are `known`.
+    """The dataclass whose fields are attributes named with `prefix`, except those that are `known`.
 
     What is absent, or cannot be read, is 0, "", False, or None where the field may be None.
     """
@@ -103,7 +103,7 @@ KNOWN_LAYOUT = 1
 
 
 def refusal(words: str) -> StoreUnavailable:
-    """The error whose words a caller is to read: it says what is stored, and nothing passes by itself."""
+    """The error that a caller is to read: it says what is stored, and no retry helps."""
     problem = StoreUnavailable(words)
     problem.is_unknown_layout = True
     return problem
@@ -117,7 +117,7 @@ def check_layout(item: Item, name: str) -> None:
 
 @contextmanager
 def refused_by_name(name: str) -> Iterator[None]:
-    """Has what cannot be unpacked inside refused by its name."""
+    """Refuses by name whatever cannot be unpacked inside."""
     try:
         yield
     except (zlib.error, ValueError, LookupError, TypeError, AttributeError):
