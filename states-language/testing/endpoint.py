@@ -54,8 +54,8 @@ def session() -> Session:
     return Session()
 
 
-def client(service: str, url: str = "http://127.0.0.1:9") -> Any:
-    """A botocore client of an endpoint; by default of one where nobody listens."""
+def client(service: str, url: str | None = "http://127.0.0.1:9") -> Any:
+    """A botocore client of an endpoint, of AWS for None; by default of one where nobody listens."""
     return session().create_client(
         service,
         endpoint_url=url,

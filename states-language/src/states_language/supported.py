@@ -9,7 +9,9 @@ import textwrap
 from collections.abc import Iterable
 
 from states_language.definition.load import TYPES
-from states_language.distributed.item_reader import INPUT_TYPES
+from states_language.distributed.item_formats import INPUT_TYPES
+from states_language.distributed.item_reader import MANIFESTS
+from states_language.distributed.item_reader import TRANSFORMATIONS as READINGS
 from states_language.distributed.result_writer import OUTPUT_TYPES, TRANSFORMATIONS
 from states_language.history import LIMIT, PAYLOAD_LIMIT_BYTES
 from states_language.jsonata.functions import ADDED
@@ -41,6 +43,7 @@ def page() -> str:
         _listed((f"${name}" for name in ADDED), "All of the language as of version 2.0.6 but `$eval`, and "),
         "## Distributed Map\n",
         _listed(INPUT_TYPES, "An ItemReader of S3 takes "),
+        _listed((*READINGS, *MANIFESTS), "It reads a list of objects, or what a manifest names, by "),
         _listed((*TRANSFORMATIONS, *OUTPUT_TYPES), "A ResultWriter gives and writes results in the forms "),
         "## Operators of a Choice Rule\n",
         _listed(sorted(OPERATORS), "And, Or, Not; "),

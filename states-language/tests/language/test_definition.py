@@ -12,6 +12,7 @@ from states_language import DefinitionError, load
 PASS = {"Type": "Pass", "End": True}
 SET = {"Assign": {"v": 1}}
 GET, PUT = "arn:aws:states:::s3:getObject", "arn:aws:states:::s3:putObject"
+LISTED = "arn:aws:states:::s3:listObjectsV2"
 TASK = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": "f"}, "End": True}
 
 
@@ -214,9 +215,41 @@ REFUSED: list[tuple[Any, str, str]] = [
     ),
     (mapped(ResultWriter={}), "/States/S/ResultWriter", "these fields are required: Resource"),
     (
-        mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "PARQUET"}}),
+        mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "AVRO"}}),
         "/States/S/ItemReader/ReaderConfig/InputType",
-        "must be one of JSON, JSONL, CSV; others are not supported",
+        "must be one of JSON, JSONL, CSV, PARQUET, MANIFEST",
+    ),
+    (
+        mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "CSV", "CSVHeaderLocation": "NONE"}}),
+        "/States/S/ItemReader/ReaderConfig/CSVHeaderLocation",
+        "must be one of FIRST_ROW, GIVEN",
+    ),
+    (
+        mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "JSONL", "ItemsPointer": "/a"}}),
+        "/States/S/ItemReader/ReaderConfig/ItemsPointer",
+        "must be a JSON Pointer such as /data/items, where InputType is JSON",
+    ),
+    (
+        mapped(
+            ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "JSON", "Transformation": "LOAD_AND_FLATTEN"}}
+        ),
+        "/States/S/ItemReader/ReaderConfig/Transformation",
+        "must be one of NONE, LOAD_AND_FLATTEN, and NONE for an object",
+    ),
+    (
+        mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "MANIFEST", "ManifestType": "ATHENA_DATA"}}),
+        "/States/S/ItemReader/ReaderConfig/InputType",
+        "must say what the objects hold; MANIFEST does not",
+    ),
+    (
+        mapped(ItemReader={"Resource": LISTED, "ReaderConfig": {"Transformation": "LOAD_AND_FLATTEN"}}),
+        "/States/S/ItemReader/ReaderConfig/InputType",
+        "must be one of JSON, JSONL, CSV, PARQUET, MANIFEST",
+    ),
+    (
+        mapped(ItemReader={"Resource": LISTED, "ReaderConfig": {"ManifestType": "S3_INVENTORY"}}),
+        "/States/S/ItemReader/ReaderConfig/ManifestType",
+        "must be one of ATHENA_DATA, S3_INVENTORY, for an object",
     ),
     (mapped(ItemBatcher={}), "/States/S/ItemBatcher", "MaxItemsPerBatch or MaxInputBytesPerBatch is required"),
     (

@@ -1,9 +1,14 @@
 """The distributed Map: executions of their own, failures that are tolerated, batches, and items and results in S3."""
 
+import gzip
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from machines import line, machine, types
 from states_language import Execution, Machine, TaskCall, TaskFailure
@@ -27,7 +32,7 @@ def distributed(*states: tuple[str, Any], **fields: Any) -> dict[str, Any]:
 class Bucket:
     """S3 with one bucket, as the calls of Tasks see it."""
 
-    def __init__(self, **objects: str) -> None:
+    def __init__(self, **objects: str | bytes) -> None:
         self.objects = objects
 
     async def perform(self, call: TaskCall) -> Any:
@@ -45,7 +50,7 @@ class Bucket:
         return {"Body": self.objects[key]}
 
 
-def read(text: str, most: int | None = None, **config: Any) -> Execution:
+def read(text: str | bytes, most: int | None = None, **config: Any) -> Execution:
     """Return the execution of a Map over the items of an object."""
     settings = {**config, **({"MaxItems": most} if most else {})}
     reader = {
@@ -190,6 +195,83 @@ def test_an_object_without_items_fails_the_run(text: str, config: dict[str, Any]
     execution = read(text, **config)
     assert (execution.error, execution.cause) == ("States.ItemReaderFailed", cause)
     assert types(execution)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
+
+
+def lying(config: dict[str, Any], resource: str = "s3:getObject", /, **objects: str | bytes) -> Any:
+    """Return the output of a Map over what lies in the bucket: of each item its source and itself."""
+    asked = {"Bucket": "b", **({"Key": "k"} if resource == "s3:getObject" else {})}
+    reader = {"Resource": f"arn:aws:states:::{resource}", "Parameters": asked, "ReaderConfig": config}
+    shown = {"from.$": "$$.Map.Item.Source", "item.$": "$$.Map.Item.Value"}
+    execution = machine(("M", distributed(ItemReader=reader, ItemSelector=shown))).execute(
+        perform=Bucket(**objects).perform
+    )
+    return execution.cause if execution.error else [(one["from"], one["item"]) for one in execution.output]
+
+
+def test_items_below_a_pointer_are_read() -> None:
+    """In one object, by RFC 6901; what is no array there is none anywhere."""
+    text = '{"a/b": {"c": [1, 2]}}'
+    config = {"InputType": "JSON", "ItemsPointer": "/a~1b/c"}
+    assert lying(config, k=text) == [("s3://b/k", 1), ("s3://b/k", 2)]
+    for pointer in ("/a~1b", "/nothing/c", "/a~1b/c/0"):
+        assert lying({**config, "ItemsPointer": pointer}, k=text) == "Attempting to map over non-iterable node."
+
+
+def test_listed_objects_are_loaded_one_after_the_other() -> None:
+    """LOAD_AND_FLATTEN: the items are theirs; MaxItems counts all of them, and later objects are not asked for."""
+    config = {"InputType": "JSONL", "Transformation": "LOAD_AND_FLATTEN"}
+    listed = "s3:listObjectsV2"
+    items = [("s3://b/a", 1), ("s3://b/a", 2), ("s3://b/z", 3)]
+    assert lying(config, listed, a="1\n2", z="3") == items
+    assert lying({**config, "MaxItems": 2}, listed, a="1\n2", z="{") == items[:2]
+    assert lying(config, listed, a="1\n2", z="{") == "The object is not JSONL."
+    assert lying({"Transformation": "NONE"}, listed, a="1")[0][0] == "s3://b"
+
+
+def test_a_manifest_of_the_inventory_is_read() -> None:
+    """Its columns name what each row of its files has, which S3 writes as gzip; in the bucket that it names."""
+    manifest = {"destinationBucket": "arn:aws:s3:::lake", "fileFormat": "CSV", "fileSchema": "Bucket, Key, Size"}
+    text = json.dumps({**manifest, "files": [{"key": "one"}, {"key": "two"}]})
+    files: dict[str, Any] = {"one": gzip.compress(b'"b","x.json","3"\n'), "two": b'"b","y, z","4"\n'}
+    items = [
+        ("s3://lake/one", {"Bucket": "b", "Key": "x.json", "Size": "3"}),
+        ("s3://lake/two", {"Bucket": "b", "Key": "y, z", "Size": "4"}),
+    ]
+    for config in ({"InputType": "MANIFEST"}, {"ManifestType": "S3_INVENTORY"}):
+        assert lying(config, k=text, **files) == items
+    assert lying({"InputType": "MANIFEST", "MaxItems": 1}, k=text, one=files["one"]) == items[:1]
+    orc = text.replace("CSV", "ORC")
+    assert lying(config, k=orc) == "An inventory of the format ORC cannot be read; CSV can."
+    assert lying(config, k="[]") == "The object is not a manifest of S3 Inventory."
+    assert lying(config, k=b"\x1f\x8b") == "The object begins as gzip and is none."
+
+
+def test_a_manifest_of_athena_is_read() -> None:
+    """It lists objects by their addresses; InputType says what these hold."""
+    config = {"InputType": "JSONL", "ManifestType": "ATHENA_DATA"}
+    assert lying(config, k="s3://b/one\ns3://b/two\n", one="1\n", two=gzip.compress(b"2\n")) == [
+        ("s3://b/one", 1),
+        ("s3://b/two", 2),
+    ]
+    assert lying(config, k="one\n") == "The object is not a manifest of Athena."
+
+
+def test_rows_of_parquet_are_read() -> None:
+    """As objects; an instant, a decimal and bytes, which JSON has no form for, are texts."""
+    table = pyarrow.table({"n": [1, None], "at": [datetime(2026, 1, 2, tzinfo=UTC)] * 2, "d": [Decimal("1.50")] * 2})
+    written = pyarrow.BufferOutputStream()
+    parquet.write_table(table, written)
+    row = {"at": "2026-01-02T00:00:00+00:00", "d": "1.50"}
+    config = {"InputType": "PARQUET"}
+    body = written.getvalue().to_pybytes()
+    assert lying(config, k=body) == [("s3://b/k", {"n": 1, **row}), ("s3://b/k", {"n": None, **row})]
+    assert lying(config, k=b"PAR1") == "The object is not PARQUET."
+
+
+def test_items_of_the_state_s_data_say_so() -> None:
+    """Their source is the data."""
+    execution = machine(("M", distributed(ItemSelector={"from.$": "$$.Map.Item.Source"}))).execute([1])
+    assert execution.output == [{"from": "STATE_DATA"}]
 
 
 def test_a_bucket_is_listed() -> None:

@@ -1,12 +1,14 @@
 """Tasks as services perform them: by the holder of a token, until the service stops, and in the words of an SDK."""
 
 import asyncio
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ParamValidationError
+from moto import mock_aws
 
 from endpoint import client, handed_over, invoke, over, refusal
 from patience import until
@@ -85,6 +87,34 @@ def test_a_stop_at_any_moment_of_a_task_is_quiet(tmp_path: Path) -> None:
     for turns in range(6):
         asyncio.run(stopped_after(turns))
     assert problems == []
+
+
+def test_an_item_reader_gets_the_bytes_of_an_object(tmp_path: Path) -> None:
+    """Of one that is no text; a Task that asks for it gets a text."""
+    ask = {"Resource": "arn:aws:states:::s3:getObject", "Parameters": {"Bucket": "bucket", "Key": "manifest.txt"}}
+    config = {"InputType": "JSONL", "ManifestType": "ATHENA_DATA"}
+    run = {"StartAt": "P", "States": {"P": {"Type": "Pass", "End": True}}}
+    run["ProcessorConfig"] = {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}
+    read = {"Type": "Map", "ItemReader": {**ask, "ReaderConfig": config}, "ItemProcessor": run, "End": True}
+    machine = load({"StartAt": "Read", "States": {"Read": read}})
+
+    def real(service: str) -> Any:
+        return client(service, None)
+
+    async def outputs() -> Any:
+        clock = RealClock()
+        performer = TaskPerformer(invoke, real, StepFunctions(tmp_path, clock))
+        execution = machine.start({}, clock=clock, perform=performer.perform)
+        await execution.wait()
+        performer.close()
+        return execution.output
+
+    with mock_aws():
+        bucket = real("s3")
+        bucket.create_bucket(Bucket="bucket")
+        bucket.put_object(Bucket="bucket", Key="manifest.txt", Body=b"s3://bucket/one.gz\n")
+        bucket.put_object(Bucket="bucket", Key="one.gz", Body=gzip.compress(b"[1]\n[2]\n"))
+        assert asyncio.run(outputs()) == [[1], [2]]
 
 
 def test_bad_parameters_are_named_by_field() -> None:

@@ -4,26 +4,25 @@ Invariants: any problem of the object is States.ItemReaderFailed, which can be c
 to another batch. Calls of S3 add no events to the history.
 """
 
-import csv
-import io
-import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields
+from states_language.distributed import item_formats
+from states_language.distributed.item_formats import ATHENA, FAILED, INVENTORY, Format
 from states_language.failures import StateError, TaskFailure
 from states_language.history import PAYLOAD_LIMIT_BYTES, utf8_bytes
 from states_language.states.amounts import Amount, filled
 from states_language.tasks.calls import TaskCall, Whole
 from states_language.timestamps import instant_ms
-from states_language.values import compact, parse_json
+from states_language.values import compact
 
-FAILED = "States.ItemReaderFailed"
 OBJECT = "arn:aws:states:::s3:getObject"
 LIST = "arn:aws:states:::s3:listObjectsV2"
-INPUT_TYPES = ("JSON", "JSONL", "CSV")
-DELIMITERS = {"COMMA": ",", "PIPE": "|", "SEMICOLON": ";", "SPACE": " ", "TAB": "\t"}
-HEADERS = ("FIRST_ROW", "GIVEN")
+TRANSFORMATIONS = ("NONE", "LOAD_AND_FLATTEN")
+MANIFESTS = (ATHENA, INVENTORY)
 
 
 class Reader:
@@ -39,68 +38,76 @@ class Reader:
         self._filled = filled(fields, name, f"ItemReader/{name}")
         config = fields.inside(fields.get("ReaderConfig", {}), fields.at("ReaderConfig"))
         self._most = Amount(config, "MaxItems", 0, 2**53)
-        self.kind = config.string("InputType")
-        if self.resource == OBJECT and self.kind not in INPUT_TYPES:
-            raise config.fail("InputType", f"must be one of {', '.join(INPUT_TYPES)}; others are not supported")
-        self._csv(config)
+        self._format = Format(config)
+        self._loads = (config.string("Transformation") or TRANSFORMATIONS[0]) != TRANSFORMATIONS[0]
+        self._manifest = config.string("ManifestType")
+        self._check(config)
         config.close("ReaderConfig")
         fields.close("ItemReader")
 
-    def _csv(self, config: Fields) -> None:
-        self.header = config.string("CSVHeaderLocation")
-        self.names = config.array("CSVHeaders")
-        self.delimiter = DELIMITERS.get(config.string("CSVDelimiter") or "COMMA", "")
-        if not self.delimiter:
-            raise config.fail("CSVDelimiter", f"must be one of {', '.join(DELIMITERS)}")
-        if self.kind == "CSV" and self.header not in HEADERS:
-            raise config.fail("CSVHeaderLocation", f"must be one of {', '.join(HEADERS)}")
-        if not all(isinstance(name, str) for name in self.names):
-            raise config.fail("CSVHeaders", "must be an array of strings")
-        if self.header == "GIVEN" and not self.names:
-            raise DefinitionError(config.at("CSVHeaders"), "is required where CSVHeaderLocation is GIVEN")
+    def _check(self, config: Fields) -> None:
+        kind, lists = self._format.kind, self.resource == LIST
+        if config.get("Transformation", "NONE") not in TRANSFORMATIONS or (self._loads and not lists):
+            raise config.fail("Transformation", f"must be one of {', '.join(TRANSFORMATIONS)}, and NONE for an object")
+        if self._manifest is not None and (self._manifest not in MANIFESTS or lists):
+            raise config.fail("ManifestType", f"must be one of {', '.join(MANIFESTS)}, for an object")
+        if kind == "MANIFEST" and self._manifest is None:
+            self._manifest = INVENTORY
+        if kind == "MANIFEST" and (lists or self._manifest == ATHENA):
+            raise config.fail("InputType", "must say what the objects hold; MANIFEST does not")
+        if kind is None and (self._loads if lists else self._manifest != INVENTORY):
+            raise config.fail("InputType", f"must be one of {', '.join(item_formats.INPUT_TYPES)}")
 
     def most(self, raw: Any, narrowed: Any, branch: Branch) -> int | None:
         """Return MaxItems, None where it is absent; raises EvaluationError for anything but an integer."""
         number = self._most.bounded(raw, narrowed, branch, whole=True, negative=None)
         return None if number is None else int(number)
 
-    async def read(self, raw: Any, narrowed: Any, branch: Branch, most: int | None) -> list[Any]:
-        """Return the first `most` items, all for None and 0; raises StateError."""
+    async def read(self, raw: Any, narrowed: Any, branch: Branch, most: int | None) -> tuple[list[Any], list[str]]:
+        """Return the first `most` items, all for None and 0, and of each the address it is from; raises StateError."""
         if most is not None and most < 0:
             raise StateError(FAILED, "field MaxItems must be positive")
         parameters = self._filled(raw, narrowed, branch)
-        _check_headers(self.names)
+        self._format.check()
+        items: list[Any] = []
+        sources: list[str] = []
+        async with aclosing(self._read(branch, parameters, most)) as read:
+            async for source, some in read:
+                items += some
+                sources += [source] * len(some)
+                if most and len(items) >= most:
+                    break
+        return items[: most or None], sources[: most or None]
+
+    async def _read(
+        self, branch: Branch, parameters: Any, most: int | None
+    ) -> AsyncGenerator[tuple[str, list[Any]], None]:
+        """Yield the items of one object after the other, each with its address."""
+        bucket, key = parameters.get("Bucket"), parameters.get("Key")
         if self.resource == LIST:
-            items = await _listed(branch, parameters, most)
+            listed = await _listed(branch, parameters, None if self._loads else most)
+            if not self._loads:
+                yield f"s3://{bucket}", listed
+                return
+            places = [(bucket, each["Key"]) for each in listed]
         else:
-            answer = await ask(branch, "getObject", parameters, FAILED)
-            items = self.parse(_text(answer))
-        return list(items[:most] if most else items)
+            body = await ask(branch, "getObject", parameters, FAILED)
+            if self._manifest == INVENTORY:
+                bucket, keys, names = item_formats.inventory(body)
+                for key in keys:
+                    text = item_formats.text(await _object(branch, bucket, key))
+                    yield f"s3://{bucket}/{key}", item_formats.rows(text, ",", names)
+                return
+            if self._manifest is None:
+                yield f"s3://{bucket}/{key}", self._format.items(body)
+                return
+            places = item_formats.listed_by_athena(body)
+        for bucket, key in places:
+            yield f"s3://{bucket}/{key}", self._format.items(await _object(branch, bucket, key))
 
-    def parse(self, text: str) -> list[Any]:
-        """Return the items in the object's text; raises StateError."""
-        if self.kind == "CSV":
-            return self._rows(text)
-        try:
-            if self.kind == "JSONL":
-                return [parse_json(line) for line in text.splitlines() if line.strip()]
-            items = parse_json(text)
-        except (ValueError, RecursionError):
-            raise StateError(FAILED, f"The object is not {self.kind}.") from None
-        if not isinstance(items, list):
-            raise StateError(FAILED, "Attempting to map over non-iterable node.")
-        return items
 
-    def _rows(self, text: str) -> list[Any]:
-        """Return the rows as objects. A cell without header is dropped (recorded), a missing one is ""."""
-        rows = csv.reader(io.StringIO(text), delimiter=self.delimiter)
-        try:
-            names = self.names if self.header == "GIVEN" else next(rows, [])
-            _check_headers(names)
-            blank = [""] * len(names)
-            return [dict(zip(names, [*row, *blank], strict=False)) for row in rows if row]
-        except csv.Error as problem:
-            raise StateError(FAILED, f"The object is not CSV: {problem}") from None
+async def _object(branch: Branch, bucket: Any, key: str) -> Any:
+    return await ask(branch, "getObject", {"Bucket": bucket, "Key": key}, FAILED)
 
 
 async def _listed(branch: Branch, parameters: Any, most: int | None) -> list[Any]:
@@ -129,20 +136,6 @@ def _listing(entry: dict[str, Any]) -> dict[str, Any]:
 _LISTED = ("Etag", "Key", "LastModified", "Size", "StorageClass")
 
 
-def _text(answer: Any) -> str:
-    body: Any = answer.get("Body") if isinstance(answer, dict) else answer
-    if hasattr(body, "read"):
-        body = body.read()
-    if isinstance(body, bytes):
-        return body.decode("utf-8", "replace")
-    return body if isinstance(body, str) else json.dumps(body)
-
-
-def _check_headers(names: list[str]) -> None:
-    if len(set(names)) < len(names):
-        raise StateError(FAILED, "CSV headers cannot contain duplicates.")
-
-
 async def ask(branch: Branch, action: str, parameters: Any, error: str) -> Any:
     """Return S3's answer; raises StateError with this Error Name when the call fails."""
     call = TaskCall(
@@ -157,6 +150,7 @@ async def ask(branch: Branch, action: str, parameters: Any, error: str) -> Any:
         state=branch.state.name if branch.state else "",
         entered_ms=branch.entered_ms,
         timeout_ms=None,
+        reads=action != "putObject",
     )
     answer = await branch.execution.ask(branch, call)
     if isinstance(answer, TaskFailure):

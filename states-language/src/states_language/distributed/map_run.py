@@ -156,9 +156,13 @@ class MapRun:
     async def _batched(self, items: list[Any], select: Callable[[Any, Any], Any]) -> list[tuple[Any, int]]:
         """Return the input of each execution, and how many items it has."""
         branch, parts = self.branch, self.distribution
+        sources = ["STATE_DATA"] * len(items)
         if parts.reader is not None:
-            items = await parts.reader.read(self.raw, self.narrowed, branch, self.most_items)
-        chosen = [select(ItemEnvironment(branch, index, item), item) for index, item in enumerate(items)]
+            items, sources = await parts.reader.read(self.raw, self.narrowed, branch, self.most_items)
+        chosen = [
+            select(ItemEnvironment(branch, index, item, source), item)
+            for index, (item, source) in enumerate(zip(items, sources, strict=True))
+        ]
         self.report.total = len(items)
         if parts.batcher is not None:
             return parts.batcher.batches(chosen, self.raw, self.narrowed, branch)

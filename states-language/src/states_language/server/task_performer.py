@@ -162,7 +162,10 @@ class TaskPerformer:
             name = sdk.prefix(call.service, sdk=call.sdk)
             raise TaskFailure(f"{name}.SdkClientException", str(refusal)) from None
         metadata = answer.pop("ResponseMetadata", {})
+        body = answer.pop("Body").read() if call.reads and "Body" in answer else None
         result = sdk.result(answer, operation.output_shape)
+        if body is not None:
+            return result | {"Body": body}
         return result if call.sdk else result | sdk.http_metadata(metadata)
 
     def _operation(self, client_name: str, action: str) -> OperationModel:

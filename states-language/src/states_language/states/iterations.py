@@ -18,12 +18,12 @@ MOST_AT_ONCE = 40
 
 
 class ItemEnvironment:
-    """The environment of an ItemSelector: that of the Map state, with the item."""
+    """The environment of an ItemSelector: that of the Map state, with the item, and of a distributed one its source."""
 
-    def __init__(self, branch: Branch, index: int, value: Any) -> None:
+    def __init__(self, branch: Branch, index: int, value: Any, source: str | None = None) -> None:
         self.variable, self.functions, self.random = branch.variable, branch.functions, branch.random
         self._branch = branch
-        self._item = {"Index": index, "Value": value}
+        self._item = {"Index": index, "Value": value} | ({} if source is None else {"Source": source})
 
     def context(self) -> dict[str, Any]:
         """Return the Context Object, with Map.Item."""

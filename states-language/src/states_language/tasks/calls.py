@@ -28,7 +28,8 @@ class TaskCall:
     `pattern` is "", or "sync", "sync:2" or "waitForTaskToken". With one of these the answer only says that the work
     has begun; `pending` gets the Task's result later, by its `succeed` or `fail`.
 
-    `state` is the state's name, `input` its input, `attempt` counts from 1 at each visit of it.
+    `state` is the state's name, `input` its input, `attempt` counts from 1 at each visit of it. `reads` is whether an
+    ItemReader asks: then the Body of an object may be bytes.
     """
 
     resource: str
@@ -46,6 +47,7 @@ class TaskCall:
     pending: Pending | None = None
     attempt: int = 1
     input: Any = None
+    reads: bool = False
 
 
 Perform = Callable[[TaskCall], Awaitable[Any]]

@@ -1,0 +1,151 @@
+"""Takes the items out of an object: CSV, JSON, JSON Lines, Parquet, and what a manifest of S3 or Athena lists.
+
+Invariant: any problem of the object is States.ItemReaderFailed.
+"""
+
+import csv
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from states_language.definition.fields import DefinitionError, Fields
+from states_language.definition.pointers import keys, value_at
+from states_language.failures import StateError
+from states_language.values import parse_json
+
+FAILED = "States.ItemReaderFailed"
+INPUT_TYPES = ("JSON", "JSONL", "CSV", "PARQUET", "MANIFEST")
+DELIMITERS = {"COMMA": ",", "PIPE": "|", "SEMICOLON": ";", "SPACE": " ", "TAB": "\t"}
+HEADERS = ("FIRST_ROW", "GIVEN")
+INVENTORY, ATHENA = "S3_INVENTORY", "ATHENA_DATA"
+NOT_ITERABLE = "Attempting to map over non-iterable node."
+
+
+class Format:
+    """The fields of a ReaderConfig that say what an object holds; `kind` is its InputType, None where it has none."""
+
+    def __init__(self, config: Fields) -> None:
+        self.kind = config.string("InputType")
+        if self.kind is not None and self.kind not in INPUT_TYPES:
+            raise config.fail("InputType", f"must be one of {', '.join(INPUT_TYPES)}")
+        self._csv(config)
+        self.pointer = config.string("ItemsPointer")
+        if self.pointer is not None and (self.kind != "JSON" or not self.pointer.startswith("/")):
+            raise config.fail("ItemsPointer", "must be a JSON Pointer such as /data/items, where InputType is JSON")
+
+    def _csv(self, config: Fields) -> None:
+        self.header = config.string("CSVHeaderLocation")
+        self.names = config.array("CSVHeaders")
+        self.delimiter = DELIMITERS.get(config.string("CSVDelimiter") or "COMMA", "")
+        if not self.delimiter:
+            raise config.fail("CSVDelimiter", f"must be one of {', '.join(DELIMITERS)}")
+        if self.kind == "CSV" and self.header not in HEADERS:
+            raise config.fail("CSVHeaderLocation", f"must be one of {', '.join(HEADERS)}")
+        if not all(isinstance(name, str) for name in self.names):
+            raise config.fail("CSVHeaders", "must be an array of strings")
+        if self.header == "GIVEN" and not self.names:
+            raise DefinitionError(config.at("CSVHeaders"), "is required where CSVHeaderLocation is GIVEN")
+
+    def check(self) -> None:
+        """Raise StateError for names that no row can have; AWS does so before it asks for an object."""
+        _check_headers(self.names)
+
+    def items(self, body: Any) -> list[Any]:
+        """Return the items of the object that S3's answer holds."""
+        if self.kind == "PARQUET":
+            return _parquet(content(body))
+        whole = text(body)
+        if self.kind == "CSV":
+            return rows(whole, self.delimiter, self.names if self.header == "GIVEN" else None)
+        try:
+            if self.kind == "JSONL":
+                return [parse_json(line) for line in whole.splitlines() if line.strip()]
+            items = parse_json(whole)
+        except (ValueError, RecursionError):
+            raise StateError(FAILED, f"The object is not {self.kind}.") from None
+        if self.pointer is not None:
+            items = value_at(items, keys(self.pointer))
+        if not isinstance(items, list):
+            raise StateError(FAILED, NOT_ITERABLE)
+        return items
+
+
+def rows(whole: str, delimiter: str, given: Sequence[str] | None) -> list[Any]:
+    """Return the rows as objects. A cell without header is dropped (recorded), a missing one is ""."""
+    lines = csv.reader(io.StringIO(whole), delimiter=delimiter)
+    try:
+        names = next(lines, []) if given is None else list(given)
+        _check_headers(names)
+        blank = [""] * len(names)
+        return [dict(zip(names, [*row, *blank], strict=False)) for row in lines if row]
+    except csv.Error as problem:
+        raise StateError(FAILED, f"The object is not CSV: {problem}") from None
+
+
+def inventory(body: Any) -> tuple[str, list[str], list[str]]:
+    """Return the bucket, the keys and the names of the columns that a manifest.json of S3 Inventory has."""
+    try:
+        manifest = parse_json(text(body))
+        if manifest["fileFormat"] != "CSV":
+            raise StateError(FAILED, f"An inventory of the format {manifest['fileFormat']} cannot be read; CSV can.")
+        names = [name.strip() for name in manifest["fileSchema"].split(",")]
+        return manifest["destinationBucket"].rpartition(":")[2], [file["key"] for file in manifest["files"]], names
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        raise StateError(FAILED, "The object is not a manifest of S3 Inventory.") from None
+
+
+def listed_by_athena(body: Any) -> list[tuple[str, str]]:
+    """Return bucket and key of each object that a manifest of Athena's UNLOAD lists, one s3:// address a line."""
+    places = []
+    for line in text(body).split():
+        bucket, _, key = line.removeprefix("s3://").partition("/")
+        if not line.startswith("s3://") or not key:
+            raise StateError(FAILED, "The object is not a manifest of Athena.")
+        places.append((bucket, key))
+    return places
+
+
+def content(answer: Any) -> bytes:
+    """Return the bytes that S3 answered, or what a test gave in their place: a text, or any other value as JSON."""
+    body: Any = answer.get("Body") if isinstance(answer, dict) else answer
+    if hasattr(body, "read"):
+        body = body.read()
+    if isinstance(body, bytes):
+        return body
+    return (body if isinstance(body, str) else json.dumps(body)).encode()
+
+
+def text(answer: Any) -> str:
+    """Return the text of an object, unpacked where it is gzip."""
+    body = content(answer)
+    if body.startswith(b"\x1f\x8b"):  # Athena and S3 Inventory write gzip
+        try:
+            body = gzip.decompress(body)
+        except (OSError, EOFError, zlib.error):
+            raise StateError(FAILED, "The object begins as gzip and is none.") from None
+    return body.decode("utf-8", "replace")
+
+
+def _parquet(body: bytes) -> list[Any]:
+    """Return the rows as objects. What JSON has no form for is its text; nobody has recorded what AWS makes of it."""
+    try:
+        from pyarrow import ArrowException, BufferReader, parquet  # a large library, of which few have need
+    except ImportError:
+        raise ImportError("an ItemReader of PARQUET needs pyarrow: pip install 'states-language[parquet]'") from None
+    try:
+        read = parquet.read_table(BufferReader(body)).to_pylist()
+    except ArrowException:
+        raise StateError(FAILED, "The object is not PARQUET.") from None
+    return [parse_json(json.dumps(row, default=_shown)) for row in read]
+
+
+def _shown(value: Any) -> str:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _check_headers(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise StateError(FAILED, "CSV headers cannot contain duplicates.")
