@@ -114,7 +114,7 @@ DECLARED = {
     | {"states-language", "botocore"},  # boto3 is made of botocore
     "streamkeeper": declared(ROOT),
     "timeline": set[str](),
-    "states_language": declared(ROOT / "states-language", "fuzz", "server"),
+    "states_language": declared(ROOT / "states-language", "fuzz", "server", "parquet"),
     "pytest_states_language": declared(ROOT / "states-language", "pytest"),
 }
 
