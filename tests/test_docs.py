@@ -3,10 +3,13 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from local.cli import main
+from local.site_pages import REFERENCE, pages
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
@@ -24,6 +27,8 @@ SOURCE = ROOT / "states-language" / "src"
 ROOMS = ("handlers", "local", "streamkeeper", "timeline", "states-language", "bench", "tests")
 NAMES = {path.name for room in ROOMS for path in (ROOT / room).rglob("*.py")}
 README_LINES = 130
+# The doors of the site.
+DOORS = ["Streamkeeper", "Try", "Deploy", "Operate", "Change", "Why trust it"]
 DECISIONS = ROOT / "docs" / "decisions"
 MOST_DECISIONS, PAGE_WORDS = 45, 650
 # What a page may name although no checkout has it: the reader writes it, or a program does.
@@ -141,3 +146,26 @@ def test_a_decision_that_is_named_exists() -> None:
         if int(number) not in known
     ]
     assert gone == []
+
+
+def places(nav: list[Any]) -> Iterator[str]:
+    """The pages of a part of the navigation, in their order."""
+    for entry in nav:
+        (target,) = entry.values()
+        if isinstance(target, str):
+            yield target
+        else:
+            yield from places(target)
+
+
+def test_every_page_has_one_place_and_every_place_a_page() -> None:
+    """But for the decisions, which their list leads to."""
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2])
+    assert [name for entry in nav for name in entry] == DOORS
+    decisions = re.compile(r"docs/decisions/\d{4}-.*")
+    wanted = {REFERENCE, *(name for name in pages() if not decisions.fullmatch(name))}
+    named = list(places(nav))
+    twice = {name for name in named if named.count(name) > 1}
+    assert (wanted - set(named), set(named) - wanted, twice) == (set(), set(), set()), (
+        "not in mkdocs.yml, no page, twice"
+    )
