@@ -166,6 +166,4 @@ def test_every_page_has_one_place_and_every_place_a_page() -> None:
     wanted = {REFERENCE, *(name for name in pages() if not decisions.fullmatch(name))}
     named = list(places(nav))
     twice = {name for name in named if named.count(name) > 1}
-    assert (wanted - set(named), set(named) - wanted, twice) == (set(), set(), set()), (
-        "not in mkdocs.yml, no page, twice"
-    )
+    assert (wanted - set(named), set(named) - wanted, twice) == (set(), set(), set()), "lacking, no page, twice"
