@@ -9,7 +9,7 @@ SITE = .streamkeeper-build/docs
 # Each of hundreds of processes would compile what the one before has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-language check style chaos soak screenshots docs package lock clean tools
+.PHONY: help setup run test test-all test-language check style chaos soak screenshots docs package wheel lock clean tools
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*  ## /make \1\t/p' Makefile | expand -t 14
@@ -52,11 +52,14 @@ docs: setup $(SITE)/.installed  ## make a site of the pages, with search and the
 package: setup  ## make the zip and the CloudFormation template for AWS in .serverless; STAGE chooses the stage
 	@PATH="$(abspath $(VENV))/bin:$$PATH" npx --no sls package --stage $(or $(STAGE),dev)
 
+wheel: setup  ## make the wheel of the command in dist/, with the templates that `run` needs
+	@$(VENV)/bin/python packaging/wheel.py
+
 lock: tools  ## resolve the dependencies anew and write the lock files
 	@packaging/lock.sh $(PYTHON)
 
 clean:  ## remove what was built; the data in .streamkeeper stays
-	@rm -rf .venv .venv-* site node_modules .serverless .streamkeeper-build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	@rm -rf .venv .venv-* site node_modules .serverless dist build .streamkeeper-build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 
 tools:
 	@packaging/check-tools.sh $(PYTHON)

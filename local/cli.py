@@ -8,16 +8,13 @@ Invariant: a UserError, and a package that is not installed, is one sentence on 
 import argparse
 import gc
 import importlib
-import importlib.metadata
 import os
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
-from local.checkout import require_checkout
 from local.printable import accept_any_text, printable_lines
 from local.user_error import UserError
 
@@ -25,19 +22,17 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
-@dataclass(frozen=True)
-class Verb:
-    """One verb. help: what --help says of it. in_checkout: whether it reads the project's own files in any case."""
+class Verb(NamedTuple):
+    """One verb. help: what --help says of it."""
 
     module: str
     help: str
-    in_checkout: bool = False
 
 
 # By what a person wants; --help shows them so.
 GROUPS = {
     "Begin": {
-        "run": Verb("local.service.command", "run the whole service on this machine", in_checkout=True),
+        "run": Verb("local.service.command", "run the whole service on this machine"),
         "completion": Verb("local.completion", "print the completion for bash, zsh or fish"),
     },
     "Look": {
@@ -61,21 +56,15 @@ GROUPS = {
     },
     "Design": {
         "profile": Verb("local.profiles.command", "write, check and try stream profiles"),
-        "cost": Verb(
-            "local.costs.command", "show what a stream costs a month on AWS, and by which part", in_checkout=True
-        ),
-        "plan": Verb(
-            "local.scale.plan_command", "propose settings for streams, with price and first limit", in_checkout=True
-        ),
-        "compare": Verb("local.compare.command", "compare ways to keep a stream connected", in_checkout=True),
+        "cost": Verb("local.costs.command", "show what a stream costs a month on AWS, and by which part"),
+        "plan": Verb("local.scale.plan_command", "propose settings for streams, with price and first limit"),
+        "compare": Verb("local.compare.command", "compare ways to keep a stream connected"),
         "asl": Verb("local.workbench.command", "check, run or draw a state machine's definition"),
     },
     "Prove": {
-        "replay": Verb(
-            "local.replay.command", "run a machine against a scripted upstream in virtual time", in_checkout=True
-        ),
+        "replay": Verb("local.replay.command", "run a machine against a scripted upstream in virtual time"),
         "timeline": Verb("local.history.command", "draw what an execution did, from its history"),
-        "chaos": Verb("local.chaos.command", "run generated schedules of faults in virtual time", in_checkout=True),
+        "chaos": Verb("local.chaos.command", "run generated schedules of faults in virtual time"),
     },
 }
 VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
@@ -111,8 +100,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     name = arguments[0] if arguments else ""
-    if name in VERBS and VERBS[name].in_checkout and not {"-h", "--help"} & set(arguments):
-        require_checkout(f"`streamkeeper {name}`")
     parser = parser_of([name])
     parsed = parser.parse_args(arguments)
     status: int = parsed.run(parsed)
@@ -140,7 +127,7 @@ def parser_of(names: Collection[str]) -> argparse.ArgumentParser:
         epilog="`streamkeeper VERB --help` has examples of each.",
         formatter_class=_Grouped,
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    parser.add_argument("--version", action=_Version)
     subparsers = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     for name, verb in VERBS.items():
         if name in names:
@@ -160,17 +147,27 @@ class _Grouped(argparse.HelpFormatter):
         return "".join(f"\n{group}:\n{''.join(map(listed.__getitem__, verbs))}" for group, verbs in GROUPS.items())
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("streamkeeper")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
+class _Version(argparse.Action):
+    """Prints the version. To read it takes a third of what `--help` takes in all, so only who asks pays for it."""
+
+    def __init__(self, option_strings: list[str], **_: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help="show program's version number and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib import metadata
+
+        try:
+            version = metadata.version("streamkeeper")
+        except metadata.PackageNotFoundError:
+            version = "(not installed)"
+        print(f"{parser.prog} {version}")
+        parser.exit()
 
 
 def _needs(package: str, arguments: list[str]) -> str:
     return (
-        f"`streamkeeper {arguments[0]}` needs the Python package {package}, which is not installed: in a checkout, "
-        "`pip install --editable ./states-language --editable '.[local]'` installs all that every verb needs."
+        f"`streamkeeper {arguments[0]}` needs the Python package {package}, which is not installed: "
+        "`pip install streamkeeper` brings all that every verb needs, `make setup` in a checkout."
     )
 
 

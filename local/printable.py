@@ -17,8 +17,6 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
-from timeline import picture
-
 # C0 and C1 controls, what changes the direction of writing (UAX #9), other ends of lines, halves of surrogate pairs.
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 # The columns of what is no terminal: no table is that wide.
@@ -102,6 +100,8 @@ def lines_of(stream: TextIO, items: Iterable[str]) -> str:
 
 def in_marks_of(encoding: str | None, text: str) -> str:
     """Returns the text with a picture's marks replaced by ASCII ones, where the encoding lacks them."""
+    from timeline import picture  # late: every verb imports this module, and few draw
+
     try:
         picture.LEGEND.encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

@@ -43,7 +43,6 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
     check_name(stage)
     path = root / "env" / f"{stage}.yml"
     if not path.is_file():
-        checkout.require_checkout(f"Stage {stage!r}")
         raise UserError(f"There is no stage {stage!r}: env/{stage}.yml does not exist.")
     try:
         text = path.read_text(encoding="utf-8-sig")

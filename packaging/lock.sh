@@ -1,7 +1,8 @@
 #!/bin/sh
 # Writes requirements.txt (for Lambda), requirements-dev.txt (with the rest that a laptop needs), requirements-velocity.txt
 # (for one test), requirements-durable.txt (for one strategy of compare), requirements-docs.txt (for the site) and
-# package-lock.json, from the pyproject.toml of both distributions and package.json. $1 is the Python to resolve for. No lock names a registry.
+# package-lock.json, from the pyproject.toml of both distributions and package.json. $1 is the Python to resolve for. No lock
+# names a registry.
 set -eu
 tools=.streamkeeper-build/lock
 [ -x "$tools/bin/pip-compile" ] || {
@@ -12,11 +13,20 @@ compile() {
   "$tools/bin/pip-compile" --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header \
     --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file "$@"
 }
-compile requirements.txt pyproject.toml
-compile requirements-dev.txt --extra local --extra parquet --extra dev pyproject.toml states-language/pyproject.toml
-compile requirements-docs.txt --extra docs pyproject.toml
-compile requirements-velocity.txt --constraint requirements-dev.txt --extra velocity pyproject.toml
+# A group of pyproject.toml is no part of the distribution, and pip-compile reads none.
+group() {
+  "$1" -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][sys.argv[1]], sep="\n")' \
+    "$2" > "$tools/$2.in"
+}
+group "$1" lambda
+group "$1" velocity
+group "$1" durable
+group "$1" docs
+compile requirements.txt "$tools/lambda.in"
+compile requirements-dev.txt --extra archive --extra dev pyproject.toml states-language/pyproject.toml
+compile requirements-docs.txt "$tools/docs.in"
+compile requirements-velocity.txt --constraint requirements-dev.txt "$tools/velocity.in"
 # They are installed without what they depend on, which is newer than the others allow.
-compile "$tools/durable.txt" --extra durable pyproject.toml
+compile "$tools/durable.txt" "$tools/durable.in"
 awk '/^[^ ]/ { kept = /^aws-durable-/ } kept' "$tools/durable.txt" > requirements-durable.txt
 npm install --package-lock-only --ignore-scripts --loglevel=error

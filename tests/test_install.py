@@ -3,106 +3,195 @@
 pip reaches its registry as it is configured; the versions are those of the lock.
 """
 
+import json
+import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
+import tomllib
+import urllib.request
+import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from local.checkout import ROOT
+from local.service import osls
 
 README = (ROOT / "states-language" / "README.md").read_text(encoding="utf-8")
-SHIPPED = ("handlers", "local", "streamkeeper", "timeline", "pyproject.toml", "README.md", "LICENSE")
-HINT = "`pip install --editable ./states-language --editable '.[local]'` installs all that every verb needs."
+ROOMS = ("handlers", "local", "streamkeeper", "timeline", "states-language/src")
+SHIPPED = (*ROOMS, "env", "packaging", "statemachines", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+PROJECT = Path("local", "project")
+OWN = """
+address = "http://127.0.0.1:{port}/demo:own"
+allow_private = true
+framing = "sse"
+deliver = {{ sqs = "own.fifo" }}
+"""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment that was empty, and a folder outside the checkout to run its commands in."""
+    """Where the programs are, an empty folder outside the checkout to run them in, and what they find in addition."""
 
     programs: Path
     folder: Path
-    constraints: Path
+    variables: dict[str, str]
 
-    def run(self, program: str, *arguments: str) -> tuple[int, str, str]:
+    def run(self, *command: str) -> tuple[int, str, str]:
         """Exit status, standard output and standard error."""
         done = subprocess.run(
-            [str(self.programs / program), *arguments], cwd=self.folder, capture_output=True, text=True, check=False
-        )
+            [str(self.programs / command[0]), *command[1:]], cwd=self.folder, env=self.environment,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
         return done.returncode, done.stdout, done.stderr
 
-    def install(self, source: Path) -> None:
-        """Installs a distribution and what it says it needs, each in the version of the lock."""
-        wheels = self.folder / f"{source.name}-wheel"
-        # The setuptools of these tests builds it, and nothing is compiled that no test runs: both take long.
-        self._pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(source))
-        here = ("--python", str(self.programs / "python"))
-        self._pip(*here, "install", "--no-compile", "--constraint", str(self.constraints), *map(str, wheels.iterdir()))
-
-    def _pip(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+    @property
+    def environment(self) -> dict[str, str]:
+        """No Node is on the path."""
+        return {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "LANG": "C.UTF-8"} | self.variables
 
 
-def copied(folder: Path, source: Path, names: tuple[str, ...]) -> Path:
-    """A copy to build from: building leaves files beside the sources."""
+def pip(*arguments: str, **variables: str) -> None:
+    """Runs the pip of these tests; to put another into an environment takes as long as all else."""
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | variables)
+    assert done.returncode == 0, done.stderr
+
+
+def wheel(folder: Path, source: Path, names: tuple[str, ...], **variables: str) -> Path:
+    """Builds the wheel of a copy: building leaves files beside the sources. The setuptools of these tests does it."""
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
     for name in names:
-        if (source / name).is_dir():
-            shutil.copytree(source / name, folder / name, ignore=ignored)
-        else:
-            folder.mkdir(exist_ok=True)
-            shutil.copy(source / name, folder / name)
-    return folder
+        target = folder / "source" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(source / name, target, ignore=ignored) if (source / name).is_dir() else shutil.copy(
+            source / name, target
+        )
+    built = folder / "wheel"
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(built), str(folder / "source"), **variables)
+    (found,) = built.iterdir()
+    return found
+
+
+def installed(folder: Path, distribution: Path) -> Environment:
+    """An environment in which a wheel is installed and what it says it needs, each in the version of the lock."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
+    pins = re.findall(r"^[a-z][\w.-]*==[\w.+]+", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
+    (folder / "constraints.txt").write_text("\n".join(pins) + "\n")
+    here = ("--python", str(folder / "venv" / "bin" / "python"))
+    pip(*here, "install", "--no-compile", "--constraint", str(folder / "constraints.txt"), str(distribution))
+    (folder / "empty").mkdir()
+    return Environment(folder / "venv" / "bin", folder / "empty", {})
+
+
+def _compiled(source: Path, target: Path) -> None:
+    """Gives the sources of a wheel their compiled files, which need the same times: to compile them takes seconds."""
+    for path in source.rglob("*.py"):
+        if (found := target / path.relative_to(source)).is_file():
+            shutil.copystat(path, found)
+            for compiled in path.parent.glob(f"__pycache__/{path.stem}.{sys.implementation.cache_tag}.pyc"):
+                (found.parent / "__pycache__").mkdir(exist_ok=True)
+                shutil.copy(compiled, found.parent / "__pycache__")
 
 
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment in which nothing but the product is installed."""
+    """What the wheel holds, before any other on the path of this Python. It has no template: osls takes seconds."""
     folder = tmp_path_factory.mktemp("install")
-    # The pip of these tests installs into it: to put another there takes as long as all else.
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
-    pins = re.findall(r"^[a-z][\w.-]*==[\w.+]+", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
-    (folder / "constraints.txt").write_text("\n".join(pins) + "\n")
-    environment = Environment(folder / "venv" / "bin", folder, folder / "constraints.txt")
-    environment.install(copied(folder / "product", ROOT, SHIPPED))
-    return environment
+    with zipfile.ZipFile(wheel(folder, ROOT, SHIPPED)) as archive:
+        archive.extractall(folder / "site")
+    for room in ROOMS:
+        _compiled(ROOT / room, folder / "site" / ("" if room == ROOMS[-1] else room))
+    (folder / "empty").mkdir()
+    return Environment(Path(sys.executable).parent, folder / "empty", {"PYTHONPATH": str(folder / "site")})
 
 
-@pytest.fixture(scope="module")
-def library(product: Environment) -> Environment:
-    """The same, with the interpreter and what it says it needs."""
-    names = ("src", "pyproject.toml", "README.md", "LICENSE")
-    product.install(copied(product.folder / "states-language", ROOT / "states-language", names))
-    return product
+def verb(product: Environment, *arguments: str) -> tuple[int, str, str]:
+    """Runs a verb of what the wheel holds."""
+    return product.run("python", "-W", "error", "-m", "local.cli", *arguments)
 
 
-def test_help_and_version_need_nothing_more(product: Environment) -> None:
+def test_the_wheel_holds_what_the_verbs_read(product: Environment) -> None:
+    """Settings, profiles, machines and resources below ROOT, what lies beside the code, and the interpreter."""
+    site = Path(product.variables["PYTHONPATH"])
+    held = {str(path.relative_to(site)) for path in site.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    kinds = ("env/*.yml", "env/*.json", "env/streams/*.toml", "statemachines/*.asl.yml", "packaging/resources/*.yml")
+    wanted = {str(PROJECT / path.relative_to(ROOT)) for kind in kinds for path in ROOT.glob(kind)}
+    for room, source in (*((room, ROOT / room) for room in ROOMS[:4]), ("", ROOT / ROOMS[4])):
+        files = [path for path in source.rglob("*") if path.is_file() and not {"__pycache__"} & set(path.parts)]
+        wanted |= {str(room / path.relative_to(source)) for path in files if ".egg-info" not in str(path)}
+    left_out = {one for one in wanted if one.startswith("pytest_states_language/")}
+    dist_info = {one for one in held if ".dist-info/" in one}
+    assert held - dist_info == wanted - left_out
+
+
+def test_the_wheel_names_what_the_interpreter_needs() -> None:
+    """It holds the interpreter, whose own pyproject.toml says that."""
+    needed = [
+        set(tomllib.loads((folder / "pyproject.toml").read_text())["project"]["dependencies"])
+        for folder in (ROOT / "states-language", ROOT)
+    ]
+    assert needed[0] <= needed[1]
+
+
+def test_help_and_version(product: Environment) -> None:
     """Every verb with its help; the version of pyproject.toml."""
-    status, said, mistake = product.run("streamkeeper", "--help")
+    status, said, mistake = verb(product, "--help")
     assert (status, mistake) == (0, "")
     verbs = (
         "run completion list status events follow gaps sinks console start stop apply repair redrive upgrade request "
         "profile cost compare asl replay timeline chaos"
     )
     assert re.findall(r"^  (\w+)\s+\w", said, re.MULTILINE) == verbs.split()
-    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert version is not None
-    assert product.run("streamkeeper", "--version") == (0, f"streamkeeper {version[1]}\n", "")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert verb(product, "--version") == (0, f"streamkeeper {version}\n", "")
 
 
-def test_a_verb_says_what_to_install(product: Environment) -> None:
+def test_help_imports_little(product: Environment) -> None:
+    """Some 40 ms of a processor: argparse and what it needs, and of ours four modules."""
+    code = """
+import sys
+before = set(sys.modules)
+from local.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    loaded = set(sys.modules) - before
+    print(len(loaded) < 60, sorted(name for name in loaded if name.startswith("local.")), file=sys.stderr)
+    print(loaded & {"importlib.metadata", "dataclasses", "inspect", "json", "asyncio", "timeline"}, file=sys.stderr)
+"""
+    ours = ["local.cli", "local.printable", "local.user_error"]
+    status, _, said = product.run("python", "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}")
+    assert (status, said) == (0, f"True {ours}\nset()\n")
+
+
+def test_verbs_work_without_a_checkout(product: Environment) -> None:
+    """The user's own profiles are in ./profiles; costs and replays read what the wheel holds."""
+    nothing = f"There is no profile in {product.folder / 'profiles'}: `streamkeeper profile new URL` writes one."
+    assert verb(product, "profile", "check") == (2, "", f"streamkeeper: {nothing}\n")
+    (product.folder / "profiles").mkdir()
+    (product.folder / "profiles" / "own.toml").write_text(OWN.format(port=1))
+    status, said, mistake = verb(product, "profile", "check", "own", "demo")
+    assert (status, mistake, said.partition(";")[0]) == (0, "", "profiles/own.toml: sound")
+    assert "demo.toml: sound" in said
+    shutil.copy(ROOT / "tests" / "timelines" / "handover.yml", product.folder)
+    status, said, mistake = verb(product, "replay", "handover.yml")
+    assert (status, mistake) == (0, "")
+    assert "gaps 0, 0.000 s in all" in said
+
+
+def test_a_verb_says_that_it_needs_a_checkout(product: Environment) -> None:
     """One sentence, and exit status 2."""
-    status, said, mistake = product.run("streamkeeper", "asl", "check", "machine.asl.yml")
-    assert (status, said) == (2, "")
-    assert mistake == (
-        "streamkeeper: `streamkeeper asl` needs the Python package yaml, which is not installed: "
-        f"in a checkout, {HINT}\n"
-    )
+    needs = "needs the project's own files, and this copy is installed outside a checkout: in a checkout, `make setup` "
+    sentence = f"streamkeeper: `streamkeeper run` of the stage 'local' {needs}makes .venv/bin/streamkeeper.\n"
+    assert verb(product, "run") == (2, "", sentence)
 
 
 def test_the_client_is_there_and_typed(product: Environment) -> None:
@@ -117,15 +206,88 @@ print({"handlers", "local", "boto3", "pyarrow", "pandas"} & set(sys.modules))
     assert product.run("python", "-W", "error", "-c", code) == (0, printed, "")
 
 
-@pytest.mark.parametrize("verb", ["run", "replay", "chaos"])
-def test_a_verb_says_that_it_needs_a_checkout(product: Environment, verb: str) -> None:
-    """One sentence, and exit status 2."""
-    assert product.run("streamkeeper", verb) == (
-        2,
-        "",
-        f"streamkeeper: `streamkeeper {verb}` needs the project's own files, and this copy is installed outside a "
-        "checkout: in a checkout, `make setup` makes .venv/bin/streamkeeper.\n",
-    )
+@pytest.fixture
+def command(tmp_path: Path) -> Environment:
+    """The command as pipx installs it, from the wheel that `make wheel` makes."""
+    templates = tmp_path / "templates"
+    templates.mkdir()
+    for delivers in (False, True):
+        name = osls.kept("local", tmp_path, delivers=delivers).name
+        (templates / name).write_text(json.dumps(osls.template("local", delivers=delivers)))
+    return installed(tmp_path, wheel(tmp_path, ROOT, SHIPPED, STREAMKEEPER_TEMPLATES=str(templates)))
+
+
+@pytest.fixture
+def port() -> int:
+    """The first of three ports that are free."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as one:
+            first: int = one.getsockname()[1]
+        try:
+            for number in range(first, first + 3):
+                socket.create_server(("127.0.0.1", number)).close()
+        except (OSError, OverflowError):
+            continue
+        return first
+
+
+@pytest.fixture
+def service(command: Environment, port: int) -> Iterator[Environment]:
+    """Its `run`, in the empty folder, with a profile of the user's own that delivers."""
+    (command.folder / "profiles").mkdir()
+    (command.folder / "profiles" / "own.toml").write_text(OWN.format(port=port + 2))
+    running = Environment(command.programs, command.folder, {"PORT": str(port)})
+    with (command.folder / "run.log").open("w") as log:
+        process = subprocess.Popen(
+            [str(command.programs / "streamkeeper"), "run"], cwd=command.folder, env=running.environment, stdout=log,
+            stderr=log,
+        )  # fmt: skip
+        try:
+            yield running
+        finally:
+            process.send_signal(signal.SIGINT)
+            status = process.wait(60)
+    assert status == 0, (command.folder / "run.log").read_text()
+
+
+@pytest.mark.long
+@pytest.mark.cpu(180)
+def test_the_command_runs_everything_in_an_empty_folder(service: Environment, port: int) -> None:
+    """Without Node: the demonstration and a profile of one's own that delivers, by the real machines."""
+    give_up_s = time.monotonic() + 120
+    while service.run("streamkeeper", "list")[0] != 0:
+        assert time.monotonic() < give_up_s, (service.folder / "run.log").read_text()
+        time.sleep(0.5)
+    sqs = f"""
+import boto3
+sqs = boto3.client("sqs", "us-east-1", endpoint_url="http://127.0.0.1:{port + 1}", aws_access_key_id="local",
+                   aws_secret_access_key="local")
+queue = sqs.create_queue(QueueName="own.fifo", Attributes={{"FifoQueue": "true"}})["QueueUrl"]
+print(len(sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, WaitTimeSeconds=5).get("Messages", [])))
+"""
+    assert service.run("python", "-c", sqs) == (0, "0\n", "")
+    assert service.run("streamkeeper", "start", "demo") == (0, "demo is starting\n", "")
+    assert service.run("streamkeeper", "start", "own") == (0, "own is starting\n", "")
+    while service.run("python", "-c", sqs)[1] == "0\n":
+        assert time.monotonic() < give_up_s, (service.folder / "run.log").read_text()
+    for stream in ("demo", "own"):
+        status, said, _ = service.run("streamkeeper", "events", stream, "--json", "--limit", "3")
+        assert (status, len(said.splitlines())) == (0, 3)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/console") as page:
+        assert b"<!doctype html>" in page.read()
+    seen = ["--name", "seen", "--seconds", "2"]
+    assert service.run("streamkeeper", "profile", "new", f"http://127.0.0.1:{port + 2}/demo:x", *seen)[0] == 0
+    status, said, _ = service.run("streamkeeper", "profile", "try", "seen", "--seconds", "2")
+    assert (status, "event" in said) == (0, True)
+    assert service.run("streamkeeper", "cost")[0] == 0
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment in which nothing but the interpreter is installed."""
+    folder = tmp_path_factory.mktemp("library")
+    names = ("src", "pyproject.toml", "README.md", "LICENSE")
+    return installed(folder, wheel(folder, ROOT / "states-language", names))
 
 
 @pytest.mark.long

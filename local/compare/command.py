@@ -25,7 +25,7 @@ from local.simulation.scenario import POLICIES, Policy, Scenario, Upstream
 from local.user_error import UserError
 from timeline import canvas, svg
 
-INSTALL = "`pip install --no-deps -r requirements-durable.txt`"
+INSTALL = "`pip install --no-deps aws-durable-execution-sdk-python aws-durable-execution-sdk-python-testing`"
 WHAT = ("strategies", "backoff", "checkpoints")
 HOURS, MOST_HOURS = 24.0, 24.0 * 31
 LIMIT_S, WAIT_S, LONG_S = 900, 840, 300

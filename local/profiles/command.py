@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,8 @@ from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
 from handlers.tls import check_trust
 from handlers.upstream.address_policy import refusal
-from local.checkout import require_checkout
 from local.printable import printable
-from local.profiles import advice, new, trial
+from local.profiles import advice, folders, new
 from local.profiles.probing import seconds
 from local.profiles.profile_files import placeholders, profile_text
 from local.user_error import UserError
@@ -44,9 +44,10 @@ def add(subparsers: Any) -> None:
         nargs="*",
         type=Path,
         metavar="FILE",
-        help="a profile: a file, or the NAME of one in env/streams; none: all that are there",
+        help="a profile: a file, or the NAME of one of yours or of the project's; none: all that are there",
     )
     check.add_argument("--strict", action="store_true", help="a warning is a problem")
+    folders.add(check)
     check.add_argument("--json", action="store_true", help="print one JSON object")
     check.set_defaults(run=run)
     try_once = verbs.add_parser(
@@ -62,7 +63,8 @@ def add(subparsers: Any) -> None:
     try_once.add_argument("--stage", metavar="S", default=stage, help=f"whose secrets are read ({stage})")
     try_once.add_argument("--played", action="store_true", help="connect to the provider as it is played here")
     try_once.add_argument("--repair", action="store_true", help="compare with the address from which gaps are repaired")
-    try_once.set_defaults(run=trial.run)
+    folders.add(try_once)
+    try_once.set_defaults(run=_try)
     new.add(verbs)
 
 
@@ -112,7 +114,7 @@ class Report:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 where every file is sound, 1 where one has problems, 2 where one cannot be read."""
-    reports = [examine(path) for path in files(arguments.files)]
+    reports = [examine(path) for path in files(arguments.files, folders.chosen(arguments))]
     if arguments.json:
         print(json.dumps({"files": [report.as_json() for report in reports]}, indent=1))
     else:
@@ -123,15 +125,23 @@ def run(arguments: argparse.Namespace) -> int:
     return int(any(report.problems or (arguments.strict and report.warnings) for report in reports))
 
 
-def files(named: list[Path]) -> list[Path]:
-    """Returns the files that were named, by path or as profiles in env/streams; all of those where none was."""
+def _try(arguments: argparse.Namespace) -> int:
+    from local.profiles import trial  # with boto3 and the interpreter, which take a second
+
+    return trial.run(arguments)
+
+
+def files(named: list[Path], environment: Mapping[str, str]) -> list[Path]:
+    """Returns the files that were named, by path or by their profiles' names; all where none was: the user's own."""
     if not named:
-        require_checkout("`streamkeeper profile check` without a file")
-        here = Path.cwd()
-        paths = sorted(trial.STREAMS.glob("*.toml"))
-        return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
-    known = {path.stem: path for path in trial.STREAMS.glob("*.toml")}
-    return [path if path.exists() else known.get(str(path), path) for path in named]
+        folder = folders.for_new(environment)
+        if not (paths := sorted(folder.glob("*.toml"))):
+            raise UserError(f"There is no profile in {folder}: `streamkeeper profile new URL` writes one.")
+    else:
+        known = folders.known(environment)
+        paths = [path if path.exists() else known.get(str(path), path) for path in named]
+    here = Path.cwd()
+    return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
 
 
 def examine(path: Path) -> Report:

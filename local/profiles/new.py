@@ -27,19 +27,18 @@ from handlers.framing.oversize import Oversize
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
 from handlers.upstream.socket_response import SWITCHED
-from local.checkout import ROOT
 from local.printable import printable
-from local.profiles import certificates, places
+from local.profiles import certificates, folders, places
 from local.profiles.probing import Address, Probe, probe, seconds
 from local.user_error import UserError
 
-STREAMS = ROOT / "env" / "streams"
 _ADVICE = {
     401: "; it asks for a credential: write the profile by hand, docs/profiles.md says how to put a token",
     403: "; it asks for a credential: write the profile by hand, docs/profiles.md says how to put a token",
     405: "; where it takes a POST, say what to send with --body",
 }
 UNAUTHORIZED = 401
+_SCHEMA = "#:schema ../profile.schema.json"
 # The names that upstreams give to an event that is none.
 _HEARTBEATS = re.compile(r"ping|heart-?beat|keep-?alive", re.IGNORECASE)
 # What is safe where ids are counted: with "first" a restarted server's events would be taken for those before.
@@ -64,6 +63,7 @@ def add(verbs: Any) -> None:
     )
     parser.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to look each time (10)")
     certificates.add(parser)
+    folders.add(parser)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write this file, - for standard output")
     parser.set_defaults(run=run)
 
@@ -75,8 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("--say is for a ws:// or wss:// address: over HTTP nobody talks while the stream is read.")
     host = _host(address.url)
     name = arguments.name or re.sub(r"[^A-Za-z0-9_-]+", "-", host or "stream")[:64]
-    target = arguments.output or STREAMS / f"{name}.toml"
-    to_file = str(target) != "-"
+    target = arguments.output or folders.for_new(folders.chosen(arguments)) / f"{name}.toml"
+    to_file, is_shipped = str(target) != "-", target.parent == folders.SHIPPED
     try:
         if check_stream_id(name) != name:
             raise ProfileError(f"{name!r} has a colon")
@@ -98,11 +98,15 @@ def run(arguments: argparse.Namespace) -> int:
     if framing not in ("sse", "websocket"):
         seen = probe(address, framing, arguments.seconds)
     text = _written(address, framing, why, seen, arguments.seconds) + certificates.written(address.trust, name)
+    # Editors find the schema there alone.
+    text = text if is_shipped else text.removeprefix(f"{_SCHEMA}\n")
     parse(name, tomllib.loads(text), {})
     if not to_file:
         print(text, end="")
         return 0
     try:
+        if arguments.output is None:
+            target.parent.mkdir(exist_ok=True)
         target.write_text(text, encoding="utf-8")
     except OSError as problem:
         raise UserError(f"{target} cannot be written: {problem.strerror}.") from None
@@ -159,7 +163,7 @@ def _is_object(line: bytes) -> bool:
 def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: float) -> str:
     """The profile as TOML, each line with its reason."""
     lines = [
-        "#:schema ../profile.schema.json",
+        _SCHEMA,
         f"# Written by `streamkeeper profile new`, which looked for {seconds_:g} s and saw {len(seen.frames)} events.",
         "# docs/profiles.md has every field.",
         f"address = {_quoted(address.url)}",

@@ -5,12 +5,11 @@ no secret and no header of the request is printed; the connection is closed howe
 """
 
 import argparse
-import os
 import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,16 +34,14 @@ from handlers.run.ports import prepared
 from handlers.tls import check_trust
 from handlers.upstream.reader import Upstream
 from local import stages
-from local.checkout import ROOT, require_checkout
 from local.printable import columns_of, printable
-from local.profiles import advice
+from local.profiles import advice, folders
 from local.profiles.profile_files import placeholders, profile_text
 from local.profiles.talking import Talking
 from local.upstreams.behaviours import BEHAVIOURS
 from local.upstreams.demo_streams import moved, playing
 from local.user_error import UserError
 
-STREAMS = ROOT / "env" / "streams"
 KEEP_ALIVE = "keep-alive bytes without a frame"
 # How wide a line is where there is no terminal, and what is shown of a body at least.
 _COLUMNS, _LEAST = 100, 20
@@ -160,7 +157,7 @@ class Trial:
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if the upstream answered with a stream, else 1; UserError for a bad stream or secret."""
     arguments.stream_id, path = _named(arguments.stream_id)
-    profile = _profile(arguments.stream_id, path, is_played=arguments.played)
+    profile = _profile(arguments.stream_id, path, folders.chosen(arguments), is_played=arguments.played)
     if not arguments.played:
         return _try(profile, arguments, SecretValues(boto3.client, stages.names(arguments.stage)["secrets"]).read)
     if profile.name not in BEHAVIOURS:
@@ -263,15 +260,14 @@ def _named(stream: str) -> tuple[str, Path | None]:
     return (path.stem, path) if path.suffix == ".toml" and path.is_file() else (stream, None)
 
 
-def _profile(stream_id: str, path: Path | None, *, is_played: bool = False) -> Profile:
-    variables = {"UPSTREAM_DEMO": f"http://127.0.0.1:{int(os.environ.get('PORT') or 3000) + 2}"} | dict(os.environ)
+def _profile(stream_id: str, path: Path | None, environment: Mapping[str, str], *, is_played: bool) -> Profile:
+    variables = {"UPSTREAM_DEMO": f"http://127.0.0.1:{int(environment.get('PORT') or 3000) + 2}"} | dict(environment)
     try:
         name = check_stream_id(stream_id)
-        path = path or STREAMS / f"{name}.toml"
-        if not path.is_file():
-            require_checkout("`streamkeeper profile try`")
-            known = ", ".join(sorted(file.stem for file in STREAMS.glob("*.toml")))
-            raise UserError(f"There is no profile {name!r} in env/streams; there are: {known}.")
+        known = folders.known(environment)
+        path = path or known.get(name)
+        if path is None:
+            raise UserError(f"There is no profile {name!r}; there are: {', '.join(sorted(known))}.")
         text = profile_text(path)
         profile = parse(name, tomllib.loads(text), placeholders(text) if is_played else variables)
         profile.address_for(stream_id)

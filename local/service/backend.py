@@ -40,7 +40,8 @@ class Backend:
         if listening is not None:
             self._aws = EmbeddedAws(data, listening, lock_file, on_death, on_restart, on_failure, say)
         self._dynamodb: EmbeddedDynamoDB | None = None
-        binary = embedded_dynamodb.program(ROOT)
+        # A wheel has no node_modules; `npm install dynoxide` makes one where the command runs.
+        binary = embedded_dynamodb.program(ROOT) or embedded_dynamodb.program(Path.cwd())
         if binary is not None and self._has_tables:
             self._dynamodb = EmbeddedDynamoDB(data, binary, lock_file, on_failure, say)
         self.endpoints = Endpoints(

@@ -15,13 +15,15 @@ from typing import IO, Any
 
 from local import collection, own_hosts
 from local.aws_endpoints import OWN_KEYS, needs_embedded, require_others
+from local.checkout import IS_CHECKOUT
 from local.listener import HOST, bind, port_of, read_port
 from local.metrics import export
 from local.permissions.guard import RECORD
+from local.profiles import folders
 from local.service import capacity, osls
 from local.service.embedded_aws import lock, try_lock
 from local.service.lifecycle import Service
-from local.service.redeploy import Redeploy
+from local.service.redeploy import Redeploy, delivers
 from local.service.run_addresses import Sockets
 from local.service.screen import Screen
 from local.stack import Route
@@ -34,11 +36,12 @@ _ONE_REQUEST_S = 0.5
 
 @dataclass(frozen=True)
 class Options:
-    """The options in the environment: STREAMKEEPER_STAGE, PORT and STREAMKEEPER_DATA."""
+    """What the environment says; `profiles` is the folder of the user's own."""
 
     stage: str
     port: int
     data: Path
+    profiles: Path | None = None
 
 
 def read_options(environment: Mapping[str, str]) -> Options:
@@ -53,6 +56,7 @@ def read_options(environment: Mapping[str, str]) -> Options:
         stage=environment.get("STREAMKEEPER_STAGE") or "local",
         port=port,
         data=Path(environment.get("STREAMKEEPER_DATA") or ".streamkeeper"),
+        profiles=folders.own(environment),
     )
 
 
@@ -63,19 +67,21 @@ def add(subparsers: Any) -> None:
         description="Runs the whole service on this machine until Ctrl-C: API, functions, tables, streams.",
         epilog="Environment: PORT (3000), STREAMKEEPER_DATA (.streamkeeper/), STREAMKEEPER_STAGE (local).",
     )
+    folders.add(parser)
     parser.set_defaults(run=run)
 
 
-def run(_: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Returns 0 when the service was ended by a signal, 1 when it had to end by itself; raises UserError."""
-    options = read_options(os.environ)
+    environment = folders.chosen(arguments)
+    options = read_options(environment)
     osls.check(options.stage)
     screen = Screen()
     sockets = _bind(options.port)
     lock_file: IO[str] | None = None
     try:
         screen.plain(f"Streamkeeper is starting, stage {options.stage} ...")
-        template = osls.template(options.stage)
+        template = osls.template(options.stage, delivers=options.profiles is not None and delivers(options.profiles))
         # The folder last, so that a start that fails leaves none behind.
         lock_file = try_lock(options.data)
         if lock_file is None:
@@ -86,7 +92,7 @@ def run(_: argparse.Namespace) -> int:
             sockets = _bind(options.port)
         # Nearly all that a start makes stays: `settle` has garbage looked for again once it is over.
         with collection.paused():
-            return asyncio.run(_serve(options, template, sockets, lock_file, screen))
+            return asyncio.run(_serve(options, template, sockets, lock_file, environment, screen))
     finally:
         screen.close()
         _close(sockets)
@@ -114,10 +120,11 @@ def _bind(port: int) -> Sockets:
 
 
 async def _serve(
-    options: Options, template: Mapping[str, Any], sockets: Sockets, lock_file: IO[str], screen: Screen
+    options: Options, template: Mapping[str, Any], sockets: Sockets, lock_file: IO[str],
+    environment: Mapping[str, str], screen: Screen,
 ) -> int:  # fmt: skip
     end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    service = Service(options.data, template, sockets, lock_file, os.environ, screen, lambda: _end(end, _FORCED))
+    service = Service(options.data, template, sockets, lock_file, environment, screen, lambda: _end(end, _FORCED))
     _listen_to_signals(end)
     following: asyncio.Task[None] | None = None
     try:
@@ -128,8 +135,10 @@ async def _serve(
             starting.result()
             welcome(options, service, screen)
             following = asyncio.create_task(
-                Redeploy(service.use_code, service.use_template, options.stage, screen.say).run()
-            )
+                Redeploy(
+                    service.use_code, service.use_template, options.stage, screen.say, own=options.profiles
+                ).run()
+            )  # fmt: skip
         else:
             starting.cancel()
         status = await end
@@ -185,6 +194,7 @@ def welcome(options: Options, service: Service, screen: Screen) -> None:
         f"  Demo streams   {streams}",
         f"  Metrics        {api}/metrics  (Prometheus; OTEL_EXPORTER_OTLP_ENDPOINT sends them to OpenTelemetry)",
         f"  Capacity       {service.capacity.sentence}",
+        *([] if IS_CHECKOUT else [f"  Your profiles  {options.profiles}  (`streamkeeper profile new URL` writes one)"]),
         f"  Data folder    {options.data}  (functions' logs are in {options.data / 'logs'})",
     ]
     lines += [

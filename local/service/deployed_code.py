@@ -36,10 +36,11 @@ class _Copy:
 
 
 class DeployedCode:
-    """The copies of the project at `root`, in `folder`."""
+    """The copies, in `folder`, of the code at `root` and of the profiles in `streams`, of which the later count."""
 
-    def __init__(self, root: Path, folder: Path) -> None:
+    def __init__(self, root: Path, folder: Path, *streams: Path) -> None:
         self._root = root
+        self._streams = streams or (root / STREAMS,)
         self._folder = folder.resolve()
         self._numbers = itertools.count()
         self._copy = _Copy(self._folder)
@@ -59,7 +60,7 @@ class DeployedCode:
         """Makes the first copy and returns a line for each profile that is broken."""
         shutil.rmtree(self._folder, ignore_errors=True)
         copy = self._new(self._root)
-        copy.code, copy.profiles = _files(self._root / CODE), _profiles(self._root)
+        copy.code, copy.profiles = _files(self._root / CODE), _profiles(*self._streams)
         copy.refused = {name: reason for name, data in copy.profiles.items() if (reason := _problem(name, data))}
         self._copy = copy
         return [f"profile {name} is refused: {reason}" for name, reason in sorted(copy.refused.items())]
@@ -70,7 +71,7 @@ class DeployedCode:
         `start_problem` returns why a function cannot start from the copy in a folder, as a phrase; "" where all can.
         """
         before, lines = self._copy, []
-        code, profiles = _files(self._root / CODE), _profiles(self._root)
+        code, profiles = _files(self._root / CODE), _profiles(*self._streams)
         refusal = _syntax_error({name: data for name, data in code.items() if before.code.get(name) != data})
         copy = None
         if not refusal and code != before.code:
@@ -91,7 +92,7 @@ class DeployedCode:
         if (code, profiles, refused) == (before.code, before.profiles, before.refused):
             return False, lines
         copy = copy or self._new(before.folder)
-        for name in {*profiles, *_profiles(copy.folder)}:
+        for name in {*profiles, *_profiles(copy.folder / STREAMS)}:
             path = copy.folder / STREAMS / f"{name}.toml"
             path.unlink(missing_ok=True) if name not in profiles else path.write_bytes(profiles[name])
         copy.code, copy.profiles, copy.refused = code, profiles, refused
@@ -140,7 +141,7 @@ class DeployedCode:
         # With the compiled files, whose sources keep their times: a function would compile all of it again.
         shutil.copytree(code_of / CODE, folder / CODE)
         (folder / STREAMS).mkdir(parents=True)
-        for name, data in _profiles(self._root).items():
+        for name, data in _profiles(*self._streams).items():
             (folder / STREAMS / f"{name}.toml").write_bytes(data)
         return _Copy(folder)
 
@@ -162,8 +163,9 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def _profiles(root: Path) -> dict[str, bytes]:
-    files = (path for path in (root / STREAMS).glob("*.toml") if path.is_file() and _NAME.fullmatch(path.stem))
+def _profiles(*folders: Path) -> dict[str, bytes]:
+    every = (path for folder in folders for path in folder.glob("*.toml"))
+    files = (path for path in every if path.is_file() and _NAME.fullmatch(path.stem))
     return {path.stem: path.read_bytes() for path in files}
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from local import own_hosts
-from local.checkout import ROOT
+from local.checkout import CODE
 from local.listener import HOST, port_of
 from local.service.child import Supervisor
 from local.service.embedded_aws_child import NOT_SAVED
@@ -113,7 +113,7 @@ class EmbeddedAws(Supervisor):
             sys.executable, "-W", "ignore", "-m", "local.service.embedded_aws_child", str(os.getpid()),
             str(descriptors[0]),
             stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=descriptors, start_new_session=True,
-            cwd=ROOT, env=self._environment(os.environ),
+            cwd=CODE, env=self._environment(os.environ),
         )  # fmt: skip
 
     async def answers(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from local.checkout import ROOT
+from local.checkout import CODE
 from local.listener import port_of
 from local.service.child import Supervisor
 
@@ -85,14 +85,14 @@ class EmbeddedDynamoDB(Supervisor):
 
     async def spawn(self, log: IO[bytes]) -> asyncio.subprocess.Process:
         """Starts dynoxide, bound to this process, with nothing of the user's environment."""
-        # The child's working folder is the checkout.
+        # The child's working folder is that of the code.
         file = database(self._folder).resolve()
         arguments = ["--host", self._host, "--port", str(self._port), "--db-path", str(file)]
         bond = [sys.executable, "-m", "local.bootstrap", "--exec", str(os.getpid())]
         return await asyncio.create_subprocess_exec(
             *bond, str(self._binary), *arguments,
             stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[self._lock_file.fileno()],
-            start_new_session=True, cwd=ROOT,
+            start_new_session=True, cwd=CODE,
             env={name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ},
         )  # fmt: skip
 

@@ -20,14 +20,14 @@ from handlers.store.stream_records import StreamRecords
 from handlers.watching.orphan_recovery import StepFunctions as OwnStates
 from local import own_hosts
 from local.aws_endpoints import Endpoints, needs_dynamodb
-from local.checkout import ROOT
+from local.checkout import CODE
 from local.functions.function_pool import Pool
 from local.listener import Listener, port_of
 from local.metrics import export
 from local.metrics.collector import Collector
 from local.metrics.service import Metrics
 from local.permissions import guard
-from local.profiles import profile_files
+from local.profiles import folders, profile_files
 from local.service import capacity, overdue_repairs
 from local.service.aws_server import AwsServer
 from local.service.backend import Backend
@@ -83,7 +83,7 @@ class Service:
         self._edges = guard.at_edges(environment, template, data, screen.say)
         self._addresses = FunctionAddresses(self._endpoints, sockets, environment, is_guarded=self._edges.is_enforcing)
         self._machines = _loaded(self.stack.machines)
-        self._code = DeployedCode(ROOT, data / "code")
+        self._code = DeployedCode(CODE, data / "code", folders.SHIPPED, folders.own(environment))
         self._clock = RealClock()
         self._pool: Pool | None = None
         self._listeners: list[Listener] = []

@@ -1,7 +1,8 @@
 """Compiles the CloudFormation template of a stage with osls itself, so that the local service reads what is deployed.
 
-A template is kept and used until a file that it is made of changes. Invariants: a kept template belongs to the files
-whose hash is in its name; a failed run leaves nothing there, and the next run removes what a killed one left.
+A template is kept and used until a file that it is made of changes. A wheel has those that were made with it.
+Invariants: a kept template belongs to the files whose hash is in its name; a failed run leaves nothing there, and the
+next run removes what a killed one left.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from local import stages
+from local import checkout, stages
 from local.user_error import UserError
 from states_language import DefinitionError, load, read_definition
 
@@ -31,33 +32,53 @@ OSLS = Path("node_modules", "osls", "bin", "serverless.js")
 COMMAND = ("--no-opt", str(OSLS))
 TIME_LIMIT_S = 120
 _UNFINISHED = "tmp"
+# A profile with a sink of each kind, for the template of a run whose own profiles deliver, to whatever they name.
+_ANY_SINKS = {
+    f"env/streams/{name}.toml": f'deliver = {{ {kind} = "{target}" }}\n'
+    for name, kind, target in (
+        *((f"any-{kind}", kind, "*") for kind in ("sqs", "eventbridge", "kinesis", "firehose", "s3", "lambda")),
+        *((f"any-{kind}", "secret", f"${{{kind}:*}}") for kind in ("secret", "ssm")),
+    )
+}
+TEMPLATES = "templates"
 _DEFINITION = re.compile(r"^\s*definition:\s*\$\{file\(([^)]+)\)\}", re.MULTILINE)
 
 
-def template(stage: str, root: Path = stages.ROOT) -> dict[str, Any]:
+def template(stage: str, root: Path = stages.ROOT, *, delivers: bool = False) -> dict[str, Any]:
     """Returns the compiled template of `stage` in the project at `root`: the kept one if no source has changed.
 
-    A new one takes some seconds. Raises UserError when settings or machines are bad, Node is missing or osls fails.
+    Where it `delivers`, it delivers for profiles that are not in env/streams. A new one takes some seconds. Raises
+    UserError when settings or machines are bad, Node is missing or osls fails.
     """
-    cached = kept(stage, root)
+    cached = kept(stage, root, delivers=delivers)
     if not cached.is_file():
         stage_settings = stages.load(stage, root=root)
         for definition in _DEFINITION.findall((root / "serverless.yml").read_text(encoding="utf-8", errors="replace")):
             _check_machine(root, definition, stage_settings, stages.names(stage))
-        _package(stage, root, cached)
+        _package(stage, root, cached, _ANY_SINKS if delivers else {})
     compiled: dict[str, Any] = json.loads(cached.read_text())
+    if delivers:
+        mapping = compiled["Resources"]["DeliveryMapping"]["Properties"]
+        # The function drops what no sink wants.
+        mapping["FilterCriteria"] = {"Filters": [{"Pattern": '{"eventName": ["INSERT", "MODIFY"]}'}]}
     return compiled
 
 
 def check(stage: str, root: Path = stages.ROOT) -> None:
     """Raises UserError when the settings of `stage` are bad; those of a kept template were sound."""
-    if not kept(stage, root).is_file():
-        stages.load(stage, root=root)
+    if kept(stage, root).is_file():
+        return
+    stages.load(stage, root=root)
+    if not (root / "serverless.yml").is_file():
+        raise checkout.needs_checkout(f"`streamkeeper run` of the stage {stage!r}")
 
 
-def kept(stage: str, root: Path) -> Path:
+def kept(stage: str, root: Path, *, delivers: bool = False) -> Path:
     """Returns where the template of `stage` is kept, of the files as they are now."""
-    return root / ".streamkeeper-build" / f"{stage}-{_fingerprint(root)}.json"
+    name = f"{stage}+any" if delivers else stage
+    if not (root / "serverless.yml").is_file():
+        return root / TEMPLATES / f"{name}.json"
+    return root / ".streamkeeper-build" / f"{name}-{_fingerprint(root)}.json"
 
 
 def snapshot(root: Path, folder: Path) -> None:
@@ -85,7 +106,8 @@ def _fingerprint(root: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _package(stage: str, root: Path, target: Path) -> None:
+def _package(stage: str, root: Path, target: Path, besides: Mapping[str, str]) -> None:
+    """Packages the project with the texts in `besides` by their paths."""
     node = shutil.which("node")
     if node is None:
         raise UserError("Node is missing: install Node 20 or later, then run `make setup`.")
@@ -97,8 +119,10 @@ def _package(stage: str, root: Path, target: Path) -> None:
             return  # made by another process, while this one waited
         folder = Path(name)
         snapshot(root, folder)
+        for path, text in besides.items():
+            (folder / path).write_text(text, encoding="utf-8")
         _run([node, *COMMAND, "package", "--stage", stage], folder, stage, lock)
-        for old in target.parent.glob(f"{stage}-*.json"):
+        for old in target.parent.glob(f"{target.name.rpartition('-')[0]}-*.json"):
             old.unlink(missing_ok=True)
         # A rename, so that another process never reads half a template.
         os.replace(folder / ".serverless" / COMPILED, target)

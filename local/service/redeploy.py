@@ -47,11 +47,16 @@ def stamp(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
     return frozenset(found)
 
 
-def delivering(root: Path) -> Stamp:
+def delivering(streams: Path) -> Stamp:
     """Returns the stamps of the profiles that say where events go next: of that the template knows more than names."""
-    folder = str(root / STREAMS)
-    profiles = (one for one in stamp(root, [STREAMS]) if os.path.dirname(one[0]) == folder and one[0].endswith(".toml"))
+    folder = str(streams)
+    profiles = (one for one in stamp(streams, ["."]) if os.path.dirname(one[0]) == folder and one[0].endswith(".toml"))
     return frozenset((path, says, 0) for path, *at in profiles if (says := _delivery(path, *at)) is not None)
+
+
+def delivers(streams: Path) -> bool:
+    """Returns whether a profile there says where events go next."""
+    return bool(delivering(streams))
 
 
 @lru_cache(maxsize=1024)
@@ -68,18 +73,19 @@ class Redeploy:
     """Watches the project at `root` for one stage; `say` prints a line.
 
     `use_code` gives functions the new code and profiles and returns what there is to say, `use_template` applies a
-    template and returns the names of what changed, or raises UserError.
+    template and returns the names of what changed, or raises UserError. `own` is where the user's own profiles are.
     """
 
     def __init__(
         self, use_code: Callable[[], Awaitable[list[str]]],
         use_template: Callable[[dict[str, Any]], Awaitable[list[str]]], stage: str, say: Callable[[str], None],
-        root: Path = ROOT,
+        root: Path = ROOT, own: Path | None = None,
     ) -> None:  # fmt: skip
         self._use_code, self._use_template = use_code, use_template
         self._stage = stage
         self._say = say
         self._root = root
+        self._own = own
         self._code, self._template = self.stamps()
         self._refused = False
 
@@ -97,7 +103,11 @@ class Redeploy:
     def stamps(self) -> tuple[Stamp, Stamp]:
         """Returns the stamps of what ships and of what the template is made of."""
         template = stamp(self._root, osls.SOURCES, besides=STREAMS)
-        return stamp(self._root, SHIPPED), template | delivering(self._root)
+        shipped = stamp(self._root, SHIPPED)
+        if self._own:
+            shipped |= stamp(self._own, ["."])
+            template |= delivering(self._own)
+        return shipped, template | delivering(self._root / STREAMS)
 
     async def deploy(self, code: Stamp, template: Stamp) -> None:
         """Applies what has changed, and prints a line about each part.
@@ -108,7 +118,8 @@ class Redeploy:
         if template != self._template:
             self._template = template
             try:
-                compiled = await asyncio.to_thread(osls.template, self._stage, self._root)
+                delivers_own = self._own is not None and delivers(self._own)
+                compiled = await asyncio.to_thread(osls.template, self._stage, self._root, delivers=delivers_own)
                 changed = await self._use_template(compiled)
             except (UserError, OSError) as problem:
                 self._refused = True

@@ -109,8 +109,8 @@ def _parquet(part: Path) -> Iterator[Write]:
         from pyarrow import parquet
     except ModuleNotFoundError:
         raise UserError(
-            "--format parquet needs the Python package pyarrow, which is not installed: `pip install pyarrow`, or "
-            "in a checkout `pip install --editable '.[parquet]'`."
+            "--format parquet needs the Python package pyarrow, which is not installed: "
+            "`pip install 'streamkeeper[archive]'`."
         ) from None
     schema = dataframes.schema()
 

@@ -175,7 +175,7 @@ def test_a_secret_that_cannot_be_read_is_named(
 def test_an_unknown_stream_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """Exit status 2, and the profiles that there are."""
     assert main(["profile", "try", "none"]) == 2
-    assert capsys.readouterr().err.startswith("streamkeeper: There is no profile 'none' in env/streams; there are: ")
+    assert capsys.readouterr().err.startswith("streamkeeper: There is no profile 'none'; there are: ")
 
 
 def played(says: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:

@@ -1,0 +1,46 @@
+"""Finds profiles: the project's in env/streams, and the user's own in ./profiles or where STREAMKEEPER_PROFILES says.
+
+Invariant: one of the user's own stands in place of the project's of the same name.
+"""
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from local.checkout import IS_CHECKOUT, ROOT
+from local.user_error import UserError
+
+VARIABLE, DEFAULT = "STREAMKEEPER_PROFILES", "profiles"
+SHIPPED = ROOT / "env" / "streams"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the option; `chosen` reads it."""
+    parser.add_argument("--profiles", metavar="FOLDER", help=f"where your profiles are ({VARIABLE}, or ./{DEFAULT})")
+
+
+def chosen(arguments: argparse.Namespace) -> dict[str, str]:
+    """Returns this process's environment, in which the option says where the profiles are."""
+    return dict(os.environ) | ({VARIABLE: arguments.profiles} if arguments.profiles else {})
+
+
+def own(environment: Mapping[str, str]) -> Path:
+    """Returns the folder of the user's own profiles; ./profiles may be missing. UserError for another that is none."""
+    named = environment.get(VARIABLE)
+    folder = Path(named or DEFAULT).resolve()
+    if named and not folder.is_dir():
+        raise UserError(f"{VARIABLE} or --profiles names {named}, which is no folder.")
+    return folder
+
+
+def known(environment: Mapping[str, str]) -> dict[str, Path]:
+    """Returns the files by the names of their profiles."""
+    folders = (SHIPPED, own(environment))
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
+
+
+def for_new(environment: Mapping[str, str]) -> Path:
+    """Returns the folder into which a new profile is written, which may be missing yet."""
+    folder = own(environment)
+    return SHIPPED if IS_CHECKOUT and not folder.is_dir() else folder
