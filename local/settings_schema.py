@@ -29,18 +29,22 @@ def schema() -> dict[str, Any]:
     return document
 
 
-def problem(table: Mapping[str, Any]) -> str:
-    """Returns what is wrong with a table of settings, without a full stop at its end; "" for a sound one."""
-    properties = schema()["properties"]
+def problem(table: Mapping[str, Any], longest_s: int = 0) -> str:
+    """Returns what is wrong with a table of settings, without a full stop at its end; "" for a sound one.
+
+    Where `longest_s` is given, functions and waits may be so long, though no stage may have them.
+    """
+    rules_of_all = _longer(longest_s) if longest_s else schema()
+    properties = rules_of_all["properties"]
     # As JavaScript sorts texts.
     unknown = sorted(table.keys() - properties.keys(), key=lambda name: name.encode("utf-16-be", "surrogatepass"))
     if unknown:
         name = unknown[0] if _SHORT.fullmatch(unknown[0]) else "of such a name"
         return f"there is no setting {name}; env/README.md has them all"
-    errors = list(_validator().iter_errors(dict(table)))
+    errors = list(_validator(longest_s).iter_errors(dict(table)))
     for name, rules in properties.items():
         if name not in table:
-            if name in schema()["required"]:
+            if name in rules_of_all["required"]:
                 return f"{name} is missing; it must be {_must_be(rules)}"
             continue
         own = [error for error in errors if list(error.absolute_path)[:1] == [name]]
@@ -68,8 +72,14 @@ def most_together(settings: Mapping[str, Any], connect_ms: int | None = None) ->
     return max(1, int(rule["at_once"] * rounds))
 
 
+def _longer(longest_s: int) -> dict[str, Any]:
+    properties = schema()["properties"]
+    longer = {name: properties[name] | {"maximum": longest_s} for name in ("function_timeout_s", "wait_s")}
+    return schema() | {"properties": properties | longer}
+
+
 @cache
-def _validator() -> Any:
+def _validator(longest_s: int) -> Any:
     # Imported late: only what reads settings needs it, and it takes a tenth of a second.
     from jsonschema import Draft202012Validator, ValidationError, validators
 
@@ -78,7 +88,9 @@ def _validator() -> Any:
             if broken := _broken_sum(rule, table):
                 yield ValidationError(broken)
 
-    return validators.extend(Draft202012Validator, {"sums": sums})(schema())
+    return validators.extend(Draft202012Validator, {"sums": sums})(
+        _longer(longest_s) if longest_s else schema()
+    )
 
 
 def _broken_sum(rule: Mapping[str, Any], table: Mapping[str, Any]) -> str:

@@ -72,16 +72,16 @@ def check_name(stage: str) -> None:
         raise UserError(f"{_NAME_RULE}, not {settings_schema.found(stage)}.")
 
 
-def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
+def checked(table: Mapping[str, Any], where: str, longest_s: int = 0) -> dict[str, Setting]:
     """Returns the settings in `table`, completed with those that follow from them.
 
     `claim_tries` is how often an execution tries to claim its stream, `task_timeout_s` how long the machine waits for
     the function's answer, `most_streams_per_function` how many streams a handover has time for. `upstreams`, which may
     be missing, are checked and left out.
 
-    `where` names the table in messages. Raises UserError for the first rule that is broken.
+    `where` names the table in messages; `longest_s` is as in `settings_schema.problem`. Raises UserError for the first rule that is broken.
     """
-    if wrong := settings_schema.problem(table):
+    if wrong := settings_schema.problem(table, longest_s):
         raise UserError(f"{where}: {wrong}.")
     # JSON Schema's whole numbers may have a fraction of zero.
     settings = {name: int(value) if isinstance(value, float) else value for name, value in table.items()}

@@ -8,19 +8,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any, cast
 
 from local import collection, stages
-from local.compare import backoff_kinds, checkpoints, fault_kinds
+from local.compare import backoff_kinds, checkpoints, fault_kinds, lives
 from local.compare.result import Result, Strategy
 from local.compare.strategies import STRATEGIES
 from local.costs import prices
 from local.costs.prices import Prices
 from local.history.pictures import checked, write
 from local.options import number, one_of, whole
-from local.printable import WIDE, aligned, columns_of
+from local.printable import WIDE, aligned, columns_of, in_marks_of
 from local.simulation.scenario import POLICIES, Policy, Scenario, Upstream
 from local.user_error import UserError
 from timeline import canvas, svg
@@ -28,7 +29,7 @@ from timeline import canvas, svg
 INSTALL = "`pip install --no-deps aws-durable-execution-sdk-python aws-durable-execution-sdk-python-testing`"
 WHAT = ("strategies", "backoff", "checkpoints")
 HOURS, MOST_HOURS = 24.0, 24.0 * 31
-LIMIT_S, WAIT_S, LONG_S = 900, 840, 300
+LIMIT_S, WAIT_S, LONG_S, MOST_S = 900, 840, 300, 28_800
 # What was measured on AWS, in milliseconds (tests/timelines/recorded.json).
 MEASURED_MS = {
     "start": (25,),
@@ -58,7 +59,8 @@ def add(subparsers: Any) -> None:
         "upstream and faults: how much of the time they cover, what they lose and what they cost.",
         epilog="strategies:\n" + "".join(f"  {one.name:<20}{one.says}\n" for one in STRATEGIES) + "\nexamples:\n"
         "  streamkeeper compare --faults rough --picture compare.html\n"
-        "  streamkeeper compare --limit 45 --wait 35 --hours 0.05    the experiment that was measured on AWS",
+        "  streamkeeper compare --limit 45 --wait 35 --hours 0.05    the experiment that was measured on AWS\n"
+        "  streamkeeper compare --limit 5400    what functions of 90 minutes would change",
     )
     parser.add_argument(
         "--what",
@@ -73,8 +75,10 @@ def add(subparsers: Any) -> None:
         metavar="KIND",
         help="none, calm, rough, or a YAML file: docs/strategies.md shows one",
     )
-    parser.add_argument("--limit", default=str(LIMIT_S), metavar="S", help=f"the functions' limit ({LIMIT_S})")
-    parser.add_argument("--wait", default=str(WAIT_S), metavar="S", help=f"how long a lane waits ({WAIT_S})")
+    limits = f"the functions' limit ({LIMIT_S}); to 5400 as Managed Instances have it, to {MOST_S} as MicroVMs"
+    parser.add_argument("--limit", default=str(LIMIT_S), metavar="S", help=limits)
+    waits = f"how long a lane waits ({WAIT_S}; for longer lives {LIMIT_S - WAIT_S} less than --limit)"
+    parser.add_argument("--wait", metavar="S", help=waits)
     parser.add_argument("--margin", metavar="S", help="how long before its limit one leaves (20; 5 under 300 s)")
     parser.add_argument("--upstream", default="evicts", metavar="POLICY", help=f"{', '.join(POLICIES)} (evicts)")
     parser.add_argument("--overlap-s", default="2", metavar="S", help="where it tolerates two: how long both read (2)")
@@ -109,25 +113,48 @@ def _backoff(arguments: argparse.Namespace) -> int:
 def _strategies(arguments: argparse.Namespace) -> int:
     if arguments.lanes and not arguments.json:
         raise UserError("--lanes is a part of what --json prints, so it needs --json.")
-    source, listed, path = scenario(arguments), prices.read(), checked(arguments.picture)
+    source, plain, path = scenario(arguments), prices.read(), checked(arguments.picture)
     chosen = _chosen(arguments.strategy)
+    results = _results(chosen, source)
+    memory_mb, title = source.settings["memory_mb"], heading(source, arguments.faults)
+    life = lives.of(source.settings["function_timeout_s"])
+    listed = life.prices(plain, memory_mb)
+    found = [result.as_json(memory_mb, listed) for result in results]
+    before: list[dict[str, Any]] = []
+    if life.most_s > LIMIT_S:
+        shorter = {"function_timeout_s": LIMIT_S, "wait_s": WAIT_S, "task_timeout_s": LIMIT_S + _allowance_s(source)}
+        usual = _results(chosen, replace(source, settings={**source.settings, **shorter}))
+        before = [result.as_json(memory_mb, plain) for result in usual]
+    if path is not None:
+        groups = [group(result, listed, memory_mb) for result in results]
+        write(path, svg.draw(groups, source.run_for_ms, title), title, _html(rows(found)))
+    if arguments.json:
+        lanes = {"lanes": [result.lanes() for result in results]} if arguments.lanes else {}
+        longer = {"life": life.as_json(plain), "with_900_s": before} if before else {}
+        print(json.dumps({**as_json(source, arguments.faults, found), **longer, **lanes}, indent=1))
+        return 0
+    columns = columns_of(sys.stdout, WIDE)
+    shown = [title, "", *aligned(rows(found), columns)]
+    if before:
+        shown += ["", f"with functions of {canvas.duration(LIMIT_S)} → with these:", ""]
+        shown += [*aligned(lives.changes(found, before), columns), "", *life.notes(plain)]
+    print(in_marks_of(sys.stdout.encoding, "\n".join(shown)))
+    return 0
+
+
+def _results(chosen: list[Strategy], source: Scenario) -> list[Result]:
     results = []
     with collection.paused():
         for strategy in chosen:
             if sys.stderr.isatty():
                 print(f"running {strategy.name} …", file=sys.stderr)
             results.append(strategy.run(source))
-    memory_mb, title = source.settings["memory_mb"], heading(source, arguments.faults)
-    found = [result.as_json(memory_mb, listed) for result in results]
-    if path is not None:
-        groups = [group(result, listed, memory_mb) for result in results]
-        write(path, svg.draw(groups, source.run_for_ms, title), title, _html(rows(found)))
-    if arguments.json:
-        lanes = {"lanes": [result.lanes() for result in results]} if arguments.lanes else {}
-        print(json.dumps({**as_json(source, arguments.faults, found), **lanes}, indent=1))
-    else:
-        print("\n".join([title, "", *aligned(rows(found), columns_of(sys.stdout, WIDE))]))
-    return 0
+    return results
+
+
+def _allowance_s(source: Scenario) -> int:
+    allowance_s: int = source.settings["start_allowance_s"]
+    return allowance_s
 
 
 def _chosen(names: list[str] | None) -> list[Strategy]:
@@ -147,7 +174,9 @@ def _chosen(names: list[str] | None) -> list[Strategy]:
 def scenario(arguments: argparse.Namespace) -> Scenario:
     """Returns the scenario that all strategies have; raises UserError that names the option."""
     hours = number("--hours", arguments.hours, 0.001, MOST_HOURS)
-    limit_s, wait_s = whole("--limit", arguments.limit, 10, 900), whole("--wait", arguments.wait, 1, 900)
+    limit_s = whole("--limit", arguments.limit, 10, MOST_S)
+    usual_s = max(WAIT_S, limit_s - (LIMIT_S - WAIT_S))
+    wait_s = usual_s if arguments.wait is None else whole("--wait", arguments.wait, 1, MOST_S)
     upstream = Upstream(
         policy=cast(Policy, one_of("--upstream", arguments.upstream, POLICIES)),
         overlap_s=number("--overlap-s", arguments.overlap_s, 0, 300),
@@ -161,7 +190,7 @@ def scenario(arguments: argparse.Namespace) -> Scenario:
         settings["margin_s"] = whole("--margin", arguments.margin, 1, 900)
     source = Scenario(
         machine=stages.ROOT / "statemachines" / "connections.asl.yml",
-        settings=stages.checked(settings, "--limit and --wait"),
+        settings=stages.checked(settings, "--limit and --wait", MOST_S),
         run_for_ms=round(hours * 3_600_000),
         latencies_ms=MEASURED_MS,
         upstream=upstream,

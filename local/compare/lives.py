@@ -1,0 +1,92 @@
+"""How long AWS lets what runs our code live, and what longer lives would change: the notes and rows of `compare`.
+
+Nobody ran longer lives on AWS here: strategies and latencies are those of functions, with another limit and another
+price of their time. Invariant: every limit and price is in prices.toml, with its sources and the day they were read.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from local.costs.prices import FILE, HOURS, Prices
+
+CHANGES = (("gaps", 1, ",.0f"), ("gap_ms", 1000, ",.1f"), ("lost", 1, ",.0f"), ("usd_month", 1, ",.2f"))
+HEADS = ("strategy", "gaps", "gap s", "lost", "$ a month")
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What lives for `most_s` at most. `instances` run all the time; without them its time is paid for by `vcpus`."""
+
+    name: str
+    most_s: int
+    read_on: str
+    sources: tuple[str, ...]
+    known: str
+    unknown: str
+    instances: int = 0
+    vcpus: float = 0
+    gb: float = 0
+    invocations_per_vcpu: int = 0
+
+    def prices(self, listed: Prices, memory_mb: int) -> Prices:
+        """The prices by which a strategy's functions are paid for; those of Lambda itself stand in the list."""
+        if self.instances:
+            return listed.also("lambda", "gb_second_arm64", 0)
+        if not self.gb:
+            return listed
+        hour = self.vcpus * listed.usd("microvm", "vcpu_hour") + self.gb * listed.usd("microvm", "gb_hour")
+        by_second = listed.also("lambda", "gb_second_arm64", hour / 3600 * 1024 / memory_mb)
+        return by_second.also("lambda", "million_requests", 0)
+
+    def instances_usd_month(self, listed: Prices) -> float:
+        """What its instances cost a month, whatever runs on them."""
+        fee = 1 + listed.usd("managed_instances", "management_fee")
+        return self.instances * listed.usd("managed_instances", "instance_hour") * fee * HOURS
+
+    def notes(self, listed: Prices) -> list[str]:
+        """What is to be said of it, a line each."""
+        lines = [f"{self.name} (read on {self.read_on}): {self.known}"]
+        if self.instances:
+            at_once = self.instances * self.vcpus * self.invocations_per_vcpu
+            lines.append(
+                f"beside these dollars: {self.instances_usd_month(listed):,.2f} a month for {self.instances} instances, "
+                f"which hold about {at_once:,.0f} connections at once"
+            )
+        return [*lines, f"not known: {self.unknown}"]
+
+    def as_json(self, listed: Prices) -> dict[str, Any]:
+        """The object that `--json` prints for it."""
+        return {
+            "name": self.name,
+            "most_s": self.most_s,
+            "read_on": self.read_on,
+            "sources": list(self.sources),
+            "known": self.known,
+            "unknown": self.unknown,
+            "instances_usd_month": self.instances_usd_month(listed),
+        }
+
+
+def read(path: Path = FILE) -> list[Life]:
+    """All of them, the shortest first."""
+    return [
+        Life(**{**life, "sources": tuple(life["sources"])})
+        for life in tomllib.loads(path.read_text(encoding="utf-8"))["lives"]
+    ]
+
+
+def of(limit_s: int) -> Life:
+    """The first that lives for so long."""
+    return next(life for life in read() if life.most_s >= limit_s)
+
+
+def changes(found: list[Mapping[str, Any]], before: list[Mapping[str, Any]]) -> list[list[str]]:
+    """A table of what a strategy comes to with functions as they are, and with those that live longer."""
+    lines = [list(HEADS)]
+    for now, was in zip(found, before, strict=True):
+        cells = [f"{was[name] / unit:{form}} → {now[name] / unit:{form}}" for name, unit, form in CHANGES]
+        lines.append([now["strategy"], *cells])
+    return lines
