@@ -88,9 +88,7 @@ def _validator(longest_s: int) -> Any:
             if broken := _broken_sum(rule, table):
                 yield ValidationError(broken)
 
-    return validators.extend(Draft202012Validator, {"sums": sums})(
-        _longer(longest_s) if longest_s else schema()
-    )
+    return validators.extend(Draft202012Validator, {"sums": sums})(_longer(longest_s) if longest_s else schema())
 
 
 def _broken_sum(rule: Mapping[str, Any], table: Mapping[str, Any]) -> str:

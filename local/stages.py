@@ -79,7 +79,8 @@ def checked(table: Mapping[str, Any], where: str, longest_s: int = 0) -> dict[st
     the function's answer, `most_streams_per_function` how many streams a handover has time for. `upstreams`, which may
     be missing, are checked and left out.
 
-    `where` names the table in messages; `longest_s` is as in `settings_schema.problem`. Raises UserError for the first rule that is broken.
+    `where` names the table in messages; `longest_s` is as in `settings_schema.problem`. Raises UserError for the first
+    rule that is broken.
     """
     if wrong := settings_schema.problem(table, longest_s):
         raise UserError(f"{where}: {wrong}.")

@@ -73,11 +73,11 @@ class PlayedQueue:
         self.writes = self.handled = 0
 
     def begin(self) -> None:
-        """Sends the first messages: lane B connects, lane A waits first."""
+        """Sends the first messages: lane B connects, lane A waits first, for as long as SQS delays a message."""
         wait_s = self.world.source.settings["wait_s"]
         for lane, delay_s in (("B", 0), ("A", wait_s)):
             body = json.dumps({"request": INPUT, "lane": lane, "wait_s": wait_s})
-            self.sqs.send_message(**QUEUE, MessageBody=body, DelaySeconds=delay_s)
+            self.sqs.send_message(**QUEUE, MessageBody=body, DelaySeconds=min(delay_s, MOST_DELAY_S))
 
     def update_item(self, **request: Any) -> dict[str, Any]:
         """Writes an item of a lane; raises botocore's ClientError where the condition does not hold."""

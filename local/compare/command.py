@@ -8,10 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import replace
 from html import escape
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from local import collection, stages
 from local.compare import backoff_kinds, checkpoints, fault_kinds, lives
@@ -113,33 +112,48 @@ def _backoff(arguments: argparse.Namespace) -> int:
 def _strategies(arguments: argparse.Namespace) -> int:
     if arguments.lanes and not arguments.json:
         raise UserError("--lanes is a part of what --json prints, so it needs --json.")
-    source, plain, path = scenario(arguments), prices.read(), checked(arguments.picture)
-    chosen = _chosen(arguments.strategy)
-    results = _results(chosen, source)
-    memory_mb, title = source.settings["memory_mb"], heading(source, arguments.faults)
-    life = lives.of(source.settings["function_timeout_s"])
-    listed = life.prices(plain, memory_mb)
-    found = [result.as_json(memory_mb, listed) for result in results]
-    before: list[dict[str, Any]] = []
-    if life.most_s > LIMIT_S:
-        shorter = {"function_timeout_s": LIMIT_S, "wait_s": WAIT_S, "task_timeout_s": LIMIT_S + _allowance_s(source)}
-        usual = _results(chosen, replace(source, settings={**source.settings, **shorter}))
-        before = [result.as_json(memory_mb, plain) for result in usual]
+    path, found = checked(arguments.picture), answered(arguments)
+    source, results, title = found.source, found.results, heading(found.source, arguments.faults)
+    memory_mb = source.settings["memory_mb"]
     if path is not None:
-        groups = [group(result, listed, memory_mb) for result in results]
-        write(path, svg.draw(groups, source.run_for_ms, title), title, _html(rows(found)))
+        groups = [group(result, found.listed, memory_mb) for result in results]
+        write(path, svg.draw(groups, source.run_for_ms, title), title, _html(rows(found.strategies)))
     if arguments.json:
         lanes = {"lanes": [result.lanes() for result in results]} if arguments.lanes else {}
-        longer = {"life": life.as_json(plain), "with_900_s": before} if before else {}
-        print(json.dumps({**as_json(source, arguments.faults, found), **longer, **lanes}, indent=1))
+        longer = {"life": found.life.as_json(), "with_900_s": found.before} if found.before else {}
+        print(json.dumps({**as_json(source, arguments.faults, found.strategies), **longer, **lanes}, indent=1))
         return 0
     columns = columns_of(sys.stdout, WIDE)
-    shown = [title, "", *aligned(rows(found), columns)]
-    if before:
+    shown = [title, "", *aligned(rows(found.strategies), columns)]
+    if found.before:
         shown += ["", f"with functions of {canvas.duration(LIMIT_S)} → with these:", ""]
-        shown += [*aligned(lives.changes(found, before), columns), "", *life.notes(plain)]
+        shown += [*aligned(lives.changes(found.strategies, found.before), columns), "", *found.life.notes()]
     print(in_marks_of(sys.stdout.encoding, "\n".join(shown)))
     return 0
+
+
+class Answered(NamedTuple):
+    """What the strategies come to. `before` is the same with functions as they are, where these live longer."""
+
+    source: Scenario
+    life: lives.Life
+    listed: Prices
+    results: list[Result]
+    strategies: list[dict[str, Any]]
+    before: list[dict[str, Any]]
+
+
+def answered(arguments: argparse.Namespace) -> Answered:
+    """Runs the strategies; raises UserError for what cannot be run."""
+    source, plain, chosen = scenario(arguments), prices.read(), _chosen(arguments.strategy)
+    memory_mb, life = source.settings["memory_mb"], lives.of(source.settings["function_timeout_s"])
+    listed = life.prices(plain, memory_mb)
+    results = [life.paid(result, plain) for result in _results(chosen, source)]
+    before: list[dict[str, Any]] = []
+    if life.most_s > LIMIT_S:
+        usual = scenario(argparse.Namespace(**{**vars(arguments), "limit": str(LIMIT_S), "wait": None}))
+        before = [result.as_json(memory_mb, plain) for result in _results(chosen, usual)]
+    return Answered(source, life, listed, results, [one.as_json(memory_mb, listed) for one in results], before)
 
 
 def _results(chosen: list[Strategy], source: Scenario) -> list[Result]:
@@ -150,11 +164,6 @@ def _results(chosen: list[Strategy], source: Scenario) -> list[Result]:
                 print(f"running {strategy.name} …", file=sys.stderr)
             results.append(strategy.run(source))
     return results
-
-
-def _allowance_s(source: Scenario) -> int:
-    allowance_s: int = source.settings["start_allowance_s"]
-    return allowance_s
 
 
 def _chosen(names: list[str] | None) -> list[Strategy]:

@@ -5,12 +5,13 @@ price of their time. Invariant: every limit and price is in prices.toml, with it
 """
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from local.costs.prices import FILE, HOURS, Prices
+from local.compare.result import Result
+from local.costs.prices import FILE, Prices
 
 CHANGES = (("gaps", 1, ",.0f"), ("gap_ms", 1000, ",.1f"), ("lost", 1, ",.0f"), ("usd_month", 1, ",.2f"))
 HEADS = ("strategy", "gaps", "gap s", "lost", "$ a month")
@@ -41,23 +42,26 @@ class Life:
         by_second = listed.also("lambda", "gb_second_arm64", hour / 3600 * 1024 / memory_mb)
         return by_second.also("lambda", "million_requests", 0)
 
-    def instances_usd_month(self, listed: Prices) -> float:
-        """What its instances cost a month, whatever runs on them."""
-        fee = 1 + listed.usd("managed_instances", "management_fee")
-        return self.instances * listed.usd("managed_instances", "instance_hour") * fee * HOURS
+    def paid(self, result: Result, listed: Prices) -> Result:
+        """What a strategy came to, with the instances that it needs, all of them where nobody shares them."""
+        if not self.instances:
+            return result
+        hours = self.instances * result.until_ms / 3_600_000 * (1 + listed.usd("managed_instances", "management_fee"))
+        charges = {("managed_instances", "instance_hour"): hours * result.share}
+        return replace(result, charges={**result.charges, **charges})
 
-    def notes(self, listed: Prices) -> list[str]:
+    def notes(self) -> list[str]:
         """What is to be said of it, a line each."""
         lines = [f"{self.name} (read on {self.read_on}): {self.known}"]
         if self.instances:
             at_once = self.instances * self.vcpus * self.invocations_per_vcpu
             lines.append(
-                f"beside these dollars: {self.instances_usd_month(listed):,.2f} a month for {self.instances} instances, "
-                f"which hold about {at_once:,.0f} connections at once"
+                f"the dollars are those of a stream that has the {self.instances} instances for itself; "
+                f"they hold about {at_once:,.0f} connections at once"
             )
         return [*lines, f"not known: {self.unknown}"]
 
-    def as_json(self, listed: Prices) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """The object that `--json` prints for it."""
         return {
             "name": self.name,
@@ -66,7 +70,6 @@ class Life:
             "sources": list(self.sources),
             "known": self.known,
             "unknown": self.unknown,
-            "instances_usd_month": self.instances_usd_month(listed),
         }
 
 
@@ -83,7 +86,7 @@ def of(limit_s: int) -> Life:
     return next(life for life in read() if life.most_s >= limit_s)
 
 
-def changes(found: list[Mapping[str, Any]], before: list[Mapping[str, Any]]) -> list[list[str]]:
+def changes(found: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """A table of what a strategy comes to with functions as they are, and with those that live longer."""
     lines = [list(HEADS)]
     for now, was in zip(found, before, strict=True):

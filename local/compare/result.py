@@ -22,7 +22,7 @@ MONTH_MS = 2_628_000_000
 class Result:
     """What a strategy came to in `until_ms`; `billed_ms` is the time of its functions.
 
-    Of what several streams share it has the stream's part, which need not be whole.
+    Of what several streams share it has the stream's part, which need not be whole: its `share` of a function.
 
     `charges` has what else is charged: how many units of the price of that table and name in the price list.
     """
@@ -37,6 +37,7 @@ class Result:
     invocations: float
     until_ms: int
     charges: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    share: float = 1.0
 
     @property
     def gap_ms(self) -> int:

@@ -62,7 +62,7 @@ def by_group(name: str, path: Path, source: Scenario, streams: int = STREAMS) ->
     """Returns what a stream of a group came to: its own connections, and its share of the group's functions."""
     whole = _of(name, replay(replace(source, machine=path), partial(GroupSandbox, streams), groups.INPUT))
     shares = {field: getattr(whole, field) / streams for field in ("transitions", "billed_ms", "invocations")}
-    return replace(whole, **shares)
+    return replace(whole, share=1 / streams, **shares)
 
 
 def _of(name: str, found: Replay) -> Result:

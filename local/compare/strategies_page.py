@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from local.checkout import ROOT
-from local.compare import backoff_kinds, command
+from local.compare import backoff_kinds, command, lives
 from local.compare.command import group, heading
 from local.compare.result import Result
 from local.compare.strategies import STRATEGIES
@@ -27,13 +27,30 @@ QUESTIONS = {
     "measured": ["--hours", "0.05", "--limit", "45", "--wait", "35"],
 }
 DRAWN, DRAWN_HOURS = "rough", "6"
+# What functions that live longer would change.
+LONGER = {
+    f"{limit} {faults}": [
+        "--limit",
+        limit,
+        "--faults",
+        faults,
+        *(f"--strategy={one}" for one in ("retry", "streamkeeper")),
+    ]
+    for limit in ("5400", "28800")
+    for faults in ("none", "rough")
+}
+
+
+def arguments(options: list[str]) -> argparse.Namespace:
+    """Returns what `streamkeeper compare` is asked with these options."""
+    parser = argparse.ArgumentParser()
+    command.add(parser.add_subparsers())
+    return parser.parse_args(["compare", *options])
 
 
 def asked(options: list[str]) -> Scenario:
-    """Returns what `streamkeeper compare` with these options runs."""
-    parser = argparse.ArgumentParser()
-    command.add(parser.add_subparsers())
-    return command.scenario(parser.parse_args(["compare", *options]))
+    """Returns what it runs then."""
+    return command.scenario(arguments(options))
 
 
 def answered(options: list[str]) -> tuple[Scenario, list[Result]]:
@@ -51,6 +68,9 @@ def written(root: Path = ROOT) -> dict[Path, str]:
         memory_mb = source.settings["memory_mb"]
         tables[name] = command.rows([result.as_json(memory_mb, listed) for result in results])
     readme = with_tables((root / README).read_text(encoding="utf-8"), "compare", {"short": lines(_short(tables))})
+    for name, options in LONGER.items():
+        found = command.answered(arguments(options))
+        tables[name] = lives.changes(found.strategies, found.before)
     recovered = backoff_kinds.simulated()
     tables["backoff"] = backoff_kinds.rows(recovered)
     text = with_tables(text, "compare", {name: lines(rows) for name, rows in tables.items()})

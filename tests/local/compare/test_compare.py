@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from local import stages
 from local.cli import main
-from local.compare import backoff_kinds
+from local.compare import backoff_kinds, lives
 from local.compare import strategies_page as page
 from local.compare.command import COLUMNS, MEASURED_MS, rows
 from local.compare.result import Strategy
@@ -21,6 +22,7 @@ from local.compare.strategies import MACHINES, STRATEGIES, by_group
 from local.costs import prices
 from local.generated_pages import with_tables
 from local.simulation.scenario import read
+from local.user_error import UserError
 from tests.examples import examples
 from tests.local.support import PROJECT
 
@@ -167,7 +169,11 @@ def test_the_page_says_all_that_the_command_says() -> None:
     [
         (["--hours", "0"], "--hours must be a number from 0.001 to 744, not '0'."),
         (["--hours", "nan"], "--hours must be a number from 0.001 to 744, not 'nan'."),
-        (["--limit", "1e3"], "--limit must be a whole number from 10 to 900, not '1e3'."),
+        (["--limit", "1e3"], "--limit must be a whole number from 10 to 28800, not '1e3'."),
+        (
+            ["--limit", "5400", "--wait", "5390"],
+            "--limit and --wait: wait_s + margin_s must be less than function_timeout_s",
+        ),
         (["--upstream", "kind"], "--upstream must be one of evicts, tolerates, forbids, not 'kind'."),
         (["--faults", "absent.yml"], "absent.yml: cannot be read: No such file or directory"),
         (["--picture", "out.png"], "--picture must end in .svg or .html, not 'out.png'."),
@@ -184,6 +190,39 @@ def test_a_mistake_is_one_sentence(options: list[str], message: str, capsys: pyt
     assert said.out == ""
     assert said.err.startswith(f"streamkeeper: {message}")
     assert said.err.count("\n") == 1
+
+
+def test_a_life_is_the_first_that_is_long_enough() -> None:
+    """Each names where its limit was read and when; stages have 900 s, however long others live."""
+    found = {limit_s: lives.of(limit_s) for limit_s in (10, 900, 901, 5400, 5401, 28_800)}
+    names = ["Lambda", "Lambda Managed Instances", "Lambda MicroVMs"]
+    assert [life.name for life in found.values()] == [one for one in names for _ in range(2)]
+    assert all(life.sources and life.read_on for life in found.values())
+    with pytest.raises(UserError, match=r"function_timeout_s must be a whole number from 1 to 900, not 901\.$"):
+        stages.load("prod", {"function_timeout_s": 901})
+
+
+def test_longer_lives_say_what_they_change(capsys: pytest.CaptureFixture[str]) -> None:
+    """A retried Task has a gap at each end: in nine hours 36 with Lambda, six with 90 minutes, one with eight hours.
+
+    A stream that is alone pays for three instances, or for a quarter of a vCPU and half a GB by the hour.
+    """
+    options = ["--hours", "9", "--strategy", "retry"]
+    for limit, life, gaps, usd in (
+        ("5400", "Lambda Managed Instances", 6, 3 * 0.0816 * 1.15 * 730),
+        ("28800", "Lambda MicroVMs", 1, (0.25 * 0.0997 + 0.5 * 0.0132) * 730),
+    ):
+        assert main(["compare", "--json", "--limit", limit, *options]) == 0
+        found = json.loads(capsys.readouterr().out)
+        (now,), (was,) = found["strategies"], found["with_900_s"]
+        assert (found["life"]["name"], now["gaps"], was["gaps"]) == (life, gaps, 36)
+        assert now["usd_month"] == pytest.approx(usd, rel=0.001)
+        assert main(["compare", "--limit", limit, *options]) == 0
+        said = capsys.readouterr().out
+        assert f"36 → {gaps}" in said
+        assert f"{life} (read on " in said
+    assert main(["compare", "--json", *options]) == 0
+    assert {"life", "with_900_s"}.isdisjoint(json.loads(capsys.readouterr().out))
 
 
 def test_faults_are_written_as_in_a_replay(tmp_path: Path) -> None:
