@@ -15,15 +15,17 @@ from handlers.connection.inputs import Closed
 from handlers.connection.lease import Lease, LeaseView, is_connected
 
 EXPIRED_CURSOR = Outcome("StreamDropped", "", "the upstream no longer knows the cursor: what came since is lost")
-PARTLY_FORGOTTEN = Outcome("StreamDropped", "", "the upstream has forgotten what came next: asked for what it has")
-FORGOTTEN = Outcome("StreamDropped", "", "the upstream has forgotten nothing behind the cursor: asked again")
+PARTLY_FORGOTTEN = Outcome(
+    "StreamDropped", "", "the upstream has forgotten what came next: the oldest place is asked for"
+)
+FORGOTTEN = Outcome("StreamDropped", "", "the upstream has forgotten nothing after the cursor: requested again")
 DISCONNECTED = Outcome("StreamDropped", "", "the upstream asked for a new connection")
 EXPIRED = Outcome("ConnectionExpired", "", "the function's deadline was reached and nobody had taken over")
 LET_GO = Outcome("StreamDropped", "", "let go for a successor that did not connect")
 ENDED = Outcome("", "ended", "the upstream ended the stream")
 STOPPED = Outcome("", "stopped", "the stream is to be stopped")
 SUPERSEDED = Outcome("", "superseded", "another execution keeps the stream connected")
-NOT_DRAINED = Outcome("StoreUnavailable", "", "what was read was not all stored at the deadline")
+NOT_DRAINED = Outcome("StoreUnavailable", "", "not everything that was read was stored by the deadline")
 
 
 class End(NamedTuple):
@@ -111,7 +113,7 @@ def asked_already(is_alive: bool) -> Outcome:
     """Returns the end of one that would repeat another connection's request though it must be made once."""
     if is_alive:
         return Outcome("StreamTakenOver", "", "another connection reads what must not be requested twice")
-    return Outcome("StreamBroken", "", "it was requested before, must not be twice, and nobody says how that ended")
+    return Outcome("StreamBroken", "", "it must not be requested twice, and how the request before it ended is unknown")
 
 
 def asked_before(lease: Lease, connected_ms: int | None, now_ms: int, ttl_ms: int, died: str) -> Outcome | None:

@@ -1,6 +1,6 @@
-"""Many streams in one function: what a group's lease and its streams' records say together, and who is kept when."""
+"""Many streams in one function: what a group's lease and its streams' records say together, and which are kept when."""
 
-# No profile's name begins so, hence no stream is called so.
+# No profile's name begins with it, so no stream has such an id.
 GROUP = "#"
 
 

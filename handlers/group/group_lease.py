@@ -10,9 +10,9 @@ renews all of its streams.
     stream: connected 7 by r1, until 12:14       its function's limit, for nobody renews it
     group:  r1 heartbeats until 12:00:20              connection 7 counts as connected until 12:00:20
 
-A function whose heartbeat has run out may yet go on. So nobody takes the turn of one of its connections before the
-function is *ended*: one conditional write, refused where it has sent a heartbeat meanwhile. A function that is ended
-closes all that it has when it learns that.
+A function whose heartbeat has run out may still run. So nobody takes the turn of one of its connections before the
+function is *ended*: one conditional write, refused where it has sent a heartbeat meanwhile. An ended function closes
+everything when it learns that.
 
 Times are integer milliseconds that the caller passes. Invariant: a connection whose function is not ended counts as
 over only once that function's own limit has passed.
@@ -30,8 +30,8 @@ from handlers.connection.lease import Lease, is_over
 class GroupHeartbeat:
     """A function as the group's lease shows it: its `token`, its last heartbeat, and until when it counts as alive.
 
-    `turns` counts the claims and marks that it has made of streams: whoever sees it grow reads their records. `away` is
-    how many of the streams that it should keep are connected by nobody, as far as it knows, or are to be looked at.
+    `turns` counts its claims and marks of streams: when it grows, other functions read the records anew. `away` is how
+    many of the streams that it should keep nobody has connected, as far as it knows, or are to be checked.
     """
 
     token: int
@@ -64,7 +64,7 @@ class GroupLease:
 
 
 def composed(own: Lease, group: GroupLease) -> Lease:
-    """Returns the lease that a connection of the stream is given, whose own record says `own`."""
+    """Returns the lease that a connection of the stream is given; `own` is from the stream's record."""
     heartbeat = group.heartbeats.get(own.connected_by)
     expires_at_ms = own.expires_at_ms
     if heartbeat is not None and own.connected_by:
@@ -79,16 +79,16 @@ def newer_lives(group: GroupLease, token: int, now_ms: int) -> bool:
 
 
 def is_well(group: GroupLease, now_ms: int) -> bool:
-    """Returns whether all streams of the group are connected, as its newest living function says; so none need be read.
+    """Returns whether all streams of the group are connected, by its newest living function; so none need be read.
 
-    It is not where no function lives.
+    False where no function lives.
     """
     living = [heartbeat for heartbeat in group.heartbeats.values() if heartbeat.is_alive(now_ms)]
     return bool(living) and max(living, key=lambda heartbeat: heartbeat.token).away == 0
 
 
 def alive_until_ms(group: GroupLease) -> int:
-    """Returns until when a function of the group surely lived; 0 where none ever did."""
+    """Returns until when a function of the group is known to have lived; 0 where none ever did."""
     return max(
         (heartbeat.at_ms if heartbeat.is_ended else heartbeat.until_ms for heartbeat in group.heartbeats.values()),
         default=0,
@@ -102,9 +102,9 @@ def is_away(lease: Lease, now_ms: int) -> bool:
 
 
 def to_bury(own: Lease, group: GroupLease, fence: int, now_ms: int, died: str = "") -> str:
-    """Returns whose function is to be ended before connection `fence` takes its turn; "" where none is, or none can.
+    """Returns which function is to be ended before connection `fence` takes its turn; "" where none is to, or can.
 
-    One whose heartbeat has run out, or whose end is proved by `died`, what Lambda said of a function that is over.
+    That is one whose heartbeat has run out, or whose end is proved by `died`, Lambda's words about a function.
     """
     heartbeat = group.heartbeats.get(own.connected_by)
     open_before = own.released_token < own.connected_token < fence
@@ -120,7 +120,7 @@ def known_over(own: Lease, group: GroupLease) -> int:
 
 
 def turns_of_others(group: GroupLease, token: int) -> frozenset[tuple[int, int]]:
-    """Returns what changes whenever another function than `token` may have claimed or marked a stream."""
+    """Returns a value that changes whenever a function other than `token` may have claimed or marked a stream."""
     return frozenset(
         (heartbeat.token, heartbeat.turns) for heartbeat in group.heartbeats.values() if heartbeat.token != token
     )
@@ -129,8 +129,8 @@ def turns_of_others(group: GroupLease, token: int) -> frozenset[tuple[int, int]]
 def good_until_ms(seen_ms: int, lag_ms: int | None, heartbeat: GroupHeartbeat | None) -> int:
     """Returns until when a stream's connection is known good whose record says `seen_ms`.
 
-    Its function's heartbeats answer for it where the record says by how much they do: whatever was good `lag_ms` before
-    a heartbeat is not told again. None is one that answers for itself, for something of it is not stored.
+    Its function's heartbeats answer for it where the record has a `lag_ms`: it was good until that long before the
+    heartbeat. With None it answers for itself, because something of it is not stored.
     """
     if heartbeat is None or lag_ms is None:
         return seen_ms

@@ -10,8 +10,8 @@
     end         where there is no member left; answered by the lease, which says stop unless somebody has joined since
 
 A heartbeat comes before all else, for a function that is late with it counts as dead. Pure: times are integer
-milliseconds that the caller passes. Invariants: nothing is requested while another request is under way; the version
-that a reading of the members counts for is one that was known before it.
+milliseconds that the caller passes. Invariants: one request is under way at a time; a reading of the members counts for
+a version that was known before it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from handlers.group.roster import Roster
 
 
 class GroupTask(NamedTuple):
-    """One request; `version` is what the members count for, or that at which nobody is a member.
+    """One request; `version` is the one that the members count for, or at which there is no member.
 
-    `stream` is over, and had `joined` then.
+    `stream` is over; it had joined at `joined`.
     """
 
     kind: Literal["heartbeat", "check", "members", "records", "remove", "end"]
@@ -34,13 +34,13 @@ class GroupTask(NamedTuple):
     joined: str = ""
 
 
-# A check is half way between two heartbeats, where it is so far from either: it has a tenth of a heartbeat's price.
+# A check comes half-way between two heartbeats, if it is this far from either: it costs a tenth of one.
 CHECK_LEAST_MS = 1_000
 NEVER_MS = 2**63
 
 
 class GroupTasks:
-    """Those of function `token`: a heartbeat every `every_ms`, and every `often_ms` while a newer function lives."""
+    """The tasks of function `token`: a heartbeat every `every_ms`, or every `often_ms` while a newer one lives."""
 
     def __init__(self, roster: Roster, token: int, every_ms: int, often_ms: int) -> None:
         self._roster = roster
@@ -52,7 +52,7 @@ class GroupTasks:
         self._lease = GroupLease()
         self._turns: frozenset[tuple[int, int]] | None = None  # of others, as of the last reading of the records
         self._over: list[str] = []
-        self.rests_until_ms = 0  # after the store has refused
+        self.rests_until_ms = 0  # after a refusal of the store
         self._under_way: GroupTask | None = None
 
     @property
@@ -66,23 +66,23 @@ class GroupTasks:
         self._heartbeat_due_ms = now_ms
 
     def over(self, stream: str) -> None:
-        """Records that a stream is over, so that its place is to be freed."""
+        """Records that a stream is over, so that its place gets freed."""
         self._over.append(stream)
 
     def next(self, now_ms: int) -> GroupTask | None:
-        """Returns what is to be requested now; None where nothing is, or something is under way."""
+        """Returns the next request; None where there is none, or one is under way."""
         if self._under_way is None:
             self._under_way = self._due(now_ms)
             return self._under_way
         return None
 
     def answered(self, now_ms: int, value: Any) -> None:
-        """Records the answer to what is under way; None where the store refused, and it is requested again."""
+        """Records the answer to the request under way; None where the store refused, and it is repeated."""
         group_task, self._under_way = self._under_way, None
         assert group_task is not None
         match group_task.kind:
             case "check":
-                # One that failed is not made again: the heartbeat comes soon.
+                # A failed check is not repeated: the heartbeat comes soon.
                 self._check_due_ms = NEVER_MS
                 if value is not None and value > self._lease.version:
                     self._heartbeat_due_ms = now_ms
@@ -97,7 +97,7 @@ class GroupTasks:
             case "members":
                 self._roster.listed(group_task.version, value)
                 self._turns = None
-            case "records":  # they were read after the lease that is known
+            case "records":  # they were read after the known lease
                 self._turns = turns_of_others(self._lease, self._token)
             case "remove":
                 self._over.remove(group_task.stream)

@@ -1,9 +1,9 @@
-"""Decides what follows from the end of one stream's connection for its function, which keeps others connected.
+"""Decides what a function that keeps many streams does after the end of one stream's connection.
 
-Where a stream has a function of its own the machine decides that, by the error's name (`statemachines/`): it waits,
-retries after a back-off, or ends the execution. In a group the function does, with the same delays, so that no end of
-one stream's connection is an end of the function. Invariants: a stream that was relieved is not connected again by the
-function that it was relieved from; a refusal is never retried sooner than the machine would.
+For a stream with a function of its own the machine decides, by the error's name (`statemachines/`): it waits, retries
+after a back-off, or ends the execution. In a group the function decides, with the same delays, so that the end of one
+stream's connection never ends the function. Invariants: a function does not connect a stream again after another has
+taken it over; a refusal is never retried sooner than the machine would.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 from handlers.connection.effects import Outcome
 
-# As the Retriers of Connect A have them: the first delay in seconds, and how often it is doubled before a long rest.
+# As in the Retriers of Connect A: the first delay in seconds, and how often it doubles before a long back-off.
 _RETRIES = {"StreamThrottled": 2, "StoreUnavailable": 2, "StreamDropped": 4}
 _STORE_DELAY_S, _DROP_DELAY_S = 2.0, 1.0
-# What a defect of a manager ends with; no function raises it.
+# The end by a manager's defect; no function raises it.
 BROKEN = "Broken"
-# Errors of `handlers/errors.py` that come of performing a step: their messages are our own words.
+# Errors of `handlers/errors.py` that performing a step may raise: their messages are our own words.
 _NAMED = ("StreamDropped", "StoreUnavailable", "InvalidRequest")
 
 
 class NextStep(enum.Enum):
-    """What becomes of a stream after a connection of it has ended; the value is the word used in logs."""
+    """What happens to a stream after one of its connections has ended; the value is the word used in logs."""
 
     AGAIN = "connects again after a rest"
     RELIEVED = "a newer function has it"
@@ -45,7 +45,7 @@ class Delays:
 
 
 def raised(error: Exception) -> Outcome:
-    """Returns what a connection ended as that was ended by an error of its steps: a defect, if not one with a name."""
+    """Returns the outcome of a connection that an exception in its steps ended: a defect, unless the error is known."""
     name = type(error).__name__
     return Outcome(name, "", str(error)) if name in _NAMED else Outcome(BROKEN, "", f"a defect: {name}")
 
@@ -67,9 +67,9 @@ def next_step(outcome: Outcome, *, is_hot: bool) -> NextStep:
 
 
 def rest_bounds_s(error: str, failures: int, delays: Delays) -> tuple[float, float]:
-    """Returns between which seconds to draw the rest after so many failures by `error` in a row, from 1 on.
+    """Returns between which seconds to draw the back-off after this many failures by `error` in a row, from 1 on.
 
-    Where the machine's retries would be used up it is a rest of the lane, and then they begin anew.
+    Where the machine's retries would be used up it is the lane's long back-off, and then they begin anew.
     """
     tries = _RETRIES.get(error, 0)
     number = (failures - 1) % (tries + 1)

@@ -1,9 +1,9 @@
-"""Decides when a stream of a group may begin to open: so many are young at a time, and slow ones hold nobody up.
+"""Decides when a stream of a group may begin to open: few are young at a time, and slow ones hold nobody up.
 
     at_once 2, young_ms 1000:   a, b at 0 s    c when a is answered, at 0.2 s    d at 1 s, though b hangs
 
-Times are integer milliseconds that the caller passes, and never go back. Invariant: no more than `at_once` openings are
-young, and where some wait, one begins whenever one of them is done or has grown old.
+Times are integer milliseconds that the caller passes, and never go back. Invariant: at most `at_once` openings are
+young, and while streams wait, one begins whenever an opening is done or no longer young.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Decides which of a group's streams a function keeps, when the function itself has ended, and with which outcome.
 
-The members are read anew whenever the version in the group's lease is another than that of the last reading, and the
-version is always the one that was known *before* the members were read: so no stream that joins is missed. The newest
-function begins what is wanted. An older one begins nothing, and keeps what it has until a newer connection has taken
-that over, stream by stream.
+The members are read anew whenever the version in the group's lease differs from that of the last reading, and a reading
+counts for the version that was known *before* it: so no stream that joins is missed. The newest function begins what is
+wanted. An older one begins nothing, and keeps what it has until a newer connection has taken it over, stream by stream.
 
     sees(version 4)     is_behind: read the members      listed(4, {a, b})     to_open: a, b
     sees(version 5)     is_behind: read the members      listed(5, {b, c})     to_open: c     leaving: a
@@ -31,17 +30,17 @@ class Roster:
         self.last_ms = last_ms
         self._lease = GroupLease()
         self._has_newer = False
-        self.is_ended = False  # by another function: it is to close all that it has
+        self.is_ended = False  # another function ended it: it is to close everything
         self._newer_since_ms: int | None = None
-        self._is_unseen = False  # a stream was relieved, and the lease was not seen since
+        self._is_unseen = False  # a stream was relieved, and the lease has not been read since
         self._listed: int | None = None
-        self._members: dict[str, str] = {}  # when each has joined
+        self._members: dict[str, str] = {}  # when each joined
         self._parts: dict[str, NextStep | None] = {}  # None while it runs; AGAIN where it is to be begun
 
     # --- what it learns -----------------------------------------------------------------------------------------------
 
     def sees(self, lease: GroupLease, now_ms: int) -> None:
-        """Records the group's lease as the answer to a heartbeat has it."""
+        """Records the group's lease from the answer to a heartbeat."""
         self._lease = lease
         self.is_ended = any(
             heartbeat.token == self._token and heartbeat.is_ended for heartbeat in lease.heartbeats.values()
@@ -53,11 +52,12 @@ class Roster:
             self._newer_since_ms = now_ms
         self._is_unseen = False
         if lease.token == self._token:
-            # What took a stream from this function is not of the group. It is wanted once a heartbeat, not at once.
+            # Whatever took a stream from this function is not of the group. It tries again once a heartbeat, not at
+            # once.
             self._parts |= {one: NextStep.AGAIN for one, part in self._parts.items() if part is NextStep.RELIEVED}
 
     def listed(self, version: int, members: Mapping[str, str]) -> None:
-        """Records the members as they were read after `version` was, each with when it joined."""
+        """Records the members, each with when it joined, as read after `version` was known."""
         for stream, joined in members.items():
             has_rejoined = self._members.get(stream) != joined
             if stream not in self._parts or (has_rejoined and self._parts[stream] in (NextStep.OVER, NextStep.UNREAD)):
@@ -71,9 +71,10 @@ class Roster:
         self._parts[stream] = None
 
     def ended(self, stream: str, next_step: NextStep) -> None:
-        """Records that it runs no more, and what follows.
+        """Records that the stream runs no more, and what follows.
 
-        What a newer function has claimed no older one ever gets again. Where none is seen later on, it is wanted.
+        A stream that a newer function has claimed no older one ever gets again; if no newer one lives later, it is
+        wanted.
         """
         self._is_unseen = self._is_unseen or next_step is NextStep.RELIEVED
         if stream in self._members:
@@ -82,7 +83,7 @@ class Roster:
             del self._parts[stream]
 
     def removed(self, stream: str) -> None:
-        """Records that the stream is no member any more: it was over, and nobody has joined it anew."""
+        """Records that the stream is no member any more: it was over, and has not joined anew."""
         self._members.pop(stream, None)
         self._parts.pop(stream, None)
 
@@ -92,7 +93,7 @@ class Roster:
         return len(self._parts)
 
     def away(self, connected: Set[str]) -> int:
-        """Returns how many of the members are not among those."""
+        """Returns how many of the members are not among these streams."""
         return len(self._members.keys() - connected)
 
     @property
@@ -102,12 +103,12 @@ class Roster:
 
     @property
     def unread(self) -> list[str]:
-        """Returns the streams whose profile is asked for."""
+        """Returns the streams whose profile is being requested."""
         return [stream for stream, part in self._parts.items() if part is NextStep.UNREAD]
 
     @property
     def is_behind(self) -> bool:
-        """Whether the members are to be read, after the lease that it saw."""
+        """Whether the members are to be read anew, by the last lease."""
         return self._listed != self._lease.version
 
     @property
@@ -116,7 +117,7 @@ class Roster:
         return not (self._has_newer or self.is_ended or self._lease.stop or self._is_superseded)
 
     def beside_newer_ms(self, now_ms: int) -> int:
-        """Returns for how long it has seen a newer function live beside it, without a break."""
+        """Returns for how long a newer function has lived beside it, without a break."""
         return 0 if self._newer_since_ms is None else now_ms - self._newer_since_ms
 
     def to_open(self, now_ms: int) -> list[str]:
@@ -135,16 +136,16 @@ class Roster:
         return self.goes_on and stream in self._members
 
     def joined(self, stream: str) -> str | None:
-        """Returns when the member has joined; None where the stream is none."""
+        """Returns when the member joined; None where the stream is none."""
         return self._members.get(stream)
 
     def removes(self, stream: str) -> str | None:
-        """Returns when the member had joined whose stream is over, for it to be removed; None where it is not."""
+        """Returns when the member that is over had joined, so that it can be removed; None where it is not over."""
         return self._members.get(stream) if self._parts.get(stream) is NextStep.OVER else None
 
     @property
     def empty_version(self) -> int | None:
-        """Returns the version on whose condition the group may be ended; None where it is not empty, or not ours."""
+        """Returns the version at which the group may be ended; None where it is not empty, or not ours."""
         is_empty = not self._members and not self._parts and self._listed is not None
         return self._lease.version if is_empty and self.goes_on and not self.is_behind else None
 
@@ -160,7 +161,7 @@ class Roster:
         if self._has_newer:
             relieved = Outcome("StreamTakenOver", "", "a newer function keeps the group's streams connected")
             return EXPIRED if NextStep.STANDBY in parts else relieved
-        # Whoever has relieved a stream may have come after the last reading of the lease: then the next is awaited.
+        # The function that relieved a stream may be newer than the last reading of the lease: then await the next one.
         return EXPIRED if self.is_ended or (now_ms >= self.last_ms and not self._is_unseen) else None
 
     @property

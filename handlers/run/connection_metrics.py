@@ -1,13 +1,13 @@
 """Makes the document that a function prints when a connection ends, in CloudWatch's embedded metric format.
 
-All its numbers are fields of the document, which queries of the log find; which of them CloudWatch keeps as metrics,
-each at a price a month, the stage says:
+All its numbers are fields of the document, so queries of the log find them. The stage says which of them CloudWatch
+keeps as metrics, each at a price a month:
 
-    "stage"     what came of all streams together: stored events and what went wrong, where it is not 0
+    "stage"     of all streams together: stored events and what went wrong, where it is not 0
     "profile"   all of them for each profile, 0 included
     "stream"    the same of connections, and by stream what the delivery counts (handlers/deliver/delivery_metrics.py)
 
-Of a stream that shares a function the document names the group, by which queries of the log sum up.
+For a stream that shares a function the document names the group, so that queries of the log can sum up by it.
 
 Pure. Source: "Specification: Embedded metric format", CloudWatch User Guide. Invariant: a document holds the profile's
 name, the group and numbers, nothing that the upstream sent.
@@ -20,7 +20,7 @@ from handlers.connection.steps import Report
 
 By = Literal["stage", "profile", "stream"]
 COUNT, MILLISECONDS = "Count", "Milliseconds"
-# The metric that counts an end, by what ended the function.
+# The metric that counts an end, by the function's error.
 ENDS = {
     "StreamDropped": "Dropped",
     "StreamTakenOver": "TakenOver",
@@ -29,7 +29,7 @@ ENDS = {
     "ConnectionExpired": "Expired",
     "StoreUnavailable": "StoreUnavailable",
 }
-# What is no trouble, and is kept by profile alone: an overlap brings duplicates, and every connection is taken over.
+# Harmless, so kept by profile alone: an overlap brings duplicates, and every connection is taken over.
 _USUAL = frozenset({"Duplicates", "LeftOut", "BlockedMs", "ConnectMs", "TakenOver"})
 
 

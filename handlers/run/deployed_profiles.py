@@ -1,13 +1,13 @@
-"""Reads the profile of a stream: as the function itself finds it, or as the function that is deployed now has it.
+"""Reads the profile of a stream: the function's own, or the one of the function that is deployed now.
 
 A function that keeps a group lives for a quarter of an hour, and a profile may be deployed meanwhile. So it invokes the
-function by the name that it was invoked by itself (`…:connection-manager:stable`), which is what the next lane would
-run, and is told the text of the file:
+function by the name by which it was itself invoked (`…:connection-manager:stable`), which is what the next lane would
+run, and receives the text of the file:
 
     {"profile": "prices"}  ->  {"text": "address = …", "upstreams": {"UPSTREAM_PRICES": "http://…"}}
                                {"problem": "there is no stream 'prices': no profile is named 'prices'"}
 
-Invariant: what is told holds names of secrets and never a secret, as the files do.
+Invariant: the answer holds names of secrets and never a secret, as the files do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.run.profile_source import Profiles
 
-# For so long another function may start, and read a file.
+# How long another function may take to start and read a file.
 TOLD_WITHIN_S = 10
 
 
@@ -49,9 +49,9 @@ def told(event: object, profiles: Profiles) -> dict[str, Any] | None:
 
 
 def ask(functions: Any, function_arn: str, stream_id: str, profiles: Profiles) -> Profile:
-    """The profile of the stream as the function of that ARN has it; `functions` is a client of Lambda.
+    """Returns the profile of the stream as the function of that ARN has it; `functions` is a client of Lambda.
 
-    Raises InvalidRequest where that has none either, StoreUnavailable where it tells nothing that can be read here.
+    Raises InvalidRequest where that has none either, StoreUnavailable where its answer cannot be read here.
     """
     name = check_stream_id(stream_id)
     with translate_errors("Invoke"):

@@ -2,11 +2,11 @@
 
 It joins what `handlers/group` decides: the function claims the group, sends heartbeats, reads the members, begins and
 ends streams, and marks its heartbeat as ended at its end, so that its successor need not wait until that has run out.
-It is a generator of what it needs (`Ask`, `Wait`), so whoever performs that may be threads (`group_invocation.py`) or a
-world of faults in virtual time (`local/simulation/slots.py`).
+It is a generator of what it needs (`Ask`, `Wait`), which threads (`group_invocation.py`) or a world of faults in
+virtual time (`local/simulation/slots.py`) perform.
 
-Invariants: it ends before the deadline, where what it asks for is answered before; a heartbeat waits for no request of
-a stream.
+Invariants: it ends before the deadline, if its requests are answered by then; a heartbeat waits for no request of a
+stream.
 """
 
 from __future__ import annotations
@@ -41,20 +41,19 @@ from handlers.store.group_store import GroupStore
 from handlers.store.known_streams import GroupFunction
 from handlers.store.requests import Requests
 
-# Openings that are young at a time: each is a handshake of TLS, for which the smallest function needs 40 ms.
+# How many openings are young at a time: each is a TLS handshake, for which the smallest function needs 40 ms.
 AT_ONCE, YOUNG_MS = 8, 1_000
-# A stream that joins or leaves is seen with the next heartbeat, and is to be connected, or closed, 5 s after it was
-# asked.
+# The next heartbeat shows a stream that joined or left; it is to be connected, or closed, within 5 s of the request.
 HEARTBEAT_EVERY_MS = 4_000
-# What has come of frames that have not ended, and what is not stored yet, of all streams: as much as one may hold that
-# has a function of its own. 128 MB have room for three times as much, which decoding and compressing take.
+# The bytes of unfinished frames and unstored events of all streams: as much as a stream alone may hold. 128 MB hold
+# three times as much, which decoding and compressing need.
 BUDGET_BYTES = MAX_FRAME_BYTES
-# What a function that has ended waits for requests that are under way.
+# How long a function that has ended waits for requests under way.
 END_S = 0.5
 GROUP_TASK = "the group"
-# The names of the threads whose answers change what the group does.
+# The names of the threads whose answers the group tasks need.
 OWN = frozenset({GROUP_TASK, PROFILES})
-# Requests under way at once: as the streams' answers are awaited side by side, few threads are enough.
+# Requests under way at once: the streams' answers are awaited side by side, so few threads are enough.
 THREADS = 8
 
 
@@ -119,16 +118,16 @@ class _Function:
         self._due_ms = self._changes_ms = 0
 
     def first_heartbeat(self) -> tuple[bool, GroupLease]:
-        """Makes the function count as alive; whether the group is still the execution's, and the lease."""
-        # Until it has read the members it does not know that all are connected.
+        """Makes the function count as alive; returns whether the group is still the execution's, and the lease."""
+        # Before it has read the members it cannot know that all are connected.
         now_ms = self._clock.now_ms()
         heartbeat = GroupHeartbeat(self._token, now_ms, now_ms + self._ttl_ms, away=1)
         return self._groups.first_heartbeat(self._request_id, self._invocation.execution, heartbeat)
 
     def marks_its_end(self) -> None:
-        """Lets nobody wait for a function that has ended; a heartbeat whose answer was lost is asked for once.
+        """Marks its heartbeat as ended, so that nobody waits for it; tries twice, as a heartbeat's answer may be lost.
 
-        What it owes it releases: whoever takes a stream out of the group sees no heartbeat of it.
+        It makes the releases that failed: a function that takes a stream out of the group reads no heartbeat of it.
         """
         self.store.releases_again()
         lease = self.store.lease
@@ -141,11 +140,11 @@ class _Function:
                 return
 
     def late_s(self, outcome: Outcome) -> int:
-        """How late it was taken over, in seconds: a stream that nobody could take over kept it beside a newer function.
+        """Returns how many seconds too late it was taken over, because a stream kept it beside a newer function.
 
-        0 where that was no longer than the longest overlap, or the settings leave none. Else its lane would come back
-        when the newer one's time is over, and all streams would be without a connection for a moment. So the lane waits
-        for so much less, and comes back as if it had been taken over at once.
+        0 where that was no longer than the longest overlap, or the settings leave none. Otherwise its lane would come
+        back when the newer one's time is over, and all streams would be without a connection for a moment. So the lane
+        waits for as much less, and comes back as if it had been taken over at once.
         """
         longest_ms, beside_ms = self._invocation.overlap_max_ms, self._roster.beside_newer_ms(self._clock.now_ms())
         is_late = outcome.error == "StreamTakenOver" and 0 < longest_ms < beside_ms
@@ -170,8 +169,8 @@ class _Function:
         try:
             rung: set[str] = set()
             while (now_ms := self._clock.now_ms()) < stop_ms:
-                # What the group does beside its streams' steps changes with an answer, with an opening or a stream that
-                # has ended, or at an instant that it has named: most turns are an event of a stream and nothing else.
+                # What the group does besides its streams' steps changes with an answer, with an opening or a stream
+                # that has ended, or at an instant that it has named: most turns are just an event of a stream.
                 is_due = now_ms >= self._changes_ms or self._roster.is_ended or bool(performer.answered)
                 is_busy = False
                 if is_due := is_due or not rung.isdisjoint(OWN):
@@ -187,7 +186,7 @@ class _Function:
                     if outcome is not None:
                         return outcome
                     self._names_instants(stop_ms)
-                    # The place of a stream that is over is freed in the next turn, not with the next heartbeat.
+                    # The place of a stream that is over is freed in the next turn, without waiting for a heartbeat.
                     self._changes_ms = now_ms if has_ended else self._changes_ms
                 rung = yield Wait(0 if is_busy else self._wait_s())
             return EXPIRED
@@ -206,7 +205,7 @@ class _Function:
         return max(0, min(self._due_ms, due_ms or self._due_ms) - self._clock.now_ms()) / 1000
 
     def _names_instants(self, stop_ms: int) -> None:
-        """Works out until when it may wait, and until when nothing but an answer or an end changes what it does."""
+        """Computes until when it may wait, and until when only an answer or an end changes what it does."""
         now_ms = self._clock.now_ms()
         instants = [stop_ms if now_ms >= self._roster.last_ms else self._roster.last_ms]
         if self._group_task is None:
@@ -216,7 +215,7 @@ class _Function:
         if (again_ms := self._profiles.due_ms) is not None:
             instants.append(again_ms)
         self._due_ms = self._changes_ms = min(instants)
-        # What the store has refused is asked for again with whatever wakes the function then.
+        # What the store has refused is requested again when anything next wakes the function.
         if self._group_tasks.rests_until_ms > now_ms:
             self._changes_ms = min(self._changes_ms, self._group_tasks.rests_until_ms)
 
@@ -249,7 +248,7 @@ class _Function:
         (self.store.hot.add if profile.standby == "hot" else self.store.hot.discard)(stream)
         is_evicting = profile.overlap == "evicts" and profile.resume is not None
         (self.store.evicting.add if is_evicting else self.store.evicting.discard)(stream)
-        # What a renewal follows from is the group's.
+        # A renewal is the group's matter.
         budget = BufferBudget(self._budget, stream)
         who = replace(
             self._invocation, stream_id=stream, cycles=0, renew_after=0, waits_too_long=False, budget=budget
@@ -259,10 +258,10 @@ class _Function:
         self._performer.begin(profile, who, steps, Requests(profile, self.store, who, self._clock.now_ms))
 
     def _keeps(self, stream: str) -> Keeps:
-        """Whether the stream, which begins now, is still to rest and to connect again as it began.
+        """Returns a check: is the stream that begins now still to back off and to connect again as it began?
 
-        Not where it was asked to stop or has joined anew since. A rest may be longer than either may take to have
-        effect, so it is begun anew then, at once.
+        It is not where a stop was requested, or it has joined anew since. Either must take effect sooner than a
+        back-off may last, so the stream is then begun anew at once.
         """
         roster, store = self._roster, self.store
         joined, stops = roster.joined(stream), store.stops(stream)
@@ -273,7 +272,7 @@ class _Function:
         return keeps
 
     def _asked_anew(self, now_ms: int) -> None:
-        """Lets no stream rest, or wait for its profile, that was asked to stop or has joined anew."""
+        """Wakes streams that back off and are to stop or joined anew; ends those to stop that await a profile."""
         for stream in self._roster.running if self._roster.goes_on else ():
             if not self._still[stream](now_ms):
                 self._performer.wake(stream)
@@ -282,7 +281,7 @@ class _Function:
                 self._has_ended(stream, Kept(NextStep.OVER, Report(STOPPED, Progress(0, now_ms))))
 
     def _read(self, now_ms: int) -> None:
-        """Begins the streams whose profile has been told, and ends those that have none."""
+        """Begins the streams whose profile has come, and ends those that have none."""
         for stream, problem in self._profiles.answered(now_ms):
             if stream not in self._roster.unread:
                 continue
@@ -294,7 +293,7 @@ class _Function:
     def _ends(self) -> None:
         for stream, what in self._performer.ended():
             self._pacing.done(stream)
-            if isinstance(what, Exception):  # a defect of what keeps it, which no step of it has raised
+            if isinstance(what, Exception):  # a defect outside its steps
                 what = Kept(NextStep.AGAIN, Report(raised(what), Progress(0, self._clock.now_ms())))
             self._has_ended(stream, what)
 
@@ -358,9 +357,9 @@ class _Function:
         return [item for batch in batches for item in self._batches.items(batch, consistent=True)]
 
     def _removes(self, stream: str, joined: str, outcome: Outcome) -> bool:
-        """Writes down as what the stream has ended, then frees its place; a person hears of a rejection before both.
+        """Records how the stream has ended, then frees its place; before both, a rejection is reported to a person.
 
-        Not where it has joined anew: that POST may have come no further, and the next finds the stream in its group.
+        Not where it has joined anew: that POST may have got no further, and the next one finds the stream in its group.
         """
         if outcome.error:
             self._ports.reports(stream, self._invocation.execution, outcome)

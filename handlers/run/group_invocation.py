@@ -1,8 +1,8 @@
 """Keeps the streams of a group connected for one invocation, on threads.
 
-`handlers/connection_manager.py` imports it for the first group that a sandbox is asked for, so a stage that has none
-pays nothing for it. It decides nothing but what is made anew for each invocation. Invariant: `run_group` returns before
-the deadline, whatever the store and the upstreams do.
+`handlers/connection_manager.py` imports it for a sandbox's first group, so a stage without groups pays nothing for it.
+It only decides what is made anew for each invocation. Invariant: `run_group` returns before the deadline, whatever the
+store and the upstreams do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def run_group(
     log_report: LogReport,
     reports: Reports,
 ) -> Outcome:
-    """As what the function has ended; `invocation.stream_id` is the group. Raises StoreUnavailable."""
+    """Returns the function's outcome; `invocation.stream_id` is the group. Raises StoreUnavailable."""
     bell, stop_ms = Bell(), hard_stop_ms(invocation.deadline_ms, invocation.margin_ms)
 
     def pool(threads: int, name: str) -> Pool:

@@ -1,7 +1,7 @@
 """Sums up what a group's function reports of its streams, so that a handover of hundreds is one line.
 
-A connection that a newer function has relieved, with nothing to remark, is added to the others of its profile and
-written once, at the function's end. Every other end is written as it comes.
+A connection that a newer function relieved, and that shows nothing unusual, is added to the others of its profile and
+logged once, at the function's end. Every other end is logged as it comes.
 
     100 streams of a profile, 99 relieved, one dropped     the drop's line and document; at the end one of each for 99
 """
@@ -16,7 +16,7 @@ from handlers.profile.behaviour import Profile
 from handlers.run.connection_metrics import numbers
 from handlers.run.ports import LogReport
 
-# Of these the longest is kept; all else adds up.
+# Of these the longest counts; everything else is summed.
 _LONGEST = frozenset({"BlockedMs", "ConnectMs"})
 
 
@@ -28,14 +28,14 @@ def is_usual(report: Report) -> bool:
 
 
 class GroupLog:
-    """Of one function; `log_one` writes about a connection at once."""
+    """The log of one function; `log_one` logs a connection at once."""
 
     def __init__(self, log_one: LogReport) -> None:
         self._log_one = log_one
         self._sums: dict[str, dict[str, int]] = {}
 
     def report(self, profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:
-        """Writes about a connection that has ended, or adds it to the others."""
+        """Logs a connection that has ended, or adds it to the others."""
         if not is_usual(report):
             self._log_one(profile, who, report, blocked_ms)
             return
@@ -45,5 +45,5 @@ class GroupLog:
             sums[name] = max(before, value) if name in _LONGEST else before + value
 
     def summed(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Returns the sums of each profile that has some, by the names of their metrics."""
+        """Returns the sums of each profile that has any, by the names of their metrics."""
         yield from sorted(self._sums.items())

@@ -1,6 +1,6 @@
-"""What a group's function needs of whoever performs it, and what it asks of that: plain data and functions.
+"""What a group's function needs from its performer, and what it yields to it: plain data and functions.
 
-It decides nothing. Invariant: what performs a function knows nothing of groups, and the function nothing of threads.
+It decides nothing. Invariant: the performer of a function knows nothing of groups, and the function nothing of threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.known_streams import GroupFunction
 
-# Tells of a stream that is over: it, the group's execution, and as what it ended.
+# Reports a stream that is over: the stream, the group's execution, and the outcome.
 Reports = Callable[[str, str, Outcome], None]
 
 
@@ -37,18 +37,18 @@ class GroupTables:
         self.control_table: str = names["control_table"]
 
     def group(self, group: str) -> GroupStore:
-        """The group's own records."""
+        """The store of the group's own records."""
         return GroupStore(self.dynamodb, self.control_table, group)
 
     def store(self, who: GroupFunction, now_ms: Callable[[], int]) -> GroupedStore:
-        """What its streams' connections need kept."""
+        """The store of what its streams' connections must keep."""
         return GroupedStore(self.dynamodb, self._sqs, who, now_ms, **self._names)
 
 
 class ReadProfiles(NamedTuple):
-    """The profile of a stream, from the function's own files or as it is deployed now; either raises InvalidRequest.
+    """How to read a stream's profile: the function's own, or as it is deployed now; either raises InvalidRequest.
 
-    What is deployed may not be told either, which is any other error.
+    Any other error means that the deployed one could not be read.
     """
 
     own: Callable[[str], Profile]
@@ -76,7 +76,7 @@ Needs = Generator[Ask | Wait, Any, Outcome]
 class GroupPorts:
     """What a function works with: `pool` makes so many threads under a name, `kept` a stream's steps, and so on.
 
-    `reports` tells a person of a stream that is over, and the group's execution, and as what it ended.
+    `reports` tells a person of a stream that is over, with the group's execution and the outcome.
     """
 
     clock: Clock
@@ -92,7 +92,7 @@ class GroupPorts:
 
 
 def reports_to(sqs: Callable[[], Any], queue_url: str) -> Reports:
-    """Tells of a stream that is over as the machine's own message tells of one that is rejected."""
+    """Reports a stream that is over, as the machine's own message reports one that is rejected."""
 
     def reports(stream_id: str, execution: str, outcome: Outcome) -> None:
         body = {"stream": stream_id, "execution": execution, "error": outcome.error, "cause": outcome.message}

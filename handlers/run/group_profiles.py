@@ -9,7 +9,7 @@ all streams of a name that wait, and once more where a stream joins anew.
     answered(…)                        ("new:1", None): it is begun, and read("new:1") is the profile
                                        ("new:1", InvalidRequest): there is none either
 
-Invariant: of a name one question is under way; one that failed is put again, at most every so often.
+Invariant: for each name one request is under way; one that failed is repeated at intervals.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from handlers.run.ports import Threads
 
 PROFILES = "profiles"
 AGAIN_MS = 15_000
-# A stream may hold so much however many share its function, where no other holds much (`oversize.py`).
+# As much as a stream may hold, however many share its function, if no other holds much (`oversize.py`).
 MOST_FRAME_BYTES = MAX_FRAME_BYTES // 4
 
 
 class GroupProfiles:
-    """Those of one function; `threads` makes the thread that asks, where one is needed."""
+    """The profiles of one function; `threads` makes the thread for requests, where one is needed."""
 
     def __init__(self, read: ReadProfiles, threads: Callable[[int, str], Threads]) -> None:
         self._read = read
         self._make_threads = threads
         self._threads: Threads | None = None
         self._told_profiles: dict[str, Profile] = {}
-        self._waiting: dict[str, dict[str, str | None]] = {}  # by name, the streams, and when they had joined
-        self._told: dict[str, str | None] = {}  # when the streams had joined that were answered
-        self._again_ms: dict[str, int] = {}  # by name, when a question that failed is put again
+        self._waiting: dict[str, dict[str, str | None]] = {}  # by name: the waiting streams, and when they joined
+        self._told: dict[str, str | None] = {}  # when the streams that were answered had joined
+        self._again_ms: dict[str, int] = {}  # by name: when a failed request is repeated
 
     def read(self, stream: str) -> Profile:
         """Returns the stream's profile.
@@ -60,7 +60,7 @@ class GroupProfiles:
         return profile
 
     def asks(self, stream: str, joined: str | None) -> bool:
-        """Returns whether the stream is to wait for an answer; not where it has had one since it joined."""
+        """Returns whether the stream is to wait for an answer; False where it has had one since it joined."""
         if stream in self._told and self._told[stream] == joined:
             return False
         name = _name(stream)
@@ -70,7 +70,7 @@ class GroupProfiles:
         return True
 
     def answered(self, now_ms: int) -> Iterator[tuple[str, InvalidRequest | None]]:
-        """Takes the streams that wait no more, each with why it has no profile; puts again what is due."""
+        """Returns the streams that wait no more, each with why it has no profile; repeats the requests that are due."""
         for name, answer in [] if self._threads is None else list(self._threads.answered()):
             if answer.error is not None and not isinstance(answer.error, InvalidRequest):
                 self._again_ms[name] = now_ms + AGAIN_MS
@@ -87,16 +87,16 @@ class GroupProfiles:
 
     @property
     def due_ms(self) -> int | None:
-        """Returns when a question is put again; None where none has failed."""
+        """Returns when a request is repeated; None where none has failed."""
         return min(self._again_ms.values(), default=None)
 
     def stop(self) -> None:
-        """Lets the thread end after what it does now."""
+        """Lets the thread end after its current request."""
         if self._threads is not None:
             self._threads.stop(0)
 
     def _profile(self, stream: str) -> Profile:
-        """The function's own, which may have changed, else what was told of one that is deployed."""
+        """The function's own profile, which may have changed, else the deployed one that was received."""
         try:
             profile = self._read.own(stream)
         except InvalidRequest:
@@ -116,5 +116,5 @@ class GroupProfiles:
 
 
 def _name(stream: str) -> str:
-    """The profile's, which is that of most streams of a group."""
+    """The profile's name, which most streams of a group share."""
     return stream.partition(":")[0]

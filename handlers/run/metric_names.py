@@ -1,8 +1,8 @@
 """The names of all metrics, in CloudWatch and in the dashboard, for Prometheus, and for OpenTelemetry.
 
-One table, so that a number has one meaning wherever it is shown. `cloudwatch` is the field of the documents that
+It is one table, so that a number has one meaning wherever it is shown. `cloudwatch` is the field of the documents that
 functions print, which the dashboard's queries name: connection_metrics.py, delivery_metrics.py and handlers/watch.py
-make them. Invariant: a name that is told anywhere is here; tests compare them.
+make them. Invariant: every name that is published anywhere is here; tests compare them.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric; `labels` are what its values are told apart by, `unit` is OpenTelemetry's (UCUM)."""
+    """A metric; `labels` distinguish its values, `unit` is OpenTelemetry's (UCUM)."""
 
     cloudwatch: str
     prometheus: str
@@ -86,7 +86,7 @@ WAITING = Metric(
     "DeliveryWaiting", "streamkeeper_delivery_waiting", "gauge", "{event}",
     "Stored events that a sink has not taken, whoever is at fault.", ("stream", "sink"),
 )  # fmt: skip
-# In CloudWatch it is that of the sink which is behind the longest, measured each minute.
+# In CloudWatch it is that of the sink which is furthest behind, measured each minute.
 LAG = Metric(
     "DeliveryLagMs", "streamkeeper_delivery_lag_seconds", "gauge", "s",
     "The age of the oldest event that a sink has not taken.", ("stream", "sink"),
@@ -96,5 +96,5 @@ ALL = (
     *(STORED, DUPLICATES, CONFLICTS, DEAD_LETTERED, LEFT_OUT, MISSING, ENDED, SENT, WAITED, UNDELIVERED),
     *(WANTED, UNCONNECTED, LONGEST, GROUP, GROUP_STREAMS, GROUP_UNCONNECTED, RUNNING, WAITING, LAG),
 )
-# Fields of a connection's document that are times: no counter of the local run has them.
+# Fields of a connection's document that are times: the local run has no counters for them.
 TIMES = ("BlockedMs", "ConnectMs")

@@ -1,8 +1,8 @@
-"""Performs the steps of streams: of one that has a function to itself, or of the many that share one.
+"""Performs the steps of streams: of a stream that has a function to itself, or of many that share one.
 
-It is the only performer: threads and sockets, a replay in virtual time, a world of faults and a counted run differ by
-the ports that they pass (`ports.py`). A step that needs the store is handed out, so that a slow answer holds up its own
-stream alone. Streams that wait for an arrival are served in a circle, a bounded amount at a time.
+It is the only performer: threads and sockets, a replay in virtual time, a world of faults and a counted run differ only
+by the ports that they pass (`ports.py`). Threads make a step's requests to the store, so a slow answer holds up its own
+stream alone. Streams that wait for an arrival are served in turn, a bounded amount at a time.
 
     a floods, b and c are quiet     served: a b a c a a …     never a a while b has something
 
@@ -36,10 +36,10 @@ from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, JOIN_S, Share
 
 T = TypeVar("T")
 
-# What a turn takes at most of one of many streams. It is decoded at once, and the others wait for that.
+# The most that a turn takes of one of many streams: it is decoded at once, and the others wait meanwhile.
 SHARED_CHUNK_BYTES = 16 * 1024
-# What is left of the function's time when it no longer waits for the store: a quarter of the margin, half a second at
-# most. The manager has ended by then; this is for the answer's own way.
+# How long before the function's end it no longer waits for the store: a quarter of the margin, half a second at most.
+# The manager has ended by then; this leaves time for the answer.
 HARD_STOP_MS = 500
 NO_TIME = "no time is left to ask the store"
 TOO_LATE = "the store did not answer before the function's deadline"
@@ -52,23 +52,22 @@ def hard_stop_ms(deadline_ms: int, margin_ms: int) -> int:
 
 @dataclass(slots=True)
 class _Stream(Generic[T]):
-    """What is open of one stream."""
+    """The open state of one stream."""
 
     profile: Profile
     invocation: Invocation
     steps: Steps[T]
     requests: Requests
     values: Secrets = field(default_factory=dict)
-    unsendable: str = ""  # why no request can be made of them
+    unsendable: str = ""  # why no request can be made with the secrets
     upstream: Reader | None = None
     blocked_ms: int = 0
 
 
 class Performer(Generic[T]):
-    """The performer of one function, on the thread that decides; what each stream's steps return is taken by `ended`.
+    """The performer of one function, on the thread that decides; `ended` returns what each stream's steps return.
 
-    `most` says how many streams may come: they share what one may hold that has the function to itself, which is
-    meant by None.
+    `most` is how many streams may come: they share the memory of one that has the function to itself, which None means.
     """
 
     def __init__(self, ports: Ports, most: Callable[[], int] | None = None) -> None:
@@ -77,28 +76,28 @@ class Performer(Generic[T]):
         self._open_upstream, self._secrets, self._log_report = ports.open_upstream, ports.secrets, ports.log_report
         self._most = most
         self._streams: dict[str, _Stream[T]] = {}
-        # Each stream is in one of these, at its step: to be performed, waiting for an arrival until an instant, in the
-        # order in which they are served, pausing until one, at the store, or ended.
+        # Each stream is in one of these, with its step: to be performed; waiting for an arrival until an instant, in
+        # the order of service; pausing until an instant; at the store; or ended.
         self._asked: deque[tuple[str, Step]] = deque()
         self._awaits: dict[str, int] = {}
         self._pauses: dict[str, int] = {}
         self._at_store: set[str] = set()
-        self.ends: deque[tuple[str, T | Exception]] = deque()  # not taken yet
+        self.ends: deque[tuple[str, T | Exception]] = deque()  # not fetched yet
         self._stop_ms = 0
         self._news: set[str] = set()  # streams whose reader has rung
-        self._untold: dict[str, Callable[[], Lease]] = {}  # streams whose lease is another than the one they know
-        self.answered: set[str] = set()  # streams whose openings are over, for whoever paces them
+        self._untold: dict[str, Callable[[], Lease]] = {}  # streams whose lease has changed from the one they know
+        self.answered: set[str] = set()  # streams whose openings are over, for the pacing
         self.connected: set[str] = set()
 
     def begin(self, profile: Profile, invocation: Invocation, steps: Steps[T], requests: Requests) -> None:
-        """Begins with the steps of a stream; `requests` says what they ask of the store."""
+        """Begins the steps of a stream; `requests` makes their requests to the store."""
         stream = invocation.stream_id
         self._streams[stream] = _Stream(profile, invocation, steps, requests)
         self._stop_ms = hard_stop_ms(invocation.deadline_ms, invocation.margin_ms)
         self._move(stream, steps.__next__, self._clock.now_ms())
 
     def run(self) -> T:
-        """Returns what the steps of the one stream return, once they do; raises what they raise."""
+        """Returns what the steps of the only stream return, once they do; raises what they raise."""
         rung: set[str] = set()
         while not self.ends:
             self.turn(rung)
@@ -112,7 +111,7 @@ class Performer(Generic[T]):
         return end
 
     def turn(self, rung: set[str]) -> bool:
-        """Performs what is asked for and serves whoever waited, each once; whether there was anything.
+        """Performs the steps that are due and serves the streams that waited, each once; returns whether any were.
 
         `rung` are the streams for which the bell has rung.
         """
@@ -121,7 +120,7 @@ class Performer(Generic[T]):
         for stream, answer in self._pool.answered():
             self._take(stream, answer)
             is_busy = True
-        # What follows from performing these is asked for in the next turn.
+        # The steps that follow from these are performed in the next turn.
         for _ in range(len(self._asked)):
             self._perform(*self._asked.popleft())
             is_busy = True
@@ -132,7 +131,7 @@ class Performer(Generic[T]):
         return self._serve(now_ms) or is_busy
 
     def ended(self) -> Iterator[tuple[str, T | Exception]]:
-        """Takes the streams that have ended: what each returned, or what it raised, which is a defect."""
+        """Returns the streams that have ended, with what each returned, or raised, which is a defect."""
         while self.ends:
             stream, end = self.ends.popleft()
             self._forget_upstream(stream)
@@ -143,19 +142,19 @@ class Performer(Generic[T]):
 
     @property
     def due_ms(self) -> int | None:
-        """The first instant that a stream has named, whatever arrives; None where none has."""
+        """Returns the first instant that a stream has named; None where none has."""
         instants = [*self._awaits.values(), *self._pauses.values()]
         if self._at_store:
             instants.append(self._stop_ms)
         return min(instants, default=None)
 
     def tell(self, stream: str, known: Callable[[], Lease]) -> None:
-        """Answers a stream by the lease as it is `known` then, which is another: now, or once it awaits an arrival."""
+        """Answers a stream with its changed lease, as `known` returns it: now, or once it awaits an arrival."""
         if stream in self._streams:
             self._untold[stream] = known
 
     def wake(self, stream: str) -> None:
-        """Ends the pause of a stream that pauses."""
+        """Ends the pause of a stream."""
         if stream in self._pauses:
             self._answer(stream)
 
@@ -165,7 +164,7 @@ class Performer(Generic[T]):
             self._answer(stream, StoreFailed(detail))
 
     def close(self, wait_s: float) -> None:
-        """Closes what is open and lets the store's threads end, for which it waits so long."""
+        """Closes what is open and lets the store's threads end, waiting at most so long."""
         for stream in self._streams:
             self._forget_upstream(stream)
         self._pool.stop(wait_s)
@@ -199,7 +198,7 @@ class Performer(Generic[T]):
         return served
 
     def _take(self, stream: str, answer: Answered) -> None:
-        """Takes the answer of a request; one that comes after the hard stop was answered by then."""
+        """Takes the answer of a request; after the hard stop it is ignored, for the step was answered by then."""
         if stream not in self._at_store:
             return
         self._at_store.discard(stream)
@@ -211,7 +210,7 @@ class Performer(Generic[T]):
             self._fail(stream, answer.error)
 
     def _answer(self, stream: str, value: Any = None, arrived_ms: int | None = None) -> None:
-        """Answers the step at which the stream is, with when the oldest arrival had come that still waits."""
+        """Answers the stream's current step, and says when the oldest arrival that still waits had come."""
         self._awaits.pop(stream, None)
         self._pauses.pop(stream, None)
         one, now_ms = self._streams[stream], self._clock.now_ms()
@@ -220,7 +219,7 @@ class Performer(Generic[T]):
         self._move(stream, functools.partial(one.steps.send, Answer(now_ms, value, arrived_ms, unread_ms)), now_ms)
 
     def _fail(self, stream: str, error: Exception) -> None:
-        """Lets the step at which the stream is raise what came of performing it."""
+        """Raises the error of performing the stream's current step inside its steps."""
         self._move(stream, functools.partial(self._streams[stream].steps.throw, error), self._clock.now_ms())
 
     def _move(self, stream: str, move: Callable[[], Step], now_ms: int) -> None:
@@ -232,7 +231,7 @@ class Performer(Generic[T]):
             self.ends.append((stream, defect))
         else:
             if isinstance(step, Await):
-                self._awaits[stream] = step.until_ms  # at the end: a stream that was served waits for all others
+                self._awaits[stream] = step.until_ms  # at the end: a stream that was served comes after all others
             elif isinstance(step, Pause):
                 self._pauses[stream] = now_ms + step.for_ms
             else:
@@ -287,7 +286,7 @@ class Performer(Generic[T]):
         if self._most is None:
             share = Share(CHUNK_BYTES, INBOX_BYTES, heard)
         else:
-            # The more streams there are, the less may wait of each that was read and not taken.
+            # The more streams there are, the less each reader may have waiting.
             inbox_bytes = INBOX_BYTES // max(1, self._most())
             share = Share(SHARED_CHUNK_BYTES, max(SHARED_CHUNK_BYTES, inbox_bytes), heard)
         one.upstream = self._open_upstream(stream, cursor, one.profile, one.values, share)
@@ -301,7 +300,7 @@ class Performer(Generic[T]):
 
 
 def _read_secrets(secrets: SecretValues, one: _Stream[Any], anew: bool) -> Secrets:
-    """The values, which the next Open sends; it is refused where one cannot be read, or no request can carry it."""
+    """Returns the values for the next Open, which fails where one cannot be read, or no request can carry it."""
     try:
         one.values = secrets.read(one.profile.secrets, anew=anew)
         check_trust(one.profile.request(one.invocation.stream_id, None, one.values).trust)

@@ -1,4 +1,4 @@
-"""What performs the steps of streams needs of the world: a clock, threads for requests, and upstreams that can be read.
+"""What the performer needs from the world: a clock, threads for requests, and upstreams that can be read.
 
 In the function these are the system's own, in a simulation they belong to its world. They decide nothing. Invariant:
 the performer (`performer.py`) reaches the world through its ports alone.
@@ -23,10 +23,10 @@ from handlers.run.threads import Answered, Bell
 from handlers.upstream.reader import Share, Upstream
 from handlers.upstream.standstill import Pulse, elapsed_s
 
-# The name of the threads that ask the store, for which they ring.
+# The name of the threads for requests to the store; they ring for it.
 STORE = "store"
 
-# Is called after each connection, with how long its reader stood still because the store was slower.
+# Called after each connection, with how long its reader stood still because the store was slower.
 LogReport = Callable[[Profile, Invocation, Report, int], None]
 
 
@@ -46,17 +46,17 @@ class Reader(Protocol):
 
     @property
     def taken_s(self) -> float:
-        """How long ago had come what `get` returned last."""
+        """How long ago the item that `get` last returned had come."""
 
     @property
     def unread_s(self) -> float | None:
-        """How long ago the oldest had come that still waits; None where none does."""
+        """How long ago the oldest item that still waits had come; None where none waits."""
 
     def get(self, wait_s: float) -> Arrival | None:
-        """What arrived next, or None."""
+        """Returns the next arrival, or None."""
 
     def send(self, frame: bytes) -> None:
-        """Sends a wire frame on its socket, soon; nothing where that is not open any more."""
+        """Sends a wire frame on its socket soon; does nothing once that is closed."""
 
     def close(self, join_s: float) -> None:
         """Closes it; what was read before can still be taken."""
@@ -69,24 +69,24 @@ class Threads(Protocol):
         """Lets a thread make the requests, one by one until one raises."""
 
     def answered(self) -> Iterator[tuple[str, Answered]]:
-        """Takes the answers that have come, each with whose it is."""
+        """Returns the answers that have come, each with its stream."""
 
     def stop(self, wait_s: float) -> None:
-        """Lets each thread end after what it does now."""
+        """Lets each thread end after its current request."""
 
 
-# Makes the four bytes with which a frame is masked that is sent on a socket: nobody may foresee them.
+# Makes the four unpredictable bytes that mask a frame sent on a socket.
 Mask = Callable[[], bytes]
 random_mask: Mask = functools.partial(os.urandom, 4)
-# Those of this process, for all its streams.
+# The tokens of this process, for all its streams.
 TOKENS = Tokens(threading.Lock())
-# Opens a stream's upstream from a cursor, and reads no more of it at once than its share.
+# Opens a stream's upstream from a cursor, and reads no more at once than its share.
 OpenUpstream = Callable[[str, str | None, Profile, Secrets, Share], Reader]
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What one performer is given; whatever rings `bell` names the stream that it rings for."""
+    """The ports of one performer; whatever rings `bell` names the stream that it rings for."""
 
     clock: Clock
     bell: Bell
@@ -105,7 +105,7 @@ def prepared(
     now_ms: Callable[[], int],
     tokens: Tokens = TOKENS,
 ) -> Preparation | None:
-    """What is requested before the opening of a stream; None for nothing."""
+    """Returns the requests before the opening of a stream; None where there are none."""
     if profile.token is None and profile.ticket is None:
         return None
     from handlers.connection.preparation import preparation

@@ -1,8 +1,8 @@
-"""Keeps a stream connected for one invocation, in real time: the steps of `reconnection`, carried out by the performer.
+"""Keeps a stream connected for one invocation, in real time: the performer carries out the steps of `reconnection`.
 
-It decides nothing but what the settings and the time that is left mean to an invocation. Invariant: `run_invocation`
-returns before the deadline, whatever the store, the secrets and the upstream do, and leaves neither a socket nor a
-thread that waits for one.
+It only decides what the settings and the time that is left mean for an invocation. Invariant: `run_invocation` returns
+before the deadline, whatever the store, the secrets and the upstream do, and leaves neither a socket nor a thread that
+waits for one.
 """
 
 import functools
@@ -25,10 +25,10 @@ from handlers.upstream.standstill import Ticker
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the machine asks a function for; "" for the lane and the execution, 0 for numbers that it does not name.
+    """The machine's request to a function; "" for the lane and the execution, 0 for numbers that it does not name.
 
     `died` is what Lambda said of the lane's last function where that proves that it is over, else "". `wait_s` is how
-    long the lanes of its execution wait, `limit_s` for how long a function lives as far as that knows.
+    long the lanes of its execution wait, `limit_s` how long the execution believes that a function lives.
     """
 
     stream_id: str
@@ -47,8 +47,8 @@ def to_invocation(
     """The invocation that starts now under Lambda's `request_id` and is killed after `remaining_ms`.
 
     An execution keeps the wait that it began with when another is deployed, so its own decides how long an overlap may
-    be. It keeps the limit as well: a function that lived on would count as lost, and have another beside it. Where no
-    overlap is left between them, and the deployed ones are others, a renewal is due.
+    be. It keeps the limit too: a function that lived longer would count as lost, and another would start beside it.
+    Where the two leave no overlap, and other numbers are deployed, a renewal is due.
     """
     wait_ms = request.wait_s * 1000 or settings.wait_ms
     life_ms = min(remaining_ms, request.limit_s * 1000 or remaining_ms)
@@ -78,7 +78,7 @@ def run_invocation(
     clock: Clock,
     log_report: LogReport,
 ) -> Report:
-    """How the last connection ended; `log_report` is called after each. Raises what `secrets` raises."""
+    """Returns how the last connection ended; `log_report` is called after each. Raises what `secrets` raises."""
     bell = Bell()
     with Ticker() as pulse:
         opens = functools.partial(open_upstream, pulse)
@@ -87,7 +87,7 @@ def run_invocation(
 
 
 def perform_one(profile: Profile, store: Store, invocation: Invocation, ports: Ports, draw: Draw) -> Report:
-    """How the last connection of a stream ended that has the function to itself."""
+    """Returns how the last connection ended, of a stream that has the function to itself."""
     now_ms = ports.clock.now_ms
     performer: Performer[Report] = Performer(ports)
     try:

@@ -19,7 +19,7 @@ from handlers.upstream.standstill import elapsed_s
 
 
 class SystemClock:
-    """Epoch milliseconds that never go back: the wall clock once, then a clock that a suspended host does not stop."""
+    """Epoch milliseconds that never go back: the wall clock once, then a clock that no suspended host stops."""
 
     def __init__(self) -> None:
         self._start_ms = time.time_ns() // 1_000_000
@@ -31,17 +31,17 @@ class SystemClock:
 
 
 class Bell:
-    """Any thread may ring it, for any name; one waits."""
+    """Any thread may ring it, for any name; one thread waits."""
 
     def __init__(self) -> None:
         self._rings: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def ring(self, name: str) -> None:
-        """Wakes whoever waits."""
+        """Wakes the thread that waits."""
         self._rings.put(name)
 
     def wait(self, for_s: float) -> set[str]:
-        """The names for which it was rung since it was asked last; none where nobody rang for so long."""
+        """Returns the names for which it rang since the last call; none where it did not ring in time."""
         rung: set[str] = set()
         try:
             rung.add(self._rings.get(for_s > 0, max(0.0, for_s)))
@@ -53,14 +53,14 @@ class Bell:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a request has returned, or raised."""
+    """What a request returned or raised."""
 
     value: Any = None
     error: Exception | None = None
 
 
 class Pool:
-    """So many threads; each answer rings `bell` for `name`."""
+    """A fixed number of threads; each answer rings `bell` for `name`."""
 
     def __init__(self, threads: int, bell: Bell, name: str) -> None:
         self._bell = bell
@@ -76,12 +76,12 @@ class Pool:
         self._requests.put((sender, requests))
 
     def answered(self) -> Iterator[tuple[str, Answered]]:
-        """Takes the answers that have come, each with whose it is."""
+        """Returns the answers that have come, each with its stream."""
         while not self._answers.empty():
             yield self._answers.get()
 
     def stop(self, wait_s: float) -> None:
-        """Lets each thread end after what it does now, and waits so long for that."""
+        """Lets each thread end after its current request, waiting at most so long."""
         for _ in self._threads:
             self._requests.put(None)
         until_s = time.monotonic() + wait_s
@@ -96,12 +96,12 @@ class Pool:
             except Exception as error:
                 answer = Answered(error=error)
             self._answers.put((sender, answer))
-            del asked, requests, answer  # and with them events, which may be large, while this waits for the next
+            del asked, requests, answer  # they hold events, which may be large, and this may wait long for the next
             self._bell.ring(self._name)
 
 
 def ask_until(until_ms: int, clock: SystemClock, request: Callable[[], Any]) -> Any:
-    """What `request` returns or raises, made in a thread of its own; StoreUnavailable where it does neither in time."""
+    """Returns or raises what `request` does, in a thread of its own; StoreUnavailable where it does neither in time."""
     bell = Bell()
     pool = Pool(1, bell, "ask")
     pool.ask("", request)

@@ -93,9 +93,9 @@ MARKLESS = "it ended without its end mark and is not requested again: "
         ({"stalls": (Window(30_000, HOUR_MS),)}, (), f"{MARKLESS}the stream was closed (stalled)"),
         # Longer than a function lives.
         ({}, (), f"{MARKLESS}the function's deadline was reached and nobody had taken over"),
-        ({}, (30_000,), "it was requested before, must not be twice, and nobody says how that ended"),
+        ({}, (30_000,), "it must not be requested twice, and how the request before it ended is unknown"),
         # Between the request and the answer.
-        ({}, (600,), "it was requested before, must not be twice, and nobody says how that ended"),
+        ({}, (600,), "it must not be requested twice, and how the request before it ended is unknown"),
     ],
 )
 def test_an_end_without_the_mark_is_broken_once(script: dict[str, Any], kills_ms: tuple[int, ...], cause: str) -> None:
