@@ -64,5 +64,5 @@ def ask(functions: Any, function_arn: str, stream_id: str, profiles: Profiles) -
                 return profiles.parse(name, text, upstreams)
             except InvalidRequest:
                 # A later version may know a field that this one does not.
-                raise StoreUnavailable(f"this version cannot read the profile {name!r} as it is deployed") from None
-    raise StoreUnavailable(f"the function as it is deployed did not tell the profile {name!r}")
+                raise StoreUnavailable(f"this version cannot read the deployed profile {name!r}") from None
+    raise StoreUnavailable(f"the deployed function did not return the profile {name!r}")
