@@ -89,7 +89,7 @@ def test_a_definite_path_that_leads_nowhere_is_an_error_in_jayways_words(path: s
         "$.a[1",
         "$.a['b]",
         "$.a b",
-        "$.length()",
+        "$.length(",
         "$.a[::0]",
         "$[?(@.n ==)]",
     ],
@@ -157,11 +157,19 @@ def test_any_text_is_a_path_or_refused(text: str) -> None:
         ("$.a[?(@.b in ['x'])]", "the operator in of a filter"),
         ("$.a[?(@.b =~ /x/)]", "the operator =~ of a filter"),
         ("$.a[?(@.b size 2)]", "the operator size of a filter"),
-        ("$.a.length()", "the function length() of a path"),
-        ("$.a[?(@.length() > 1)]", "the function length() of a path"),
+        ("$.a.length().b", "the function length() within a path"),
+        ("$.a[?(@.length() > 1)]", "the function length() within a path"),
     ],
 )
 def test_what_only_jayway_has_is_refused_by_its_name(path: str, named: str) -> None:
     """An operator or function that is not of the language's paths is refused when the definition is loaded."""
     with pytest.raises(PathSyntaxError, match=re.escape(f"{named} is not supported")):
         compile_path(path)
+
+
+@pytest.mark.parametrize("path", ["$.a.length()", "$.sum()", "$.a.append(1)"])
+def test_a_function_at_the_end_fails_when_it_is_read(path: str) -> None:
+    """A definition with it is taken, as AWS takes it; nothing was recorded of the words with which it fails."""
+    with pytest.raises(EvaluationError, match=re.escape(f"Invalid path '{path}' : a function of a path is not")):
+        compile_path(path).get({"a": [1]})
+    assert not compile_path(path).reference

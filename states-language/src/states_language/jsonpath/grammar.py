@@ -19,6 +19,7 @@ from states_language.jsonpath.selection import (
     compared,
     everything,
     filtered,
+    refused,
     sliced,
     union,
 )
@@ -30,6 +31,7 @@ class PathSyntaxError(ValueError):
 
 
 _DOT_NAME = re.compile(r"[^\s.\[\](),'\"*?@$!&|<>=+/~^;:{}\\-][^\s.\[\](),'\"*?@!&|<>=+/~^;:{}\\]*")
+_CALL = re.compile(r"\([^()]*\)")
 _QUOTED = re.compile(r"'((?:\\'|[^'])*)'|\"((?:\\\"|[^\"])*)\"")
 _VARIABLE = re.compile(r"[^\W\d]\w*")
 _INDEX = re.compile(r"-?\d+")
@@ -106,6 +108,8 @@ class Scanner:
 class _Parser(Scanner):
     """Recursive descent over a path."""
 
+    is_whole = True  # not within a filter
+
     def steps(self) -> list[Step]:
         steps: list[Step] = []
         while self.at < len(self.text):
@@ -124,8 +128,11 @@ class _Parser(Scanner):
         if self.take("*"):
             return Many("*", children)
         name = self.match(_DOT_NAME)
-        if name and self.text.startswith("(", self.at):
-            raise PathSyntaxError(f"the function {name.group()}() of a path is not supported")
+        if name and (call := self.match(_CALL)):
+            if not self.is_whole or self.at != len(self.text):
+                raise PathSyntaxError(f"the function {name.group()}() within a path is not supported")
+            # AWS takes it when a machine is created, and fails the state.
+            return Many(f"{name.group()}{call.group()}", refused)
         if not name:
             raise self.fail()
         return Name(name.group())
@@ -200,7 +207,9 @@ class _Parser(Scanner):
     def operand(self) -> Callable[[Any, Any], Any]:
         self.spaces()
         if (at_node := self.take("@")) or self.take("$"):
+            is_whole, self.is_whole = self.is_whole, False
             start, inner = self.at, self.steps()
+            self.is_whole = is_whole
             path = Path("$" + self.text[start : self.at], tuple(inner))
             return lambda here, root: path.find(here if at_node else root)
         if match := self.match(_QUOTED):

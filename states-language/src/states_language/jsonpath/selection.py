@@ -184,7 +184,7 @@ class Path:
         try:
             return self._select([value], position, root)
         except EvaluationError as problem:
-            if _search.left >= 0:
+            if _search.left >= 0 and str(problem).startswith("Invalid path"):
                 raise
             raise EvaluationError(f"Invalid path '{self.text}' : {problem}") from None
         finally:
@@ -303,6 +303,11 @@ def union(members: tuple[Name | Index, ...], value: Any, _root: Any) -> Iterator
         node = _child(value, member)
         if node is not MISSING:
             yield node
+
+
+def refused(_value: Any, _root: Any) -> Iterator[Any]:
+    """Raise EvaluationError: a function at the end of a path is not evaluated."""
+    raise EvaluationError("a function of a path is not evaluated")
 
 
 def filtered(test: Callable[[Any, Any], bool], value: Any, root: Any) -> Iterator[Any]:
