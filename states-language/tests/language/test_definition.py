@@ -238,8 +238,8 @@ REFUSED: list[tuple[Any, str, str]] = [
     ),
     (
         mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "MANIFEST", "ManifestType": "ATHENA_DATA"}}),
-        "/States/S/ItemReader/ReaderConfig/InputType",
-        "must say what the objects hold; MANIFEST does not",
+        "/States/S/ItemReader/ReaderConfig/ManifestType",
+        "must be S3_INVENTORY where InputType is MANIFEST",
     ),
     (
         mapped(ItemReader={"Resource": LISTED, "ReaderConfig": {"Transformation": "LOAD_AND_FLATTEN"}}),

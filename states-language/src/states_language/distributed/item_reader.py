@@ -53,7 +53,9 @@ class Reader:
             raise config.fail("ManifestType", f"must be one of {', '.join(MANIFESTS)}, for an object")
         if kind == "MANIFEST" and self._manifest is None:
             self._manifest = INVENTORY
-        if kind == "MANIFEST" and (lists or self._manifest == ATHENA):
+        if kind == "MANIFEST" and self._manifest == ATHENA:
+            raise config.fail("ManifestType", "must be S3_INVENTORY where InputType is MANIFEST")
+        if kind == "MANIFEST" and lists:
             raise config.fail("InputType", "must say what the objects hold; MANIFEST does not")
         if kind is None and (self._loads if lists else self._manifest != INVENTORY):
             raise config.fail("InputType", f"must be one of {', '.join(item_formats.INPUT_TYPES)}")
