@@ -175,6 +175,7 @@ def test_a_lambda_call_names_the_function_and_carries_its_payload() -> None:
         "timeout_ms": None,
         "pattern": "",
         "pending": None,
+        "reads": False,
     }
     assert call.execution_arn == execution.arn
     assert call.entered_ms == EPOCH_2026_MS
