@@ -16,16 +16,14 @@ from typing import Any
 from handlers.api.openapi.document import document
 from local.checkout import ROOT
 
-PAGES = ("*.md", "docs/**/*.md", "env/*.md", "examples/*.md", "statemachines/*.md", "states-language/**/*.md")
+FOLDERS = ("", "docs/**/", "env/", "examples/", "statemachines/", "states-language/", "states-language/docs/**/")
 REFERENCE = "docs/api-reference.md"
 _LINK = re.compile(r"\]\(([^)#\s]+)")
-_BUILT = {"node_modules", "build", "tests", "testing"}
 
 
 def pages(root: Path = ROOT) -> list[str]:
     """The pages of the project, by their paths from its root."""
-    found = {path.relative_to(root) for pattern in PAGES for path in root.glob(pattern)}
-    return sorted(path.as_posix() for path in found if not _BUILT & set(path.parts))
+    return sorted({path.relative_to(root).as_posix() for folder in FOLDERS for path in root.glob(f"{folder}*.md")})
 
 
 def lay_out(folder: Path, root: Path = ROOT) -> None:
