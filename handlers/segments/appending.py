@@ -1,8 +1,8 @@
 """Decides how a writer appends events to a stream's log: each once, in order, whoever else appends at the same time.
 
 A log is segments with consecutive numbers. A segment is written once and never changed: the store takes it only where
-nothing has its number. So whoever gets a number has read all that came before it, and one conditional write stores the
-events, saves the cursor behind them and keeps the order.
+nothing has its number. So a writer that gets a number has read everything before it, and one conditional write stores
+the events, saves the cursor after them and keeps the order.
 
     LookBack(None)        -> Page(segment 7)     where the log ends, and the cursor
     LookBack(7)           -> Page(6, 5, …)       back over the window, before the first append
@@ -11,12 +11,12 @@ events, saves the cursor behind them and keeps the order.
     ReadOn(8)             -> Page(8)             it has event 2
     Put(9, events 1, 3)   -> True                Appended(stored 2, duplicates 1)
 
-A writer that finds its number taken reads what was written there, drops its own duplicates and goes on behind it. It
-recognises its own segment, where an answer was lost, by its token and the number of its first event. A request that
-lands late meets a taken number and changes nothing.
+A writer that finds its number taken reads what was written there, drops its own duplicates and continues after it.
+After a lost answer it recognises its own segment by its token and the number of its first event. A request that lands
+late finds its number taken and changes nothing.
 
-The last segment says where to resume: a writer with an older token carries a newer one's cursor on. Where segments
-expire, an anchor that does not keeps a log that is empty again from beginning at old numbers.
+The last segment says where to resume: a writer with an older token keeps a newer one's cursor. Where segments expire,
+an anchor that does not expire keeps an empty log from beginning at old numbers.
 
 Invariants: no key is appended twice within the window; a writer's events are appended in their order; the log's cursor
 passes nothing that is not in the log, and never goes back to an older token.
@@ -33,14 +33,14 @@ from handlers.connection.epochs import Epochs, other_keys
 from handlers.framing.events import StreamEvent
 from handlers.segments.known import HASH_BYTES, MOST_KEYS, KnownKeys, body_sum, key_hash
 
-# Behind the anchor, where a log that was not empty has expired. No connection appends as many segments in its life.
+# How far after the anchor an expired log continues. No connection appends as many segments in its life.
 JUMP = 1_000_000
-# How often one append may find its number taken. Two writers that wait for each other's segments hardly do twice.
+# How often one append may find its number taken. Two writers that take turns hardly do so twice.
 MOST_TRIES = 50
 
 
 class Cursor(NamedTuple):
-    """Where to resume, and which connection saved that when; the later of two is the one that compares greater."""
+    """Where to resume, which connection saved that, and when; the later of two compares greater."""
 
     fence: int
     at_ms: int
@@ -52,7 +52,7 @@ class Cursor(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """What a writer knows of a segment: `keys` are the hashes of its events' keys, one behind the other.
+    """What a writer knows of a segment: `keys` are the hashes of its events' keys, one after the other.
 
     `first` is the number of the first event of its write in the connection with the token `fence`. `at_ms` is when it
     was made, and not before the segment that precedes it. `cursor` is the log's, None where there is none yet.
@@ -69,7 +69,7 @@ class Segment(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Segments as they were asked for; `is_end` where no more of them are there. `anchor` is 0 where there is none."""
+    """The requested segments; `is_end` where there are no more. `anchor` is 0 where there is none."""
 
     segments: Sequence[Segment]
     is_end: bool
@@ -80,7 +80,7 @@ class Page(NamedTuple):
 class LookBack:
     """The newest segments with smaller numbers than `before`, or the newest of all, newest first: answered by a Page.
 
-    Where `before` is None one segment is enough, and the page says what the anchor is if there is none.
+    Where `before` is None one segment is enough, and if there is none the page has the anchor.
     """
 
     before: int | None
@@ -109,9 +109,9 @@ class Put:
 
 
 class Appended(NamedTuple):
-    """The end of an append: how many events are in the log by it, and how many were there before.
+    """The end of an append: how many events it put into the log, and how many were there before.
 
-    `conflicts` are those of both whose key was known with another body.
+    `conflicts` are those among both whose key was known with another body.
     """
 
     stored: int
@@ -130,8 +130,8 @@ Answer = Page | bool | None
 class Appender:
     """One connection's view of the log; `fence` is its token. One request is under way at a time.
 
-    Keys are remembered for `window_ms`, and `most_keys` of them at most. `anchors` where segments expire. `epochs` are
-    the connection's, None where bodies are not compared.
+    Keys are remembered for `window_ms`, `most_keys` at most. `anchors` is set where segments expire. `epochs` are the
+    connection's, None where bodies are not compared.
     """
 
     def __init__(
@@ -151,8 +151,8 @@ class Appender:
         self._last_ms = 0  # when the last segment was made
         self._back_to: int | None = None  # the oldest segment it has read, None once it has read far enough
         self._anchor = -1  # as it was last read
-        # Before the first append: the connection before appends once more when it leaves, and a read costs a fifth of
-        # a write that is refused.
+        # Before the first append it reads on: the previous connection appends once more when it leaves, and a read
+        # costs a fifth of a refused write.
         self._reads_on = False
         self._now_ms = 0
         self._first = self._tries = 0
@@ -169,11 +169,11 @@ class Appender:
 
     @property
     def knows_all(self) -> bool:
-        """Whether no key of the window was left out, for there were too many."""
+        """Whether it knows every key of the window; otherwise there were too many."""
         return not self._known.is_full
 
     def opens(self, now_ms: int) -> Request:
-        """Begins with where the log ends; `answered` returns None once that and the cursor are known."""
+        """Begins by finding the log's end; `answered` returns None once that and the cursor are known."""
         self._now_ms, self._reads_on = now_ms, True
         return self._asks(LookBack(None))
 
@@ -219,7 +219,7 @@ class Appender:
 
     def _ends_at(self, page: Page) -> Request | Appended | None:
         if not page.segments and page.anchor != self._anchor and page.anchor:
-            # All has expired, or another began anew between two readings of a page: its segment is there now.
+            # Everything has expired, or another writer began anew between two readings: its segment is there now.
             self._anchor = page.anchor
             return self._asks(LookBack(None))
         if not page.segments:
@@ -245,11 +245,11 @@ class Appender:
             self._back_to = None
 
     def _is_far_enough(self, at_ms: int) -> bool:
-        # Each segment is made no earlier than the one before it: what is older than this one is too old as well.
+        # Each segment is made no earlier than the one before it: segments before this one are too old as well.
         return self._known.is_full or at_ms < self._now_ms - self._window_ms
 
     def _learn(self, segment: Segment) -> None:
-        """Takes in what stands behind all that is known."""
+        """Takes in the segments after all known ones."""
         self._known.add(segment.at_ms, segment.keys, segment.bodies)
         self._next, self._last_ms, self.cursor = segment.number + 1, segment.at_ms, segment.cursor
 
@@ -277,7 +277,7 @@ class Appender:
         return self._asks(Put(segment, tuple(fresh.values())))
 
     def _placed(self, epochs: Epochs) -> dict[bytes, StreamEvent]:
-        """Those that are new, each under the first of its keys that is free; what the others are is noted."""
+        """Returns the new events, each under the first of its keys that is free; notes what the others are."""
         fresh: dict[bytes, StreamEvent] = {}
         self._epochs_after = epochs
         for count, event in enumerate(self._events, self._first):
@@ -300,14 +300,14 @@ class Appender:
         return fresh
 
     def _cursor_behind(self) -> Cursor | None:
-        """Returns the cursor behind the events, or the log's where a newer connection saved it or they have none."""
+        """Returns the cursor after the events, or the log's where a newer connection saved that or they have none."""
         text = next((event.cursor for event in reversed(self._events) if event.cursor is not None), None)
         if text is None or (self.cursor is not None and self.cursor.fence > self._fence):
             return self.cursor
         return Cursor(self._fence, self._now_ms, text)
 
     def _is_own(self, segment: Segment, number: int) -> bool:
-        """Whether an earlier try has written it: its answer was lost."""
+        """Whether an earlier try, whose answer was lost, has written it."""
         return (segment.number, segment.fence, segment.first) == (number, self._fence, self._first)
 
     def _ended(self, keys: bytes) -> Appended:

@@ -3,9 +3,9 @@
     {"at":[0,3],"id":["7","8"],"size":[14,12]}      when each came after the first, ids, the bodies' sizes
     event 7 of chaosevent 8 of …                    the bodies, one behind the other
 
-and all of that compressed. A column that says nothing is left out: keys that are the ids, names where there are none.
-In columns a text stands beside its like, so they take less room than the events one by one. Pure. Invariant: unpacking
-what was packed returns the events, byte for byte.
+and all of that compressed. Redundant columns are left out: keys that equal the ids, names where there are none. In a
+column similar texts are adjacent, so they compress better than the events one by one. Pure. Invariant: unpacking what
+was packed returns the events, byte for byte.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from handlers.framing.events import StreamEvent
 from handlers.framing.frames import encoded
 from handlers.framing.oversize import Oversize
 
-# Of zlib's levels the first that costs more time than it saves write units: docs/store.md has the table.
+# The zlib level beyond which time costs more than the write units saved: docs/store.md has the table.
 LEVEL = 3
-# As many bytes of events as one segment holds, where it holds more than one; and how many of them wait at most, so
-# that those of one more chunk mostly fit as well.
+# The bytes of events that one segment holds, if it holds more than one; and how many wait at most, so that one more
+# chunk's events usually fit too.
 SEGMENT_BYTES = 256 * 1024
 WAITING_BYTES = 192 * 1024
-# What an event takes besides its texts.
+# The bytes of an event besides its texts.
 _EVENT_BYTES = 32
 _READ_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class PackedEvent:
-    """An event as it lies in a segment; `data` is None where its body does not."""
+    """An event as a segment has it; `data` is None where its body is elsewhere."""
 
     key: str
     id: str | None
@@ -43,7 +43,7 @@ class PackedEvent:
 
 
 def event_bytes(event: StreamEvent) -> int:
-    """What the event takes in a segment before it is compressed, about."""
+    """About how many bytes the event takes in a segment before compression."""
     body = 0 if isinstance(event.data, Oversize) else len(event.data)
     return body + len(event.key) + len(event.id or "") + len(event.name or "") + _EVENT_BYTES
 
@@ -51,14 +51,14 @@ def event_bytes(event: StreamEvent) -> int:
 def parts(events: Sequence[StreamEvent]) -> Iterator[Sequence[StreamEvent]]:
     """The events, one at least, in as few segments as hold them.
 
-    What is too large, or was too long to be read, is in one alone.
+    An event that is too large, or was too long to be read, is in a segment alone.
     """
     if _fits(events):
         yield events
         return
     begin = size = 0
     for at, event in enumerate(events):
-        # A text may take three bytes a character.
+        # A character may take three bytes.
         weight = event_bytes(event) * (1 if isinstance(event.data, bytes) or str(event.data).isascii() else 3)
         is_lone = isinstance(event.data, Oversize) or weight > SEGMENT_BYTES
         if begin < at and (is_lone or size + weight > SEGMENT_BYTES):
@@ -70,7 +70,7 @@ def parts(events: Sequence[StreamEvent]) -> Iterator[Sequence[StreamEvent]]:
 
 
 def _fits(events: Sequence[StreamEvent]) -> bool:
-    """Whether one segment surely holds them all: nearly every write is so."""
+    """Whether one segment surely holds them all, as it does for nearly every write."""
     keys, datas, ids, names, *_ = zip(*events, strict=True)
     if not {str, bytes}.issuperset(map(type, datas)):
         return False
@@ -80,7 +80,7 @@ def _fits(events: Sequence[StreamEvent]) -> bool:
 
 
 def pack(events: Sequence[StreamEvent], *, bodies: bool = True) -> bytes:
-    """The events compressed; without their bodies where these lie elsewhere."""
+    """The events compressed; without their bodies where these are elsewhere."""
     keys, datas, ids, names, _, received = zip(*events, strict=True)
     since_ms = received[0]
     head: dict[str, Any] = {"since": since_ms, "at": [at_ms - since_ms for at_ms in received], "id": ids}
@@ -96,12 +96,12 @@ def pack(events: Sequence[StreamEvent], *, bodies: bool = True) -> bytes:
     head["size"] = [len(one) for one in contents]
     if binary := [at for at, data in enumerate(datas) if isinstance(data, bytes)]:
         head["binary"] = binary
-    # Names and ids hold no line end of their own here: JSON spells it.
+    # Names and ids have no bare line end here: JSON escapes it.
     return zlib.compress(b"".join((_encode(head).encode(), b"\n", *contents)), LEVEL)
 
 
 def _pack_large(head: dict[str, Any], body: str | bytes) -> bytes:
-    """As `pack`, of one event; piece by piece, for a body of 16 MB has no room twice."""
+    """As `pack`, for one event, piece by piece: a body of 16 MB does not fit into memory twice."""
     head["size"] = [sum(map(len, encoded(body)))]
     if isinstance(body, bytes):
         head["binary"] = [0]
@@ -111,7 +111,7 @@ def _pack_large(head: dict[str, Any], body: str | bytes) -> bytes:
 
 
 def unpack(packed: bytes, most_bytes: int | None = None) -> list[PackedEvent]:
-    """The events; without bodies where these have more than `most_bytes` together, which are then not unpacked."""
+    """The events; without their bodies, which are then not unpacked, where these exceed `most_bytes` together."""
     head, rest, inflate = _head(packed)
     count = len(head["at"])
     ids = head["id"]
@@ -140,7 +140,7 @@ def last_received_ms(packed: bytes) -> int:
 
 
 def _head(packed: bytes) -> tuple[dict[str, Any], bytes, Any]:
-    """The first line, what was unpacked behind it, and the decompressor that goes on."""
+    """The first line, the bytes unpacked after it, and the decompressor for the rest."""
     inflate = zlib.decompressobj()
     content = inflate.decompress(packed, _READ_BYTES)
     while (end := content.find(b"\n")) < 0:

@@ -1,11 +1,11 @@
 """Remembers which events came within a window: by eight bytes of each key's SHA-256, counted in time and bounded.
 
-Where it is told a checksum of a key's body, another body under that key can be seen.
+With a checksum of each key's body, it can recognize another body under a key.
 
-Eight bytes suffice to tell a hundred thousand keys apart: that a new event is taken for one of them is less likely than
-once in 10^14 events. Keys come in the order of the log, or in its opposite order where a writer looks back. It knows no
-log and no clock. Invariant: a key is known until it was last added longer ago than the caller wants to know of, unless
-more than `most_keys` came since.
+Eight bytes suffice to tell a hundred thousand keys apart: a new event is mistaken for one of them less than once in
+10^14 events. Keys come in the order of the log, or in reverse order while a writer reads back. It knows no log and no
+clock. Invariant: a key stays known until the caller forgets the time at which it was last added, unless more than
+`most_keys` came since.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from handlers.framing.events import StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
 
 HASH_BYTES = 8
-# What a function of 128 MB has room for: about 100 bytes each.
+# What a function of 128 MB can hold: about 100 bytes each.
 MOST_KEYS = 100_000
 
 
@@ -30,19 +30,19 @@ def key_hash(key: str) -> bytes:
 
 
 def body_sum(event: StreamEvent) -> int:
-    """The checksum of the event's name and body, however its JSON is spelled; never 0, which is for none."""
+    """The checksum of the event's name and body, however its JSON is spelled; never 0, which means none."""
     data = event.data.sha256.encode() if isinstance(event.data, Oversize) else canonical_json(event.data)
     return zlib.crc32(data, zlib.crc32((event.name or "").encode())) or 1
 
 
 def sums(packed: bytes) -> Iterator[int]:
-    """The checksums that lie one behind the other in `packed`, four bytes each, and zeros behind them."""
+    """The checksums that follow one another in `packed`, four bytes each, then zeros without end."""
     yield from (int.from_bytes(packed[at : at + 4]) for at in range(0, len(packed), 4))
     yield from repeat(0)
 
 
 def hashes(packed: bytes) -> Iterator[bytes]:
-    """The hashes that lie one behind the other in `packed`."""
+    """The hashes that follow one another in `packed`."""
     return (packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES))
 
 
@@ -51,7 +51,7 @@ class KnownKeys:
 
     def __init__(self, most_keys: int = MOST_KEYS) -> None:
         self._most = most_keys
-        # When each came, and in the last 32 bits the checksum: a tuple would take twice the room.
+        # When each came, and in the last 32 bits the checksum: a tuple would take twice the memory.
         self._came: dict[bytes, int] = {}
         self._segments: deque[tuple[int, bytes]] = deque()  # the oldest first
 
@@ -59,12 +59,12 @@ class KnownKeys:
         return key in self._came
 
     def came(self, key: bytes) -> tuple[int, int] | None:
-        """When the key came last and the checksum of its body, 0 where nobody knows; None where it is not known."""
+        """When the key last came and the checksum of its body, 0 where that is unknown; None for an unknown key."""
         came = self._came.get(key)
         return None if came is None else (came >> 32, came & 0xFFFFFFFF)
 
     def unknown(self, events: Sequence[StreamEvent]) -> dict[bytes, StreamEvent]:
-        """Those whose keys are not known, each once and in their order, by what is remembered of its key."""
+        """Returns the events whose keys are not known, each once and in order, by the hash of its key."""
         known, digest = self._came, hashlib.sha256
         by_key = {digest(event.key.encode()).digest()[:HASH_BYTES]: event for event in events}
         if len(by_key) < len(events):
@@ -101,7 +101,7 @@ class KnownKeys:
     def _forget_oldest(self) -> None:
         at_ms, packed = self._segments.popleft()
         for key in hashes(packed):
-            # One that came again behind the window is younger.
+            # A key that came again later is younger.
             if self._came.get(key, -1) >> 32 == at_ms:
                 del self._came[key]
 

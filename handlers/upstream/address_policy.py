@@ -1,15 +1,15 @@
-"""Says which network addresses a stream may be read from.
+"""Decides from which network addresses a stream may be read.
 
 A name is resolved once, each of its addresses is checked, and the connection goes to one of those: a name that resolves
 differently a moment later (DNS rebinding) gains nothing. For example 10.0.0.1 needs `allow_private = true`, and
-169.254.169.254 is refused always. Invariant: link-local addresses, AWS's metadata service among them, are refused
+169.254.169.254 is always refused. Invariant: link-local addresses, AWS's metadata service among them, are refused
 whatever a profile allows.
 """
 
 import ipaddress
 import socket
 
-# The instance metadata service and what else AWS answers inside a VPC under this prefix; IPv4's lies in link-local.
+# The instance metadata service and AWS's other services inside a VPC have this prefix; IPv4's is link-local.
 _AWS_LOCAL = ipaddress.ip_network("fd00:ec2::/32")
 # RFC 6052, section 2.1: an IPv4 address in the last 32 bits.
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -26,7 +26,7 @@ class AddressRefused(OSError):
 
 
 def refusal(address: str, *, allow_private: bool) -> str:
-    """Why no connection may be made to the IP address, as a phrase; "" where one may."""
+    """Returns in a phrase why no connection may be made to the IP address; "" where one may."""
     ip = _inner(ipaddress.ip_address(address.partition("%")[0]))
     if ip.is_link_local or (ip.version == 6 and ip in _AWS_LOCAL):
         return "a link-local address, which is never connected to"
@@ -43,7 +43,7 @@ def refusal(address: str, *, allow_private: bool) -> str:
 def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
     """The IP addresses of `host` in the order of preference; raises AddressRefused where any of them is refused.
 
-    Any, not all: a name with one public and one private address is no accident. Raises socket.gaierror.
+    Any, not all: a name with both a public and a private address is no accident. Raises socket.gaierror.
     """
     infos = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     addresses = list(dict.fromkeys(str(address[0]) for *_, address in infos))

@@ -1,4 +1,4 @@
-"""Says why a connection ended, or why none was made: each error of the transport is mapped once, here.
+"""Explains why a connection ended, or why none was made: each transport error is mapped once, here.
 
 Invariant: no text holds an address, a header or anything the upstream sent, for any of them may hold a secret.
 """
@@ -17,7 +17,7 @@ from handlers.upstream.address_policy import AddressRefused
 from handlers.upstream.opening import RedirectRefused
 from handlers.upstream.strict_response import BadAnswer, TooSlow
 
-# What ends a connection that stood, the first that fits: the error, the reason, and in words; None for the error's own.
+# How an open connection ends, the first that fits: the error, the reason, the words; None for the error's own.
 _ENDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str, str | None], ...] = (
     ((AddressRefused, RedirectRefused, content_codings.UnknownCoding, ProfileError), "rejected", None),
     (TooSlow, "stalled", None),
@@ -31,7 +31,7 @@ _ENDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str, s
 
 
 def explain(error: BaseException, stall_after_s: float) -> Closed:
-    """Why the connection ended; `reason` is one word that code may compare, `detail` a phrase for people."""
+    """Returns why the connection ended; `reason` is one word that code may compare, `detail` a phrase for people."""
     causes = list(_causes(error))
     match error:
         case exceptions.ReadTimeoutError():

@@ -1,7 +1,7 @@
 """A queue bounded by bytes between the thread that reads an upstream and the main one: while it is full, reading stops.
 
-Then TCP holds the upstream back. The queue remembers since when each item waits: once it is full, what comes next may
-have been waiting on the wire since. Invariants: it never holds more than `limit_bytes`, but for a single larger item;
+Then TCP holds the upstream back. The queue remembers since when each item waits: once it is full, the next bytes may
+have waited on the wire since then. Invariants: it never holds more than `limit_bytes`, except a single larger item;
 items are taken in order; no item that was not taken yet is older than `unread_s` says.
 """
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Inbox(Generic[T]):
-    """The queue; one thread puts, another takes. `heard` is called by the first after each item that was accepted."""
+    """The queue; one thread puts, another takes. The first calls `heard` after each item that was accepted."""
 
     def __init__(self, limit_bytes: int, heard: Callable[[], None] | None = None) -> None:
         self._limit_bytes = limit_bytes
@@ -26,28 +26,28 @@ class Inbox(Generic[T]):
         self._closed = False
         self._blocked_s = 0.0
         self._full_since: float | None = None  # until all that waited behind it is taken
-        self._put_since: float | None = None  # the item that waits for room
+        self._put_since: float | None = None  # the item that waits to be accepted
         self._refused_since: float | None = None  # the first that came too late
-        self._rest_since: float | None = None  # since when nobody reads, for more to come together
+        self._rest_since: float | None = None  # since when reading pauses, so that more comes together
         self._taken_since: float | None = None
         self._changed = threading.Condition()
 
     @property
     def blocked_ms(self) -> int:
-        """How long the reader has waited for room in all."""
+        """How long the reader has waited for the queue in all."""
         return round(self._blocked_s * 1000)
 
     @property
     def taken_s(self) -> float:
-        """How long ago the oldest of the items had come that were taken last; 0 where none was.
+        """How long ago the oldest of the last taken items had come; 0 where none was taken.
 
-        After the last one of a closed inbox: how long ago the first came that was refused.
+        After the last item of a closed inbox: how long ago the first refused one came.
         """
         return _ago(self._taken_since)
 
     @property
     def unread_s(self) -> float | None:
-        """How long ago the oldest item had come that is not taken yet; None where there is none."""
+        """How long ago the oldest item that is not taken yet had come; None where there is none."""
         with self._changed:
             waits = [since for *_, since in [*self._items][:1]]
             held = (self._put_since, self._refused_since, self._rest_since)
@@ -55,9 +55,9 @@ class Inbox(Generic[T]):
             return _ago(min(waits)) if waits else None
 
     def put(self, item: T, size_bytes: int = 0, came: float | None = None) -> bool:
-        """Whether the item was accepted; waits for room, and is False once the inbox is closed.
+        """Returns whether the item was accepted; waits while the queue is full, and is False once the inbox is closed.
 
-        `came` is the first instant at which the item may have come, where that is not now.
+        `came` is the earliest instant at which the item may have come, if not now.
         """
         with self._changed:
             now = elapsed_s()
@@ -81,12 +81,12 @@ class Inbox(Generic[T]):
         return True
 
     def take(self, wait_s: float, most_bytes: int = 0) -> list[T]:
-        """The oldest item, none where none came within `wait_s`, or none can come any more.
+        """Returns the oldest item; none where none came within `wait_s`, or none can come any more.
 
-        With it come those that follow, up to `most_bytes` in all; but one without a size comes alone.
+        The following ones come with it, up to `most_bytes` in all; but an item without a size comes alone.
         """
         with self._changed:
-            # Not wait_for, which asks the clock even where nothing must be waited for.
+            # Not wait_for, which reads the clock even if there is nothing to wait for.
             if not self._items and not self._closed:
                 self._changed.wait_for(lambda: self._items or self._closed, max(0.0, wait_s))
             if not self._items:
@@ -105,7 +105,7 @@ class Inbox(Generic[T]):
             return taken
 
     def rest(self, for_s: float) -> None:
-        """Returns so much later, or when the inbox is closed; what is put next may have come since now."""
+        """Returns after so long, or when the inbox is closed; the next item may have come since the call."""
         with self._changed:
             self._rest_since = elapsed_s()
             self._changed.wait_for(lambda: self._closed, for_s)
@@ -113,7 +113,7 @@ class Inbox(Generic[T]):
     def close(self, waits: float | None = None) -> None:
         """Accepts nothing more and wakes a waiting reader; what is queued can still be taken.
 
-        `waits` is since when something may wait at the socket that nobody reads any more; None where nothing does.
+        `waits` is since when something may wait at the socket, which is not read any more; None where nothing does.
         """
         with self._changed:
             self._closed = True

@@ -1,8 +1,8 @@
 """Opens one HTTP connection for a request, and follows redirects within bounds.
 
-It says which redirects are followed and which headers go with them. Invariants: a socket is only ever connected to an
-address that handlers/upstream/address_policy.py allows; TLS is verified; what may hold a credential goes to the
-profile's own origin and to no other; https is never left for http.
+It decides which redirects are followed and which headers go with them. Invariants: a socket is only ever connected to
+an address that handlers/upstream/address_policy.py allows; TLS is verified; whatever may hold a credential goes to the
+profile's own origin alone; no redirect leads from https to http.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ from handlers.upstream.address_policy import resolve
 from handlers.upstream.strict_response import StrictResponse
 
 MAX_REDIRECTS = 5
-# Of a name with more addresses the first few are tried: each has its share of the time there is to connect.
+# How many of a name's addresses are tried: each has its share of the time to connect.
 MOST_ADDRESSES = 4
-# How many connections to one origin are kept, and for how long; how much of an answer is read so that it can be.
+# How many connections to one origin are kept, and how long; how much of an answer is read to keep one.
 KEPT, KEPT_S, DROPPED_BYTES = 8, 20, 64 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# What every request may carry to any host; the cursor's own header goes along by its name.
+# The headers that every request may carry to any host; the cursor's own header is added by name.
 _SAFE = frozenset(
     {"accept", "accept-encoding", "cache-control", "connection", "content-type", "upgrade", "user-agent"}
     | {f"sec-websocket-{name}" for name in ("extensions", "key", "protocol", "version")}
@@ -39,13 +39,13 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class RedirectRefused(Exception):
-    """The upstream sent the request where it must not go; the message is a phrase that holds no address."""
+    """The upstream redirected the request where it must not go; the message is a phrase without an address."""
 
 
 ResponseClass = Callable[..., StrictResponse]
 """Makes the answer from its socket."""
 Watch = Callable[[socket.socket], None]
-"""Is shown each socket when it is connected, before the request is sent on it; what it raises ends the connection."""
+"""Called with each connected socket, before the request is sent on it; what it raises ends the connection."""
 
 
 @contextlib.contextmanager
@@ -57,7 +57,7 @@ def opened(
     *,
     most_redirects: int = MAX_REDIRECTS,
 ) -> Iterator[urllib3.BaseHTTPResponse]:
-    """The answer to `request`, or to where it was redirected; its body, not read yet, comes as `response_class` says.
+    """Returns the answer to `request`, after redirects; `response_class` reads its body, which is unread yet.
 
     Raises RedirectRefused, AddressRefused, and what urllib3 raises.
     """
@@ -72,13 +72,13 @@ def opened(
 
 
 class KeptConnections:
-    """Sends requests over connections that are kept for the next one; any number of threads may use it."""
+    """Sends requests over connections that are kept for the next request; any number of threads may use it."""
 
     def __init__(self) -> None:
         self._pools: dict[tuple[tuple[str, str, int], bool], tuple[Any, float]] = {}
 
     def post(self, request: UpstreamRequest, timeout: urllib3.Timeout) -> int:
-        """The status of the answer, whose body is dropped; raises RedirectRefused, AddressRefused and urllib3's."""
+        """Returns the answer's status, drops its body; raises RedirectRefused, AddressRefused and urllib3's errors."""
         response = self._pool(request).urlopen(
             request.method, _target_of(request.address), body=request.body, headers=request.headers, timeout=timeout,
             retries=False, redirect=False, preload_content=False, decode_content=False,
@@ -87,7 +87,7 @@ class KeptConnections:
             if response.status in _REDIRECTS and response.headers.get("location") is not None:
                 raise RedirectRefused("the upstream redirected more than 0 times")
             status: int = response.status
-            # What is longer, or does not come, costs the connection and not the time.
+            # A longer body, or one that does not come, costs the connection instead of time.
             if not response.read1(DROPPED_BYTES) or not response.read1(1):
                 response.release_conn()
             return status
@@ -97,7 +97,7 @@ class KeptConnections:
     def _pool(self, request: UpstreamRequest) -> Any:
         which = _origin(request.address), request.allow_private
         pool, used_s = self._pools.get(which, (None, 0.0))
-        # A function that stood still does not learn that a connection has ended meanwhile.
+        # A function that stood still does not know whether a connection has ended meanwhile.
         if pool is None or time.time() - used_s > KEPT_S:
             trusted = tls() if which[0][0] == "https" else None
             pools = urllib3.PoolManager(1, maxsize=KEPT, cert_reqs="CERT_REQUIRED", ssl_context=trusted)
@@ -112,10 +112,10 @@ def _target_of(address: str) -> str:
 
 
 def redirected(request: UpstreamRequest, status: int, location: str) -> UpstreamRequest:
-    """The request that follows a redirect; raises RedirectRefused where none may."""
+    """Returns the request after a redirect; raises RedirectRefused where it must not be followed."""
     try:
         address = urljoin(request.address, location).partition("#")[0]
-        if request.upgrades:  # RFC 6455, section 3: ws and wss are asked for as http and https are
+        if request.upgrades:  # RFC 6455, section 3: ws and wss are requested as http and https are
             address = re.sub("^ws", "http", address, flags=re.IGNORECASE)
         netloc = urlsplit(address).netloc
         before, after = _origin(request.address), _origin(address)
@@ -125,7 +125,7 @@ def redirected(request: UpstreamRequest, status: int, location: str) -> Upstream
         raise RedirectRefused("the upstream redirected to an address that is not a valid one for a stream")
     if (before[0], after[0]) == ("https", "http"):
         raise RedirectRefused("the upstream redirected from https to http")
-    # RFC 9110, sections 15.4.2 to 15.4.4: 303 requires GET, and 301 and 302 turn a POST into one, as everybody does.
+    # RFC 9110, sections 15.4.2 to 15.4.4: 303 requires GET; 301 and 302 turn a POST into one, as all clients do.
     if status == 303 or (status in (301, 302) and request.method == "POST"):
         request = replace(request, method="GET", body=None)
     if before != after:
@@ -145,7 +145,7 @@ def _without_credentials(request: UpstreamRequest, address: str) -> UpstreamRequ
 
 
 def _origin(address: str) -> tuple[str, str, int]:
-    """Scheme, host and port as urllib3 reads them when it connects: two parsers may differ over a malformed address."""
+    """Returns scheme, host and port as urllib3 reads them to connect: two parsers may differ on a malformed address."""
     url = parse_url(address)
     scheme = url.scheme or ""
     return scheme, url.host or "", url.port or _PORTS.get(scheme, 0)
@@ -155,7 +155,7 @@ def _origin(address: str) -> tuple[str, str, int]:
 def _answer(
     request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch, response_class: ResponseClass
 ) -> Iterator[urllib3.BaseHTTPResponse]:
-    # A pool of its own: a connection is never shared, reused or retried behind the manager's back.
+    # A pool of its own: no connection is shared, reused or retried without the manager's knowledge.
     trusted = None
     if _origin(request.address)[0] == "https":
         trusted = tls() if request.trust is None else own_tls(request.trust)
@@ -180,7 +180,7 @@ def _answer(
 
 
 def _checked(connection_class: Any, answer_class: ResponseClass, allow_private: bool, watch: Watch) -> Any:
-    """The class whose sockets go only where they may, and are shown to `watch` before the request."""
+    """Returns the class whose sockets connect only to allowed addresses and are passed to `watch` before requests."""
 
     class Checked(connection_class):  # type: ignore[misc]
         _dns_host: str
@@ -196,7 +196,7 @@ def _checked(connection_class: Any, answer_class: ResponseClass, allow_private: 
             limit_s = self.timeout
             for address in addresses:
                 try:
-                    # Address and share in place of name and limit, for this one call: TLS and Host go on with those.
+                    # For this call alone, address and share replace name and limit; TLS and Host still use the name.
                     self._dns_host, self.timeout = address, limit_s / len(addresses)
                     sock: socket.socket = super()._new_conn()
                 except (exceptions.NewConnectionError, exceptions.ConnectTimeoutError):

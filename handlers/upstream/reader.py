@@ -1,4 +1,4 @@
-"""Opens one connection to an upstream, reads it in a thread of its own, and says why it ended.
+"""Opens one connection to an upstream, reads it in a thread of its own, and reports why it ended.
 
 Invariants: the last arrival is `Closed`, whatever happened; no text holds an address, a header or anything the upstream
 sent, for any of them may hold a secret.
@@ -26,29 +26,29 @@ from handlers.upstream.socket_response import SWITCHED, Outbox, SocketResponse, 
 from handlers.upstream.standstill import Pulse, elapsed_s
 from handlers.upstream.strict_response import JoiningResponse, StrictResponse
 
-# How much one read takes, and how much `get` returns at once: enough to fill several batches, and
-# small enough that the main thread, which stores its events in one go, soon comes back to the lease. 640 events of
-# 100 bytes take it 0.2 s where a batch takes 8 ms.
+# How much one read takes, and how much `get` returns at once: enough to fill several batches, and little enough that
+# the main thread, which stores its events in one go, soon returns to the lease: 640 events of 100 bytes take 0.2 s if a
+# batch takes 8 ms.
 CHUNK_BYTES = 64 * 1024
-# How much may wait between the two threads.
+# How many bytes may wait between the two threads.
 INBOX_BYTES = 1024 * 1024
 # How long `close` waits for the reader: a shut-down socket answers at once, a connect that is under way does not.
 JOIN_S = 0.1
 
 CLOSED_HERE = Closed("closed_here")
-# A read that takes longer has waited for the socket.
+# A read that takes longer than this has waited for the socket.
 AT_ONCE_S = 0.001
 
 Arrival = Opened | Chunk | Closed
 
 
-# An upstream that has sent less than this has no more to be read at once.
+# If a read brings less than this, there was no more to read at once.
 LITTLE_BYTES = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How much one read takes, how much may wait, and what the reader's thread calls once something has come."""
+    """How much one read takes, how much may wait, and what the reader's thread calls after each arrival."""
 
     chunk_bytes: int
     inbox_bytes: int
@@ -65,10 +65,10 @@ class _ClosedHere(Exception):
 class Upstream:
     """One connection. `start` opens it; what arrives is taken with `get`; `close` ends it from any thread.
 
-    `joins` is whether chunks that wait may come as one: not where a chunk is a message. After a read that brought
-    little nothing is read for `rest_s`: what comes meanwhile is read together. `shares` is what it may take of a
-    function that reads others too. `before` is what is requested before the opening, and how the request then is: in
-    place of `request`. `pulse` says when the process stood still; without one nobody knows.
+    `joins` is whether waiting chunks may be joined: not where a chunk is a message. After a read that brought little,
+    nothing is read for `rest_s`, so that what comes meanwhile is read together. `shares` is its share of a function
+    that reads other streams too. `before` makes the requests before the opening and the final request, which then
+    replaces `request`. `pulse` knows when the process stood still; without one that is unknown.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class Upstream:
         self._socket: socket.socket | None = None
         self._closed = False
         self._pulse = pulse
-        self._checked_s = elapsed_s()  # until when it is known what the process's standstills have hidden
-        self._old_s: float | None = None  # when it came what is being read, where that was during a standstill
+        self._checked_s = elapsed_s()  # until when the effects of standstills are known
+        self._old_s: float | None = None  # when the bytes being read may have come, if during a standstill
         self._thread = threading.Thread(target=self._run, name="upstream", daemon=True)
 
     @property
@@ -111,14 +111,14 @@ class Upstream:
 
     @property
     def taken_s(self) -> float:
-        """How long ago the bytes that `get` returned last had arrived."""
+        """How long ago the bytes that `get` last returned had arrived."""
         return self._inbox.taken_s
 
     @property
     def unread_s(self) -> float | None:
-        """How long ago the oldest bytes had arrived that `get` has not returned yet; None where there are none."""
+        """How long ago the oldest bytes that `get` has not returned yet had arrived; None where there are none."""
         unread_s = self._inbox.unread_s
-        # Once the process goes on, this may be asked before the reader's thread runs.
+        # After a standstill this may be called before the reader's thread runs.
         waits_s = self._waits_s()
         return unread_s if waits_s is None else max(unread_s or 0, elapsed_s() - waits_s)
 
@@ -127,7 +127,7 @@ class Upstream:
         self._thread.start()
 
     def get(self, wait_s: float) -> Arrival | None:
-        """What arrived next, or None where nothing did within `wait_s`; Closed once nothing can arrive any more."""
+        """Returns the next arrival, None where none came within `wait_s`; Closed once nothing can arrive any more."""
         arrivals = self._inbox.take(wait_s, self._most_bytes)
         if not arrivals:
             return CLOSED_HERE if self._closed else None
@@ -136,17 +136,17 @@ class Upstream:
         return Chunk(b"".join([arrival.data for arrival in arrivals if isinstance(arrival, Chunk)]))
 
     def send(self, frame: bytes) -> None:
-        """Sends a wire frame soon, where this is a socket that is open."""
+        """Sends a wire frame soon, if this is an open socket."""
         if self._outbox is not None:
             self._outbox.put(frame)
 
     def close(self, join_s: float = JOIN_S) -> None:
-        """Closes the connection, whatever it is doing; what was read before can still be taken."""
-        # First the inbox: over TLS, what is read after the shutdown may be ciphertext.
+        """Closes the connection, whatever it is doing; what was read before can still be fetched."""
+        # The inbox first: over TLS, bytes that are read after the shutdown may be ciphertext.
         self._inbox.close(self._waits_s())
         with self._lock:
             self._closed = True
-            # On a socket the last words are sent first, by the thread that reads it.
+            # On a WebSocket the last messages are sent first, by the thread that reads it.
             is_left_to_reader = self._outbox is not None and self._outbox.close()
             if self._socket is not None and not is_left_to_reader:
                 # Closing a socket does not wake a thread that reads it; shutting it down does.
@@ -158,22 +158,22 @@ class Upstream:
     # --- standing still -----------------------------------------------------------------------------------------------
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """Returns what came next, b"" at the end; what had to be waited for is no older than that."""
+        """Returns the next bytes, b"" at the end; bytes that it had to wait for are no older than the wait."""
         if self._old_s is None:
             return response.read1(self._chunk_bytes)
         is_waiting, began_s = self._is_waiting(), elapsed_s()
         try:
             return response.read1(self._chunk_bytes)
         finally:
-            # What lies in a buffer above the socket is there at once.
+            # Bytes in a buffer above the socket are there at once.
             if not is_waiting and elapsed_s() - began_s > AT_ONCE_S:
                 self._old_s = None
 
     def _came_s(self) -> float | None:
-        """Returns the first instant at which what was read now may have come; None where that is now.
+        """Returns the earliest instant at which the bytes just read may have come; None where that is now.
 
-        After a standstill that is when the process last ran, until all is read that came meanwhile. A close among it
-        stays at the socket, so whatever precedes it is as old.
+        After a standstill that is when the process last ran, until everything that came meanwhile is read. A close
+        among it stays at the socket, so whatever precedes it is as old.
         """
         if self._pulse is not None and (still_s := self._pulse.still_s(self._checked_s)) is not None:
             self._checked_s = elapsed_s()
@@ -181,9 +181,9 @@ class Upstream:
         return self._old_s
 
     def _waits_s(self) -> float | None:
-        """Returns since when something may wait at the socket that came during a standstill; None where nothing does.
+        """Returns since when something from a standstill may wait at the socket; None where nothing does.
 
-        The thread that decides asks: it may go on before the reader's.
+        The deciding thread calls it, which may run again before the reader's.
         """
         if self._pulse is None:
             return None
@@ -214,8 +214,8 @@ class Upstream:
             with contextlib.closing(self._before) as steps:
                 if not self._perform(steps):
                     return
-            # Where the connection's end is the body's end, a cut looks the same, over TLS too: Python's sockets accept
-            # an end without TLS's close_notify.
+            # If the connection's end is the body's end, a cut looks the same, over TLS too: Python's sockets accept an
+            # end without TLS's close_notify.
             self._inbox.put(Closed("ended_by_upstream"), came=self._came_s())
         except Unready as error:
             self._inbox.put(error.closed)
@@ -228,12 +228,12 @@ class Upstream:
                 self._outbox.end()
 
     def _flush(self) -> None:
-        """Sends the last words of one that was closed here while it waited for room."""
+        """Sends the last messages of a connection that was closed here while the inbox was full."""
         if self._outbox is not None and self._socket is not None:
             self._outbox.flush(self._socket)
 
     def _perform(self, steps: Preparation) -> bool:
-        """Requests what is needed before the opening, opens and reads; whether it read to the end."""
+        """Makes the requests before the opening, opens and reads; returns whether it read to the end."""
         step = next(steps)
         while True:
             if isinstance(step, Ask):
@@ -250,7 +250,7 @@ class Upstream:
             step = following
 
     def _ask(self, ask: Ask) -> Answer | Closed:
-        """The answer to a request before the opening, in the time that there is to connect; or why none came."""
+        """Returns the answer to a request before the opening, within the time to connect; or why none came."""
         limit_s = self._connect_timeout_s
         timeout, until_s = urllib3.Timeout(connect=limit_s, read=limit_s), elapsed_s() + limit_s
         try:
@@ -271,10 +271,10 @@ class Upstream:
             return explain(error, limit_s)
 
     def _read_all(self, request: UpstreamRequest, response: urllib3.BaseHTTPResponse, places: Secrets) -> bool:
-        """Reads the body of the answer; whether to its end, and not until this was closed here."""
+        """Reads the body of the answer; returns whether to its end, and not just until it was closed here."""
         headers = {name.lower(): value for name, value in response.headers.items()}
         if codings := response.headers.get("content-encoding"):
-            # RFC 9110, section 5.3: lines of one name are one list. Of any other header the last line counts.
+            # RFC 9110, section 5.3: lines of one name form one list. For any other header the last line counts.
             headers["content-encoding"] = codings
         if self._outbox is not None and response.status == SWITCHED:
             check_switch(request.headers, response.headers, response.version)
@@ -296,7 +296,7 @@ class Upstream:
         return True
 
     def _connected(self, connected: socket.socket) -> None:
-        """Records the socket for `close`; raises where that was called already, so that nothing is sent."""
+        """Records the socket for `close`; raises if that was called already, so that nothing is sent."""
         with self._lock:
             self._socket = connected
             if self._closed:

@@ -1,9 +1,9 @@
-"""Reads an answer that has switched to WebSocket, and sends what is to be sent meanwhile, both in the reader's thread.
+"""Reads an answer that has switched to WebSocket, and sends messages meanwhile, both in the reader's thread.
 
-A TLS connection must not be read and written by two threads at once, and whoever decides must not wait for an upstream
-that reads nothing. So frames to be sent lie in an outbox, and the thread that waits for the socket waits for that too.
-Invariants: nothing but one thread touches the socket once it has switched; no more than `MOST_UNSENT_BYTES` wait to be
-sent; an answer that is no switch is read as any other.
+A TLS connection must not be read and written by two threads at once, and the deciding thread must not wait for an
+upstream that reads nothing. So frames to send go into an outbox, and the thread that waits for the socket waits for
+that too. Invariants: only one thread touches the socket once it has switched; at most `MOST_UNSENT_BYTES` wait to be
+sent; an answer that is no switch is read like any other.
 """
 
 import base64
@@ -22,7 +22,7 @@ from handlers.framing.websocket import DEFLATE
 from handlers.upstream.strict_response import BadAnswer, StrictResponse, TooSlow
 
 SWITCHED = 101
-# Pings are answered with what they hold: an upstream that sends many and reads nothing gets no more than this.
+# A pong repeats its ping: this bounds the pongs for an upstream that sends many pings and reads nothing.
 MOST_UNSENT_BYTES = 256 * 1024
 # RFC 6455, section 1.3.
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -54,8 +54,8 @@ def check_switch(asked: Mapping[str, bytes], answer: Mapping[str, str], version:
         raise BadAnswer("the upstream chose a subprotocol of WebSocket that was not offered")
 
 
-# RFC 7692, section 7.1: what a server may choose where nothing but the extension's name was offered. A window that is
-# smaller than the largest can be read by one of the largest.
+# RFC 7692, section 7.1: what a server may choose where only the extension's name was offered. The largest window can
+# read what any smaller one wrote.
 _PARAMETERS = frozenset({"server_no_context_takeover", "client_no_context_takeover", "server_max_window_bits"})
 
 
@@ -68,7 +68,7 @@ def _has(answer: Mapping[str, str], name: str, token: str) -> bool:
 
 
 class Outbox:
-    """What is to be sent on one socket; any thread puts, the reader's sends."""
+    """The frames to send on one socket; any thread puts, the reader's sends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,7 +79,7 @@ class Outbox:
         self._is_over = False
 
     def put(self, frame: bytes) -> None:
-        """Lets a frame be sent soon; not where the connection is closed."""
+        """Lets a frame be sent soon, unless the connection is closed."""
         with self._lock:
             if not self._is_over and not self._closes:
                 self._frames.append(memoryview(frame))
@@ -87,14 +87,14 @@ class Outbox:
                 self._rings()
 
     def close(self) -> bool:
-        """Lets the reader send what it can at once and end; whether it reads the socket and will."""
+        """Lets the reader send what it can at once and end; returns whether it reads the socket, so that it will."""
         with self._lock:
             self._closes = True
             self._rings()
             return self._wake is not None
 
     def begin(self) -> None:
-        """From now on the reader waits for this as well."""
+        """From now on the reader waits for this too."""
         with self._lock:
             self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self._rings()
@@ -112,7 +112,7 @@ class Outbox:
             os.eventfd_write(self._wake, 1)
 
     def flush(self, sock: socket.socket) -> int:
-        """Sends what the socket takes at once; returns for what it must be waited, 0 where nothing is left."""
+        """Sends what the socket takes at once; returns the events to wait for, 0 where nothing is left."""
         with self._lock:
             if self._bytes > MOST_UNSENT_BYTES:
                 raise BadAnswer("the upstream does not read what is sent to it")
@@ -130,7 +130,7 @@ class Outbox:
             return 0
 
     def receive(self, sock: socket.socket, most_bytes: int, limit_s: float | None) -> bytes:
-        """The next bytes, b"" at the end or once this is closed; raises TooSlow where none come within `limit_s`."""
+        """Returns the next bytes, b"" at the end or once closed; raises TooSlow where none come within `limit_s`."""
         until_s = None if limit_s is None else time.monotonic() + limit_s
         assert self._wake is not None
         while True:
@@ -155,7 +155,7 @@ class Outbox:
 
 
 class SocketResponse(StrictResponse):
-    """An answer that may switch to WebSocket; then what comes next is read as it is, and `outbox` is sent beside it."""
+    """An answer that may switch to WebSocket; then the bytes are read as they come, and `outbox` is sent meanwhile."""
 
     def __init__(self, sock: Any, *args: Any, outbox: Outbox, **named: Any) -> None:
         super().__init__(sock, *args, **named)
@@ -172,7 +172,7 @@ class SocketResponse(StrictResponse):
             self._lines.body_goes_on()
             self._sock.setblocking(False)
             self._outbox.begin()
-        # What came with the head is in the buffer above the socket.
+        # Bytes that came with the head are in the buffer above the socket.
         if held := self._lines.held()[: n if n >= 0 else None]:
             self._lines.read(len(held))
             return held

@@ -1,14 +1,14 @@
 """Knows when this process last ran: it may stand still, stopped by a signal, starved of CPU or on a suspended host.
 
-A process that stands still hears of no close. What it finds once it goes on may have happened at any time since it last
-ran, so that is all that it may call good:
+A process that stands still notices no close. What it finds when it runs again may have happened at any time since it
+last ran, so only the time until then may count as good:
 
      7.95 s  the pulse ticks
      8.00 s  the process is stopped
      9.50 s  the upstream resets the connection
     20.00 s  the process goes on and reads the reset        known good until 7.95 s, and not until 20 s
 
-Invariant: a standstill of more than `STILL_S` is noticed by whoever asks first, in whatever order threads go on.
+Invariant: the first caller notices a standstill of more than `STILL_S`, in whatever order threads run again.
 """
 
 import threading
@@ -18,7 +18,7 @@ from collections.abc import Callable
 TICK_S = 0.05
 STILL_S = 0.1
 MOST_STILLS = 32
-# Where the system has it, a clock that goes on while the host is suspended.
+# If the system has one, a clock that runs on while the host is suspended.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -33,7 +33,7 @@ class Pulse:
     def __init__(self, now_s: Callable[[], float] = elapsed_s) -> None:
         self._now_s = now_s
         self._ran_s = now_s()
-        # The standstills, the oldest first: when it last ran before, and when it ran again.
+        # The standstills, the oldest first: when the process last ran before it, and when it ran again.
         self._stills: list[tuple[float, float]] = []
         self._lock = threading.Lock()
 
@@ -44,15 +44,15 @@ class Pulse:
             if now_s - self._ran_s > STILL_S:
                 self._stills.append((self._ran_s, now_s))
                 if len(self._stills) > MOST_STILLS:
-                    # A starved process stutters. What two standstills take together is never less than either.
+                    # A starved process stutters. Two standstills joined are never shorter than either.
                     (began_s, _), (_, ended_s) = self._stills[:2]
                     self._stills[:2] = [(began_s, ended_s)]
             self._ran_s = now_s
             return now_s
 
     def still_s(self, since_s: float) -> float | None:
-        """When the process last ran before the first standstill that has ended after `since_s`, or None."""
-        # It is asked for each arrival, and mostly nothing has happened.
+        """Returns when the process last ran before the first standstill that ended after `since_s`, or None."""
+        # It is called for each arrival, usually without a standstill.
         if self._now_s() - self._ran_s > STILL_S:
             self.ticks()
         if not self._stills or self._stills[-1][1] <= since_s:

@@ -15,14 +15,14 @@ from urllib3.exceptions import HeaderParsingError
 from urllib3.util.response import assert_header_parsing
 
 LINES_BYTES = 128 * 1024
-# As much as one read of the socket takes.
+# How much one read of the socket takes.
 BUFFER_BYTES = 64 * 1024
-# Python's own limit for the lines of a head, each as short as it may be.
+# Python's own limit for the lines of a head, if each is as short as possible.
 MOST_LINES = 100
-# RFC 9112, section 7.1: "chunk-size = 1*HEXDIG", and behind it blanks that a sender should not have sent.
+# RFC 9112, section 7.1: "chunk-size = 1*HEXDIG", then blanks that a sender should not have sent.
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?\r?\n", re.DOTALL)
 
-# What ends a chunk, and the size of the next one, without all that might stand behind it.
+# The end of a chunk, and the size of the next one, without extensions.
 _NEXT_CHUNK = re.compile(rb"\r\n([0-9A-Fa-f]{1,16})\r\n")
 
 
@@ -53,8 +53,8 @@ class StrictResponse(http.client.HTTPResponse):
         try:
             assert_header_parsing(self.headers)
         except HeaderParsingError:
-            # What is behind such a line would be lost, the coding of the body too; urllib3 would only log it, with the
-            # address and all that it holds.
+            # The headers after such a line would be lost, the coding of the body too; urllib3 would only log it, with
+            # the whole address.
             raise BadAnswer("a line of the answer's head is not a valid header") from None
         codings = self.headers.get_all("transfer-encoding", [])
         if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
@@ -64,13 +64,13 @@ class StrictResponse(http.client.HTTPResponse):
         try:
             super().begin()
         except http.client.HTTPException as error:
-            # Python's client raises the class itself for this alone: for all else it has names.
+            # Python's client raises the class itself only for this: everything else has a class of its own.
             if type(error) is http.client.HTTPException:
                 raise BadAnswer(f"the answer's head has more than {MOST_LINES} lines") from None
             raise
 
     def read1(self, n: int = -1) -> bytes:
-        """The next bytes of the body, of one chunk at most; none at its end."""
+        """Returns the next bytes of the body, of one chunk at most; none at its end."""
         if self.fp is None or not self.chunked:
             self._lines.body_goes_on()
             return super().read1(n)
@@ -92,7 +92,7 @@ class StrictResponse(http.client.HTTPResponse):
             if len(end) < 2:
                 raise http.client.IncompleteRead(b"")
             raise BadAnswer("a chunk of the body is not as long as it says")
-        line = self.fp.readline(LINES_BYTES + 1)  # one byte more than is allowed, so that a longer line is seen
+        line = self.fp.readline(LINES_BYTES + 1)  # one byte more than allowed, so that a longer line is noticed
         if not line.endswith(b"\n"):
             raise http.client.IncompleteRead(b"")
         match = _SIZE.fullmatch(line)
@@ -105,16 +105,16 @@ class StrictResponse(http.client.HTTPResponse):
 
 
 class JoiningResponse(StrictResponse):
-    """As StrictResponse, for a body whose chunks mean nothing: a read returns all whole chunks that have arrived."""
+    """As StrictResponse, for a body whose chunks have no meaning: a read returns all whole chunks that have arrived."""
 
     def read1(self, n: int = -1) -> bytes:
-        """The next bytes of the body; none at its end. Waits for no more than one chunk's."""
+        """Returns the next bytes of the body, none at its end; waits for one chunk's at most."""
         data = super().read1(n)
         if self._chunk_left != 0 or not data:
             return data
         held = self._lines.held()
         pieces, at, left = [data], 0, n - len(data)
-        # Anything but a whole chunk in its plainest form is left to `_next_chunk`.
+        # Anything but a whole chunk in its plainest form is for `_next_chunk`.
         while (match := _NEXT_CHUNK.match(held, at)) is not None:
             begin, size = match.end(), int(match[1], 16)
             if not size or begin + size > len(held) or (n >= 0 and size > left):
@@ -127,7 +127,7 @@ class JoiningResponse(StrictResponse):
 
 
 class _Lines(io.BufferedReader):
-    """The bytes of the socket; its lines, which are never part of the body, are bounded until the body goes on."""
+    """The bytes of the socket; lines, which are never part of the body, are bounded until the body continues."""
 
     def __init__(self, raw: io.RawIOBase, limit_s: float | None) -> None:
         self._timed = _Timed(raw, limit_s)
@@ -135,7 +135,7 @@ class _Lines(io.BufferedReader):
         super().__init__(self._timed, BUFFER_BYTES)
 
     def body_goes_on(self) -> None:
-        """The body follows; the lines behind it are counted anew."""
+        """The body follows; the count of lines begins anew after it."""
         self._line_bytes = 0
         self._timed.stop()
 
@@ -148,7 +148,7 @@ class _Lines(io.BufferedReader):
             self._timed.is_held_back = False
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        """The next line with its end; shorter only at the end of all, or where it has `size` bytes."""
+        """Returns the next line with its end; without it only at the end of the stream, or at `size` bytes."""
         self._timed.is_line = True
         line = super().readline(size)
         self._line_bytes += len(line)
@@ -158,7 +158,7 @@ class _Lines(io.BufferedReader):
 
 
 class _Timed(io.RawIOBase):
-    """The socket's own reader. While `is_line`, what comes has until the limit, counted from its first byte."""
+    """The socket's own reader. While `is_line`, the bytes must come within the limit, counted from the first."""
 
     def __init__(self, raw: io.RawIOBase, limit_s: float | None) -> None:
         self._raw = raw
@@ -168,7 +168,7 @@ class _Timed(io.RawIOBase):
         self.is_held_back = False
 
     def stop(self) -> None:
-        """The body goes on, which may take its time."""
+        """The body continues, without a limit of time."""
         self.is_line = False
         self._since = None
 
@@ -176,7 +176,7 @@ class _Timed(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int | None:
-        """As the socket's; nothing while it is held back; raises TooSlow where bytes come too late."""
+        """As the socket's; reads nothing while held back; raises TooSlow where bytes come too late."""
         if self.is_held_back:
             return None
         count = self._raw.readinto(buffer)
