@@ -1,16 +1,30 @@
-"""How many examples a generated test draws: all of its number where the long tests run too, else a tenth.
+"""What a test makes in the default run, and what where the long tests run too: examples, and parameters.
 
-`tests/conftest.py` decides which before it imports a test. Invariant: a test names one number, that of `make test-all`.
+`tests/conftest.py` decides which before it imports a test. Invariant: a test names one number, that of `make test-all`;
+the default run draws a twentieth of it.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
 ALL = 100
 """What Hypothesis draws by itself, for a test that says no number."""
-SOME = 10
+SOME = 5
 LEAST = 3
 
 
 def examples(number: int) -> int:
     """Returns how many examples to draw of the `number` that `make test-all` draws."""
     return max(min(number, LEAST), number * settings().max_examples // ALL)
+
+
+def one_in(number: int, parameters: Iterable[Any]) -> list[Any]:
+    """Returns the parameters of a test, a tuple each where it has several; all but one in `number` are long."""
+    found = []
+    for at, values in enumerate(parameters):
+        each = values if isinstance(values, tuple) else (values,)
+        found.append(pytest.param(*each, marks=[pytest.mark.long] if at % number else []))
+    return found

@@ -20,19 +20,17 @@ that runs, no dead-letter message, and no refused request that was not expected.
 import contextlib
 import json
 import re
-import shutil
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from local.service import osls
 from local.upstreams.demo_streams import Upstreams
 from local.upstreams.presence import Watch
 from tests import projects
 from tests.handlers.servers import Peer, Script, serving
 from tests.harness import STAGE, Service, free_port
-from tests.local.support import PROJECT, until
+from tests.local.support import until
 from tests.real import upstream
 
 # A profile of the copy: of which it is a copy, the variable that its address begins with, and more lines.
@@ -184,9 +182,4 @@ def _project(folder: Path) -> Path:
         # Whoever listens at the absent one's port plays `demo`.
         own = own.replace("UPSTREAM_ABSENT}/{streamId}", "UPSTREAM_ABSENT}/demo:{name}")
         (streams / f"{name}.toml").write_text(own)
-    # Of profiles that deliver nothing the template has the names alone, and a run knows those of its own.
-    osls.template(STAGE)
-    kept = osls.kept(STAGE, folder)
-    kept.parent.mkdir(exist_ok=True)
-    shutil.copy(osls.kept(STAGE, PROJECT), kept)
-    return folder
+    return projects.packaged(folder)

@@ -1,7 +1,6 @@
 """Copies of the project for tests that change it.
 
-What one of them has made, the next need not make: a copy has the compiled files, and a template that was packaged in
-this run is taken by every copy that is packaged of the same files, whichever process it is in.
+What one of them has made, the next need not make: a copy has the compiled files, and the template of the project.
 """
 
 import fcntl
@@ -32,6 +31,12 @@ def copied(folder: Path) -> Path:
     return folder
 
 
+def renewing(folder: Path) -> Path:
+    """Returns the same, with executions that start their successor after the first cycle of a lane."""
+    changed(copied(folder) / "env" / f"{STAGE}.yml", ("renew_after: 115 ", "renew_after: 1 "))
+    return folder
+
+
 def once(folder: Path, make: Callable[[Path], Path]) -> Path:
     """Returns the folder, which the process that asks first makes while the others wait."""
     with folder.with_suffix(".lock").open("w") as lock:
@@ -48,16 +53,14 @@ def changed(path: Path, change: tuple[str, str]) -> None:
     path.write_text(text.replace(*change))
 
 
-def packaged(project: Path, run_folder: Path) -> Path:
-    """Returns the project with the template of the stage of the tests, made once for all copies of the same files."""
-    own = osls.kept(STAGE, project)
-    shared = run_folder / "templates" / own.name
-    shared.parent.mkdir(exist_ok=True)
-    with shared.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not shared.is_file():
-            osls.template(STAGE, project)
-            shutil.copy(own, shared)
+def packaged(project: Path, stage: str = STAGE) -> Path:
+    """Returns the copy with the project's template of a stage.
+
+    It is the copy's own where nothing differs but profiles: of those that deliver nothing the template has the names
+    alone, and a run knows those of its own.
+    """
+    osls.template(stage)
+    own = osls.kept(stage, project)
     own.parent.mkdir(exist_ok=True)
-    shutil.copy(shared, own)
+    shutil.copy(osls.kept(stage, PROJECT), own)
     return project

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from local.stages import ROOT
+from tests.examples import one_in
 from tests.local.support import environment
 
 BESIDE = """
@@ -81,7 +82,7 @@ def test_what_passes_alone_passes_and_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "files",
-    [(ONCE, TWICE), (MANY,), (ONCE, BROKEN), (CRASHED,)],
+    one_in(4, [((ONCE, TWICE),), ((MANY,),), ((ONCE, BROKEN),), ((CRASHED,),)]),
     ids=["one of two fails twice", "too many", "a file that cannot be read", "a process broke down"],
 )
 def test_nothing_else_is_forgiven(tmp_path: Path, files: tuple[str, ...]) -> None:
@@ -91,6 +92,7 @@ def test_nothing_else_is_forgiven(tmp_path: Path, files: tuple[str, ...]) -> Non
     assert "failed" in said.splitlines()[-1] or "error" in said.splitlines()[-1]
 
 
+@pytest.mark.long
 def test_an_interrupted_run_is_not_forgiven(tmp_path: Path) -> None:
     """What has failed by then is not run again, and the status is that of an interrupt."""
     interrupted = "import signal\n\ndef test_last():\n    os.kill(os.getppid(), signal.SIGINT)\n    signal.pause()\n"

@@ -28,7 +28,9 @@ def test_a_test_that_waits_for_ever_fails_and_a_child_can_be_interrupted(tmp_pat
     script = 'trap "" INT; exec "$@"'
     command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", ".", "-p", "no:cacheprovider"]
     command += ["-p", "time_limit", "-p", "quick", "--time-limit", "2", "test_one.py"]
-    paths = environment(PYTHONPATH=f"{ROOT / 'states-language' / 'testing'}:{tmp_path}")
+    paths = environment(
+        PYTHONPATH=f"{ROOT / 'states-language' / 'testing'}:{tmp_path}", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"
+    )
     done = subprocess.run(
         ["bash", "-c", script, "bash", *command], cwd=tmp_path, env=paths, capture_output=True, text=True, timeout=300
     )

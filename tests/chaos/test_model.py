@@ -12,10 +12,8 @@ from tests.chaos import model_steps
 from tests.chaos.explorer import Model, Step, explore
 from tests.chaos.model import DEEP, DEFAULT, Exploration, explored, main
 
-LONGEST: Exploration = ("evicts", {"lost": 1})
 EXPLORATIONS = [
-    pytest.param(LONGEST, marks=pytest.mark.cpu(4)),
-    *(each for each in DEFAULT if each != LONGEST),
+    *DEFAULT,
     *(pytest.param(each, marks=pytest.mark.long) for each in DEEP if each not in DEFAULT),
 ]
 

@@ -101,8 +101,8 @@ def test_redeployments_are_drawn_and_excuse_nothing() -> None:
 @pytest.mark.parametrize(
     ("policy", "is_hot", "outage"),
     [
-        ("tolerates", True, ()),
         ("evicts", False, (OUTAGE,)),
+        pytest.param("tolerates", True, (), marks=LONG),
         pytest.param("tolerates", False, (), marks=LONG),
         pytest.param("tolerates", False, (OUTAGE,), marks=LONG),
         pytest.param("tolerates", True, (OUTAGE,), marks=LONG),

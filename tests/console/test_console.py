@@ -37,10 +37,9 @@ READY = """await page.locator('.handover', { hasText: 'Last handover' }).waitFor
 # The stream that every view is shown of, and those that stand in the table alone.
 DEMO = "demo:console"
 LISTED: list[str] = []
-# The four ways in which a view is looked at, and those two that between them are light and dark, wide and narrow.
+# The four ways in which a view is looked at; the default run has the list light and wide, a stream dark and narrow.
 WAYS = tuple((scheme, width) for scheme in ("light", "dark") for width in (1200, 390))
-TWO_WAYS = (WAYS[0], WAYS[3])
-SEEN = pytest.mark.parametrize("ways", [TWO_WAYS, pytest.param(WAYS, marks=pytest.mark.long)], ids=len)
+ALL_WAYS = pytest.param(WAYS, marks=pytest.mark.long)
 # Waits until the newest event is another than at first.
 ANOTHER = """const first = await page.locator('.events .body').first().textContent();
     await page.waitForFunction((text) => document.querySelector('.events .body').textContent !== text, first);"""
@@ -376,7 +375,7 @@ def test_a_stream_without_an_order_says_so(service: LocalRun, browser: Chromium)
     assert seen == ["body of a", "body of b", "body of c"]
 
 
-@SEEN
+@pytest.mark.parametrize("ways", [WAYS[:1], ALL_WAYS], ids=len)
 def test_axe_finds_nothing_in_the_list(service: LocalRun, browser: Chromium, ways: tuple[tuple[str, int], ...]) -> None:
     """Light and dark, wide and on a telephone, where it fits."""
     shown(browser, address(service))
@@ -406,7 +405,7 @@ def test_hostile_ids_and_events_are_text(service: LocalRun, browser: Chromium) -
     assert seen == [BODY, 0, f"{HOSTILE} · Streamkeeper", [one for one in seen[3] if "Failed to load resource" in one]]
 
 
-@SEEN
+@pytest.mark.parametrize("ways", [WAYS[3:], ALL_WAYS], ids=len)
 def test_axe_finds_nothing(service: LocalRun, browser: Chromium, ways: tuple[tuple[str, int], ...], demo: str) -> None:
     """In a stream's view with everything open, in the question before a stop, light and dark, wide and narrow."""
     shown(browser, address(service, demo))

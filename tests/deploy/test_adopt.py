@@ -79,8 +79,18 @@ NOTHING: dict[str, Any] = {"tables": [], "buckets": [], "queues": []}
 
 @pytest.mark.cpu(8)
 def test_deployed_removed_and_deployed_again(account: Account, project: Path) -> None:
-    """A failed first deployment leaves nothing; a removed stack leaves its data, which the next one has again."""
+    """A removed stack leaves its data, which the next one has again."""
     _deployed_removed_and_deployed_again(account, project)
+
+
+@pytest.mark.long
+def test_a_failed_first_deployment_leaves_nothing(project: Path, tmp_path: Path) -> None:
+    """No table, no bucket and no queue, however many of them were made."""
+    wire(project, BROKEN)
+    with opened(tmp_path) as account:
+        first = account.sls(project, "deploy")
+        assert (first.code, "UPDATE_FAILED: Broken" in first.output) == (1, True), first.output
+        assert account.data() == NOTHING
 
 
 @pytest.mark.long
@@ -99,11 +109,6 @@ def test_protection_comes_back_with_the_next_deployment(account: Account, projec
 
 
 def _deployed_removed_and_deployed_again(account: Account, project: Path) -> None:
-    wire(project, BROKEN)
-    first = account.sls(project, "deploy")
-    assert (first.code, "UPDATE_FAILED: Broken" in first.output) == (1, True), first.output
-    assert account.data() == NOTHING
-
     wire(project)
     second = account.sls(project, "deploy")
     assert (second.code, account.data(), "Adopted" in second.output) == (0, EVERYTHING, False), second.output

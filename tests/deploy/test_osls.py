@@ -31,29 +31,39 @@ def cache(root: Path) -> list[str]:
 def test_osls_runs_again_only_when_something_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second reading needs no Node; a changed setting does, and its template replaces the old one.
 
-    SIGKILL amid a packaging leaves a folder; the next packaging removes it and is not disturbed by the orphan.
+    SIGKILL amid a packaging leaves a folder, which the next packaging removes.
     """
     root = copied(tmp_path)
-    command = "import sys, pathlib; from local.service import osls; osls.template('local', pathlib.Path(sys.argv[1]))"
+    left = root / ".streamkeeper-build" / "tmp-left"
+    left.mkdir(parents=True)
+    # The same files make the same template.
+    first = osls.template("test")
+    shutil.copy(osls.kept("test", stages.ROOT), osls.kept("test", root))
+    monkeypatch.setenv("PATH", "")
+    assert osls.template("test", root) == first
+    monkeypatch.undo()
+    assert left.name in cache(root)
+    settings_file = root / "env" / "test.yml"
+    settings_file.write_text(settings_file.read_text().replace("\nmemory_mb: 128", "\nmemory_mb: 512"))
+    second = osls.template("test", root)
+    memory = second["Resources"]["ConnectionManagerLambdaFunction"]["Properties"]["MemorySize"]
+    assert memory == 512
+    (kept,) = cache(root)
+    assert osls.kept("test", root).name == kept
+
+
+@pytest.mark.long
+def test_a_packaging_that_was_killed_disturbs_no_other(tmp_path: Path) -> None:
+    """Its folder is removed though Node still works in it, as an orphan."""
+    root = copied(tmp_path)
+    command = "import sys, pathlib; from local.service import osls; osls.template('test', pathlib.Path(sys.argv[1]))"
     killed = subprocess.Popen([sys.executable, "-c", command, str(root)], cwd=stages.ROOT)
     assert until(lambda: children(killed.pid))
     killed.kill()
     killed.wait(60)
     (left,) = cache(root)
-    # The same files make the same template.
-    first = osls.template("local")
-    shutil.copy(osls.kept("local", stages.ROOT), osls.kept("local", root))
-    monkeypatch.setenv("PATH", "")
-    assert osls.template("local", root) == first
-    monkeypatch.undo()
-    assert left in cache(root)
-    settings_file = root / "env" / "local.yml"
-    settings_file.write_text(settings_file.read_text().replace("\nmemory_mb: 128", "\nmemory_mb: 512"))
-    second = osls.template("local", root)
-    memory = second["Resources"]["ConnectionManagerLambdaFunction"]["Properties"]["MemorySize"]
-    assert memory == 512
-    (kept,) = cache(root)
-    assert osls.kept("local", root).name == kept
+    osls.template("test", root)
+    assert left not in cache(root)
 
 
 def test_a_missing_node_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +118,7 @@ def replaced(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
+@pytest.mark.long
 def test_what_osls_refuses_is_one_sentence(tmp_path: Path) -> None:
     """osls's reason is one line, and nothing is left behind."""
     root = copied(tmp_path)

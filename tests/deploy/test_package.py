@@ -52,6 +52,7 @@ def test_of_powertools_ships_what_the_functions_import(whole_package: Path, whol
     subprocess.run([sys.executable, "-c", f"{script}\n{uses}"], check=True, timeout=60)
 
 
+@pytest.mark.long
 def test_the_addresses_of_the_stage_ship_beside_its_profiles(whole_archive: dict[str, bytes]) -> None:
     """Where the functions look for them; as variables they would be 4 KB at most."""
     assert json.loads(whole_archive["env/upstreams.json"]) == {"UPSTREAM_ETCD": "https://etcd.example.org:2379"}

@@ -13,7 +13,7 @@ from tests.planted.runner import Runner
 from tests.planted.table import ROOT, Change, Row, changed, rows
 
 ROWS = rows()
-EACH = 36
+EACH = 60
 """One in so many rows is planted in the default run."""
 
 

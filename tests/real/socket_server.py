@@ -86,7 +86,7 @@ async def by_aiohttp() -> None:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     assert site._server is not None
-    say(f"listens on ws://127.0.0.1:{site._server.sockets[0].getsockname()[1]}")  # type: ignore[attr-defined]
+    say(f"listens on ws://127.0.0.1:{site._server.sockets[0].getsockname()[1]}")
     await asyncio.get_running_loop().create_future()
 
 

@@ -12,8 +12,7 @@ from tests.handlers.servers import CHUNKED, Peer, Script
 from tests.harness import Service, running
 from tests.local.support import until
 from tests.local_run import LocalRun
-from tests.projects import changed
-from tests.real.test_redeploy import copied
+from tests.projects import changed, renewing
 from tests.real.test_redrive import counted, waiting
 
 REFUSED = {f"scripted:{status}": status for status in (401, 403, 404)}
@@ -66,7 +65,7 @@ def test_a_refusal_that_goes_on_is_final_once(local_run: LocalRun) -> None:
 @pytest.mark.long
 def test_who_finds_no_room_is_named_and_connects_when_there_is_room(tmp_path: Path) -> None:
     """Of three streams two are connected; the third is in an alert, and connects once one of them is stopped."""
-    settings = copied(tmp_path / "project") / "env" / "test.yml"
+    settings = renewing(tmp_path / "project") / "env" / "test.yml"
     for wanted in (
         ("connection_concurrency: 0 ", "connection_concurrency: 2 "),
         ("function_timeout_s: 8 ", "function_timeout_s: 60 "),

@@ -1,10 +1,12 @@
 """A document is applied by the local service: streams start and stop, a mistake is refused, and the command says so."""
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from local import cli
 from tests.harness import Service
 from tests.local.support import until
 from tests.local_run import LocalRun
@@ -19,9 +21,7 @@ def done(service: Service, query: str = "") -> Any:
 
 def command(service: Service, *words: str) -> "subprocess.CompletedProcess[str]":
     """What a verb prints of this service."""
-    url = f"http://127.0.0.1:{service.port}"
-    line = [sys.executable, "-m", "local.cli", *words, "--url", url]
-    return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    return service.typed(*words, "--url", f"http://127.0.0.1:{service.port}")
 
 
 def test_a_document_is_applied(local_run: LocalRun, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_document_is_applied(local_run: LocalRun, tmp_path: Path) -> None:
     assert done(service)["left"] == 0
 
 
-def test_a_mistake_of_the_command_is_one_sentence(tmp_path: Path) -> None:
+def test_a_mistake_of_the_command_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything is sent: which entry, and what is wrong."""
     path = tmp_path / "streams.txt"
     path.write_text("demo:1\n!demo:1\n")
@@ -67,6 +67,4 @@ def test_a_mistake_of_the_command_is_one_sentence(tmp_path: Path) -> None:
         (("stop", "demo", "--all"), "Name a stream, or say --all or --match, not both."),
         (("stop", "demo", "--dry-run"), "--dry-run is for --all and --match."),
     ):
-        line = [sys.executable, "-m", "local.cli", *words]
-        ran = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
-        assert (ran.returncode, ran.stderr) == (2, f"streamkeeper: {said}\n")
+        assert (cli.main(words), capsys.readouterr().err) == (2, f"streamkeeper: {said}\n")

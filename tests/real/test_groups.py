@@ -15,8 +15,7 @@ import pytest
 from tests.handlers.servers import CHUNKED, Peer, serving
 from tests.harness import Service, running
 from tests.local.support import until
-from tests.projects import changed
-from tests.real.test_redeploy import copied
+from tests.projects import changed, renewing
 
 CALM = [f"demo:calm-{number}" for number in range(4)]
 PLACES = 6
@@ -56,7 +55,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A run whose functions keep six streams each, with handovers every few seconds, and room for one of them."""
     folder = tmp_path_factory.mktemp("groups")
     project = folder / "project"
-    settings = copied(project) / "env" / "test.yml"
+    settings = renewing(project) / "env" / "test.yml"
     changed(project / "env" / "streams" / "demo.toml", ("\nframing = ", "\nreject_after = 3\nframing = "))
     changed(settings, ("streams_per_function: 1 ", f"streams_per_function: {PLACES} "))
     with (

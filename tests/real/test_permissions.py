@@ -15,9 +15,11 @@ from local.stages import ROOT
 from tests.handlers.servers import serving
 from tests.harness import STAGE, Service, running
 from tests.local.support import until
-from tests.projects import changed, packaged
+from tests.projects import changed, renewing
 from tests.real import permissions
-from tests.real.test_redeploy import copied
+
+# What is asked for and not allowed fails every run of the tests (tests/test_permission_check.py).
+pytestmark = pytest.mark.long
 
 # A row of the table in docs/permissions.md: role, action, resource, why.
 ROW = re.compile(r"^\| `(\w+)` \| `([\w:]+)` \| `([^`]+)` \| (.+) \|$", re.MULTILINE)
@@ -45,12 +47,11 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory, run_folder: Path) -> Iterator[Story]:
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """A run that enforces the permissions, in which everything happens that a stream can meet."""
     folder = tmp_path_factory.mktemp("permissions")
-    project = copied(folder / "project")
+    project = renewing(folder / "project")
     changed(project / "env" / "streams" / "oanda.toml", ("\nframing = ", "\nreject_after = 0\nframing = "))
-    project = packaged(project, run_folder)
     with (
         serving(permissions.breaks_off, permissions.upstream) as server,
         running(folder, project, UPSTREAM_DEMO=server.address, STREAMKEEPER_STREAMS="1") as service,
@@ -151,7 +152,6 @@ def test_the_local_evaluator_agrees_with_the_other(story: Story) -> None:
     assert set(ours) == {"ImplicitlyDenied", "Allowed"}
 
 
-@pytest.mark.long
 def test_a_run_that_enforces_answers_as_aws_does(story: Story) -> None:
     """A permission that is taken away while it runs is missed at once: the API fails, and a line says why."""
     status, line = refusal(story.service, story.project)

@@ -21,7 +21,6 @@ from typing import Any
 
 import pytest
 
-from local.service import osls
 from tests import projects
 from tests.harness import free_port
 from tests.local.support import PROJECT, client, environment, until
@@ -136,12 +135,7 @@ def copied(folder: Path) -> Path:
             if entry.name != ".installed":
                 (folder / name / entry.name).symlink_to(entry)
         (folder / name / ".installed").touch()
-    # The same files make the same template.
-    osls.template("local")
-    kept = osls.kept("local", folder)
-    kept.parent.mkdir()
-    shutil.copy(osls.kept("local", PROJECT), kept)
-    return folder
+    return projects.packaged(folder, "local")
 
 
 def listening(port: int) -> bool:

@@ -17,8 +17,8 @@ import pytest
 from tests.harness import STAGE, Service, running
 from tests.local import support
 from tests.local.support import until
-from tests.projects import changed
-from tests.real.test_redeploy import CODE, LANE, READS, copied
+from tests.projects import changed, renewing
+from tests.real.test_redeploy import CODE, LANE, READS
 from tests.real.upstream import serving
 
 # Six upgrades, of which five watch streams for half a minute and more.
@@ -91,7 +91,7 @@ def stored(service: Service) -> list[int]:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Four streams: the first upgrade, one to a good version, and one to a bad version."""
     folder = tmp_path_factory.mktemp("upgrade")
-    project = copied(folder / "project")
+    project = renewing(folder / "project")
     slower(project)
     connected: list[int] = []
     with (

@@ -4,6 +4,7 @@ What is left out is the plain machines' own shape: where a function fails for ev
 full. Here it answers at last. The environment variable FUZZ_EXAMPLES takes more or fewer cases of each machine.
 """
 
+import json
 import os
 from typing import Any
 
@@ -21,7 +22,8 @@ from tests.statemachines.test_definitions import MACHINES
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES") or examples(120))
 MANAGER = "streamkeeper-test-connection-manager"
 SOON = "connections, renewed soon"
-LOADED = {name: load(definition(name)) for name in MACHINES} | {SOON: load(after(1, 3))}
+DEFINITIONS = {name: definition(name) for name in MACHINES} | {SOON: after(1, 3)}
+LOADED = {name: load(one) for name, one in DEFINITIONS.items()}
 ARN = "arn:aws:states:us-east-1:111111111111:execution:"
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.text(max_size=4),
@@ -133,11 +135,15 @@ def test_answers_that_are_too_large_are_handled(name: str) -> None:
         assert unhandled(machine, case.run(machine)) is None
 
 
-@pytest.mark.parametrize("name", LOADED)
+@pytest.mark.parametrize("name", [name for name in LOADED if name != "connections"])
 def test_too_large_an_answer_of_a_service_is_handled(name: str) -> None:
-    """Of each service the machine calls, first and later; States.ALL does not catch it."""
+    """Of each service the machine calls, first and later; States.ALL does not catch it.
+
+    The machine of the connections calls them all where it is renewed soon.
+    """
     machine = LOADED[name]
-    for service in (each for each in USUAL if ":" in each):
+    calls = json.dumps(DEFINITIONS[name])
+    for service in (each for each in USUAL if f":::{each}" in calls):
         first = (
             Behaviour(error="X"),
             Behaviour(answer={}),
