@@ -1,7 +1,7 @@
 """Removes a body's content coding piece by piece: gzip and deflate, as RFC 9110, section 8.4.1, names them.
 
-Invariants: no piece is longer than `most_bytes`, however much the upstream has packed into few bytes; what the upstream
-has flushed is returned at once; what stands before damage is returned before the error is raised.
+Invariants: no piece is longer than `most_bytes`, however much the upstream packed into few bytes; what the upstream
+flushed is returned at once; bytes before damage are returned before the error is raised.
 """
 
 import zlib
@@ -12,12 +12,12 @@ Coding = Literal["", "gzip", "deflate"]
 # Section 8.4.1.3: "A recipient SHOULD consider 'x-gzip' to be equivalent to 'gzip'."
 _CODINGS: dict[str, Coding] = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 _GZIP_BITS, _ZLIB_BITS, _RAW_BITS = 31, 15, -15
-# zlib copies at each step what it has not used: of more than this at a time the copies would be the work.
+# zlib copies its unused input at each step: with more than this at a time, copying would dominate.
 _STEP_BYTES = 4096
 
 
 class UnknownCoding(Exception):
-    """A body is coded in a way that is not read here."""
+    """A body has a coding that cannot be read here."""
 
 
 class Corrupt(Exception):
@@ -49,7 +49,7 @@ class BodyDecoder:
         self._stream: zlib._Decompress | None = None
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """What `data` adds to the body, in pieces; raises Corrupt once all before the damage was returned."""
+        """Yields what `data` adds to the body; raises Corrupt after all bytes before the damage."""
         if not self._coding:
             yield data
             return
@@ -58,7 +58,7 @@ class BodyDecoder:
 
     def close(self) -> None:
         """Raises Unfinished where the body cannot end here."""
-        # A body without a byte is what an upstream sends that compresses and has nothing to say.
+        # An empty body comes from an upstream that compresses and has nothing to send.
         if self._stream is not None and not self._stream.eof:
             raise Unfinished("the compressed body ended before its end")
 
@@ -89,7 +89,7 @@ class BodyDecoder:
         return self._stream
 
     def _before_the_damage(self, stream: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
-        """What zlib made of `data` before it failed, which it does not return with the error: byte by byte."""
+        """Returns, byte by byte, what zlib made of `data` before it failed: with the error it returns nothing."""
         for at in range(len(data)):
             piece = b""
             rest = data[at : at + 1]

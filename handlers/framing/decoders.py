@@ -15,7 +15,7 @@ Framing = Literal["sse", "ndjson", "json-seq", "length", "raw", "websocket"]
 
 @dataclass(frozen=True, slots=True)
 class FramingSpec:
-    """A framing: its decoder, the Accept header that asks for it, whether its frames may carry ids."""
+    """A framing: its decoder, the Accept header that requests it, whether its frames may carry ids."""
 
     decoder: type[Decoder]
     accept: str
@@ -33,7 +33,7 @@ FRAMINGS: dict[Framing, FramingSpec] = {
 }
 # An answer of these types is a page for people: a login, an error, a notice of maintenance.
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
-# Types that say how the body is framed. application/json and text/plain do not: all sorts of streams are called so.
+# Types that name a framing. application/json and text/plain do not: all sorts of streams have them.
 _FRAMED: dict[str, Framing] = {
     "text/event-stream": "sse",
     "application/json-seq": "json-seq",
@@ -46,15 +46,15 @@ _FRAMED: dict[str, Framing] = {
     "application/stream+json": "ndjson",
     "application/x-json-stream": "ndjson",
 }
-# What a framing reads besides its own: the lengths of `length` may stand between JSON lines, and `raw` reads anything.
+# Further types that a framing reads: the lengths of `length` may be between JSON lines, and `raw` reads anything.
 _READS: dict[Framing, frozenset[Framing]] = {"length": frozenset({"ndjson"}), "raw": frozenset(FRAMINGS)}
 
 
 def decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> Decoder:
     """A new decoder for one connection.
 
-    With `skips` a frame that is longer than `max_frame_bytes` comes as what is left of it (`Oversize`), once it has
-    ended, and the frames behind it follow; without, it is an error that ends the stream.
+    With `skips`, a frame longer than `max_frame_bytes` comes as an `Oversize` once it has ended, and the next frames
+    follow; without, it is an error that ends the stream.
 
     With `comments` the comments of an event stream come as frames of their own (`Frame.is_comment`, the text behind the
     colon in `data` without one leading space), in their place among the events and as soon as their line ends: a
@@ -65,7 +65,7 @@ def decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False, s
 
 
 def framing_of(content_type: str) -> Framing | None:
-    """The framing that a Content-Type says; None where it says none."""
+    """The framing that a Content-Type names; None where it names none."""
     return _FRAMED.get(content_type.partition(";")[0].strip().lower())
 
 

@@ -22,14 +22,14 @@ from typing import Any, Literal, NamedTuple
 from handlers.framing.frames import Body, Frame
 from handlers.framing.oversize import Oversize
 
-# Python takes up to 130 bytes for each bracket and comma of a text of JSON, so this many are 50 MB.
+# Python takes up to 130 bytes for each bracket and comma of a JSON text, so this many take 50 MB.
 MOST_MARKS = 400_000
-# A form is made of four times the text: as it is, its values, the form in characters, and in bytes.
+# Making a form takes four times the text: the text, its values, the form in characters, and in bytes.
 MOST_CHARACTERS = 4 * 1024 * 1024
 
 
 def has_too_many_values(data: str | bytes) -> bool:
-    """Whether JSON's values in `data` would take more memory than the smallest function has for them."""
+    """Whether the JSON values in `data` would take more memory than the smallest function has for them."""
     if len(data) <= MOST_MARKS:  # each mark is a character
         return False
     if isinstance(data, bytes):
@@ -63,7 +63,7 @@ def _number(text: str) -> int | float:
     digits, power = _parts(text)
     if (digits, power) != _parts(repr(double)):
         raise ValueError("no double holds this number as it is written")
-    # A whole number has one spelling, however large: with all its digits, as one without a point or a power has it.
+    # A whole number has one spelling, however large: all its digits, without a point or a power.
     return double if power < 0 else int(digits or "0") * 10**power
 
 
@@ -93,8 +93,8 @@ _compact = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 _raw_decode = json.JSONDecoder().raw_decode
 _last_parsed: list[tuple[Body, Any]] = [(b"", None)]
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
-# Where a known key comes with another body the first stays and the later one is counted, or both are stored, or it may
-# be of a new epoch, in which ids start over (handlers/connection/epochs.py).
+# If a known key comes with another body, the first stays and the later one is counted, or both are stored, or it may be
+# of a new epoch, in which ids start over (handlers/connection/epochs.py).
 OnConflict = Literal["first", "both", "epoch"]
 
 
@@ -105,8 +105,8 @@ LEFT_OUT = ""
 class StreamEvent(NamedTuple):
     """What the stream delivered in one frame, or in one element of a frame that is a batch: the thing that is stored.
 
-    `key` is the dedup key. `cursor` is where to resume after this event: None where it says nothing about that, ""
-    where the upstream asked to start afresh. `id` and `name` are the wire's own.
+    `key` is the dedup key. `cursor` is where to resume after this event: None where it has none, "" where the upstream
+    asked to start afresh. `id` and `name` are the wire's own.
     """
 
     key: str
@@ -152,7 +152,7 @@ def to_event(frame: Frame, received_at_ms: int, *, key: Rule, cursor: Rule | Non
 
 
 def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
-    """Where to resume after `frame`; None where it says nothing about that, or more than a request can carry."""
+    """Where to resume after `frame`; None where it has no cursor, or one that no request can carry."""
     if isinstance(rule, JsonPath):
         return cursor_at(parse_json(frame.data), rule)
     cursor = frame.last_id if rule == "id" else None
@@ -160,24 +160,24 @@ def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
 
 
 def cursor_behind(last_id: str | None, rule: Rule | None) -> str | None:
-    """Where to resume behind all that was read; None where the last event ID says nothing about that.
+    """Where to resume after everything that was read; None where the last event ID has no cursor.
 
-    WHATWG, "dispatch the event": it is set before it is seen that a block has no data, so a block that is no event
-    counts as well.
+    WHATWG, "dispatch the event": the ID is set before the check that a block has data, so a block that is no event
+    counts too.
     """
     return cursor_after(Frame("", last_id=last_id), rule) if rule == "id" else None
 
 
 def cursor_at(body: Any, path: JsonPath) -> str | None:
-    """Where to resume by what stands at `path`; None where nothing does that a request can carry."""
+    """Where to resume by the value at `path`; None where there is none that a request can carry."""
     cursor = text_at(body, path)
     return cursor if cursor is None or len(cursor) <= MAX_CURSOR_CHARACTERS else None
 
 
 def named_by(body: Any, key: JsonPath | tuple[JsonPath, ...]) -> str | None:
-    """The text at the place; of several the texts as a JSON array, so that no two lists of texts have the same key.
+    """The text at the place; for several places the texts as a JSON array, so that no two lists have the same key.
 
-    None where one lacks.
+    None where one is missing.
     """
     if isinstance(key, JsonPath):
         return text_at(body, key)
@@ -191,7 +191,7 @@ def as_key(parts: Sequence[object]) -> str:
 
 
 def canonical(frame: Frame) -> bytes:
-    """The bytes that the hash is of: a bare line in its canonical form, anything more as an event stream's block.
+    """The bytes to hash: a bare line in its canonical form, anything more as an event stream's block.
 
     A bare line holds no line end and a block ends with one, so no two frames have the same bytes. Line ends, comments,
     the order of the fields and how JSON is spelled do not count: they may differ between two deliveries.
@@ -205,7 +205,7 @@ def canonical(frame: Frame) -> bytes:
 
 
 def hashed(frame: Frame) -> str:
-    """The key of a frame that nothing names: the SHA-256 of its canonical bytes, or of one that is too long."""
+    """The key of a frame without a name: the SHA-256 of its canonical bytes, or the one kept of a too long frame."""
     if isinstance(frame.data, Oversize):
         return frame.data.sha256
     return hashlib.sha256(canonical(frame)).hexdigest()
@@ -235,7 +235,7 @@ def parse_json(data: Body) -> Any:
 
 
 def remember(data: Body, value: Any) -> None:
-    """Lets the next `parse_json` of `data` return `value`, which is what it holds."""
+    """Makes the next `parse_json` of `data` return `value`, which is its content."""
     _last_parsed[0] = data, value
 
 
@@ -264,7 +264,7 @@ def _parsed(data: Body) -> Any:
 
 
 def at(value: Any, path: JsonPath) -> tuple[bool, Any]:
-    """Whether anything but null stands at `path`, and what."""
+    """Returns whether `path` has anything but null, and what."""
     for step in path.steps:
         inside = step in value if isinstance(value, dict) else isinstance(value, list) and _is_index(step, value)
         if not inside:
@@ -274,7 +274,7 @@ def at(value: Any, path: JsonPath) -> tuple[bool, Any]:
 
 
 def text_at(body: Any, path: JsonPath) -> str | None:
-    """What stands at `path` as text: a string as it is, any other value as compact JSON; None where nothing does."""
+    """The value at `path` as text: a string as it is, any other value as compact JSON; None where there is none."""
     there, value = at(body, path)
     if not there:
         return None
@@ -282,7 +282,7 @@ def text_at(body: Any, path: JsonPath) -> str | None:
         return str(value)
     try:
         text = value if isinstance(value, str) else _compact(value)
-    except RecursionError:  # a nesting that could be read and cannot be written
+    except RecursionError:  # a nesting that could be read but cannot be written
         return None
     # JSON may spell half of a surrogate pair, which is not a text: neither DynamoDB nor a header could carry it.
     return text if _is_text(text) else None

@@ -2,8 +2,8 @@
 
 Each framing has a module of its own, and handlers/framing/decoders.py lists them. Invariant of every decoder but `raw`:
 the frames, the error and the bytes that were dropped are the same however the bytes are cut into chunks; and at most
-one unfinished frame is kept, of `max_frame_bytes` at most. A decoder that `skips` returns an `Oversize` in place of the
-body of a longer one; another fails there.
+one unfinished frame is kept, of `max_frame_bytes` at most. A decoder that `skips` returns an `Oversize` in place of a
+longer one's body; any other fails there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +15,11 @@ from handlers.framing.oversize import HEAD_BYTES, Oversize, Skipping
 # The byte order mark in UTF-8. One at the start of a stream is not content: it would make the first line differ from
 # the same line read in the middle of another connection.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# As much of a body as is encoded at once.
+# How much of a body is encoded at once.
 PIECE = 256 * 1024
-# Where no line ends within so many characters, lines are taken for long.
+# If no line ends within so many characters, lines count as long.
 LONG = 512
-# As much of a line as says what it is.
+# How much of a line shows what it is.
 LEAST_HEAD_BYTES = 64
 # What may stand between JSON texts. RFC 8259, section 2.
 BLANK = b" \t\r\n"
@@ -40,9 +40,9 @@ class Frame(NamedTuple):
     is_comment: bool = False
 
 
-# `new_frame(Frame, (data, id, name, last_id, is_comment))` is Frame(…) in half its time, for the loops that matter.
+# `new_frame(Frame, (data, id, name, last_id, is_comment))` is Frame(…) in half the time, for the hot loops.
 new_frame = tuple.__new__
-# The data of a frame that has nothing besides: what a framing returns whose wire carries no ids and no names.
+# A frame's data alone: what a framing returns whose wire carries no ids and no names.
 Body = str | bytes | Oversize
 Decoded = Sequence[Frame] | Sequence[Body]
 # No id, no name, no last id; it is not a comment.
@@ -50,7 +50,7 @@ _NOTHING = (repeat(None), repeat(None), repeat(None), repeat(False))
 
 
 def as_frames(decoded: Decoded) -> Sequence[Frame]:
-    """What a decoder returned, as frames: each bare body becomes Frame(body), in half of the time that takes."""
+    """Returns a decoder's results as frames: each bare body becomes Frame(body), in half the time."""
     if decoded and not isinstance(decoded[0], Frame):
         return list(map(new_frame, repeat(Frame), zip(decoded, *_NOTHING, strict=False)))
     return cast(Sequence[Frame], decoded)
@@ -77,7 +77,7 @@ class FrameTooLong(FramingError):
 
 
 class Decoder:
-    """Turns chunks into frames; made anew for each connection. Each framing has one of its own.
+    """Turns chunks into frames; each connection has a new one, and each framing a class of its own.
 
     A frame may be as long as the profile says, or less where the budget of its function says so.
     """
@@ -87,7 +87,7 @@ class Decoder:
     # The last reconnection time that the upstream requested, in milliseconds; None where it never did.
     reconnection_ms: int | None = None
     _skipped: Skipping | None = None
-    _free_bytes = -1  # what a decoder has worked out of the bound; negative for nothing
+    _free_bytes = -1  # what a decoder computed from the bound; negative for nothing
     _own_bytes = -1  # the profile's bound, once another holds
     _head_bytes = HEAD_BYTES
     _is_crowded = False
@@ -99,7 +99,7 @@ class Decoder:
 
     @property
     def unfinished_bytes(self) -> int:
-        """How many bytes of something begun and not ended are held: a line, or the message that a length announced.
+        """How many bytes are held of something unfinished: a line, or the message that a length announced.
 
         A chunk that ends nothing makes it grow by the chunk's length; the caller can recognise a drip by that.
         """
@@ -107,16 +107,16 @@ class Decoder:
 
     @property
     def held_bytes(self) -> int:
-        """How much of what has come is kept, or will be of a frame whose length was announced; within the bound."""
+        """How many bytes are kept, or will be for a frame whose length was announced; within the bound."""
         return 0 if self._skipped is None else self._skipped.held_bytes
 
     @property
     def is_inside_frame(self) -> bool:
-        """Whether part of a frame has come that has not ended; not of one that is skipped, nor of a comment."""
+        """Whether a frame has begun and not ended, other than a skipped one or a comment."""
         return False
 
     def allows(self, budget_bytes: int) -> None:
-        """From now on a frame may have so many bytes, where the profile takes as many."""
+        """From now on a frame may have this many bytes, if the profile takes as many."""
         if self._own_bytes < 0:
             self._own_bytes = self._max_frame_bytes
         most_bytes = min(self._own_bytes, budget_bytes)
@@ -126,10 +126,10 @@ class Decoder:
         self._head_bytes = max(LEAST_HEAD_BYTES, min(HEAD_BYTES, budget_bytes // 2))
 
     def opens(self, headers: Mapping[str, str]) -> None:
-        """Takes what the head of the answer says of the framing, names in lower case, before anything is fed."""
+        """Takes the head of the answer, names in lower case, before anything is fed."""
 
     def feed(self, data: bytes) -> Decoded:
-        """The frames that `data` completes, in order; raises FramingError, and then again at every later call.
+        """Returns the frames that `data` completes, in order; raises FramingError, then and at every later call.
 
         They are all frames, or all bare bodies, each a frame with nothing else: `as_frames` turns those into frames.
         A body that is not UTF-8 comes as bytes.
@@ -137,11 +137,11 @@ class Decoder:
         raise NotImplementedError
 
     def unfinished_oversize(self) -> Frame | None:
-        """What came until now of a frame that is being skipped; None where none is, or where it has no body yet."""
+        """What has come of a frame that is being skipped; None where none is, or where it has no body yet."""
         return None if self._skipped is None else Frame(self._skipped.result(is_whole=False))
 
     def close(self) -> int:
-        """How many bytes of unfinished frames were dropped, each line end in them counted as one byte."""
+        """Returns how many bytes of unfinished frames were dropped, each line end in them counted as one byte."""
         return 0
 
     @property
@@ -170,11 +170,11 @@ class Head:
         self._looks = markup_within >= 0
         self._blanks_left = markup_within
         self._is_markup = False
-        # Whether all further data passes unchanged: `strip` need not be called any more.
+        # Whether further data passes unchanged, so that `strip` need not be called any more.
         self.is_passed = False
 
     def strip(self, data: bytes) -> bytes:
-        """`data` without the mark; fewer than three bytes are held back while they may still become one.
+        """Returns `data` without the mark; fewer than three bytes are held back while they may become one.
 
         Raises BadFrame, and then again at every later call.
         """

@@ -11,8 +11,8 @@ import re
 from handlers.framing.frames import BLANK, BadFrame, Body, Decoder, FramingError, Head, text_or_bytes
 
 RS = b"\x1e"
-# A string of JSON on one line, which holds no line end of its own; or a quote that no other closes, with all behind it.
-# Possessive, so that no text makes it try twice.
+# A JSON string on one line, which holds no line end; or an unclosed quote, with everything after it. Possessive, so
+# that no text makes it try twice.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(").*', re.DOTALL)
 # How many bytes at the end of a text are searched for blanks at once.
 TAIL_BYTES = 4096
@@ -20,7 +20,7 @@ _OPENS_ITSELF = (b"{", b"[", b'"')
 
 
 class JsonSeqDecoder(Decoder):
-    """JSON text sequences; a text that was cut off is dropped and counted, and the next one goes on."""
+    """JSON text sequences; a text that was cut off is dropped and counted, and the next one follows."""
 
     def __init__(self, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> None:
         super().__init__(max_frame_bytes, comments=comments, skips=skips)
@@ -30,7 +30,7 @@ class JsonSeqDecoder(Decoder):
         self._dropped_bytes = 0
         # The text since the last RS, without the blanks before it; b"" once it was returned.
         self._text = bytearray()
-        self._counted = 0  # how much of it is whole lines, whose brackets stand in _depth
+        self._counted = 0  # how much of it is whole lines, whose brackets _depth counts
         self._depth = 0
         self._is_broken = False  # a string was not closed on its line
         self._is_done = False
@@ -87,7 +87,7 @@ class JsonSeqDecoder(Decoder):
             at = end + 1
             if self._is_whole_after_line():
                 self._emit(frames)
-        # What stands between a text and the next RS belongs to nothing.
+        # Bytes between a text and the next RS belong to nothing.
         self._dropped_bytes += len(piece[at:].translate(None, BLANK))
 
     def _check(self, frames: list[Body]) -> None:
@@ -102,8 +102,8 @@ class JsonSeqDecoder(Decoder):
             raise self._failure
 
     def _is_whole_after_line(self) -> bool:
-        """Whether the text may end where it ends now; counts the brackets of what was not counted before."""
-        # A text may have 16 MB: of one that is a single line nothing is copied.
+        """Returns whether the text may end here; counts the brackets that were not counted before."""
+        # A text may have 16 MB: one that is a single line is not copied.
         rest = _STRING.sub(rb"\1", self._text[self._counted :] if self._counted else self._text)
         self._counted = len(self._text)
         self._depth += rest.count(b"{") + rest.count(b"[") - rest.count(b"}") - rest.count(b"]")
@@ -111,7 +111,7 @@ class JsonSeqDecoder(Decoder):
         return self._depth <= 0 and not self._is_broken
 
     def _end(self, frames: list[Body]) -> None:
-        """Ends a text that no LF ended, as the next RS does."""
+        """Ends a text at the next RS, where no LF ended it."""
         if self._skipped is not None:
             frames.append(self._skipped.result(is_whole=True))
             self._skipped = None

@@ -5,7 +5,7 @@
 
 from handlers.framing.frames import BadFrame, Body, Decoder, FramingError, text_or_bytes
 
-# Nothing that is announced with more digits could be taken.
+# A length with more digits could never be accepted.
 MAX_DIGITS = 12
 NO_LENGTH = BadFrame(f"a line in place of a length is not a decimal number of at most {MAX_DIGITS} digits", [])
 
@@ -13,8 +13,8 @@ NO_LENGTH = BadFrame(f"a line in place of a length is not a decimal number of at
 class LengthDecoder(Decoder):
     """A line with the decimal number of bytes, then that many bytes; an empty line in place of a number is a heartbeat.
 
-    As X's streams had it (`delimited=length`), whose number counts the line end behind the message: one CRLF or LF at
-    the end of a text is not content. Bytes that are not UTF-8 are returned whole.
+    As in X's streams (`delimited=length`), the number counts the line end after the message: one CRLF or LF at the end
+    of a text is not content. Bytes that are not UTF-8 are returned whole.
     """
 
     def __init__(self, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> None:
@@ -71,7 +71,7 @@ class LengthDecoder(Decoder):
         return frames
 
     def close(self) -> int:
-        # The length line of a message that did not come whole does not count.
+        # The length line of an incomplete message does not count.
         tail = bytes(self._held)
         self._held.clear()
         if self._skipped is not None:

@@ -1,9 +1,9 @@
 """Recognises the frames that a profile names: a heartbeat, the end, a loss, a disconnect.
 
 For example the mark `{ event = "error", json = { "$.code" = 410 } }` fits a frame with that event name whose body has
-that code, and `{ absent = ["$.items"] }` a frame of JSON in which nothing stands there. Invariant: a frame that lacks
-what a mark names does not fit it, nor does what is not JSON fit a mark that reads JSON; nothing is raised, whatever
-the upstream sent.
+that code, and `{ absent = ["$.items"] }` a frame of JSON without that place. Invariant: a frame that lacks what a mark
+names does not fit it, nor does anything but JSON fit a mark that reads JSON; nothing is raised, whatever the upstream
+sent.
 """
 
 import enum
@@ -15,7 +15,7 @@ from handlers.framing.events import JsonPath, at, parse_json
 from handlers.framing.frames import Frame
 
 ANYTHING = "*"
-# No upstream means a larger number of lost events.
+# A larger number of lost events is not believed.
 MOST_LOST = 10**15
 Value = str | int | float | bool
 
@@ -32,7 +32,7 @@ class Kind(enum.Enum):
     EXPIRED = "expired"
     ANSWER = "answer"
     SNAPSHOT = "snapshot"
-    # There is one of each: which it is says all, and takes a fifth of the time that its name's hash does.
+    # There is one instance of each: hashing by identity takes a fifth of the time of hashing its name.
     __hash__ = object.__hash__
 
 
@@ -41,11 +41,10 @@ class Mark:
     """The pattern of a frame of one kind; each part that is not None must hold.
 
     `event` is the event's name, `data` its whole text; `comment` is how a comment begins. `json` are places in the body
-    with their values: ANYTHING is whatever stands there. `absent` are places where nothing stands, or null.
+    with their values: ANYTHING fits any value. `absent` are places that are missing, or null.
 
-    Of a heartbeat or a disconnect `cursor` is where it says how far the stream has come, and `first_cursor` where a
-    heartbeat says that only to a connection that requested no place. Of a loss `count` is
-    where it says how many events it is of.
+    In a heartbeat or a disconnect `cursor` is the place of its cursor, and `first_cursor` the place that counts only
+    for a connection that sent no cursor. In a loss `count` is the place of the number of lost events.
     """
 
     event: str | None = None
@@ -65,7 +64,7 @@ class Mark:
     def fits(self, frame: Frame, body: Any) -> bool:
         """Whether `frame`, whose data is the JSON value `body` (None where it is not JSON), is of this kind."""
         if frame.is_comment or self.comment is not None:
-            # Frames of both sorts are texts; a comment is not an event, even if it says the same.
+            # Both kinds of frames are texts; a comment is not an event, even with the same text.
             is_one = frame.is_comment and self.comment is not None and isinstance(frame.data, str)
             return is_one and str(frame.data).startswith(str(self.comment))
         if self.event is not None and (frame.name or "message") != self.event:
@@ -81,7 +80,7 @@ class Mark:
 class Marks:
     """The marks of each kind, and whether any reads the body or comments; the first kind that fits counts.
 
-    `names` are those that an event must have to be of a kind: None where it may have any.
+    `names` are those that an event must have to be of a kind; None where it may have any.
     """
 
     of: tuple[tuple[Kind, Mark], ...] = ()
@@ -90,7 +89,7 @@ class Marks:
     names: frozenset[str] | None = None
 
     def kind(self, frame: Frame) -> Kind:
-        """What `frame` is; the body is parsed as JSON only where a mark reads it."""
+        """The kind of `frame`; the body is parsed as JSON only where a mark reads it."""
         if self.of and (self.names is None or (frame.name or "message") in self.names):
             body = parse_json(frame.data) if self.read_json and not frame.is_comment else None
             for kind, mark in self.of:
@@ -104,7 +103,7 @@ class Marks:
         return next((mark for of, mark in self.of if of is kind and mark.fits(frame, body)), None)
 
     def lost(self, frame: Frame) -> int | None:
-        """How many events an announced loss is of; None where it says no number."""
+        """How many events an announced loss has; None where it gives no number."""
         mark = self.first(Kind.LOSS, frame)
         value = None if mark is None or mark.count is None else at(parse_json(frame.data), mark.count)[1]
         return value if type(value) is int and 0 <= value <= MOST_LOST else None

@@ -13,9 +13,9 @@ class NdjsonDecoder(Decoder):
 
     def __init__(self, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> None:
         super().__init__(max_frame_bytes, comments=comments, skips=skips)
-        self._is_blank = False  # whether nothing but blanks came yet of the line that is skipped
+        self._is_blank = False  # whether only blanks have come yet of the line that is skipped
         self._head = Head(markup_within=max_frame_bytes)
-        # The line that has not ended: the bytes as they came, and only from the second piece on what can grow.
+        # The unfinished line: the bytes as they came, and from the second piece on a bytearray.
         self._line: bytes | bytearray = b""
         self._failed = False
 
@@ -59,12 +59,12 @@ class NdjsonDecoder(Decoder):
         return len(tail) + (0 if self._is_blank else self._skipped_bytes) + self._head.held_bytes
 
     def _joined(self, data: bytes) -> Sequence[Body]:
-        """As `feed`, for bytes the first of which belong to a line that has begun."""
+        """As `feed`, for bytes that begin inside a line."""
         first = data.find(b"\n")
         if first < 0:
             self._hold(data)
             return []
-        self._line += data[:first]  # what is long stands in a bytearray, and is not copied
+        self._line += data[:first]  # a long line is in a bytearray, and is not copied
         lines = _visible(self._line)
         self._line = b""
         end = data.rfind(b"\n") + 1
@@ -74,7 +74,7 @@ class NdjsonDecoder(Decoder):
         return lines
 
     def _hold(self, begun: bytes) -> None:
-        """Keeps what belongs to a line that has not ended."""
+        """Keeps the bytes of an unfinished line."""
         if not self._line:
             self._line = begun
         else:
@@ -121,7 +121,7 @@ class NdjsonDecoder(Decoder):
         self._skipped.add(piece)
 
     def _ended(self) -> list[Body]:
-        """What the line holds whose LF has come."""
+        """The content of the line that has just ended."""
         skipped, self._skipped = self._skipped, None
         if skipped is None:
             return _visible(self._line)
@@ -147,12 +147,12 @@ def _lines(data: bytes, begin: int, end: int) -> Sequence[Body]:
         text = text.replace("\r\n", "\n")
     lines = text.split("\n")
     lines.pop()
-    # Nearly always every line has something to see, which takes no code of ours to find.
+    # Nearly always every line has content, which the library finds by itself.
     return lines if all(map(str.strip, lines)) else [line for line in lines if line.strip(" \t\r")]
 
 
 def _visible(line: bytes | bytearray) -> list[Body]:
-    """What a line holds whose LF is taken off; nothing where it is a heartbeat."""
+    """The content of a line without its LF; nothing where it is a heartbeat."""
     try:
         text = line.decode()
     except UnicodeDecodeError:

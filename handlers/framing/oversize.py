@@ -1,10 +1,11 @@
 """Bounds what a decoder holds, and skips a frame that is longer: counts and hashes it, and keeps its beginning.
 
-What is left of it goes to the dead-letter queue, and the stream goes on behind it.
+What is kept of it goes to the dead-letter queue, and the stream continues after it.
 
 A decoder holds what has come of a frame until that ends. For a stream alone `max_frame_bytes` bounds it. Where a
-function keeps many streams, each is sure of an equal part of one half, however much the others hold, and may take of
-the other half as much again as it leaves: so one whose frames never end leaves a budget for others, and they for it.
+function keeps many streams, each is sure of an equal part of one half, however much the others hold, and of the other
+half it may take half of what the others leave. So a stream whose frames never end leaves memory for others, and they
+for it.
 
     total 16 MB, 100 streams     each is sure of 80 KB; the first may hold 4 MB, a second beside it 2 MB, a third 1 MB
 
@@ -27,7 +28,7 @@ HEAD_BYTES = 64 * 1024
 class Oversize:
     """What is left of a frame's body: how many bytes it had, their SHA-256 in hexadecimal, and the first 64 KB.
 
-    `is_whole` is False where the frame had not ended when the connection did: then it is of the bytes until there.
+    `is_whole` is False where the connection ended inside the frame: then all of this describes the bytes until there.
     `is_crowded` is whether the buffers of its function's other streams made it too long, and not the profile.
     """
 
@@ -48,8 +49,8 @@ class Oversize:
 class Skipping:
     """One frame that is being skipped; bytes of `trailing` at its end do not belong to it.
 
-    More than 64 KB of them in a row belong to it all the same, for nobody could keep them until it has ended. Where
-    there is less room its beginning and those have `head_bytes` each at most.
+    More than 64 KB of them in a row do belong to it, for they could not be kept until it has ended. With a smaller
+    budget, its beginning and those have `head_bytes` each at most.
     """
 
     def __init__(self, trailing: bytes = b"", head_bytes: int = HEAD_BYTES, *, is_crowded: bool = False) -> None:
@@ -99,7 +100,7 @@ class Skipping:
 
 
 class SharedBufferBudget:
-    """The budget of `total_bytes` for as many streams as `count` says now."""
+    """The budget of `total_bytes` for the current number of streams, which `count` returns."""
 
     def __init__(self, total_bytes: int, count: Callable[[], int]) -> None:
         self._total_bytes = total_bytes
@@ -135,7 +136,7 @@ class SharedBufferBudget:
 
 @dataclass(frozen=True, slots=True)
 class BufferBudget:
-    """The part of one stream in it."""
+    """One stream's part of it."""
 
     shared: SharedBufferBudget
     stream: str

@@ -1,4 +1,4 @@
-"""Decides which events a profile keeps: by their names, by what stands at a place of their bodies, or by both.
+"""Decides which events a profile keeps: by name, by the value at a place of the body, or by both.
 
     name trade                           an event of that name (`message` is one without a name)
     path $.type, is trade or quote       {"type": "trade", …}
@@ -21,9 +21,9 @@ from handlers.framing.oversize import Oversize
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """A rule of which each part that is given must hold: empty `names` take any, empty `values` whatever stands there.
+    """A rule whose given parts must all hold: empty `names` fit any name, empty `values` any value.
 
-    A value is paired with whether it is a boolean, for in Python True equals 1.
+    Each value is paired with whether it is a boolean, for in Python True equals 1.
     """
 
     names: frozenset[str] = frozenset()
@@ -55,7 +55,7 @@ def keeps(rules: Iterable[Keep], name: str | None, data: Body) -> bool:
 
 
 def is_beyond_reading(data: Body) -> bool:
-    """Whether what `parse_json` read as nothing may be JSON all the same."""
+    """Whether a body that `parse_json` could not read may still be JSON."""
     if isinstance(data, Oversize) or has_too_many_values(data):
         return True
     try:

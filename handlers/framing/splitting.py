@@ -2,15 +2,16 @@
 
     path $.result.events    {"result": {"events": [{"n": 1}, {"n": 2}]}}    the events {"n": 1} and {"n": 2}
 
-A server batches as it likes: what came in two frames may come in one when requested again. So an event is known by
-its element, never by its frame. A rule reads an element as the frame that holds it alone: what the profile spells
-`$.result.events[*].n` is `$.result.events[0].n` here.
+A server batches as it likes: elements that came in two frames may come in one when requested again. So an event is
+known by its element, never by its frame. A rule reads an element as the frame that holds it alone: what the profile
+spells `$.result.events[*].n` is `$.result.events[0].n` here.
 
-A cursor may be passed once all that has it is stored. The changes of one transaction have one revision: so of elements
-in a row with the same cursor the last alone has it, and where the frame goes on in the next one, not even that.
+A cursor may be passed once everything with that cursor is stored. The changes of one transaction share a revision: so
+of consecutive elements with the same cursor only the last has it, and where the frame continues in the next one, not
+even that.
 
-Invariants: the elements stand in their order, each as the upstream spelled it; a frame without a list at the path, or
-with more elements than a small function can hold, is not taken apart; nothing is raised, whatever the upstream sent.
+Invariants: the elements keep their order, each as the upstream spelled it; a frame without a list at the path, or with
+more elements than a small function can hold, is not taken apart; nothing is raised, whatever the upstream sent.
 """
 
 import json
@@ -42,19 +43,19 @@ from handlers.framing.frames import Frame
 from handlers.framing.marks import Mark
 from handlers.framing.selection import Keep
 
-# What stands for the element in a path of the profile, behind the path of the list.
+# Stands for the element in a path of the profile, after the path of the list.
 ELEMENT = "[*]"
 # An event takes some 300 bytes besides its text, and the smallest function has 128 MB.
 MOST_ELEMENTS = 100_000
 _value_at = json.JSONDecoder().raw_decode
 _blanks = re.compile(r"[ \t\n\r]*").match
-# Which members of an object are of interest, by their names: LIST is where the elements stand, KEPT what is stored too.
+# Which members of an object to read, by name: LIST has the elements, KEPT is stored too.
 LIST, KEPT = "list", "kept"
 _Members = Mapping[str, Union["_Members", str]]
 
 
 class Batch(NamedTuple):
-    """A frame that was taken apart: its JSON value, and its elements as values and as the texts that stood there.
+    """A frame that was taken apart: its JSON value, and its elements as values and as their original texts.
 
     `kept` are the texts of the members that are stored with each.
     """
@@ -67,10 +68,10 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Where the elements stand, and what each takes from the frame; paths hold nothing but names.
+    """Where the elements are, and what each takes from the frame; paths hold names alone.
 
     `keep` are members of the frame that are stored with each element. `name` is the place of an event's name.
-    `unfinished` are marks of a frame that goes on in the next.
+    `unfinished` are marks of a frame that continues in the next.
     """
 
     path: JsonPath
@@ -108,9 +109,9 @@ class Split:
         return not isinstance(key, str) and not self._leads_into_element(key)
 
     def key_of_whole(self, key: Rule) -> Rule:
-        """The rule for a frame that is one event all the same: never what names its first element alone.
+        """The rule for a frame that is one event after all: never one that names its first element alone.
 
-        Where that one is stored already, the frame would be taken for it, and all behind it would be lost.
+        If that element is stored already, the whole frame would count as a duplicate, and its other elements be lost.
         """
         return "hash" if not isinstance(key, str) and self._leads_into_element(key) else key
 
@@ -133,7 +134,7 @@ class Split:
         return Batch(body, reader.values, reader.texts, reader.kept)
 
     def has_list(self, frame: Frame) -> bool:
-        """Whether there is a list at the path, of a frame that was not taken apart."""
+        """Whether a frame that was not taken apart has a list at the path."""
         body = parse_json(frame.data)
         return isinstance(at(body, self.path)[1] if self.path.steps else body, list)
 
@@ -147,7 +148,7 @@ class Split:
         cursor: Rule | None,
         keep: Sequence[Keep] = (),
     ) -> list[StreamEvent]:
-        """The events of the elements, in order; of one that no rule keeps there is the cursor alone."""
+        """The events of the elements, in order; of an element that no rule keeps only the cursor."""
         if not batch.texts:
             return []
         alone: list[Any] = [None]
@@ -183,7 +184,7 @@ class Split:
 
 
 def _passed(cursors: Sequence[str | None], is_unfinished: bool) -> list[str | None]:
-    """The cursors as they may be passed: of those in a row that are the same, the last alone."""
+    """The cursors that may be passed: of consecutive equal ones only the last."""
     passed: list[str | None] = []
     following = None
     if is_unfinished:
@@ -195,14 +196,14 @@ def _passed(cursors: Sequence[str | None], is_unfinished: bool) -> list[str | No
 
 
 def _with_list(body: Any, steps: Sequence[str | int], elements: list[Any]) -> Any:
-    """`body` with `elements` in place of the list at `steps`; what it shares with `body` nobody may change."""
+    """`body` with `elements` in place of the list at `steps`; it shares parts with `body`, so nobody may change it."""
     if not steps:
         return elements
     return {**body, steps[0]: _with_list(body[steps[0]], steps[1:], elements)}
 
 
 def _around(kept: Mapping[str, Any], steps: Sequence[str | int]) -> tuple[str, str]:
-    """What stands before and behind an element in the text of the frame that holds it alone, with what is kept."""
+    """The texts before and after an element in the frame that holds it alone, with what is kept."""
     if not steps:
         return "[", "]"
     name, *further = steps
@@ -219,15 +220,15 @@ def _spelled(kept: str | Mapping[str, Any]) -> str:
 
 
 def _skip(text: str, at: int) -> int:
-    """Where the blanks end that stand at `at`, if any do."""
+    """Where the blanks at `at` end, if there are any."""
     return at if text[at : at + 1] > " " else _blanks(text, at).end()  # type: ignore[union-attr]  # it always matches
 
 
 class _Reader:
     """Reads one text of JSON, and notes how the elements and what is kept are spelled in it.
 
-    `texts` is None as long as no list was met where the elements should stand. The methods raise ValueError, IndexError
-    or RecursionError where the text is not valid JSON.
+    `texts` is None until a list is found where the elements should be. The methods raise ValueError, IndexError or
+    RecursionError where the text is not valid JSON.
     """
 
     def __init__(self, text: str) -> None:

@@ -1,10 +1,10 @@
 """Decodes an event stream: WHATWG HTML, section 9.2.6, complete.
 
 Two rules go beyond the specification: a block longer than `max_frame_bytes` is an error or is skipped, and comments may
-be asked for. A line end is acted upon as soon as it is seen. The invariant is that of handlers/framing/frames.py.
+be requested. A line end is acted upon as soon as it is seen. The invariant is that of handlers/framing/frames.py.
 
-Of a block that is skipped, the data goes by, joined by LF as in an event, and the other fields count: an id may stand
-behind the data. Where such a field alone is longer than 64 KB it is left out; so is what lies beyond in a comment.
+Of a skipped block, the data is hashed, joined by LF as in an event, and the other fields count: an id may come after
+the data. A field that alone is longer than 64 KB is left out; a comment is cut there.
 """
 
 from handlers.framing.frames import LONG, Decoder, Frame, new_frame
@@ -21,11 +21,11 @@ class SseDecoder(Decoder):
         super().__init__(max_frame_bytes, comments=comments, skips=skips)
         self._after_cr = False
         self._failed = False
-        # What is not complete: a line in bytes, and the lines of a block as the specification's buffers.
+        # The unfinished parts: a line in bytes, and the lines of a block in the specification's buffers.
         self._line = bytearray()
-        self._gone_bytes = 0  # how much of the line was not kept
-        self._in_data = False  # whether the line is a `data` of a block that is skipped
-        self._has_data = False  # whether the block that is skipped has any
+        self._gone_bytes = 0  # how many bytes of the line were not kept
+        self._in_data = False  # whether the line is a `data` of a skipped block
+        self._has_data = False  # whether the skipped block has any
         self._block_bytes = 0
         self._data: list[str] = []
         self._name = ""
@@ -72,7 +72,7 @@ class SseDecoder(Decoder):
         if self._after_cr or data.find(b"\r") >= 0:
             data = self._with_lf_alone(data)
         is_bounded = self._block_bytes + self.unfinished_bytes + len(data) <= self._max_frame_bytes
-        # One after the other, lines take less memory; one that is this long takes it several times.
+        # Taken one by one, lines need less memory; a line this long needs its size several times.
         is_bounded = is_bounded and len(self._line) < LONG_LINE_BYTES
         if not is_bounded or self._failed or self._skipped is not None or self._gone_bytes:
             self._take_lines(data, frames)
@@ -102,7 +102,7 @@ class SseDecoder(Decoder):
         return dropped
 
     def _with_lf_alone(self, data: bytes) -> bytes:
-        """`data` with every line end as LF. A CR at the end is one already: the LF that may follow belongs to it."""
+        """Returns `data` with every line end as LF. A CR at the end counts already: a LF that follows belongs to it."""
         if self._after_cr and data:
             data = data.removeprefix(b"\n")
             self._after_cr = False
@@ -140,7 +140,7 @@ class SseDecoder(Decoder):
             self._dispatch(frames)
         elif is_comment or not self._gone_bytes:
             text = line.decode("utf-8", "replace")
-            self._line.clear()  # a line may have 16 MB, and what follows takes as much again
+            self._line.clear()  # a line may have 16 MB, and decoding takes as much again
             self._field(text, frames)
         if length and not is_comment:
             self._block_bytes += length + 1
@@ -179,7 +179,7 @@ class SseDecoder(Decoder):
         return frames
 
     def _count(self, lines: list[str], encoded: bytes | bytearray) -> None:
-        """Adds what `lines`, whose bytes are `encoded`, leave of a block that no blank line has ended."""
+        """Adds the end of `lines`, whose bytes are `encoded`, which belongs to an unfinished block."""
         end = len(encoded) - 1
         for line in reversed(lines):
             if not line:
@@ -198,7 +198,7 @@ class SseDecoder(Decoder):
             self._forget_block()
             raise self._too_long(frames)
         if self._line.startswith(b":"):
-            # A comment is no part of a block: only its beginning is needed.
+            # A comment is not part of a block: only its beginning is needed.
             self._cut_line(max(1, min(self._head_bytes, self._max_frame_bytes - self._block_bytes)))
             return
         self._skipped, self._has_data = self._skipping(), False
@@ -209,7 +209,7 @@ class SseDecoder(Decoder):
 
     def _skip_in_line(self) -> None:
         """Acts upon the line, as far as it came, of a block that is skipped."""
-        # With the sixth byte it is known whether a space stands before the value.
+        # The sixth byte shows whether a space comes before the value.
         if self._line.startswith(b"data:") and len(self._line) > 5:
             self._begin_data(self._line[6 if self._line[5:6] == b" " else 5 :])
             self._in_data = True

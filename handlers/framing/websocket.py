@@ -4,8 +4,8 @@
     01 03 "hel"  89 00  80 02 "lo"  the same in two fragments, with a ping between them
 
 A message is a frame in the words of handlers/framing/frames.py, whose invariant it keeps; a wire frame is a part of
-one. Beside the messages it keeps what the caller has to answer: `pings` and `ended`. What the server must not send is a
-`BadMessage`, with the code that a close tells the server. A message of text must be UTF-8, unless it is skipped.
+one. Besides messages it keeps what the caller must answer: `pings` and `ended`. Whatever the server must not send
+raises `BadMessage`, with the code for the close. A message of text must be UTF-8, unless it is skipped.
 """
 
 import zlib
@@ -21,17 +21,18 @@ _WHOLE_TEXT = _FIN | TEXT
 _MASKED = 0x80
 # Section 5.5: "All control frames MUST have a payload length of 125 bytes or less".
 _MOST_CONTROL = 125
-# Section 7.4: what may stand in a close frame; 1004 to 1006 and 1015 never do.
+# Section 7.4: the codes of a close frame; 1004 to 1006 and 1015 never are.
 _CODES = frozenset({*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)})
 NO_CODE, PROTOCOL_ERROR, NOT_UTF8, TOO_BIG = 1005, 1002, 1007, 1009
-# Section 5.5.3: a Pong may answer "only the most recently processed Ping frame": so many of those that came together.
+# Section 5.5.3: a Pong may answer "only the most recently processed Ping frame": so many are answered that came
+# together.
 MOST_PINGS = 16
 DEFLATE = "permessage-deflate"
-# RFC 7692, section 7.2.2: what the sender has removed from the end of a message.
+# RFC 7692, section 7.2.2: the bytes that the sender has removed from the end of a message.
 _TAIL = b"\x00\x00\xff\xff"
 _PIECE_BYTES = 64 * 1024
-# Text packs to a tenth: what is too long, and packed to less than a hundredth, was made to fill a memory. So was what
-# is longer than this, four times the most that a profile may take.
+# Text compresses to a tenth: a message that is too long, and compressed to less than a hundredth, was made to fill
+# memory. So was one longer than this, four times the most that a profile may take.
 _BOMB_RATIO, _BOMB_BYTES = 100, 64 * 1024 * 1024
 
 
@@ -63,7 +64,7 @@ def encoded_frame(opcode: int, payload: bytes, mask: bytes = b"") -> bytes:
 
 
 def close_payload(code: int) -> bytes:
-    """The payload of a close frame: the code in the answer to `code`, none to a close without one."""
+    """The payload of the close frame that answers `code`; empty for a close without a code."""
     return b"" if code == NO_CODE else code.to_bytes(2, "big")
 
 
@@ -81,11 +82,11 @@ class WebSocketDecoder(Decoder):
         super().__init__(max_frame_bytes, comments=comments, skips=skips)
         self.pings: deque[bytes] = deque(maxlen=MOST_PINGS)
         self.ended: Ended | None = None
-        self._held = b""  # the head of a wire frame, or a control frame, that is not whole yet
+        self._held = b""  # the head of a wire frame, or a control frame, that is incomplete
         self._opcode = CONTINUATION  # of the message that has begun; a continuation begins none
         self._is_last = False  # whether its wire frame is the last
         self._is_packed = False
-        self._left = -1  # how much of its wire frame's payload is to come; -1 between two wire frames
+        self._left = -1  # how many bytes of the wire frame's payload are to come; -1 between two wire frames
         self._message = bytearray()
         self._wire_bytes = 0  # of the message, as they came; of its heads the first
         self._unpacked_bytes = 0
@@ -161,7 +162,7 @@ class WebSocketDecoder(Decoder):
         self._held = data[at:]
 
     def _begin(self, data: bytes, at: int) -> int:
-        """Acts upon the head of a wire frame; returns where what follows begins, or -1 where not all of it has come."""
+        """Acts upon the head of a wire frame; returns where the payload begins, or -1 where the head is incomplete."""
         first, second = data[at], data[at + 1]
         opcode, size = first & 0x0F, second & 0x7F
         self._check(first, second)
@@ -187,7 +188,7 @@ class WebSocketDecoder(Decoder):
         return begin
 
     def _check(self, first: int, second: int) -> None:
-        """Raises BadMessage where the first two bytes of a wire frame are none that a server may send now."""
+        """Raises BadMessage where a server may not send these first two bytes of a wire frame now."""
         opcode, reserved = first & 0x0F, first & _RSV
         if second & _MASKED:
             # Section 5.1: "A client MUST close a connection if it detects a masked frame."
@@ -248,7 +249,7 @@ class WebSocketDecoder(Decoder):
 
     def _whole(self) -> Body:
         if self._skipped is not None:
-            # Both numbers are those of the whole message, so it does not matter how the bytes were cut.
+            # Both numbers count the whole message, so it does not matter how the bytes were cut.
             is_long = self._unpacked_bytes > max(self._own_bytes, self._max_frame_bytes)
             if is_long and self._unpacked_bytes > _BOMB_RATIO * self._wire_bytes:
                 why = f"a message beyond max_frame_bytes unpacks to more than {_BOMB_RATIO} times its size"
@@ -272,14 +273,14 @@ def _text(data: bytes | bytearray) -> str:
 
 
 class Inflating:
-    """Unpacks the messages of one connection; with `forgets` each is packed by itself."""
+    """Decompresses the messages of one connection; with `forgets` each is compressed by itself."""
 
     def __init__(self, forgets: bool) -> None:
         self._forgets = forgets
         self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
 
     def pieces(self, data: bytes, *, is_end: bool) -> Iterator[bytes]:
-        """What `data` adds to its message, in pieces of 64 KB at most; raises BadMessage where it is damaged."""
+        """Yields what `data` adds to its message, in pieces of 64 KB at most; raises BadMessage where it is damaged."""
         data, piece = data + _TAIL if is_end else data, b""
         # After a full piece there may be more inside, though all bytes are used.
         while data or len(piece) == _PIECE_BYTES:

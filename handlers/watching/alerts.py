@@ -1,10 +1,10 @@
 """Names streams in a message to the alerts' topic, and in lines of the log.
 
-The alarm `Unconnected` has a number, and fires once: while one stream is away, the next changes nothing of it. So the
-watch itself names each stream that has been away for too long, and each whose lease cannot be read. Invariants: each
-is named when it comes to that, and again after it was well; where the topic did not take a message, the next run sends
-it. A text is bounded however many streams there are: a message counts those it leaves out, the log names them all. What
-was named is remembered in the function's memory alone, so a new sandbox names the streams that are still away again.
+The alarm `Unconnected` is a number and fires once: while one stream is away, the next does not change it. So the watch
+itself names each stream that has been away for too long, and each whose lease cannot be read. Invariants: each is named
+when that begins, and again after it was well; a message that the topic did not take is sent by the next run. A text is
+bounded however many streams there are: a message counts those it leaves out, the log names them all. What was named is
+remembered in the function's memory alone, so a new sandbox names the streams that are still away again.
 """
 
 import json
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 MESSAGE_BYTES = 60_000
 # What a run answers; Lambda refuses more than 6 MB.
 MOST_NAMES = 1000
-# Of a group's streams a sentence names so many, and counts the others.
+# How many of a group's streams a sentence names; it counts the others.
 MOST_OF_GROUP = 20
 # A line of a function's log has 256 KB at most.
 LINE_BYTES = 100_000
@@ -28,7 +28,7 @@ Message = Callable[[Mapping[str, str], int], tuple[str, str]]
 class Names:
     """Which streams were named; `publish` sends a subject and a text, and raises where that was not taken.
 
-    `message` makes both of the streams that are named now, and of how many there are in all.
+    `message` makes both from the streams to be named now, and their number in all.
     """
 
     publish: Callable[[str, str], None]
@@ -36,7 +36,7 @@ class Names:
     _named: set[str] = field(default_factory=set)
 
     def report(self, streams: Mapping[str, str]) -> list[str]:
-        """The streams that were named now; `streams` has all that are to be, and what is said of each."""
+        """Returns the streams that were named now; `streams` has all that are to be, with the words for each."""
         fresh = {stream_id: streams[stream_id] for stream_id in sorted(streams.keys() - self._named)}
         if fresh:
             self.publish(*self.message(fresh, len(streams)))
@@ -44,19 +44,19 @@ class Names:
         return list(fresh)
 
     def forget_but(self, stream_ids: Collection[str]) -> None:
-        """Lets all others be named again, for they are well."""
+        """Forgets all other streams, so that they are named again: they are well."""
         self._named.intersection_update(stream_ids)
 
 
 def unconnected(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
-    """Subject and text about `fresh` of the `count` streams that should be connected and are not; since when each."""
+    """Subject and text about `fresh` of the `count` streams that should be connected and are not, and since when."""
     head = "These streams should be connected and are not:"
     foot = f"In all, {_streams(count)} away. GET /connections/{{streamId}} shows why; docs/runbook.md says what to do."
     return f"Streamkeeper: {_streams(len(fresh))} not connected", _text(head, fresh, foot)
 
 
 def of_groups(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """What is said of each stream beside for how long it is away: how many of its group are, so `groups` says."""
+    """The words for each stream besides how long it is away: how many of its group are, by `groups`."""
     return {
         stream_id: f", one of {len(stream_ids)} that are away in the group {group_id}"
         for group_id, stream_ids in groups.items()
@@ -74,7 +74,7 @@ def with_streams(sentence: str, stream_ids: Sequence[str]) -> str:
 
 
 def quiet(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
-    """Subject and text about `fresh` of the `count` streams of which nothing new comes; for how long of each."""
+    """Subject and text about `fresh` of the `count` streams that bring nothing new, each with for how long."""
     foot = (
         f"In all, {_streams(count)} so. GET /connections/{{streamId}} has their pace; docs/runbook.md says what to do."
     )
@@ -83,14 +83,14 @@ def quiet(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
 
 
 def restarted(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
-    """Subject and text about `fresh` of the `count` streams whose ids start over; what becomes of their events."""
+    """Subject and text about `fresh` of the `count` streams whose ids start over, and what happens to their events."""
     foot = f"In all, {_streams(count)} so. docs/runbook.md says what to do."
     head = "The upstreams of these streams count their ids from the beginning again:"
     return f"Streamkeeper: {_streams(len(fresh))} given known ids again", _text(head, fresh, foot)
 
 
 def damaged(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
-    """Subject and text about `fresh` of the `count` streams whose leases cannot be read whole; what of each."""
+    """Subject and text about `fresh` of the `count` streams whose leases cannot be read whole, each with what."""
     head = "The leases of these streams have attributes that cannot be read, or lack some:"
     foot = f"In all, {_streams(count)} so. What cannot be read counts as absent; docs/runbook.md says what to do."
     return f"Streamkeeper: {'1 lease is' if len(fresh) == 1 else f'{len(fresh)} leases are'} damaged", _text(
@@ -99,7 +99,7 @@ def damaged(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
 
 
 def partial(reached: int) -> tuple[str, str]:
-    """Subject and text where one run of the watch reached so many of the streams that executions hold, and no more."""
+    """Subject and text where a run of the watch could not check all streams that executions hold."""
     return "Streamkeeper: the watch is late", (
         f"One run of the watch reached {reached} streams, and not all. The next run goes on with the rest, so each"
         " is checked less often than once a minute.\n\n"

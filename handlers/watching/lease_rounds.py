@@ -1,16 +1,16 @@
 """Checks the leases of all streams that executions hold, as far as the time of a run reaches.
 
-A run that was late goes on in the next one behind the stream where it stopped, so every stream is checked, however
-many there are; the run that comes to the end knows, with those before it, all that are away: it ends the round. Until
-then its numbers are those of the round before it, or its own where they are worse: an alarm on them sees no better
-minute only because the worst stream was not checked in it.
+When a run is late, the next one continues after the stream where it stopped, so every stream is checked, however many
+there are. The run that reaches the end ends the round: together with those before it, it knows all streams that are
+away. Until then the numbers are those of the round before, or its own where they are worse, so that an alarm sees no
+better minute just because the worst stream was not checked in it.
 
-Streams in groups cost by groups: where a group's functions say that all its streams are connected (`is_well`), its own
-lease is read and none of theirs. The ids of groups sort before those of streams, so a round begins with them.
+A group costs one reading: where its functions say that all its streams are connected (`is_well`), its own lease is read
+and none of theirs. The ids of groups sort before those of streams, so a round begins with them.
 
-Invariants: nothing is written. A lease that cannot be read whole is named, and hides no other. What a check remembers
-grows with the groups, and with the streams that are not well by their ids alone; leases are kept of `Turn.most` at
-most. A stream in a group is never a suspect: its group is.
+Invariants: nothing is written. A lease that cannot be read whole is named, and hides no other. A check remembers the
+groups, and the ids of streams that are not well; it keeps at most `Turn.most` leases. A stream in a group is never a
+suspect: its group is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,7 +28,8 @@ from handlers.store.control_table import KEYS
 from handlers.store.group_store import group_lease, lease_of_group, member_lease
 from handlers.store.leases import Leases, batches
 
-# Requests under way at once: then the waiting takes less time than Lambda's share of a processor needs for the answers.
+# How many requests are under way at once: then waiting takes less time than Lambda's share of a processor for the
+# answers.
 AT_ONCE = 8
 
 
@@ -36,10 +37,10 @@ AT_ONCE = 8
 class Seen:
     """What one check saw; `is_whole` is whether it came to the end of the streams.
 
-    `wanted` counts the streams that should be connected, `missing` those of them that are not, and `longest_ms` is the
-    longest of that. `away_ms` has those that have not been for too long, `damage` what cannot be read of a lease,
-    `quiet` and `restarted` what is to be said of those of which nothing new comes, or whose ids start over, and
-    `groups` of each group those of its streams that are not connected, whatever for how long.
+    `wanted` counts the streams that should be connected, `missing` those of them that are not, for at most
+    `longest_ms`. `away_ms` has those that have been away for too long, `damage` the attributes of leases that cannot be
+    read, `quiet` and `restarted` the words about streams that bring nothing new, or whose ids start over, and `groups`
+    has for each group its streams that are not connected, for however long.
     """
 
     wanted: int = 0
@@ -53,7 +54,7 @@ class Seen:
     groups: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, other: "Seen") -> None:
-        """Takes in what was seen of other streams."""
+        """Adds what was seen of other streams."""
         self.wanted += other.wanted
         self.missing += other.missing
         self.longest_ms = max(self.longest_ms, other.longest_ms)
@@ -67,9 +68,9 @@ class Seen:
 
 @dataclass
 class Turn:
-    """Who is asked about next: `most` at a time, in the order of the ids, and again from the beginning after the last.
+    """Which streams to ask about next: `most` at a time, in the order of the ids, then from the beginning again.
 
-    `after` is who had the last turn. Streams are offered in the order of their ids.
+    `after` had the last turn. Streams are offered in the order of their ids.
     """
 
     most: int
@@ -78,13 +79,13 @@ class Turn:
     _earlier: dict[str, Lease] = field(default_factory=dict)
 
     def offer(self, stream_id: str, lease: Lease) -> None:
-        """Takes the stream in where it may have its turn."""
+        """Takes the stream in if it may have its turn."""
         those = self._later if stream_id > self.after else self._earlier
         if len(those) < self.most:
             those[stream_id] = lease
 
     def take(self) -> Iterator[tuple[str, Lease]]:
-        """Those whose turn it is; it is over for each behind whom another is taken."""
+        """Yields the streams whose turn it is; a turn is over once the next stream is taken."""
         those = list(islice((self._later | self._earlier).items(), self.most))
         self._later, self._earlier = {}, {}
         for stream_id, lease in those:
@@ -93,7 +94,7 @@ class Turn:
 
 
 class Rounds:
-    """Check after check; one for each sandbox. `away_after_ms` is what counts as too long."""
+    """The checks of one sandbox, in rounds. `away_after_ms` is what counts as too long."""
 
     def __init__(self, leases: Leases, away_after_ms: int, suspects: Turn) -> None:
         self._leases = leases
@@ -102,11 +103,11 @@ class Rounds:
         self._after = ""
         self._groups: dict[str, GroupLease] = {}
         self._round = Seen()
-        # What the last round saw that ended; None until one has.
+        # What the last finished round saw; None until one has finished.
         self.last: Seen | None = None
 
     def check(self, now_ms: int, is_late: Callable[[], bool]) -> Seen:
-        """What the leases say, from where the last check stopped; it stops where `is_late`, but reads something."""
+        """Checks the leases from where the last check stopped; stops once it `is_late`, but reads something."""
         seen = Seen(is_whole=True)
         after = ""
         if not self._after:
@@ -121,14 +122,14 @@ class Rounds:
                 known = []
                 stream_ids = [one for one in held if not is_group(one) and held[one] not in well]
                 seen.wanted += sum(1 for one in held if held[one] in well and not is_group(one))
-                # As old as they may be: a holder's lease is good for several of its renewals.
+                # They may be this old: a holder's lease is good for several of its renewals.
                 for items in pool.map(self._leases.watched, batches(stream_ids)):
                     for stream_id in sorted(items):
                         self._see(seen, stream_id, items[stream_id], now_ms)
                 if after and is_late():
                     seen.is_whole = False
                     break
-        # Only here: a check that is refused on its way is repeated from where it began.
+        # Only here: a check that AWS refuses half-way is repeated from its beginning.
         self._round.add(seen)
         self._after = after
         if seen.is_whole:
@@ -143,7 +144,7 @@ class Rounds:
         )  # fmt: skip
 
     def _parts(self) -> Iterable[tuple[Mapping[str, str], str]]:
-        """The ids, as many at a time as are read at once, and behind which the next part begins, "" for none.
+        """The ids in parts that are read at once, with the id after which the next part begins, "" for none.
 
         Each with the execution that holds it. A part is empty where nobody holds a stream of a whole page.
         """
@@ -155,14 +156,14 @@ class Rounds:
                 yield {one: page[one] for one in part}, after if is_last else part[-1]
 
     def _see_group(self, group_id: str, item: typed_values.Item, now_ms: int) -> str | None:
-        """The execution of a group that is well: none of the streams that it holds need be read."""
+        """Returns the execution of a group that is well: none of the streams that it holds need be read."""
         self._groups[group_id], lease = group_lease(item), lease_of_group(item)
         if is_suspect(lease, now_ms):
             self._suspects.offer(group_id, lease)
         return lease.execution if is_well(self._groups[group_id], now_ms) else None
 
     def _see(self, seen: Seen, stream_id: str, item: typed_values.Item, now_ms: int) -> None:
-        # What is read besides is of the cursor and the ledger, and concerns nobody here.
+        # Other damage is in the cursor and the ledger, which do not matter here.
         lease, broken = control_record.lease(item), tuple(name for name in damage(item) if name in ATTRIBUTES)
         group_id = typed_values.text(item, "group")
         if group_id is not None:

@@ -42,7 +42,7 @@ class Orphan:
 
     @property
     def sentence(self) -> str:
-        """What a person should know."""
+        """The sentence for people about it."""
         whose = f"the lease of {self.stream_id} names an execution that is over ({_name(self.execution)})"
         if self.is_done:
             return f"{whose}, and so is the stream: nothing is started; POST starts it again, DELETE ends this alert"
@@ -72,7 +72,7 @@ class StepFunctions:
     pace: Callable[[], None]
 
     def describe(self, arn: str) -> Described:
-        """What is known of an execution."""
+        """Returns what is known of an execution."""
         self.pace()
         try:
             answer = self.client().describe_execution(executionArn=arn)
@@ -88,7 +88,7 @@ class StepFunctions:
         return self.describe(f"{self.machine_arn.replace(':stateMachine:', ':execution:')}:{name}")
 
     def youngest(self, stream_id: str, execution: str) -> Described:
-        """The last in the line of successors that begins with this execution of the stream."""
+        """Returns the last in the line of successors that begins with this execution of the stream."""
         last = self.describe(execution)
         while last.verdict is not Verdict.RUNS:
             successors = self._successors(stream_id, last.arn)
@@ -99,7 +99,7 @@ class StepFunctions:
         return last
 
     def start(self, name: str, text: str) -> str:
-        """The ARN of the execution of this name, which is started unless it runs."""
+        """Starts the execution of this name unless it runs, and returns its ARN."""
         self.pace()
         answer = self.client().start_execution(stateMachineArn=self.machine_arn, name=name, input=text)
         return str(answer["executionArn"])
@@ -129,7 +129,7 @@ class Orphans:
     may_start: Callable[[str], bool]
 
     def check(self, stream_id: str, lease: Lease, now_ms: int) -> Orphan | None:
-        """Whether the stream is orphaned, and what was started for it; None where it is not."""
+        """Returns the orphan, with what was started for it; None where the stream is not orphaned."""
         if not is_suspect(lease, now_ms):
             return None
         last = self.youngest(stream_id, lease.execution)
@@ -144,11 +144,11 @@ class Orphans:
         return Orphan(stream_id, lease.execution, is_done, started)
 
     def _start(self, stream_id: str, execution: str, now_ms: int) -> str:
-        """The ARN of the execution that goes on with the stream; "" where the last one that was to is too young.
+        """Returns the ARN of the execution that continues the stream; "" where the last one started is too young.
 
-        That may be the one in the lease: it claimed the stream, and was over before it connected. Whoever else starts
-        it at this moment, or starts it twice for a lost answer, uses the same name, and Step Functions answers a name
-        that runs with the execution that runs.
+        That may be the one in the lease: it claimed the stream, and was over before it connected. Anybody else who
+        starts one at this moment, or a second start after a lost answer, uses the same name, and Step Functions answers
+        a name that runs with the execution that runs.
         """
         names = start_names(stream_id, execution)
         before_ms = self.states.describe(execution).started_ms if was_started(execution) else -START_EVERY_MS
