@@ -2,7 +2,8 @@
 
 A record is as Lambda has it: {"eventName": "INSERT", "dynamodb": {"NewImage": …, "SequenceNumber": …}}, with bytes in
 Base64. Pure. Invariants: a record of what a person or time removed has no events; nor has what stands for an event that
-is in the dead-letter queue, which comes when it is put back; no body is looked at.
+is in the dead-letter queue, which comes when it is put back, nor what was restored or moved here, which was sent on
+where it came from; no body is looked at.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ def by_stream(records: Sequence[Record]) -> dict[str, tuple[list[Entry], str]]:
     found: dict[str, list[tuple[str, Entry, str]]] = {}
     for record in records:
         image = record["dynamodb"].get("NewImage")
-        if record["eventName"] == "REMOVE" or image is None or "dead_letter" in image:
+        if record["eventName"] == "REMOVE" or image is None or "dead_letter" in image or "restored" in image:
             continue
         if image["PK"]["S"].endswith(LOG_SUFFIX):
             if not is_segment(image):

@@ -20,7 +20,7 @@ from local.doctor.account_facts import HERE, Account, Facts, collect
 from local.doctor.findings import Finding, State
 from local.doctor.stage_template import of_stack, of_this_machine
 from local.printable import printable, saying
-from local.redrive.stage import clients_of
+from local.reached_stage import clients_of
 from local.streams import asking
 
 WELL, WRONG = 0, 1

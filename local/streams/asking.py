@@ -142,7 +142,7 @@ def verb(
         name,
         description=words,
         epilog=f"examples:\n{shown}\n\n{EXIT}",
-        formatter_class=_Wrapped,
+        formatter_class=Wrapped,
     )
     if stream:
         parser.add_argument("stream_id", metavar="STREAM", help="the name of a profile, perhaps a colon and any text")
@@ -151,12 +151,12 @@ def verb(
     return parser
 
 
-class _Wrapped(argparse.HelpFormatter):
+class Wrapped(argparse.HelpFormatter):
     """Wraps a description, and the last paragraph of an epilog; examples stand as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(
-            part if part.startswith("examples:") else super(_Wrapped, self)._fill_text(part, width, indent)
+            part if part.startswith("examples:") else super(Wrapped, self)._fill_text(part, width, indent)
             for part in text.split("\n\n")
         )
 

@@ -93,6 +93,11 @@ class Aws:
         return _client("sqs", self._endpoint)
 
     @property
+    def states(self) -> Any:
+        """The client of Step Functions."""
+        return _client("stepfunctions", self._endpoint)
+
+    @property
     def s3(self) -> Any:
         """The client of the bucket."""
         self._used.add("s3")

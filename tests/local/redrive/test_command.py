@@ -1,87 +1,28 @@
 """`streamkeeper redrive` on a deployed stage as the embedded AWS plays it: real queue, tables and bucket."""
 
-import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
 from handlers.redrive import redriving
 from handlers.redrive.letters import Message
 from handlers.redrive.redriving import Stage
-from handlers.store.connection_store import Store
 from local.cli import INTERRUPTED, main
-from local.stages import names
-from tests.handlers.aws import ATTRIBUTES, CONTROL, EVENTS, INDEXES, Aws, keys
+from tests.handlers.aws import Aws
 from tests.handlers.store.events import an_event, noise
+from tests.local.deployed_stage import Deployed
 
 STAGE = "redriven"
-NAMES = names(STAGE)
 REJECTED = {"stream": "demo:off", "execution": "arn", "error": "StreamRejected", "cause": "HTTP status 403"}
-
-
-class Deployed:
-    """The tables, the queue and the bucket of a stage on the embedded AWS."""
-
-    def __init__(self, aws: Aws) -> None:
-        self.aws = aws
-        self.events_table, self.control_table = NAMES["events_table"], NAMES["control_table"]
-        for like, table in ((EVENTS, self.events_table), (CONTROL, self.control_table)):
-            kinds = {"PK": "S", "SK": "S"} | ATTRIBUTES[like]
-            aws.dynamodb.create_table(
-                TableName=table,
-                BillingMode="PAY_PER_REQUEST",
-                AttributeDefinitions=[{"AttributeName": key, "AttributeType": kind} for key, kind in kinds.items()],
-                KeySchema=keys("SK"),
-                GlobalSecondaryIndexes=INDEXES[like],
-            )
-        self.queue_url: str = aws.sqs.create_queue(QueueName=NAMES["dead_letter_queue"])["QueueUrl"]
-        self.bucket = f"streamkeeper-{STAGE}-events-000000000000-eu-central-1"
-        with contextlib.suppress(aws.s3.exceptions.BucketAlreadyOwnedByYou):
-            place = {"LocationConstraint": "eu-central-1"}
-            aws.s3.create_bucket(Bucket=self.bucket, CreateBucketConfiguration=place)
-
-    def close(self) -> None:
-        """Takes away tables and queue."""
-        self.aws.sqs.delete_queue(QueueUrl=self.queue_url)
-        for table in (self.events_table, self.control_table):
-            self.aws.dynamodb.delete_table(TableName=table)
-
-    def write(self, stream_id: str, *events: StreamEvent) -> None:
-        """Writes as a connection does that has no bucket: of a large event a mark is stored, and four messages sent."""
-        store = Store(
-            self.aws.dynamodb,
-            lambda: self.aws.sqs,
-            events_table=self.events_table,
-            control_table=self.control_table,
-            dead_letter_queue_url=self.queue_url,
-        )
-        store.write(stream_id, 1, 0, events)
-
-    def marks(self, stream_id: str) -> list[str]:
-        """The keys under which a mark stands, not an event."""
-        items = self.aws.items(self.events_table, stream_id)
-        return [key for key, item in items.items() if "dead_letter" in item]
-
-    def send(self, body: str) -> None:
-        """Sends a message of somebody else's."""
-        self.aws.sqs.send_message(QueueUrl=self.queue_url, MessageBody=body)
-
-    def waiting(self) -> int:
-        """How many messages anybody may receive now."""
-        name = "ApproximateNumberOfMessages"
-        return int(
-            self.aws.sqs.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=[name])["Attributes"][name]
-        )
 
 
 @pytest.fixture
 def stage(aws: Aws) -> Iterator[Deployed]:
     """A stage without events and messages."""
-    deployed = Deployed(aws)
+    deployed = Deployed(aws, STAGE)
     yield deployed
     deployed.close()
 

@@ -1,0 +1,216 @@
+"""Keeps a backup as files in a folder or under a prefix of a bucket, and reads it again.
+
+    begun.json                               which streams of which stage, and since when
+    streams/<stream>/control.jsonl.gz        its control records, the lease first
+    streams/<stream>/events-000001.jsonl.gz  its items of the events table, a part each
+    streams/<stream>/objects/<name>          its large bodies
+    streams/<stream>/stream.json             what it came to: counts, and size and SHA-256 of each file
+    manifest.json                            all streams with that: it is written last
+
+A line is an item as DynamoDB's own exports have it: `{"Item": {"PK": {"S": …}, …}}`. Invariants: a file of its name is
+whole; a file that is not the one of which the manifest speaks is refused by its name before anything of it is used.
+"""
+
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from handlers.dynamodb.client import binary, encode
+from handlers.store.typed_values import Item
+from local.reached_stage import TRIES, client, region_of_environment
+from local.user_error import UserError
+
+BEGUN, MANIFEST, STREAM, CONTROL = "begun.json", "manifest.json", "stream.json", "control.jsonl.gz"
+FORMAT = 1
+# Most file systems take 255 bytes for a name.
+_NAME_BYTES = 200
+
+
+class Files(Protocol):
+    """Named files; a name has slashes."""
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """The names that begin so, in any order."""
+
+    def read(self, name: str) -> bytes:
+        """Its content; raises UserError where there is none."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes or replaces it, whole; raises UserError."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Files below a folder."""
+
+    path: Path
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """As `Files`."""
+        begins = self.path / prefix
+        for folder, _, files in os.walk(begins if begins.is_dir() else self.path):
+            found = ((Path(folder) / file).relative_to(self.path).as_posix() for file in files)
+            yield from (name for name in found if name.startswith(prefix) and not name.endswith(".part"))
+
+    def read(self, name: str) -> bytes:
+        """As `Files`."""
+        try:
+            return (self.path / name).read_bytes()
+        except OSError as problem:
+            raise UserError(f"{self.path / name} cannot be read: {problem.strerror}.") from None
+
+    def write(self, name: str, content: bytes) -> None:
+        """As `Files`."""
+        path = self.path / name
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            # Events may be private.
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part.write_bytes(content)
+            part.replace(path)
+        except OSError as problem:
+            raise UserError(f"{path} cannot be written: {problem.strerror}.") from None
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Files below a prefix of a bucket; `s3` is boto3's client."""
+
+    s3: Any
+    bucket: str
+    prefix: str
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """As `Files`."""
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix + prefix)
+        try:
+            for page in pages:
+                yield from (one["Key"].removeprefix(self.prefix) for one in page.get("Contents", []))
+        except (BotoCoreError, ClientError) as problem:
+            raise self._refused("listed", "", problem) from None
+
+    def read(self, name: str) -> bytes:
+        """As `Files`."""
+        try:
+            content: bytes = self.s3.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"].read()
+        except (BotoCoreError, ClientError) as problem:
+            raise self._refused("read", name, problem) from None
+        return content
+
+    def write(self, name: str, content: bytes) -> None:
+        """As `Files`."""
+        try:
+            self.s3.put_object(Bucket=self.bucket, Key=self.prefix + name, Body=content)
+        except (BotoCoreError, ClientError) as problem:
+            raise self._refused("written", name, problem) from None
+
+    def _refused(self, verb: str, name: str, problem: Exception) -> UserError:
+        code = getattr(problem, "response", {}).get("Error", {}).get("Code", type(problem).__name__)
+        return UserError(f"s3://{self.bucket}/{self.prefix}{name} cannot be {verb}: {code}.")
+
+
+def files_at(text: str) -> Files:
+    """The folder, or the prefix of s3://BUCKET/PREFIX, that `text` names."""
+    if "://" not in text:
+        return Folder(Path(text))
+    parts = urlsplit(text)
+    if parts.scheme != "s3" or not parts.netloc:
+        raise UserError(f"{text!r} is neither a folder nor s3://BUCKET/PREFIX.")
+    prefix = parts.path.strip("/")
+    where = {"region_name": region_of_environment()}
+    return Bucket(client("s3", TRIES, where), parts.netloc, f"{prefix}/" if prefix else "")
+
+
+def folder_of(stream_id: str) -> str:
+    """The folder of a stream in a backup: its percent-encoded id, or "=" and a SHA-256 where that is too long."""
+    name = quote(stream_id, safe=":")
+    if len(name) > _NAME_BYTES:
+        name = f"={hashlib.sha256(stream_id.encode()).hexdigest()}"
+    return f"streams/{name}/"
+
+
+def described(name: str, content: bytes, items: int = 0) -> dict[str, Any]:
+    """What a manifest says of a file."""
+    return {"name": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), "items": items}
+
+
+def packed(items: Iterable[Item]) -> bytes:
+    """The items as lines, compressed: the same bytes for the same items."""
+    lines = "".join(f'{{"Item":{encode(item)}}}\n' for item in items)
+    return gzip.compress(lines.encode(), compresslevel=6, mtime=0)
+
+
+def unpacked(content: bytes) -> list[Item]:
+    """The items of `packed`."""
+    return [json.loads(line, object_hook=binary)["Item"] for line in gzip.decompress(content).splitlines()]
+
+
+def document(files: Files, name: str) -> dict[str, Any]:
+    """A JSON file of a backup; raises UserError."""
+    try:
+        found: dict[str, Any] = json.loads(files.read(name))
+    except ValueError:
+        raise UserError(f"{name} of the backup is not JSON: it is damaged.") from None
+    return found
+
+
+class Archived:
+    """A finished backup as a source of streams; `manifest` is its own."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self.manifest = document(files, MANIFEST)
+        if self.manifest.get("format") != FORMAT:
+            raise UserError(f"The backup has format {self.manifest.get('format')}, and this version reads {FORMAT}.")
+        self._streams: dict[str, dict[str, Any]] = {one["stream"]: one for one in self.manifest["streams"]}
+
+    @property
+    def name(self) -> str:
+        """What says in a restored stream where it came from."""
+        return f"backup of {self.manifest['from']} at {self.manifest['began_at']}"
+
+    def stream_ids(self) -> list[str]:
+        """The streams that it has."""
+        return list(self._streams)
+
+    def ran(self, stream_id: str) -> bool:
+        """Whether an execution had the stream, and no stop was requested."""
+        return bool(self._streams[stream_id]["ran"])
+
+    def control(self, stream_id: str) -> list[Item]:
+        """As `Source`."""
+        return unpacked(self._checked(stream_id, CONTROL))
+
+    def events(self, stream_id: str, lease: Item, after: Item | None = None) -> Iterator[list[Item]]:
+        """As `Source`, from the beginning."""
+        del lease, after
+        for file in self._streams[stream_id]["files"]:
+            if file["name"].startswith("events-"):
+                yield unpacked(self._checked(stream_id, file["name"]))
+
+    def content(self, stream_id: str, key: str) -> bytes:
+        """As `Source`: the last part of a key is the SHA-256 of what lies there."""
+        content = self._files.read(f"{folder_of(stream_id)}objects/{object_name(key)}")
+        if hashlib.sha256(content).hexdigest() != key.rpartition("/")[2]:
+            raise UserError(f"The body {object_name(key)} of {stream_id} in the backup is damaged.")
+        return content
+
+    def _checked(self, stream_id: str, name: str) -> bytes:
+        wanted = next(one for one in self._streams[stream_id]["files"] if one["name"] == name)
+        content = self._files.read(folder_of(stream_id) + name)
+        if described(name, content, wanted["items"]) != wanted:
+            raise UserError(f"{name} of {stream_id} in the backup is not the file that was written: it is damaged.")
+        return content
+
+
+def object_name(key: str) -> str:
+    """The name of the file of a body: what follows the stream in the object's key."""
+    return "-".join(key.split("/")[-2:])

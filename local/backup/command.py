@@ -1,0 +1,213 @@
+"""The verbs `backup`, `restore` and `move`: what they take, and what they print.
+
+Invariants: what is on standard output is one line a stream, or one JSON document; a stream that was refused is named
+with the reason, and the exit status says so; each command may be typed again and goes on where it was.
+"""
+
+import argparse
+import fnmatch
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from handlers.store.typed_values import instant, text
+from local.backup.archive import Archived, files_at
+from local.backup.moving import Moving, start
+from local.backup.places import FORMS, HERE, Place, reached
+from local.backup.reading import Source, Tables
+from local.backup.taking import Taking
+from local.backup.together import Work
+from local.backup.writing import Restored, Restoring
+from local.printable import printable
+from local.streams import asking
+from local.user_error import UserError
+
+VERBS = ("backup", "restore", "move")
+DONE, REFUSED = 0, 1
+EXIT = (
+    "Exit status: 0 all streams are done, 1 some were refused and are named, 2 a mistake in the command or a place "
+    "that cannot be reached, 130 Ctrl-C: the same command goes on. Credentials and endpoints are the AWS SDK's "
+    f"(AWS_PROFILE, AWS_ENDPOINT_URL). A place is {FORMS}."
+)
+
+
+def add(subparsers: Any, name: str) -> None:
+    """Adds one of the verbs."""
+    {"backup": _add_backup, "restore": _add_restore, "move": _add_move}[name](subparsers)
+
+
+def _add_backup(subparsers: Any) -> None:
+    words = (
+        "Copies streams into a folder or a bucket: events, control records, gaps and large bodies, each stream as it "
+        "can go on. Streams may run meanwhile. Typed again, an unfinished backup goes on. The dead-letter queue is "
+        "not in it."
+    )
+    parser = _parser(
+        subparsers, "backup", words,
+        ["backup --to backup-of-friday", "backup --stage prod --to s3://vault/prod/2026-11-28 --match 'orders:*'"],
+    )  # fmt: skip
+    parser.add_argument("--stage", default=HERE, metavar="PLACE", help="which streams; without it, this machine's run")
+    parser.add_argument("--to", required=True, metavar="WHERE", help="a folder, or s3://BUCKET/PREFIX")
+    parser.set_defaults(run=_backup)
+
+
+def _add_restore(subparsers: Any) -> None:
+    words = (
+        "Copies streams out of a backup, or out of other tables, into a stage. An event that is there stays as it is; "
+        "a stream that runs there, or has a newer record, is refused by name. A restored stream is stopped until it "
+        "is started, and goes on from its cursor: the time since the backup is a gap, or is brought by the upstream. "
+        "Sinks do not get restored events."
+    )
+    parser = _parser(
+        subparsers, "restore", words,
+        [
+            "restore --from backup-of-friday",
+            "restore --from s3://vault/prod/2026-11-28 --stage prod@eu-west-1 --start",
+            "restore --from prod/restored-events,restored-control --stage prod --match 'orders:*' --dry-run",
+        ],
+    )  # fmt: skip
+    parser.add_argument("--from", required=True, dest="source", metavar="WHERE", help="a folder, s3://…, or a place")
+    parser.add_argument("--stage", default=HERE, metavar="PLACE", help="where to; without it, this machine's run")
+    parser.add_argument("--start", action="store_true", help="start the streams that ran when they were copied")
+    parser.add_argument("--replace", action="store_true", help="set streams back whose record there is newer")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be restored or refused")
+    parser.set_defaults(run=_restore)
+
+
+def _add_move(subparsers: Any) -> None:
+    words = (
+        "Stops streams at one place, copies them to another, and starts them there from their cursors. Typed again "
+        "after any interruption it goes on. The copy at the first place stays, stopped; its sinks still send what "
+        "they had not sent."
+    )
+    parser = _parser(
+        subparsers, "move", words,
+        ["move orders:eu --from prod --to prod@eu-west-1", "move --match 'demo*' --from local --to dev"],
+    )  # fmt: skip
+    parser.add_argument("stream_ids", nargs="*", metavar="STREAM", help="which streams")
+    parser.add_argument("--from", required=True, dest="source", metavar="PLACE", help="where they are")
+    parser.add_argument("--to", required=True, metavar="PLACE", help="where they go")
+    parser.set_defaults(run=_move)
+
+
+def _parser(subparsers: Any, name: str, words: str, examples: list[str]) -> argparse.ArgumentParser:
+    shown = "\n".join(f"  streamkeeper {example}" for example in examples)
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name, description=words, epilog=f"examples:\n{shown}\n\n{EXIT}", formatter_class=asking.Wrapped
+    )
+    parser.add_argument(
+        "--match", action="append", metavar="PATTERN", help="these streams alone (orders:*); repeatable"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    return parser
+
+
+def _backup(arguments: argparse.Namespace) -> int:
+    place, files, work = reached(arguments.stage), files_at(arguments.to), Work("backup", is_quiet=arguments.json)
+    began_s, tables = time.monotonic(), Tables(place)
+    taking = Taking(tables, files, work.check)
+    begun = taking.begun(place.name, _chosen(tables.stream_ids(), arguments.match), _now())
+    summaries = []
+    for _, summary in work.each(begun["streams"], taking.take):
+        if summary is not None:
+            summaries.append(summary)
+    if work.refused:
+        print("streamkeeper: the backup is not finished; type the same command again.", file=sys.stderr)
+        return REFUSED
+    manifest = taking.finish(begun, _now(), summaries)
+    total, seconds = manifest["total"], time.monotonic() - began_s
+    if arguments.json:
+        print(json.dumps(manifest | {"streams": len(summaries), "seconds": round(seconds, 1)}))
+    else:
+        print(
+            f"{_streams(len(summaries))} in {arguments.to}: {total['events']:,} events, {total['gaps']:,} gaps, "
+            f"{total['objects']:,} large bodies, {total['bytes']:,} bytes, in {seconds:.1f} s"
+        )
+    return DONE
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    place, work = reached(arguments.stage), Work("restore", is_quiet=arguments.json)
+    source, label, ids, ran = _source(arguments.source, place)
+    restoring = Restoring(place, label, work.check, replace=arguments.replace)
+
+    def act(stream_id: str) -> tuple[Restored, bool]:
+        has_run = ran(stream_id)
+        restored = restoring.restore(source, stream_id, ran=has_run, dry_run=arguments.dry_run)
+        starts = arguments.start and has_run and not arguments.dry_run
+        if starts:
+            lease = restoring.tables.lease(stream_id) or {}
+            start(place, stream_id, text(lease, "stop_at") or "", work.check)
+        return restored, starts
+
+    return _shown(
+        work, _chosen(ids, arguments.match), act, arguments, "would be restored" if arguments.dry_run else "restored"
+    )
+
+
+def _source(text_: str, place: Place) -> tuple[Source, str, list[str], Any]:
+    """Where the streams come from, what says so in each, which there are, and which of them ran."""
+    if "://" in text_ or Path(text_).is_dir():
+        archived = Archived(files_at(text_))
+        return archived, archived.name, archived.stream_ids(), archived.ran
+    other = reached(text_)
+    if other.tables == place.tables:
+        raise UserError("--from and --stage are the same tables.")
+    tables = Tables(other)
+    return tables, f"{other.name} {_now()}", tables.stream_ids(), lambda one: _ran(tables, one)
+
+
+def _ran(tables: Tables, stream_id: str) -> bool:
+    lease = tables.lease(stream_id) or {}
+    return "execution" in lease and lease.get("stop") != {"BOOL": True}
+
+
+def _move(arguments: argparse.Namespace) -> int:
+    if bool(arguments.stream_ids) == bool(arguments.match):
+        raise UserError("Name streams, or say --match PATTERN, not both.")
+    here, there, work = reached(arguments.source), reached(arguments.to), Work("move", is_quiet=arguments.json)
+    if here.tables == there.tables:
+        raise UserError("--from and --to are the same tables.")
+    ids = arguments.stream_ids or _chosen(Tables(here).stream_ids(), arguments.match)
+    moving = Moving(here, there, work.check, work.say)
+    return _shown(work, ids, moving.move, arguments, "moved")
+
+
+def _shown(work: Work, ids: Sequence[str], act: Any, arguments: argparse.Namespace, verb: str) -> int:
+    """Prints what came of each stream, and returns the exit status."""
+    began_s, found = time.monotonic(), []
+    for stream_id, (done, is_started) in work.each(ids, act):
+        one = {"stream": stream_id, "events": done.events, "kept": done.kept, "objects": done.objects}
+        found.append(one | {"was_there": done.was_there, "started": is_started})
+        if arguments.json:
+            continue
+        words = "was there already" if done.was_there else verb
+        if not done.was_there and not getattr(arguments, "dry_run", False):
+            words += f": {done.events:,} events"
+            words += f", of which {done.kept:,} are there with another body and stay so" if done.kept else ""
+        print(printable(f"{stream_id}: {words}{', started' if is_started else ''}"), flush=True)
+    seconds = time.monotonic() - began_s
+    if arguments.json:
+        print(json.dumps({"streams": found, "refused": work.refused, "seconds": round(seconds, 1)}))
+    else:
+        print(f"{_streams(len(found))} {verb} in {seconds:.1f} s, {work.refused} refused", file=sys.stderr)
+    return REFUSED if work.refused else DONE
+
+
+def _chosen(ids: Sequence[str], patterns: Sequence[str] | None) -> list[str]:
+    """The streams that one of the patterns matches, or all; raises UserError where there is none."""
+    chosen = [one for one in ids if not patterns or any(fnmatch.fnmatchcase(one, pattern) for pattern in patterns)]
+    if not chosen:
+        raise UserError("No stream matches." if patterns else "There are no streams.")
+    return sorted(chosen)
+
+
+def _streams(number: int) -> str:
+    return f"{number:,} stream{'' if number == 1 else 's'}"
+
+
+def _now() -> str:
+    return instant(time.time_ns() // 1_000_000)

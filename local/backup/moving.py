@@ -1,0 +1,103 @@
+"""Moves a stream from one place to another: stops it here, copies it, and starts it there from its cursor.
+
+The lease here gets `moved_to`: where to, of which generation, and the instant of the stop. So a move that was killed
+at any step goes on by doing it again: what is stopped stays stopped, what was copied is there, what was started runs.
+Invariants: nothing is copied before the last connection here is closed, and nothing is started before all is copied;
+so a reader there sees each event once, and what came between is brought by the first connection there, or is a gap.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from handlers.fleet.starting import started
+from handlers.fleet.turns import Outcome
+from handlers.store import control_record
+from handlers.store.control_table import Table
+from handlers.store.leases import LEASE
+from handlers.store.stream_records import StreamRecords
+from handlers.store.typed_values import Item, count, instant, key, text
+from local.backup.places import Place
+from local.backup.reading import Tables
+from local.backup.writing import NotRestored, Restored, Restoring, held_by
+
+# A connection leaves within some reads of the lease; a machine that waits out a back-off takes longer.
+LET_GO_S, CLAIMED_S = 300.0, 60.0
+CHECK_S, AGAIN_S = 0.5, 5.0
+
+
+@dataclass(frozen=True)
+class Moving:
+    """From `here` to `there`; `check` raises where the user wants no more, `say` prints how far a stream has come."""
+
+    here: Place
+    there: Place
+    check: Callable[[], None]
+    say: Callable[[str], None]
+
+    def move(self, stream_id: str) -> tuple[Restored, bool]:
+        """What was copied, and whether it is started there now; raises NotRestored, StoreUnavailable and UserError."""
+        tables = Tables(self.here)
+        lease = tables.lease(stream_id)
+        if lease is None:
+            raise NotRestored(f"{self.here.name} has no such stream")
+        stopped_at = self._marked(stream_id, lease)
+        lease = self._stopped(tables, stream_id, stopped_at)
+        ran = text(lease, "stop_at") == stopped_at
+        restoring = Restoring(self.there, f"{self.here.name} {stopped_at}", self.check)
+        self.say(f"{stream_id}: copying")
+        restored = restoring.restore(tables, stream_id, ran=ran)
+        if not ran or not self.there.start_machine:
+            return restored, False
+        self.say(f"{stream_id}: starting at {self.there.name}")
+        start(self.there, stream_id, stopped_at, self.check)
+        return restored, True
+
+    def _marked(self, stream_id: str, lease: Item) -> str:
+        """The instant of the stop by this move, which is written down first, or was by an earlier try."""
+        generation = str(count(lease, "generation") or 0)
+        where, _, known = (text(lease, "moved_to") or "").partition(" ")
+        if where == self.there.name and known.partition(" ")[0] == generation:
+            return known.partition(" ")[2]
+        now = instant(time.time_ns() // 1_000_000)
+        mark = {":mark": {"S": f"{self.there.name} {generation} {now}"}}
+        table = Table(self.here.dynamodb, self.here.control_table)
+        table.update(key(stream_id, LEASE), "SET #moved_to = :mark", "attribute_exists(PK)", mark)
+        return now
+
+    def _stopped(self, tables: Tables, stream_id: str, stopped_at: str) -> Item:
+        """The lease once nobody has the stream here any more."""
+        lease = tables.lease(stream_id) or {}
+        held = control_record.lease(lease)
+        if held.execution and not held.stop:
+            self.say(f"{stream_id}: stopping at {self.here.name}")
+            records = StreamRecords(self.here.dynamodb, self.here.control_table)
+            records.stop(stream_id, stopped_at, may_start=False)
+        until_s = time.monotonic() + LET_GO_S
+        while True:
+            lease = tables.lease(stream_id) or {}
+            if not held_by(self.here, lease):
+                return lease
+            self.check()
+            if time.monotonic() > until_s:
+                raise NotRestored(f"it has not let go at {self.here.name} for {LET_GO_S:g} s: type this again later")
+            time.sleep(CHECK_S)
+
+
+def start(place: Place, stream_id: str, stopped_at: str, check: Callable[[], None]) -> None:
+    """Starts a copied stream, whose stop is of that instant; returns once an execution there has it.
+
+    Raises NotRestored. Where somebody has started it since, nothing is done.
+    """
+    tables, until_s, asked_s, why = Tables(place), time.monotonic() + CLAIMED_S, -AGAIN_S, "no execution took it"
+    while (lease := tables.lease(stream_id) or {}) and text(lease, "stop_at") == stopped_at:
+        check()
+        if time.monotonic() > until_s:
+            raise NotRestored(f"it is copied, and not started at {place.name}: {why}; type this again")
+        if time.monotonic() - asked_s > AGAIN_S:
+            asked_s = time.monotonic()
+            outcome, problem = started(place.states, place.start_machine, stream_id)
+            why = problem or why
+            if outcome is Outcome.FAILED:
+                until_s = 0.0
+        time.sleep(CHECK_S)

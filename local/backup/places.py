@@ -1,0 +1,78 @@
+"""Where streams lie: the tables and the bucket of a stage, deployed or of the run on this machine.
+
+    prod                         the stage, in the region of the environment
+    prod@eu-west-1               the stage in another region
+    prod/EVENTS,CONTROL          its bucket with other tables, for a restored table has another name
+    local, local:3100            the run on this machine, at its PORT
+
+Invariant: a place that cannot be reached, or has no such tables, is one sentence before anything was read or written.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from handlers.store.overflow import Objects
+from local.reached_stage import reach
+from local.user_error import UserError
+
+HERE = "local"
+_PLACE = re.compile(
+    r"(?P<stage>[^@:/]+)(?:@(?P<region>[a-z0-9-]+))?(?::(?P<port>\d{1,5}))?"
+    r"(?:/(?P<events>[A-Za-z0-9_.-]+),(?P<control>[A-Za-z0-9_.-]+))?"
+)
+FORMS = "a stage, STAGE@REGION, STAGE/EVENTS,CONTROL for other tables of it, or local for the run on this machine"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The tables, the bucket, and what starts streams; `start_machine` is "" where other tables were named.
+
+    `name` is as the user wrote it.
+    """
+
+    name: str
+    dynamodb: Any
+    control_table: str
+    events_table: str
+    objects: Objects
+    states: Any
+    start_machine: str
+
+    @property
+    def tables(self) -> tuple[str, str, str]:
+        """What is the same for two names of one place."""
+        return self.dynamodb.meta.endpoint_url, self.control_table, self.events_table
+
+
+def reached(text: str) -> Place:
+    """The place of that name; raises UserError."""
+    form = _PLACE.fullmatch(text)
+    if form is None or (form["port"] and form["stage"] != HERE):
+        raise UserError(f"{text!r} is no place: write {FORMS}.")
+    is_here = form["stage"] == HERE
+    stage = reach(None if is_here else form["stage"], form["region"] or "", int(form["port"] or 0))
+    place = Place(
+        text,
+        stage.clients["dynamodb"],
+        form["control"] or stage.names["control_table"],
+        form["events"] or stage.names["events_table"],
+        Objects(lambda: stage.clients["s3"], stage.bucket),
+        stage.clients["stepfunctions"],
+        "" if form["events"] else stage.machine("start"),
+    )
+    for table in (place.control_table, place.events_table):
+        _check(place, table)
+    return place
+
+
+def _check(place: Place, table: str) -> None:
+    try:
+        place.dynamodb.describe_table(TableName=table)
+    except (BotoCoreError, ClientError) as problem:
+        code = getattr(problem, "response", {}).get("Error", {}).get("Code", type(problem).__name__)
+        gone = code == "ResourceNotFoundException"
+        why = "there is no such table; `sls deploy` makes a stage's again" if gone else code
+        raise UserError(f"The table {table} of {place.name} cannot be read: {why}.") from None

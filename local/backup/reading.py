@@ -1,0 +1,107 @@
+"""Reads a stream out of its tables so that what was read can go on as a stream.
+
+The lease is read first, then the ledger, then the events. So every event that the cursor has passed is among them,
+what came meanwhile may be, and a stream that goes on from this copy asks for the rest and knows what it has. What the
+ledger says of connections that came after the lease was read is left out: their fencing tokens will be given again.
+Invariants: every read is consistent; nothing is written.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from handlers.connection.inputs import LOG
+from handlers.group import is_group
+from handlers.store import control_record
+from handlers.store.control_table import Table
+from handlers.store.event_items import partition_keys
+from handlers.store.group_store import live_of_member
+from handlers.store.leases import LEASE, Leases
+from handlers.store.ledger_records import live_record
+from handlers.store.segment_reader import log_key
+from handlers.store.typed_values import Item, count, text
+from local.backup.places import Place
+
+# Items of a request at most; DynamoDB ends a page at a megabyte as well.
+PAGE_ITEMS = 2_000
+
+
+class Source(Protocol):
+    """Where a stream is copied from."""
+
+    def control(self, stream_id: str) -> list[Item]:
+        """The stream's control records, the lease first; [] where it was never started."""
+
+    def events(self, stream_id: str, lease: Item, after: Item | None = None) -> Iterator[list[Item]]:
+        """Pages of its items in the events table, behind the item `after`, in the order of their keys."""
+
+    def content(self, stream_id: str, key: str) -> bytes:
+        """The large body of a stream under a key of the bucket; raises StoreUnavailable."""
+
+
+class Tables:
+    """The streams of a place."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._control = Table(place.dynamodb, place.control_table)
+        self._events = Table(place.dynamodb, place.events_table)
+
+    def stream_ids(self) -> list[str]:
+        """All that were ever started, or asked to stop."""
+        return [one for one in Leases(self._place.dynamodb, self._place.control_table).ids() if not is_group(one)]
+
+    def lease(self, stream_id: str) -> Item | None:
+        """The control record as it stands; None where there is none."""
+        return self._control.get(stream_id, LEASE)
+
+    def control(self, stream_id: str) -> list[Item]:
+        """As `Source`; what a group's function says of the newest connection is written into the lease."""
+        lease = self.lease(stream_id)
+        if lease is None:
+            return []
+        control_record.check_lease(lease)
+        group, live = text(lease, "group"), live_record(lease)
+        if group is not None and live is not None:
+            leases = Leases(self._place.dynamodb, self._place.control_table)
+            lease = lease | {"live": {"M": live_of_member(live, leases.group(group))}}
+        fence = count(lease, "fence") or 0
+        return [lease, *(item for item in self.records(stream_id) if token(item) <= fence)]
+
+    def records(self, stream_id: str) -> Iterator[Item]:
+        """The stream's control records but for the lease."""
+        pages = self._pages(self._control, stream_id, None)
+        return (item for page in pages for item in page if item["SK"]["S"] != LEASE)
+
+    def events(self, stream_id: str, lease: Item, after: Item | None = None) -> Iterator[list[Item]]:
+        """As `Source`."""
+        partitions = control_record.partitions(lease)
+        keys = [log_key(stream_id)] if partitions == LOG else partition_keys(stream_id, partitions)
+        if after is not None:
+            keys = keys[keys.index(after["PK"]["S"]) :]
+        for key in keys:
+            is_first = after is not None and after["PK"]["S"] == key
+            yield from self._pages(self._events, key, after if is_first else None)
+
+    def content(self, stream_id: str, key: str) -> bytes:
+        """As `Source`."""
+        del stream_id
+        return self._place.objects.get(key)
+
+    @staticmethod
+    def _pages(table: Table, partition: str, after: Item | None) -> Iterator[list[Item]]:
+        place: dict[str, Any] = {}
+        if after is not None:
+            place = {"ExclusiveStartKey": {name: after[name] for name in ("PK", "SK")}}
+        while True:
+            values = {":partition": partition}
+            answer = table.query("PK = :partition", values, ConsistentRead=True, Limit=PAGE_ITEMS, **place)
+            yield answer["Items"]
+            if not answer.get("LastEvaluatedKey"):
+                return
+            place = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+
+
+def token(item: Item) -> int:
+    """The fencing token in the sort key of a ledger's record; 0 of another record."""
+    kind, _, rest = item["SK"]["S"].partition("#")
+    return int(rest.partition("#")[0]) if kind in ("connection", "gap") else 0

@@ -1,0 +1,122 @@
+"""Takes a backup of streams, one file after the other, and goes on where an earlier try has ended.
+
+Invariants: a stream counts as done once its `stream.json` is there, which is written last; a large body is written
+before the part that refers to it; the manifest is written once all streams are done.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from handlers.connection.lease import Lease
+from handlers.store import control_record
+from handlers.store.segment_reader import ANCHOR
+from handlers.store.typed_values import Item, count, text
+from local.backup import archive
+from local.backup.archive import BEGUN, CONTROL, FORMAT, MANIFEST, STREAM, Files, described, folder_of, packed, unpacked
+from local.backup.reading import Tables
+from local.user_error import UserError
+
+# A part is held in memory, once as items and once compressed.
+PART_ITEMS, PART_BYTES = 5_000, 8 * 1024 * 1024
+COUNTS = ("events", "gaps", "connections", "objects", "bytes")
+Summary = dict[str, Any]
+
+
+class Taking:
+    """The backup of a place's streams into `files`; `check` raises where the user wants no more."""
+
+    def __init__(self, tables: Tables, files: Files, check: Callable[[], None]) -> None:
+        self._tables, self._files, self._check = tables, files, check
+
+    def begun(self, place: str, wanted: list[str], now: str) -> dict[str, Any]:
+        """What is backed up and since when: as it was begun earlier in these files, or now; raises UserError."""
+        names = set(self._files.names("")) & {BEGUN, MANIFEST}
+        if MANIFEST in names:
+            raise UserError("There is a finished backup: name another folder for a new one.")
+        if BEGUN in names:
+            begun = archive.document(self._files, BEGUN)
+            if begun["from"] != place:
+                raise UserError(
+                    f"There is an unfinished backup of {begun['from']}, not of {place}: name another folder."
+                )
+            return begun
+        begun = {"format": FORMAT, "from": place, "began_at": now, "streams": wanted}
+        self._write(BEGUN, begun)
+        return begun
+
+    def take(self, stream_id: str) -> Summary | None:
+        """What the stream came to; None where it is gone. Raises StoreUnavailable and UserError."""
+        folder = folder_of(stream_id)
+        names = sorted(name.removeprefix(folder) for name in self._files.names(folder))
+        if STREAM in names:
+            return archive.document(self._files, folder + STREAM)
+        if CONTROL in names:
+            content = self._files.read(folder + CONTROL)
+            control = unpacked(content)
+        elif control := self._tables.control(stream_id):
+            content = packed(control)
+            self._files.write(folder + CONTROL, content)
+        else:
+            return None
+        files = [described(CONTROL, content, len(control))]
+        lease, kinds = control[0], [item["SK"]["S"].partition("#")[0] for item in control]
+        counted = dict.fromkeys(COUNTS, 0) | {"gaps": kinds.count("gap"), "connections": kinds.count("connection")}
+        last: Item | None = None
+        parts = [name for name in names if name.startswith("events-")]
+        for name in parts:
+            content = self._files.read(folder + name)
+            items = unpacked(content)
+            last = items[-1]
+            files.append(self._counted(counted, name, content, items))
+        for number, items in enumerate(self._parts(stream_id, lease, last), len(parts) + 1):
+            for key in [key for item in items if (key := text(item, "object"))]:
+                body = self._tables.content(stream_id, key)
+                self._files.write(f"{folder}objects/{archive.object_name(key)}", body)
+            name, content = f"events-{number:06d}.jsonl.gz", packed(items)
+            self._files.write(folder + name, content)
+            files.append(self._counted(counted, name, content, items))
+        counted["bytes"] += files[0]["bytes"]
+        held: Lease = control_record.lease(lease)
+        ran = bool(held.execution) and not held.stop
+        summary: Summary = {"stream": stream_id, "ran": ran, **counted, "files": files}
+        self._write(folder + STREAM, summary)
+        return summary
+
+    def finish(self, begun: dict[str, Any], now: str, summaries: list[Summary]) -> dict[str, Any]:
+        """The manifest, which is written now."""
+        total = {name: sum(one[name] for one in summaries) for name in COUNTS}
+        known = sorted(summaries, key=lambda one: one["stream"])
+        manifest = begun | {"ended_at": now, "total": total, "streams": known}
+        self._write(MANIFEST, manifest)
+        return manifest
+
+    def _parts(self, stream_id: str, lease: Item, last: Item | None) -> Iterator[list[Item]]:
+        """The items behind `last`, as many together as a part takes."""
+        items: list[Item] = []
+        size = 0
+        for page in self._tables.events(stream_id, lease, last):
+            self._check()
+            items += page
+            # DynamoDB ends a page at a megabyte, which is more than the items' JSON mostly has.
+            size += sum(len(item.get("data", {}).get("B", item.get("data", {}).get("S", ""))) + 200 for item in page)
+            if len(items) >= PART_ITEMS or size >= PART_BYTES:
+                yield items
+                items, size = [], 0
+        if items:
+            yield items
+
+    @staticmethod
+    def _counted(counted: Summary, name: str, content: bytes, items: list[Item]) -> dict[str, Any]:
+        counted["events"] += events_of(items)
+        counted["objects"] += sum("object" in item for item in items)
+        counted["bytes"] += len(content)
+        return described(name, content, len(items))
+
+    def _write(self, name: str, what: dict[str, Any]) -> None:
+        self._files.write(name, (json.dumps(what, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def events_of(items: list[Item]) -> int:
+    """How many events the items have; a segment has several."""
+    return sum(count(item, "events") or 1 for item in items if item["SK"]["S"] != ANCHOR)

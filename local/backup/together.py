@@ -1,0 +1,72 @@
+"""Does the same with many streams, some at a time, shows how far it is, and ends cleanly at Ctrl-C.
+
+Invariant: once the user wants no more, no further step of a stream begins; what is half done is done again by the same
+command.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import TypeVar
+
+from handlers.errors import StoreUnavailable
+from local.backup.writing import NotRestored
+from local.printable import printable
+
+T = TypeVar("T")
+# A stream alone waits for answers; so many keep two cores and a new table busy.
+THREADS = 8
+SHOWN_EVERY_S = 2.0
+
+
+class Unwanted(Exception):
+    """The user wants no more."""
+
+
+class Work:
+    """Work on many streams; `verb` begins the lines that say how far it is."""
+
+    def __init__(self, verb: str, *, is_quiet: bool) -> None:
+        self._verb, self._is_quiet = verb, is_quiet
+        self._ends = threading.Event()
+        self._shown_s = time.monotonic()
+        self.refused = 0
+
+    def check(self) -> None:
+        """Raises Unwanted where the user wants no more."""
+        if self._ends.is_set():
+            raise Unwanted
+
+    def say(self, line: str) -> None:
+        """Prints a line about one stream."""
+        if not self._is_quiet:
+            print(printable(line), file=sys.stderr, flush=True)
+
+    def each(self, stream_ids: Sequence[str], act: Callable[[str], T]) -> Iterator[tuple[str, T]]:
+        """What came of each stream; of one that was refused a line says why, and it is counted."""
+        done = 0
+        with ThreadPoolExecutor(THREADS) as threads:
+            asked = {threads.submit(act, one): one for one in stream_ids}
+            try:
+                for future in as_completed(asked):
+                    done += 1
+                    try:
+                        yield asked[future], future.result()
+                    except (NotRestored, StoreUnavailable) as problem:
+                        self.refused += 1
+                        print(printable(f"{asked[future]}: {problem}."), file=sys.stderr, flush=True)
+                    self._show(done, len(asked))
+            except BaseException:
+                self._ends.set()
+                threads.shutdown(cancel_futures=True)
+                if done < len(asked):
+                    again = "the same command goes on with the others"
+                    print(f"streamkeeper: {done} of {len(asked)} streams are done; {again}.", file=sys.stderr)
+                raise
+
+    def _show(self, done: int, total: int) -> None:
+        if not self._is_quiet and time.monotonic() - self._shown_s > SHOWN_EVERY_S:
+            self._shown_s = time.monotonic()
+            print(f"{self._verb}: {done:,} of {total:,} streams", file=sys.stderr, flush=True)

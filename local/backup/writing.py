@@ -1,0 +1,258 @@
+"""Writes a stream that was read elsewhere into the tables of a place, so that it can go on there.
+
+Large bodies come first, then events, then the ledger, and the lease last: until then nothing there can take the stream
+for whole, and a try that was killed goes on by doing the same again. Each event that is written has the attribute
+`restored`, by which sinks leave it out: it was sent on where it came from.
+
+The lease comes without an execution and with a stop request, so that nothing starts the stream by itself. The request
+has no `stop_since` where none was there: the time until the next start is one in which events may be missing, and the
+ledger proves or says so as after any outage.
+
+Invariants: an event that is there is never replaced; nor is a stream that runs, or one whose record is newer or of
+another stream, but where the user says so, and then no fencing token is given twice.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from handlers.aws.error_translation import translate_errors
+from handlers.aws.executions import runs
+from handlers.errors import StoreUnavailable
+from handlers.group import is_group
+from handlers.store import control_record
+from handlers.store.control_table import IS_NEW, KEYS, STATEMENTS, Table
+from handlers.store.event_items import MAX_ITEM_BYTES, has_expired, size_bytes
+from handlers.store.leases import Leases
+from handlers.store.ledger_records import live_record
+from handlers.store.segment_reader import LOG_SUFFIX, head, is_segment, segment_number
+from handlers.store.typed_values import Item, count, instant, number, text
+from local.backup.places import Place
+from local.backup.reading import Source, Tables, token
+from local.backup.taking import events_of
+
+# Of the execution, the group and the deployment that had the stream, or of an earlier copy.
+_OF_THE_PLACE = (
+    *("execution", "holder", "expires_at_ms", "group", "group_fence", "joined", "code_version", "upgrade_mark"),
+    *("moved_to", "restored_from"),
+)
+_MARK: Item = {"restored": {"BOOL": True}}
+_MARK_BYTES = len("restored") + 1
+# What makes two events the same that have one key.
+_BODY = ("data", "encoding", "object", "dead_letter")
+TRIES = 8
+
+
+class NotRestored(Exception):
+    """The stream stays as it is there; the message says why, and what to do."""
+
+
+@dataclass
+class Restored:
+    """How many events are there now, and how many of them stayed with another body; `was_there` for all of it."""
+
+    events: int = 0
+    kept: int = 0
+    objects: int = 0
+    was_there: bool = False
+
+
+class Restoring:
+    """Writes into `place`; `label` says where the streams came from. `check` raises where the user wants no more."""
+
+    def __init__(self, place: Place, label: str, check: Callable[[], None], *, replace: bool = False) -> None:
+        self.tables = Tables(place)
+        self._place, self._label, self._check, self._replace = place, label, check, replace
+        self._control, self._events = (
+            Table(place.dynamodb, place.control_table),
+            Table(place.dynamodb, place.events_table),
+        )
+
+    def restore(self, source: Source, stream_id: str, *, ran: bool, dry_run: bool = False) -> Restored:
+        """What was done; raises NotRestored, StoreUnavailable and UserError.
+
+        `ran` is whether an execution had the stream, or was to have it: then the time since is a gap.
+        """
+        control = source.control(stream_id)
+        there = self.tables.lease(stream_id)
+        if there is not None and text(there, "restored_from") == self._label:
+            return Restored(was_there=True)
+        if not control:
+            raise NotRestored("it is gone from where it should come from")
+        self._judge(control, there)
+        restored = Restored()
+        if dry_run:
+            return restored
+        newest = head(self._events, stream_id)
+        for page in source.events(stream_id, control[0]):
+            self._check()
+            self._put(source, stream_id, page, restored, -1 if newest is None else newest.number)
+        fence = max(count(control[0], "fence") or 0, count(there or {}, "fence") or 0, newest.fence if newest else 0)
+        self._put_control(control, there, fence, ran=ran)
+        return restored
+
+    # --- what is there ------------------------------------------------------------------------------------------------
+
+    def _judge(self, control: Sequence[Item], there: Item | None) -> None:
+        if there is None:
+            return
+        control_record.check_lease(there)
+        if holder := held_by(self._place, there):
+            raise NotRestored(f"it runs at {self._place.name} ({holder.rpartition(':')[2]}): stop it there first")
+        fixed = control_record.fixed_partitions(there)
+        if fixed not in (None, control_record.fixed_partitions(control[0])):
+            raise NotRestored("its events lie in another form there (partitions, or a log): it needs another id")
+        if self._replace:
+            return
+        here, newer = count(control[0], "fence") or 0, count(there, "fence") or 0
+        if newer > here:
+            raise NotRestored(
+                f"its record at {self._place.name} is newer (connection {newer}, here {here}): --replace sets it back, "
+                "and what came since is a gap that is requested again"
+            )
+        if newer and not _is_older_state(there, control):
+            raise NotRestored(f"{self._place.name} has another stream of this id: --replace puts this one in its place")
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def _put(self, source: Source, stream_id: str, page: Sequence[Item], restored: Restored, newest: int) -> None:
+        items = [item for item in page if not has_expired(item, time.time_ns() // 1_000_000)]
+        for anchor in [item for item in items if _is_log(item) and not is_segment(item)]:
+            self._put_anchor(anchor)
+        segments = [item for item in items if _is_log(item) and is_segment(item)]
+        behind = [item for item in segments if segment_number(item) > newest]
+        new = [item for item in items if not _is_log(item)] + behind
+        for item in new:
+            if key := text(item, "object"):
+                self._place.objects.put(key, source.content(stream_id, key))
+                restored.objects += 1
+        # Of a log that is there the numbers say which segment is which; behind another log's end nothing is to lie.
+        known = [item for item in segments if segment_number(item) <= newest]
+        if self._others(known):
+            raise NotRestored(f"{self._place.name} has another log of this id: it needs another id")
+        for first in range(0, len(new), STATEMENTS):
+            several = [_marked(item) for item in new[first : first + STATEMENTS]]
+            is_new = self._tried(partial(self._events.insert, several))
+            restored.kept += self._others([one for one, put in zip(several, is_new, strict=True) if not put])
+        restored.events += events_of(items)
+
+    def _others(self, items: Sequence[Item]) -> int:
+        """How many of the items have another body where they are; one that is gone there has expired."""
+        different = 0
+        for first in range(0, len(items), KEYS):
+            wanted = {(one["PK"]["S"], one["SK"]["S"]): one for one in items[first : first + KEYS]}
+            keys = [{name: one[name] for name in ("PK", "SK")} for one in wanted.values()]
+            for found in self._tried(partial(self._read, keys)):
+                one = wanted[found["PK"]["S"], found["SK"]["S"]]
+                different += any(one.get(name) != found.get(name) for name in _BODY)
+        return different
+
+    def _read(self, keys: Sequence[Item]) -> list[Item]:
+        return list(self._events.items(keys, consistent=True))
+
+    def _put_anchor(self, anchor: Item) -> None:
+        condition, values = "attribute_not_exists(#number) OR #number < :number", {":number": anchor["number"]}
+        self._tried(partial(self._events.put, anchor, condition, values))
+
+    def _tried(self, request: Callable[[], Any]) -> Any:
+        """The answer to a request that may be repeated; a new table takes a while to reach its pace."""
+        for tries in range(TRIES):
+            try:
+                return request()
+            except StoreUnavailable:
+                if tries == TRIES - 1:
+                    raise
+                self._check()
+                time.sleep(random.uniform(0, min(5.0, 0.25 * 2**tries)))
+        raise AssertionError
+
+    # --- control records ----------------------------------------------------------------------------------------------
+
+    def _put_control(self, control: Sequence[Item], there: Item | None, fence: int, *, ran: bool) -> None:
+        lease, *records = control
+        requests: list[Any] = [{"PutRequest": {"Item": item}} for item in records]
+        if there is not None and self._replace:
+            # What connections since then had brought may be gone: they vouch for nothing.
+            fence_here, known = count(lease, "fence") or 0, {item["SK"]["S"] for item in records}
+            since = [item for item in self.tables.records(lease["PK"]["S"]) if token(item) >= fence_here]
+            since = [item for item in since if item["SK"]["S"] not in known]
+            requests += [{"DeleteRequest": {"Key": {name: one[name] for name in ("PK", "SK")}}} for one in since]
+        for first in range(0, len(requests), STATEMENTS):
+            self._check()
+            self._write(requests[first : first + STATEMENTS])
+        put = _restored_lease(lease, there, fence, ran=ran) | {"restored_from": {"S": self._label}}
+        condition, values = IS_NEW, dict[str, Any]()
+        if there is not None:
+            # Nobody has started it meanwhile.
+            same = ("generation", "execution")
+            condition = " AND ".join(
+                f"#{name} = :{name}" if name in there else f"attribute_not_exists(#{name})" for name in same
+            )
+            values = {f":{name}": there[name] for name in same if name in there}
+        if not self._control.put(put, condition, values):
+            raise NotRestored(f"it was started at {self._place.name} meanwhile: stop it there, and type this again")
+
+    def _write(self, requests: Sequence[Any]) -> None:
+        left = {self._place.control_table: list(requests)}
+        for tries in range(TRIES):
+            with translate_errors("BatchWriteItem"):
+                left = self._place.dynamodb.batch_write_item(RequestItems=left).get("UnprocessedItems", {})
+            if not left:
+                return
+            time.sleep(random.uniform(0, min(5.0, 0.25 * 2**tries)))
+        raise StoreUnavailable("AWS left items of BatchWriteItem out again and again")
+
+
+def held_by(place: Place, lease: Item) -> str:
+    """The execution that has the stream there and runs; "" for none."""
+    execution = text(lease, "execution") or ""
+    if is_group(execution):
+        execution = Leases(place.dynamodb, place.control_table).group(execution).execution
+    if not execution:
+        return ""
+    try:
+        return execution if runs(place.states, execution) else ""
+    except ClientError as refusal:
+        if refusal.response.get("Error", {}).get("Code") == "InvalidArn":
+            return ""
+        raise NotRestored(f"Step Functions of {place.name} does not say whether it runs there") from None
+
+
+def _restored_lease(lease: Item, there: Item | None, fence: int, *, ran: bool) -> Item:
+    """The lease as it begins elsewhere: held by nobody and, where the stream `ran`, stopped since it was last seen."""
+    kept = {name: value for name, value in lease.items() if name not in _OF_THE_PLACE}
+    kept["fence"] = number(fence)
+    kept["released"] = number(max(count(lease, "connected") or 0, count(lease, "released") or 0))
+    if text(there or {}, "order") == "none":
+        kept["order"] = {"S": "none"}
+    if ran:
+        live = live_record(lease) or {}
+        seen_ms = count(live, "closed_ms") or count(live, "seen_ms")
+        last = text(lease, "stop_at") or (instant(seen_ms) if seen_ms else text(lease, "started_at") or instant(0))
+        kept |= {"stop": {"BOOL": True}, "stop_at": {"S": last}}
+        kept.pop("stop_since", None)
+    return kept
+
+
+def _is_older_state(there: Item, control: Sequence[Item]) -> bool:
+    """Whether the newest connection that is known there is one of this stream's, or none was ever answered there."""
+    live = live_record(there)
+    if live is None:
+        return True
+    known = [live_record(control[0]) or {}, *control[1:]]
+    which = count(live, "fence"), text(live, "request_id")
+    return any((count(one, "fence"), text(one, "request_id")) == which for one in known)
+
+
+def _is_log(item: Item) -> bool:
+    return bool(item["PK"]["S"].endswith(LOG_SUFFIX))
+
+
+def _marked(item: Item) -> Item:
+    """The item with the mark, where DynamoDB takes it so; without it a sink may get the event again."""
+    return item | _MARK if size_bytes(item) + _MARK_BYTES <= MAX_ITEM_BYTES else item

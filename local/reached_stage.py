@@ -1,0 +1,96 @@
+"""Reaches the services of a stage, deployed or of the run on this machine, with the credentials of whoever types.
+
+Names follow from the stage, account and region from the dead-letter queue, endpoints from the SDK. Invariant: what
+cannot be reached is one sentence that names it.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from local import stages
+from local.aws_endpoints import OWN_KEYS
+from local.listener import HOST, read_port
+from local.template import REGION
+from local.user_error import UserError
+
+TRIES, TRIES_HERE = 4, 2
+# Twice as many as threads ask at once (local/backup).
+AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The clients of a stage, by boto3's names of the services, and what its resources are called."""
+
+    clients: Mapping[str, Any]
+    names: Mapping[str, str]
+    queue_url: str
+    bucket: str
+    machines: str  # what the ARNs of its state machines begin with
+
+    def machine(self, name: str) -> str:
+        """The ARN of a state machine, "connections" or "start"."""
+        return self.machines + self.names[name]
+
+
+def region_of_environment() -> str:
+    """The region as serverless.yml chooses it."""
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+
+
+def client(service: str, tries: int, where: Mapping[str, str]) -> Any:
+    """A client with short limits; `where` has what boto3 takes beside them."""
+    retries = {"mode": "standard", "total_max_attempts": tries}
+    # Step Functions' name has "sync-" before it for one call; an address of one's own has no such name.
+    has_names = "endpoint_url" not in where and not os.environ.get("AWS_ENDPOINT_URL")
+    limits = {"connect_timeout": 5, "read_timeout": 30, "max_pool_connections": AT_ONCE}
+    config = Config(**limits, retries=retries, inject_host_prefix=has_names)
+    return boto3.client(service, config=config, **where)
+
+
+def clients_of(name: str | None, region: str = "", port: int = 0) -> tuple[str, Callable[[str], Any]]:
+    """The stage's name, and what makes boto3's client of a service there; None: the run on this machine, at its port.
+
+    Where `region` or `port` say nothing, the environment does.
+    """
+    stage = name or os.environ.get("STREAMKEEPER_STAGE") or "local"
+    stages.check_name(stage)
+    where, tries = _where(name, region, port), TRIES_HERE if name is None else TRIES
+    return stage, lambda service: client(service, tries, where)
+
+
+def reach(name: str | None, region: str = "", port: int = 0) -> Reached:
+    """The stage that `clients_of` names, once its queue has answered; raises UserError."""
+    stage, made = clients_of(name, region, port)
+    names, where = stages.names(stage), _where(name, region, port)
+    place = where.get("endpoint_url") or os.environ.get("AWS_ENDPOINT_URL") or f"the region {where['region_name']}"
+    try:
+        clients = {service: made(service) for service in ("sqs", "dynamodb", "stepfunctions", "s3")}
+        queue_url = clients["sqs"].get_queue_url(QueueName=names["dead_letter_queue"])["QueueUrl"]
+        answer = clients["sqs"].get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])
+    except (BotoCoreError, ClientError, ValueError) as problem:
+        whether = "is the stage deployed there" if name else "is `make run` running there, with this PORT"
+        reason = f"{problem}".rstrip(".")
+        raise UserError(
+            f"The queue {names['dead_letter_queue']} cannot be reached at {place}: {whether}? ({reason})."
+        ) from None
+    _, partition, _, region, account, _ = answer["Attributes"]["QueueArn"].split(":")
+    bucket = f"{stages.SERVICE}-{stage}-events-{account}-{region}"
+    return Reached(clients, names, queue_url, bucket, f"arn:{partition}:states:{region}:{account}:stateMachine:")
+
+
+def _where(name: str | None, region: str, port: int) -> dict[str, str]:
+    if name is not None:
+        return {"region_name": region or region_of_environment()}
+    return {
+        "endpoint_url": f"http://{HOST}:{(port or read_port(os.environ)) + 1}",
+        "region_name": REGION,
+        "aws_access_key_id": OWN_KEYS[0],
+        "aws_secret_access_key": OWN_KEYS[1],
+    }

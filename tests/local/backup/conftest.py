@@ -1,0 +1,29 @@
+"""Two deployed stages as the embedded engine plays them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.handlers.aws import Aws
+from tests.handlers.conftest import aws, endpoint, tables
+from tests.local.deployed_stage import Deployed
+
+__all__ = ["aws", "endpoint", "tables"]
+
+
+@pytest.fixture
+def here(aws: Aws) -> Iterator[Deployed]:
+    """The stage in which streams are."""
+    yield from _deployed(aws, "here")
+
+
+@pytest.fixture
+def there(aws: Aws) -> Iterator[Deployed]:
+    """The stage to which they go."""
+    yield from _deployed(aws, "there")
+
+
+def _deployed(aws: Aws, name: str) -> Iterator[Deployed]:
+    stage = Deployed(aws, name)
+    yield stage
+    stage.close()

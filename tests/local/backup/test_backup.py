@@ -1,0 +1,296 @@
+"""`streamkeeper backup`, `restore` and `move` between stages as the embedded AWS plays them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handlers.connection.inputs import LOG
+from handlers.deliver.table_records import by_stream
+from handlers.store.control_record import to_record
+from handlers.store.event_items import StoragePolicy
+from handlers.store.event_reader import EventReader
+from handlers.store.overflow import Objects
+from handlers.store.segment_reader import SegmentReader
+from local.backup import archive, reading, taking
+from local.backup.archive import Folder
+from local.backup.moving import Moving
+from local.backup.places import Place
+from local.backup.reading import Tables
+from local.backup.taking import Taking
+from local.backup.writing import NotRestored, Restoring
+from local.cli import main
+from tests.handlers.aws import Counted
+from tests.handlers.store.events import an_event, noise
+from tests.local.deployed_stage import Deployed, running
+
+# Attributes that a copy does not have, or has of its own.
+OF_A_COPY = ("execution", "holder", "expires_at_ms", "restored_from", "stop", "stop_at", "released")
+PLAIN, SPREAD, LOGGED, UNORDERED = "demo", "demo:spread", "demo:lög", "demo:none"
+
+
+def fill(stage: Deployed) -> None:
+    """Four streams that run: one with a large body, one of three partitions, one with a log, one without an order."""
+    store = stage.store(events_bucket=stage.bucket, s3=lambda: stage.aws.s3)
+    for number, (stream_id, policy, more) in enumerate(
+        [
+            (PLAIN, StoragePolicy(), {}),
+            (SPREAD, StoragePolicy(3), {"partitions": {"N": "3"}}),
+            (UNORDERED, StoragePolicy(order="none"), {"order": {"S": "none"}}),
+        ]
+    ):
+        stage.run(stream_id, 2 + number, **more)
+        store.write(stream_id, 1, 0, [an_event(f"{one}", f"body {one}") for one in range(7)], policy)
+    store.write(PLAIN, 2, 7, [an_event("large", noise(500_000))])
+    stage.run(LOGGED, 3, partitions={"N": str(LOG)})
+    stage.put(LOGGED, "gap#000000000002", from_ms={"N": "1"}, to_ms={"N": "2"}, cause={"S": "x"}, state={"S": "open"})
+    for fence in (2, 3):
+        log = store.log(LOGGED, fence, lambda: 5, window_ms=900_000, keep_days=0)
+        log.write(0, [an_event(f"{fence}/{one}", "b") for one in range(4)])
+
+
+def read(stage: Deployed, stream_id: str) -> list[tuple[str, Any]]:
+    """The events of a stream as a reader has them."""
+    record = to_record(stage.items()["control"][stream_id, "lease"])
+    fetch = Objects(lambda: stage.aws.s3, stage.bucket).find
+    reader = EventReader(stage.aws.dynamodb, stage.events_table, fetch)
+    if record.partitions == LOG:
+        entries = SegmentReader(stage.aws.dynamodb, stage.events_table, fetch).entries(stream_id, 10, "", 99)
+    else:
+        entries = reader.entries(stream_id, record.partitions, 10, "", 99, order=record.order)
+    return [(entry.position, entry.event and entry.event.data) for entry in entries]
+
+
+def typed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
+    """The exit status, what was printed as JSON, and what on standard error."""
+    status = main([*arguments, "--json"])
+    said = capsys.readouterr()
+    return status, json.loads(said.out) if said.out else None, said.err
+
+
+@pytest.mark.parametrize("where", ["folder", "bucket"])
+def test_a_backup_restores_every_record_of_every_layout(
+    here: Deployed, there: Deployed, where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Events, ledger, cursor and large bodies are the same; nothing runs there, and no sink gets what was restored."""
+    fill(here)
+    to = str(tmp_path / "backup") if where == "folder" else f"s3://{here.bucket}/backups/{tmp_path.name}"
+    status, manifest, _ = typed(capsys, "backup", "--stage", "here", "--to", to)
+    assert (status, manifest["streams"]) == (0, 4)
+    assert {name: manifest["total"][name] for name in ("events", "gaps", "objects")} == {
+        "events": 3 * 7 + 1 + 8, "gaps": 1, "objects": 1,
+    }  # fmt: skip
+    status, done, wrong = typed(capsys, "restore", "--stage", "there", "--from", to)
+    assert (status, done["refused"], wrong) == (0, 0, "")
+    for stream_id in (PLAIN, SPREAD, UNORDERED, LOGGED):
+        assert read(there, stream_id) == read(here, stream_id) != []
+    before, after = here.items(), there.items()
+    assert before["control"].keys() == after["control"].keys()
+    for key, item in after["control"].items():
+        assert {name: value for name, value in item.items() if name not in OF_A_COPY} == {
+            name: value for name, value in before["control"][key].items() if name not in OF_A_COPY
+        }
+    lease = after["control"][PLAIN, "lease"]
+    assert "execution" not in lease
+    assert (lease["stop"], lease["released"], "stop_since" in lease) == ({"BOOL": True}, {"N": "2"}, False)
+    records = [
+        {"eventName": "INSERT", "dynamodb": {"NewImage": item, "SequenceNumber": "1"}}
+        for item in after["events"].values()
+    ]
+    assert by_stream(records) == {}
+    assert typed(capsys, "restore", "--stage", "there", "--from", to)[1]["streams"][0]["was_there"]
+    assert there.items() == after
+
+
+class Killed(Exception):
+    """Ends a try as SIGKILL would: nothing that follows is done."""
+
+
+def place(stage: Deployed, dynamodb: Any = None) -> Place:
+    """The stage as the commands have it; `dynamodb` is another client to it. What it starts is nothing."""
+    aws = stage.aws
+    objects = Objects(lambda: aws.s3, stage.bucket)
+    client = dynamodb or aws.dynamodb
+    return Place(stage.stage, client, stage.control_table, stage.events_table, objects, aws.states, "")
+
+
+def killed_at(stage: Deployed, last: int) -> Counted:
+    """A client whose request number `last` is never sent."""
+
+    def before(_name: str, _parameters: dict[str, Any]) -> None:
+        if len(client.requests) == last:
+            raise Killed
+
+    client = Counted(stage.aws.dynamodb, before)
+    return client
+
+
+def take(stage: Deployed, folder: Path, dynamodb: Any = None) -> Any:
+    """The summary of the stream `demo` in a backup."""
+    return Taking(Tables(place(stage, dynamodb)), Folder(folder), lambda: None).take(PLAIN)
+
+
+def copied(here: Deployed, there: Deployed, dynamodb: Any = None, **more: bool) -> Any:
+    """What came of the stream `demo`, copied from one stage to the other."""
+    restoring = Restoring(place(there, dynamodb), "a test", lambda: None, **more)
+    return restoring.restore(Tables(place(here)), PLAIN, ran=True)
+
+
+def test_a_backup_that_was_killed_anywhere_goes_on(
+    here: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever request was its last, the next try has each event once, and nothing counted as whole before."""
+    monkeypatch.setattr(taking, "PART_ITEMS", 2)
+    monkeypatch.setattr(reading, "PAGE_ITEMS", 2)
+    here.run(PLAIN, 2)
+    here.store().write(PLAIN, 1, 0, [an_event(str(one)) for one in range(5)])
+    for last in range(5):
+        folder = tmp_path / str(last)
+        with pytest.raises(Killed):
+            take(here, folder, killed_at(here, last))
+        assert not (folder / "streams/demo/stream.json").exists()
+        summary = take(here, folder)
+        assert (summary["events"], summary["connections"]) == (5, 1)
+        parts = [archive.unpacked(path.read_bytes()) for path in sorted(folder.rglob("events-*"))]
+        assert [item["SK"]["S"] for part in parts for item in part] == ["0", "1", "2", "3", "4"]
+        assert take(here, folder, killed_at(here, 0)) == summary
+
+
+def test_a_restore_that_was_killed_anywhere_goes_on(here: Deployed, there: Deployed) -> None:
+    """Until its last request there is no lease, so nothing starts the half of a stream; then all is there once."""
+    here.run(PLAIN, 2)
+    here.store().write(PLAIN, 1, 0, [an_event(str(one)) for one in range(30)])
+    for last in range(1, 100):
+        client = killed_at(there, last)
+        try:
+            copied(here, there, client)
+        except Killed:
+            assert (PLAIN, "lease") not in there.items()["control"]
+        else:
+            break
+        restored = copied(here, there)
+        assert (restored.events, restored.kept) == (30, 0)
+        assert there.items()["events"].keys() == here.items()["events"].keys()
+        there.clear()
+    assert last == 6, client.requests
+
+
+def test_what_is_there_is_never_replaced_and_refused_by_name(here: Deployed, there: Deployed) -> None:
+    """A stream that runs, a newer record, another stream, another log and another layout; events stay as they are."""
+    here.run(PLAIN, 2)
+    here.store().write(PLAIN, 1, 0, [an_event(str(one)) for one in range(3)])
+    there.store().write(PLAIN, 1, 0, [an_event("1", "another"), an_event("9")])
+
+    def refused(words: str) -> None:
+        before = there.items()
+        with pytest.raises(NotRestored, match=words):
+            copied(here, there)
+        assert there.items() == before
+
+    there.run(PLAIN, 3)
+    refused("newer .connection 3, here 2.: --replace")
+    there.run(PLAIN, 2, live={"M": {"fence": {"N": "2"}, "seen_ms": {"N": "1"}, "request_id": {"S": "other"}}})
+    refused("another stream of this id")
+    there.run(PLAIN, 1, partitions={"N": "4"})
+    refused("in another form")
+    there.run(PLAIN, 1, execution={"S": running(there.aws)})
+    refused("it runs at there")
+    there.run(PLAIN, 1)
+    restored = copied(here, there)
+    assert (restored.events, restored.kept) == (3, 1)
+    events = there.items()["events"]
+    assert [events[PLAIN, key]["data"]["S"] for key in ("0", "1", "9")] == ["a", "another", "a"]
+
+
+def test_a_newer_record_is_set_back_where_the_user_says_so(here: Deployed, there: Deployed) -> None:
+    """It asks from the older cursor, vouches for nothing since, and gives no fencing token twice."""
+    here.run(PLAIN, 2)
+    there.run(PLAIN, 5)
+    there.put(PLAIN, "gap#000000000004", from_ms={"N": "1"}, to_ms={"N": "2"}, cause={"S": "x"}, state={"S": "open"})
+    copied(here, there, replace=True)
+    control = there.items()["control"]
+    assert sorted(key for _, key in control) == ["connection#000000000001", "lease"]
+    record = to_record(control[PLAIN, "lease"])
+    assert (record.cursor, record.lease.fence, record.lease.released_token) == ("c2", 5, 2)
+    assert record.live is not None
+    assert record.live["fence"] == {"N": "2"}
+
+
+def test_another_log_is_not_mixed_with_this_one(here: Deployed, there: Deployed) -> None:
+    """Where the log there goes on from this one it stays; where it is another the stream is refused, and stays."""
+    for stage, body in ((here, "a"), (there, "other")):
+        stage.run(PLAIN, 2, partitions={"N": str(LOG)})
+        log = stage.store().log(PLAIN, 2, lambda: 5, window_ms=900_000, keep_days=0)
+        for one in range(3):
+            log.write(one, [an_event(f"{one}", body)])
+    before = there.items()
+    with pytest.raises(NotRestored, match="another log of this id"):
+        copied(here, there)
+    assert there.items() == before
+
+
+def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
+    here: Deployed, there: Deployed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything of the file is used; an unfinished one has no manifest, and a finished one is not overwritten."""
+    fill(here)
+    folder = tmp_path / "backup"
+    arguments = ("backup", "--stage", "here", "--to", str(folder))
+    assert typed(capsys, *arguments)[0] == 0
+    assert typed(capsys, *arguments)[::2] == (
+        2, "streamkeeper: There is a finished backup: name another folder for a new one.\n",
+    )  # fmt: skip
+    part = folder / "streams/demo/events-000001.jsonl.gz"
+    part.write_bytes(part.read_bytes()[:-1])
+    status, _, wrong = typed(capsys, "restore", "--stage", "there", "--from", str(folder), "--match", PLAIN)
+    assert status == 2
+    assert "events-000001.jsonl.gz of demo in the backup is not the file that was written" in wrong
+    assert there.items() == {"events": {}, "control": {}}
+    (folder / "manifest.json").unlink()
+    assert "manifest.json cannot be read" in typed(capsys, "restore", "--stage", "there", "--from", str(folder))[2]
+
+
+def test_a_copy_of_a_running_stream_has_all_that_its_cursor_has_passed(here: Deployed, there: Deployed) -> None:
+    """Before each read another event is stored and the cursor saved behind it; what a later connection did is left out.
+
+    Whatever is in the copy, its cursor names the newest event of the copy or an older one.
+    """
+    stored = 0
+
+    def before(_name: str, _parameters: dict[str, Any]) -> None:
+        nonlocal stored
+        stored += 1
+        here.store().write(PLAIN, 1, 0, [an_event(f"{stored:03d}")])
+        here.run(PLAIN, 1 + stored, cursor={"S": f"{stored:03d}"})
+
+    before("", {})
+    moving = Tables(place(here, Counted(here.aws.dynamodb, before)))
+    Restoring(place(there), "a test", lambda: None).restore(moving, PLAIN, ran=True)
+    copy = there.items()
+    lease = copy["control"][PLAIN, "lease"]
+    assert lease["cursor"]["S"] in {key for _, key in copy["events"]}
+    tokens = [int(key.split("#")[1]) for _, key in copy["control"] if key != "lease"]
+    assert max(tokens) <= int(lease["fence"]["N"]) < stored
+
+
+def test_a_move_that_was_killed_anywhere_goes_on(here: Deployed, there: Deployed) -> None:
+    """It stops the stream first, copies once nobody has it, and the interval is no stop but a gap at the new place."""
+    for last in range(40):
+        here.run(PLAIN, 2)
+        here.store().write(PLAIN, 1, 0, [an_event("1")])
+        client, lines = killed_at(here, last), list[str]()
+        try:
+            Moving(place(here, client), place(there), lambda: None, lines.append).move(PLAIN)
+        except Killed:
+            assert (PLAIN, "lease") not in there.items()["control"]
+        else:
+            break
+        Moving(place(here), place(there), lambda: None, lines.append).move(PLAIN)
+        left, found = here.items()["control"][PLAIN, "lease"], there.items()["control"][PLAIN, "lease"]
+        assert left["stop"] == found["stop"] == {"BOOL": True}
+        assert (found["stop_at"], "stop_since" in found) == (left["stop_at"], False)
+        assert left["moved_to"]["S"] == f"there 1 {left['stop_at']['S']}"
+        assert Moving(place(here), place(there), lambda: None, lines.append).move(PLAIN)[0].was_there
+        there.clear()
+    assert last == 8, client.requests
