@@ -16,8 +16,8 @@ from typing import Any
 from handlers.store.typed_values import instant, text
 from local.backup.archive import Archived, files_at
 from local.backup.moving import Moving, start
-from local.backup.places import FORMS, HERE, Place, reached
 from local.backup.reading import Source, Tables
+from local.backup.stage_places import FORMS, HERE, Place, reached
 from local.backup.taking import Taking
 from local.backup.together import Work
 from local.backup.writing import Restored, Restoring

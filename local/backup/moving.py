@@ -17,8 +17,8 @@ from handlers.store.control_table import Table
 from handlers.store.leases import LEASE
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item, count, instant, key, text
-from local.backup.places import Place
 from local.backup.reading import Tables
+from local.backup.stage_places import Place
 from local.backup.writing import NotRestored, Restored, Restoring, held_by
 
 # A connection leaves within some reads of the lease; a machine that waits out a back-off takes longer.

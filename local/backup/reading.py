@@ -19,7 +19,7 @@ from handlers.store.leases import LEASE, Leases
 from handlers.store.ledger_records import live_record
 from handlers.store.segment_reader import log_key
 from handlers.store.typed_values import Item, count, text
-from local.backup.places import Place
+from local.backup.stage_places import Place
 
 # Items of a request at most; DynamoDB ends a page at a megabyte as well.
 PAGE_ITEMS = 2_000

@@ -32,8 +32,8 @@ from handlers.store.leases import Leases
 from handlers.store.ledger_records import live_record
 from handlers.store.segment_reader import LOG_SUFFIX, head, is_segment, segment_number
 from handlers.store.typed_values import Item, count, instant, number, text
-from local.backup.places import Place
 from local.backup.reading import Source, Tables, token
+from local.backup.stage_places import Place
 from local.backup.taking import events_of
 
 # Of the execution, the group and the deployment that had the stream, or of an earlier copy.

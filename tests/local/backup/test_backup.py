@@ -16,8 +16,8 @@ from handlers.store.segment_reader import SegmentReader
 from local.backup import archive, reading, taking
 from local.backup.archive import Folder
 from local.backup.moving import Moving
-from local.backup.places import Place
 from local.backup.reading import Tables
+from local.backup.stage_places import Place
 from local.backup.taking import Taking
 from local.backup.writing import NotRestored, Restoring
 from local.cli import main
