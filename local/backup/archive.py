@@ -37,8 +37,11 @@ _NAME_BYTES = 200
 class Files(Protocol):
     """Named files; a name has slashes."""
 
-    def names(self, prefix: str) -> Iterator[str]:
-        """The names that begin so, in any order."""
+    def names(self, folder: str) -> Iterator[str]:
+        """The names of the files below a folder, whose own name ends with a slash, in any order."""
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file; raises UserError."""
 
     def read(self, name: str) -> bytes:
         """Its content; raises UserError where there is none."""
@@ -53,12 +56,15 @@ class Folder:
 
     path: Path
 
-    def names(self, prefix: str) -> Iterator[str]:
+    def names(self, folder: str) -> Iterator[str]:
         """As `Files`."""
-        begins = self.path / prefix
-        for folder, _, files in os.walk(begins if begins.is_dir() else self.path):
-            found = ((Path(folder) / file).relative_to(self.path).as_posix() for file in files)
-            yield from (name for name in found if name.startswith(prefix) and not name.endswith(".part"))
+        for below, _, files in os.walk(self.path / folder):
+            found = ((Path(below) / file).relative_to(self.path).as_posix() for file in files)
+            yield from (name for name in found if not name.endswith(".part"))
+
+    def has(self, name: str) -> bool:
+        """As `Files`."""
+        return (self.path / name).is_file()
 
     def read(self, name: str) -> bytes:
         """As `Files`."""
@@ -88,9 +94,13 @@ class Bucket:
     bucket: str
     prefix: str
 
-    def names(self, prefix: str) -> Iterator[str]:
+    def has(self, name: str) -> bool:
         """As `Files`."""
-        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix + prefix)
+        return name in self.names(name)
+
+    def names(self, folder: str) -> Iterator[str]:
+        """As `Files`."""
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix + folder)
         try:
             for page in pages:
                 yield from (one["Key"].removeprefix(self.prefix) for one in page.get("Contents", []))

@@ -153,7 +153,10 @@ def _source(text_: str, place: Place) -> tuple[Source, str, list[str], Any]:
     if "://" in text_ or Path(text_).is_dir():
         archived = Archived(files_at(text_))
         return archived, archived.name, archived.stream_ids(), archived.ran
-    other = reached(text_)
+    try:
+        other = reached(text_)
+    except UserError as problem:
+        raise UserError(f"There is no folder {text_}; as a place: {problem}") from None
     if other.tables == place.tables:
         raise UserError("--from and --stage are the same tables.")
     tables = Tables(other)

@@ -87,10 +87,12 @@ class Moving:
 def start(place: Place, stream_id: str, stopped_at: str, check: Callable[[], None]) -> None:
     """Starts a copied stream, whose stop is of that instant; returns once an execution there has it.
 
-    Raises NotRestored. Where somebody has started it since, nothing is done.
+    Raises NotRestored. Where somebody has started or stopped it since, nothing is done: a stop has `stop_since`.
     """
     tables, until_s, asked_s, why = Tables(place), time.monotonic() + CLAIMED_S, -AGAIN_S, "no execution took it"
     while (lease := tables.lease(stream_id) or {}) and text(lease, "stop_at") == stopped_at:
+        if "stop_since" in lease:
+            return
         check()
         if time.monotonic() > until_s:
             raise NotRestored(f"it is copied, and not started at {place.name}: {why}; type this again")

@@ -31,10 +31,9 @@ class Taking:
 
     def begun(self, place: str, wanted: list[str], now: str) -> dict[str, Any]:
         """What is backed up and since when: as it was begun earlier in these files, or now; raises UserError."""
-        names = set(self._files.names("")) & {BEGUN, MANIFEST}
-        if MANIFEST in names:
+        if self._files.has(MANIFEST):
             raise UserError("There is a finished backup: name another folder for a new one.")
-        if BEGUN in names:
+        if self._files.has(BEGUN):
             begun = archive.document(self._files, BEGUN)
             if begun["from"] != place:
                 raise UserError(

@@ -51,13 +51,14 @@ class Work:
             asked = {threads.submit(act, one): one for one in stream_ids}
             try:
                 for future in as_completed(asked):
-                    done += 1
                     try:
-                        yield asked[future], future.result()
+                        result = future.result()
+                        done += 1
+                        yield asked[future], result
                     except (NotRestored, StoreUnavailable) as problem:
                         self.refused += 1
                         print(printable(f"{asked[future]}: {problem}."), file=sys.stderr, flush=True)
-                    self._show(done, len(asked))
+                    self._show(done + self.refused, len(asked))
             except BaseException:
                 self._ends.set()
                 threads.shutdown(cancel_futures=True)

@@ -255,4 +255,5 @@ def _is_log(item: Item) -> bool:
 
 def _marked(item: Item) -> Item:
     """The item with the mark, where DynamoDB takes it so; without it a sink may get the event again."""
-    return item | _MARK if size_bytes(item) + _MARK_BYTES <= MAX_ITEM_BYTES else item
+    bare = {name: value for name, value in item.items() if name not in _MARK}
+    return bare | _MARK if size_bytes(bare) + _MARK_BYTES <= MAX_ITEM_BYTES else bare

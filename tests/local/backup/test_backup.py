@@ -1,6 +1,7 @@
 """`streamkeeper backup`, `restore` and `move` between stages as the embedded AWS plays them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
 from handlers.store.overflow import Objects
 from handlers.store.segment_reader import SegmentReader
-from local.backup import archive, reading, taking
+from local.backup import archive, reading, taking, together
 from local.backup.archive import Folder
 from local.backup.moving import Moving
 from local.backup.reading import Tables
 from local.backup.stage_places import Place
 from local.backup.taking import Taking
 from local.backup.writing import NotRestored, Restoring
-from local.cli import main
+from local.cli import INTERRUPTED, main
 from tests.handlers.aws import Counted
 from tests.handlers.store.events import an_event, noise
 from tests.local.deployed_stage import Deployed, running
@@ -69,7 +70,7 @@ def typed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any
     return status, json.loads(said.out) if said.out else None, said.err
 
 
-@pytest.mark.parametrize("where", ["folder", "bucket"])
+@pytest.mark.parametrize("where", ["folder", pytest.param("bucket", marks=pytest.mark.long)])
 def test_a_backup_restores_every_record_of_every_layout(
     here: Deployed, there: Deployed, where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -234,7 +235,8 @@ def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
     here: Deployed, there: Deployed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before anything of the file is used; an unfinished one has no manifest, and a finished one is not overwritten."""
-    fill(here)
+    here.run(PLAIN, 2)
+    here.store().write(PLAIN, 1, 0, [an_event("1")])
     folder = tmp_path / "backup"
     arguments = ("backup", "--stage", "here", "--to", str(folder))
     assert typed(capsys, *arguments)[0] == 0
@@ -249,6 +251,45 @@ def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
     assert there.items() == {"events": {}, "control": {}}
     (folder / "manifest.json").unlink()
     assert "manifest.json cannot be read" in typed(capsys, "restore", "--stage", "there", "--from", str(folder))[2]
+
+
+def test_ctrl_c_says_how_to_go_on(
+    here: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is done stays done, no further stream begins, and the same command finishes the backup."""
+    for number in range(4):
+        here.run(f"demo:{number}", 2)
+    monkeypatch.setattr(together, "THREADS", 1)
+    write, arguments = Folder.write, ("backup", "--stage", "here", "--to", str(tmp_path / "backup"))
+
+    def interrupted(files: Folder, name: str, content: bytes) -> None:
+        if name.startswith("streams/demo:3/"):
+            raise KeyboardInterrupt
+        write(files, name, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "write", interrupted)
+        status, _, wrong = typed(capsys, *arguments)
+    assert status == INTERRUPTED
+    said = r"streamkeeper: [0-3] of 4 streams are done; the same command goes on with the others.\n"
+    assert re.fullmatch(said, wrong), wrong
+    status, manifest, _ = typed(capsys, *arguments)
+    assert (status, manifest["streams"]) == (0, 4)
+
+
+def test_a_stream_that_was_moved_goes_back(here: Deployed, there: Deployed) -> None:
+    """What is older there is replaced by what goes on from it, and each event is there once."""
+    here.run(PLAIN, 2)
+    here.store().write(PLAIN, 1, 0, [an_event("1")])
+    Moving(place(here), place(there), lambda: None, lambda _: None).move(PLAIN)
+    there.run(PLAIN, 3)
+    there.store().write(PLAIN, 3, 0, [an_event("2")])
+    restored, _ = Moving(place(there), place(here), lambda: None, lambda _: None).move(PLAIN)
+    assert (restored.events, restored.kept, restored.was_there) == (2, 0, False)
+    control = here.items()["control"]
+    assert sorted(key for _, key in here.items()["events"]) == ["1", "2"]
+    assert to_record(control[PLAIN, "lease"]).cursor == "c3"
+    assert (PLAIN, "connection#000000000002") in control
 
 
 def test_a_copy_of_a_running_stream_has_all_that_its_cursor_has_passed(here: Deployed, there: Deployed) -> None:

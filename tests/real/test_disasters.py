@@ -1,0 +1,228 @@
+"""The disasters of docs/disasters.md, each played on local runs with the commands that the page names.
+
+The upstream goes on from any id. After each disaster every event is there once, by its number. How long the commands
+took, and how long it was until all streams were connected again, is printed (`pytest -s`); the page has it.
+"""
+
+import contextlib
+import re
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import harness
+from tests import projects
+from tests.harness import STAGE, Service, running
+from tests.local.support import until
+
+pytestmark = pytest.mark.long
+STREAMS = [f"demo:{number}" for number in range(10)]
+# Of one profile that is wrong. The page has what a thousand took; a run of the tests need not.
+MANY = 100
+# Nothing is handed over meanwhile.
+SETTINGS = {"function_timeout_s": 300, "wait_s": 240, "margin_s": 20, "unconnected_after_s": 20}
+TABLES = {name: f"streamkeeper-{STAGE}-{name}" for name in ("control", "events")}
+PROFILE = """
+    address = "${UPSTREAM_DEMO}/%s{name}"
+    allow_private = true
+    framing = "sse"
+    key = "id"
+    stall_after_s = 30
+    overlap = "evicts"
+    reject_after = 0
+    resume = { header = "Last-Event-ID" }
+"""
+
+
+class Clock:
+    """Prints how long things took."""
+
+    def __init__(self, disaster: str) -> None:
+        self._disaster, self._began_s = disaster, time.monotonic()
+
+    def says(self, what: str) -> None:
+        """Prints the seconds since the disaster."""
+        print(f"\n{self._disaster}: {what} after {time.monotonic() - self._began_s:.1f} s")
+
+
+@pytest.fixture
+def upstream() -> Iterator[str]:
+    """The address of an upstream with two events a second on each of its streams."""
+    with harness.process("bench.fleet_peers", str(MANY), "0.5") as (addresses, _):
+        yield addresses[0]
+
+
+def project(folder: Path, path: str = "", **settings: int) -> Path:
+    """A copy of the project with these settings, whose profile asks for this path of the upstream."""
+    copy = projects.copied(folder)
+    file = copy / "env" / f"{STAGE}.yml"
+    text = file.read_text()
+    for name, value in (SETTINGS | settings).items():
+        text = re.sub(rf"^{name}: \S+", f"{name}: {value}", text, flags=re.MULTILINE)
+    file.write_text(text)
+    (copy / "env" / "streams" / "demo.toml").write_text(PROFILE % path)
+    return copy
+
+
+def with_status(service: Service, status: str) -> set[str]:
+    """The streams that have this status."""
+    page = service.ask("GET", "?limit=1000")[1]
+    return {one["stream"] for one in page["streams"] if one["status"] == status}
+
+
+def connected(service: Service) -> set[str]:
+    """The streams that run."""
+    return with_status(service, "running")
+
+
+def connect(service: Service, streams: Sequence[str]) -> None:
+    """Has the streams connected."""
+    code, answer = service.ask_at("PUT", "fleet", "\n".join(streams))
+    assert code in (200, 202), answer
+    assert until(lambda: connected(service) >= set(streams), 120), service.log
+
+
+def typed(service: Service, *words: str) -> None:
+    """Types a command, which succeeds."""
+    done = service.typed(*words)
+    assert done.returncode == 0, done
+
+
+def is_whole(service: Service, clock: Clock, streams: Sequence[str] = STREAMS) -> None:
+    """Every stream is connected, has events since, and has each number once, from its first to its last."""
+    assert until(lambda: connected(service) >= set(streams), 300), service.log
+    clock.says(f"{len(streams)} streams are connected")
+    for stream in streams:
+        count = len(numbers(service, stream))
+        assert until(lambda stream=stream, count=count: len(numbers(service, stream)) > count, 60), stream  # type: ignore[misc]
+        found = numbers(service, stream)
+        assert found == list(range(found[0], found[0] + len(found))), stream
+
+
+def numbers(service: Service, stream: str) -> list[int]:
+    """The ids of the stored events."""
+    return sorted(int(item["SK"]) for item in service.items("events", stream))
+
+
+def place(service: Service) -> str:
+    """What the commands call the run."""
+    return f"local:{service.port}"
+
+
+def copy_table(dynamodb: Any, table: str, to: str) -> None:
+    """Makes a table of another name with the same items, as point-in-time recovery does."""
+    described = dynamodb.describe_table(TableName=table)["Table"]
+    names = ("IndexName", "KeySchema", "Projection")
+    dynamodb.create_table(
+        TableName=to,
+        KeySchema=described["KeySchema"],
+        AttributeDefinitions=described["AttributeDefinitions"],
+        BillingMode="PAY_PER_REQUEST",
+        GlobalSecondaryIndexes=[{name: one[name] for name in names} for one in described["GlobalSecondaryIndexes"]],
+    )
+    for page in dynamodb.get_paginator("scan").paginate(TableName=table):
+        for item in page["Items"]:
+            dynamodb.put_item(TableName=to, Item=item)
+
+
+def test_both_tables_are_deleted(tmp_path: Path, upstream: str) -> None:
+    """The run is killed as well. New tables get what a backup has, and the upstream brings what came since."""
+    copy, backup = project(tmp_path / "project", streams_per_function=10), str(tmp_path / "backup")
+    with running(tmp_path, copy, UPSTREAM_DEMO=upstream) as service:
+        connect(service, STREAMS)
+        time.sleep(5)
+        typed(service, "backup", "--stage", place(service), "--to", backup)
+        clock = Clock("both tables deleted")
+        for table in TABLES.values():
+            service.aws("dynamodb").delete_table(TableName=table)
+        service.end(signal.SIGKILL)
+        service.start()
+        clock.says("the run has new tables")
+        typed(service, "restore", "--from", backup, "--stage", place(service), "--start")
+        clock.says("the command ended")
+        is_whole(service, clock)
+
+
+def test_tables_are_set_back(tmp_path: Path, upstream: str) -> None:
+    """All events are deleted; tables of an earlier instant, under other names, are taken over."""
+    copy = project(tmp_path / "project", streams_per_function=10)
+    with running(tmp_path, copy, UPSTREAM_DEMO=upstream) as service:
+        connect(service, STREAMS)
+        time.sleep(3)
+        dynamodb = service.aws("dynamodb")
+        # The control table is the earlier one, so no cursor is ahead of the events.
+        for name, table in TABLES.items():
+            copy_table(dynamodb, table, f"earlier-{name}")
+        time.sleep(3)
+        clock = Clock("tables set back")
+        typed(service, "stop", "--match", "demo:*")
+        assert until(lambda: all(service.ask("GET", one)[1]["status"] == "stopped" for one in STREAMS), 60)
+        for item in dynamodb.scan(TableName=TABLES["events"])["Items"]:
+            key = {name: item[name] for name in ("PK", "SK")}
+            dynamodb.delete_item(TableName=TABLES["events"], Key=key)
+        clock.says("the streams are stopped")
+        source = f"{place(service)}/earlier-events,earlier-control"
+        typed(service, "restore", "--from", source, "--stage", place(service), "--replace", "--start")
+        clock.says("the command ended")
+        is_whole(service, clock)
+
+
+def test_a_region_is_lost_and_streams_are_moved(tmp_path: Path, upstream: str) -> None:
+    """A run is killed for ever and another takes over from a backup; from that one a third takes over by a move."""
+    copy, backup = project(tmp_path / "project", streams_per_function=10), str(tmp_path / "backup")
+    for name in ("lost", "second", "third"):
+        (tmp_path / name).mkdir()
+    with contextlib.ExitStack() as stack:
+        lost, second, third = (
+            stack.enter_context(running(tmp_path / name, copy, UPSTREAM_DEMO=upstream))
+            for name in ("lost", "second", "third")
+        )
+        connect(lost, STREAMS)
+        time.sleep(5)
+        typed(lost, "backup", "--stage", place(lost), "--to", backup)
+        clock = Clock("a region lost")
+        lost.end(signal.SIGKILL)
+        typed(second, "restore", "--from", backup, "--stage", place(second), "--start")
+        clock.says("the command ended")
+        is_whole(second, clock)
+        clock = Clock("a planned move")
+        typed(second, "move", "--match", "demo:*", "--from", place(second), "--to", place(third))
+        clock.says("the command ended")
+        is_whole(third, clock)
+        assert not connected(second)
+        typed(second, "move", "--match", "demo:*", "--from", place(second), "--to", place(third))
+        (gap, *_) = third.ask("GET", "demo:0/gaps")[1]["gaps"][-1:]
+        assert gap["cause"] == "stopped"
+
+
+def test_no_concurrency_is_left(tmp_path: Path, upstream: str) -> None:
+    """Two functions may run, and another team has both; a stream connects by itself once there is room."""
+    copy = project(tmp_path / "project", streams_per_function=1, connection_concurrency=2)
+    with running(tmp_path, copy, UPSTREAM_DEMO=upstream) as service:
+        connect(service, STREAMS[:2])
+        service.post("demo:9")
+        assert until(lambda: "ALERT: demo:9: Away" in service.log, 120), service.log
+        service.ask("DELETE", "demo:0")
+        assert until(lambda: service.ask("GET", "demo:0")[1]["status"] == "stopped", 60)
+        clock = Clock("no concurrency left")
+        is_whole(service, clock, ["demo:9"])
+
+
+def test_a_profile_is_wrong(tmp_path: Path, upstream: str) -> None:
+    """All its streams are rejected; once it is right, a start by its name connects all of them."""
+    copy = project(tmp_path / "project", "nothing-", streams_per_function=100)
+    streams = [f"demo:{number}" for number in range(MANY)]
+    with running(tmp_path, copy, UPSTREAM_DEMO=upstream) as service:
+        service.ask_at("PUT", "fleet", "\n".join(streams))
+        assert until(lambda: with_status(service, "rejected") == set(streams), 300), service.log
+        clock = Clock("a wrong profile")
+        (copy / "env" / "streams" / "demo.toml").write_text(PROFILE % "")
+        # A function that runs has the profile with which it began: who is refused by that is named.
+        while service.typed("start", "--match", "demo:*").returncode:
+            clock.says("the command named streams that are not yet connected")
+        clock.says("the command ended")
+        is_whole(service, clock, streams)
