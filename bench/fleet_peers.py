@@ -22,6 +22,7 @@ from typing import Any
 
 HOST = "127.0.0.1"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 # Neighbours are due at moments that are spread over the interval.
 _GOLDEN = 0.618033988749895
 _OPERATION = re.compile(rb"x-amz-target: *DynamoDB_\d+\.(\w+)\r\n", re.IGNORECASE)
@@ -81,7 +82,12 @@ class Upstream:
         """Answers one connection until its client ends it, or this process does."""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             head = await reader.readuntil(b"\r\n\r\n")
-            stream = self.streams[int(head.split()[1].rsplit(b"/", 1)[1])]
+            name = head.split()[1].rsplit(b"/", 1)[1]
+            if not name.isdigit():
+                writer.write(NOT_FOUND)
+                writer.close()
+                return
+            stream = self.streams[int(name)]
             cursor, now_s = re.search(rb"last-event-id: *(\d+)", head, re.IGNORECASE), time.monotonic()
             newest = max(0, int((min(now_s, self._last_s) - self._origin_s) / self._every_s - stream.phase) + 1)
             if stream.left_s is not None and not stream.connected:
