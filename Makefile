@@ -9,7 +9,7 @@ SITE = .streamkeeper-build/docs
 # Each of hundreds of processes would compile what the one before has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-language check style chaos soak screenshots docs package wheel lock clean tools
+.PHONY: help setup run test test-all test-language check style chaos soak screenshots docs package release wheel lock clean tools
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*  ## /make \1\t/p' Makefile | expand -t 14
@@ -54,6 +54,9 @@ package: setup  ## make the zip and the CloudFormation template for AWS in .serv
 
 wheel: setup  ## make the wheel of the command in dist/, with the templates that `run` needs
 	@$(VENV)/bin/python packaging/wheel.py
+
+release: setup  ## make the files of a release in FOLDER (release): zip, template with parameters, checksums, changes
+	@PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python -m local.release $(FOLDER)
 
 lock: tools  ## resolve the dependencies anew and write the lock files
 	@packaging/lock.sh $(PYTHON)

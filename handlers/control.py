@@ -163,7 +163,9 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     if resource.endswith(GAPS):
         return _gaps(stream_id, profile, gaps.LISTING.read(query))
     answer = status.answer(stream_id, _records(stream_id, profile), _now_ms(), DEAD_AFTER_MS, RETRIES)
-    return said(200, answer | _profile_problem(profile) | _delivery(stream_id, profile))
+    if problem := _profile_problem(profile):
+        answer |= {"reason": answer["reason"] or problem, "profile_problem": problem}
+    return said(200, answer | _delivery(stream_id, profile))
 
 
 def _fleet(method: str, query: object, fields: Mapping[str, Any]) -> Answer:
@@ -278,14 +280,13 @@ def _text(profile: str) -> str:
         return ""
 
 
-def _profile_problem(profile: str) -> dict[str, str]:
-    """Why the newest version of the profile in the bucket is not used; nothing where it is."""
-    if not settings.profiles_bucket:
-        return {}
-    with contextlib.suppress(StoreUnavailable):
-        found = profiles.find(profile)
-        return {} if found is None or not found.problem else {"profile_problem": found.problem}
-    return {}
+def _profile_problem(profile: str) -> str:
+    """Why the newest version of the profile in the bucket is not used; "" where it is."""
+    if settings.profiles_bucket:
+        with contextlib.suppress(StoreUnavailable):
+            found = profiles.find(profile)
+            return "" if found is None else found.problem
+    return ""
 
 
 def _streams(request: PageRequest) -> Answer:

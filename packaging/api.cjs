@@ -60,10 +60,11 @@ class Api {
         Properties: { LogGroupName: names.api_log, RetentionInDays: settings.log_retention_days },
       };
       const fields = FORMAT.map((name) => `"${name}":"$context.${name}"`);
-      const arn = 'arn:${AWS::Partition}:logs:${AWS::Region}:${AWS::AccountId}:log-group:' + names.api_log;
+      // A log group's own ARN ends in ":*", which no stage takes.
+      const arn = `arn:\${AWS::Partition}:logs:\${AWS::Region}:\${AWS::AccountId}:log-group:\${${LOG}}`;
       Properties.AccessLogSetting = { DestinationArn: { 'Fn::Sub': arn }, Format: `{${fields.join(',')}}` };
     }
-    resources[STAGE] = { Type: 'AWS::ApiGateway::Stage', Properties, ...(settings.api_access_log && { DependsOn: LOG }) };
+    resources[STAGE] = { Type: 'AWS::ApiGateway::Stage', Properties };
   }
 }
 

@@ -1,5 +1,6 @@
 // Resolves the osls plugins of a stage. The stages "local" and "test" are never deployed: they need the template, but
-// neither the Python requirements nor compiled files in the zip, which take most of the time.
+// neither the Python requirements nor compiled files in the zip, which take most of the time. Nor does what needs the
+// template alone (STREAMKEEPER_TEMPLATE_ONLY).
 'use strict';
 
 const { STAGES } = require('./never-deployed.cjs');
@@ -21,9 +22,9 @@ module.exports = async ({ resolveVariable }) => {
     // Last of those that write the template.
     './packaging/aws-limits.cjs',
   ];
+  const zipped = process.env.STREAMKEEPER_TEMPLATE_ONLY ? [] : ['serverless-python-requirements', './packaging/compile-pyc.cjs'];
   const deployed = [
-    'serverless-python-requirements',
-    './packaging/compile-pyc.cjs',
+    ...zipped,
     './packaging/shipped-profiles.cjs',
     './packaging/adopt-retained.cjs',
     './packaging/deletion-protection.cjs',

@@ -111,10 +111,6 @@ class ProfilesBucket {
     definition.StartAt = 'Did it ship';
     const { AlarmActions, OKActions } = all.StuckAlarm.Properties;
     Object.assign(all, alarm(custom, { AlarmActions, OKActions }));
-    const sub = all.Dashboard.Properties.DashboardBody['Fn::Sub'];
-    const board = JSON.parse(sub[0]);
-    board.widgets.find(({ type }) => type === 'alarm').properties.alarms.push('${WrongProfilesAlarm.Arn}');
-    sub[0] = JSON.stringify(board);
   }
 }
 

@@ -16,37 +16,18 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from handlers.aws.error_translation import translate_errors
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
+from handlers.settings import ControlSettings, DeliverySettings, RepairSettings, Settings
 
 READ_AGAIN_S = 60
 # So many versions before the newest are read to find a sound one.
 FORMER_VERSIONS = 5
 _ABSENT, _SAME = ("NoSuchKey", "404"), "304"
-
-
-class ProfilePlaces(Protocol):
-    """What the settings of a function say of profiles."""
-
-    @property
-    def streams_dir(self) -> Path:
-        """The folder of the packaged files."""
-
-    @property
-    def upstreams(self) -> Mapping[str, str]:
-        """The variables that an address may begin with."""
-
-    @property
-    def profiles_bucket(self) -> str:
-        """The bucket; "" where the stage has none."""
-
-    @property
-    def profiles_folder(self) -> str:
-        """What the keys of profiles begin with; "" or ending in "/"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +55,7 @@ class Profiles:
     object that is not used. `keep_days` is what holds where a profile does not say.
     """
 
-    places: ProfilePlaces
+    places: Settings | ControlSettings | RepairSettings | DeliverySettings
     s3: Callable[[], Any]
     versions: Callable[[], Any]
     warn: Callable[[str], object]
@@ -88,11 +69,14 @@ class Profiles:
         """Returns the profile of that name; None where there is none. Raises StoreUnavailable."""
         if not self.places.profiles_bucket:
             return self._packaged(name)
-        known = self._objects.get(name, _Object())
-        # A name that is nowhere is asked for each time: it may have come since.
-        is_known = known.etag or (name in self._objects and self._path(name).is_file())
-        if not is_known or self.now_s() - known.read_s >= READ_AGAIN_S:
-            known = self._objects[name] = self._read(name, known)
+        known = self._objects.get(name)
+        if known is None or self.now_s() - known.read_s >= READ_AGAIN_S:
+            known = self._read(name, known or _Object())
+            # A name that is nowhere is asked for each time: it may have come since, and there are any number of them.
+            if known.etag or self._path(name).is_file():
+                self._objects[name] = known
+            else:
+                self._objects.pop(name, None)
         return known.found or self._packaged(name)
 
     def text(self, name: str) -> str:

@@ -25,7 +25,7 @@ from states_language import DefinitionError, load, read_definition
 # Everything the template is made of. handlers/ is not, but for the problems that API Gateway answers with: the template
 # names the zip, not its contents.
 PROBLEMS = "handlers/api/problems.json"
-SOURCES = ("serverless.yml", "package-lock.json", "env", "packaging", "statemachines", PROBLEMS)
+SOURCES = ("serverless.yml", "package.json", "package-lock.json", "env", "packaging", "statemachines", PROBLEMS)
 COMPILED = "cloudformation-template-update-stack.json"
 OSLS = Path("node_modules", "osls", "bin", "serverless.js")
 # What Node runs. In its three seconds of work it gains less by optimizing code than that costs, a seventh of them.
@@ -175,10 +175,10 @@ def _run(command: list[str], folder: Path, stage: str, lock: int) -> None:
     except subprocess.TimeoutExpired:
         raise UserError(f"`sls package --stage {stage}` did not finish in {TIME_LIMIT_S} seconds.") from None
     if run.returncode != 0:
-        raise UserError(f"`sls package --stage {stage}` failed: {_reason(run.stdout)}")
+        raise UserError(f"`sls package --stage {stage}` failed: {reason(run.stdout)}")
 
 
-def _reason(output: str) -> str:
+def reason(output: str) -> str:
     """The text that osls printed after `Error:`, on one line and without the stack."""
     lines = [line.strip() for line in output.partition("Error:")[2].splitlines() or output.splitlines()]
     sentences = [line for line in lines if line and not line.startswith("at ")]

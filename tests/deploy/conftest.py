@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from local import stages
+from local.release import __main__ as builder
 from local.service import osls
 from tests.deploy.account import copied
 from tests.projects import changed, once
@@ -48,6 +49,18 @@ def govcloud(run_folder: Path) -> Path:
     return once(run_folder / "govcloud", in_govcloud) / ".serverless"
 
 
+@pytest.fixture(scope="session")
+def release(run_folder: Path) -> Path:
+    """What `make release` makes of the project."""
+    return once(run_folder / "release", released)
+
+
+def released(folder: Path) -> Path:
+    """Returns the folder, with a release."""
+    builder.make(stages.ROOT, folder)
+    return folder
+
+
 def in_china(folder: Path) -> Path:
     """Returns the folder, packaged."""
     osls.snapshot(stages.ROOT, folder)
@@ -73,11 +86,8 @@ def packaged(folder: Path) -> Path:
 
 
 def quickly_packaged(folder: Path) -> Path:
-    """Returns the folder, packaged likewise by the plugins that write the template, and those that choose profiles."""
-    plugins = with_upstream(folder) / "packaging" / "plugins.cjs"
-    for plugin in ("'serverless-python-requirements'", "'./packaging/compile-pyc.cjs'"):
-        changed(plugins, (f"    {plugin},\n", ""))
-    return sls(folder, *PACKAGE)
+    """Returns the folder, packaged likewise without what a zip has besides."""
+    return sls(with_upstream(folder), *PACKAGE, STREAMKEEPER_TEMPLATE_ONLY="1")
 
 
 def with_upstream(folder: Path) -> Path:
@@ -86,9 +96,9 @@ def with_upstream(folder: Path) -> Path:
     return folder
 
 
-def sls(folder: Path, *command: str) -> Path:
+def sls(folder: Path, *command: str, **variables: str) -> Path:
     """Returns the folder, in which the command has packaged."""
-    environment = {name: os.environ[name] for name in ("PATH", "HOME")}
+    environment = {name: os.environ[name] for name in ("PATH", "HOME")} | variables
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     return folder

@@ -77,7 +77,7 @@ def test_logs_are_there_where_the_settings_ask_for_them(template: dict[str, Any]
     api = "/aws/apigateway/streamkeeper-test"
     assert {name: days for name, days in groups.items() if "lambda" not in name} == dict.fromkeys((*logs, api), 30)
     (stage,) = resources(prod, "AWS::ApiGateway::Stage")
-    assert stage["AccessLogSetting"]["DestinationArn"]["Fn::Sub"].endswith(f":log-group:{api}")
+    assert stage["AccessLogSetting"]["DestinationArn"]["Fn::Sub"].endswith(":log-group:${ApiAccessLog}")
     # No message of an error: of a wrong signature it quotes the signed headers, a session token among them.
     assert json.loads(stage["AccessLogSetting"]["Format"]) == {name: f"$context.{name}" for name in LOGGED}
     for machine in ("Connections", "Start", "Upgrade", "Fleet"):

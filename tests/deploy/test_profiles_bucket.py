@@ -15,11 +15,9 @@ const { statementsOfBucket } = require('./packaging/delivery.cjs');
 const run = (profiles_bucket) => {
   const role = () => ({Properties: {Policies: [{PolicyDocument: {Statement: []}}]}});
   const names = ['Manager', 'Control', 'Repair', 'Delivery', 'Watch'].map((one) => `Connection${one}`).concat('Start');
-  const board = JSON.stringify({widgets: [{type: 'alarm', properties: {alarms: []}}]});
   const Resources = {
     ...Object.fromEntries(names.map((name) => [`${name}Role`, role()])),
     StuckAlarm: {Properties: {AlarmActions: ['topic'], OKActions: ['topic']}},
-    Dashboard: {Properties: {DashboardBody: {'Fn::Sub': [board, {}]}}},
   };
   const keys = ['Manager', 'Control', 'Repair', 'Watch'].map((name) => `connection${name}`);
   const functions = Object.fromEntries(keys.map((key) => [key, {environment: {}}]));
@@ -82,14 +80,13 @@ def test_who_reads_profiles_may_read_the_folder_and_nobody_else(stages_of: list[
 
 
 def test_the_alarm_looks_for_the_words_of_the_log(stages_of: list[dict[str, Any]]) -> None:
-    """They are in the one sentence about a wrong profile; the alarm acts as the others do, and is on the dashboard."""
+    """They are in the one sentence about a wrong profile; the alarm acts as the others do."""
     _, within = stages_of
     source = (stages.ROOT / "handlers" / "run" / "profile_source.py").read_text()
     (words,) = re.findall('^"(.+)"$', within["Resources"]["WrongProfilesFilter"]["Properties"]["FilterPattern"])
     assert source.count(words) == 1
     alarm = within["Resources"]["WrongProfilesAlarm"]["Properties"]
     assert (alarm["AlarmActions"], alarm["OKActions"]) == (["topic"], ["topic"])
-    assert "${WrongProfilesAlarm.Arn}" in str(within["Resources"]["Dashboard"])
 
 
 def test_its_profiles_may_deliver_to_what_the_stage_names(stages_of: list[dict[str, Any]]) -> None:

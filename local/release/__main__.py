@@ -1,0 +1,117 @@
+"""Makes the files of a release: `python -m local.release [FOLDER]`, which `make release` calls.
+
+    streamkeeper-0.1.0.zip             the functions' code, for arm64
+    streamkeeper-0.1.0.template.json   the CloudFormation template
+    CHANGES.md                         the version's section of the changelog
+    SHA256SUMS                         the checksums of the three
+
+The version is that of pyproject.toml. Invariant: the same project makes the same bytes, in whichever folder.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from local import stages
+from local.release import release_template, variants
+from local.service import osls
+from local.stages import ROOT
+from local.user_error import UserError
+
+_COMMENT = re.compile(r"(?m)^(\w+):.*?  # (.+?)(?:; read (?:by|when) [^\n]*)?$")
+
+
+def version(root: Path) -> str:
+    """The project's version."""
+    found: str = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    return found
+
+
+def changes(root: Path, of: str) -> str:
+    """The version's section of the changelog; raises UserError where it has none."""
+    text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    section = re.search(rf"(?ms)^## {re.escape(of)}\b.*?(?=^## |\Z)", text)
+    if section is None:
+        raise UserError(f"CHANGELOG.md has no section for the version {of}: write one before it is released.")
+    return section[0].rstrip() + "\n"
+
+
+def make(root: Path, folder: Path) -> list[Path]:
+    """Writes the release of the project at `root` into the folder, and returns its files; raises UserError."""
+    number = version(root)
+    section = changes(root, number)
+    stage = stages.load("prod", root=root)
+    with tempfile.TemporaryDirectory(prefix="streamkeeper-release") as name:
+        project = copied(root, Path(name))
+        compiled = {each: packaged(project, variants.settings(stage, each)) for each in variants.WITHOUT}
+        second = packaged(project, variants.settings(stage, second=True))
+        compiled[""] = packaged(project, variants.settings(stage), has_zip=True)
+        artifact = (project / ".serverless" / "streamkeeper.zip").read_bytes()
+    schema = json.loads((root / "env" / "settings.schema.json").read_text(encoding="utf-8"))
+    comments = dict(_COMMENT.findall((root / "env" / "prod.yml").read_text(encoding="utf-8")))
+    made = release_template.template(compiled, second, schema, stage, comments, number)
+    files = {
+        f"streamkeeper-{number}.zip": artifact,
+        f"streamkeeper-{number}.template.json": (json.dumps(made, separators=(",", ":")) + "\n").encode(),
+        "CHANGES.md": section.encode(),
+    }
+    sums = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(files.items())]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in (files | {"SHA256SUMS": "".join(sums).encode()}).items():
+        (folder / name).write_bytes(data)
+    return [folder / name for name in (*files, "SHA256SUMS")]
+
+
+def copied(root: Path, folder: Path) -> Path:
+    """A copy of all that is packaged."""
+    osls.snapshot(root, folder)
+    leave_out = shutil.ignore_patterns("__pycache__", "*.pyc")
+    shutil.copytree(root / "handlers", folder / "handlers", dirs_exist_ok=True, ignore=leave_out)
+    for name in ("pyproject.toml", "requirements.txt"):
+        shutil.copy(root / name, folder / name)
+    kept = root / ".streamkeeper-build"
+    kept.mkdir(exist_ok=True)
+    (folder / kept.name).symlink_to(kept)
+    return folder
+
+
+def packaged(
+    project: Path, settings: Mapping[str, Any], stage: str = variants.STAGE, *, has_zip: bool = False
+) -> dict[str, Any]:  # fmt: skip
+    """The compiled template of a stage with these settings; raises UserError."""
+    (project / "env" / f"{stage}.yml").write_text(json.dumps(dict(settings)))
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
+    only = {} if has_zip else {"STREAMKEEPER_TEMPLATE_ONLY": "1"}
+    command = ["node", *osls.COMMAND, "package", "--stage", stage, "--region", "us-east-1"]
+    run = subprocess.run(
+        command, cwd=project, env=environment | only, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if run.returncode != 0:
+        raise UserError(f"`sls package` failed: {osls.reason(run.stdout + run.stderr)}")
+    compiled: dict[str, Any] = json.loads((project / ".serverless" / osls.COMPILED).read_text(encoding="utf-8"))
+    return compiled
+
+
+def main(arguments: list[str]) -> int:
+    """Writes into the folder that is named, else into release/."""
+    try:
+        for path in make(ROOT, Path(arguments[0] if arguments else "release")):
+            print(f"{path}  {path.stat().st_size:,} bytes")
+    except (UserError, variants.Clash) as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

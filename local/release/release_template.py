@@ -1,0 +1,213 @@
+"""Makes the template of a release of what osls has packaged in several variants. Pure.
+
+Invariant: a resource is what osls makes of it; what is added are parameters, conditions and rules, and what is left out
+is the deploy tool's own: its bucket, its exports, the instant in the name of the API's deployment.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from local.release import variants
+from local.release.variants import Clash, parameter
+
+DEPLOYMENT = "ApiGatewayDeployment"
+_CODE = {"S3Bucket": {"Ref": "CodeBucket"}, "S3Key": {"Ref": "CodeKey"}}
+_OWN_TOOL = ("ServerlessDeploymentBucket", "ServerlessDeploymentBucketPolicy")
+_CONCURRENCY = ("ConnectionConcurrency", "ControlConcurrency", "WatchConcurrency")
+# Bounds that are closer than a stage's, so that the rules that join settings hold whatever is chosen: jitter_s is less
+# than prod's wait_s, a first back-off no longer than the longest, and a function has time to open its streams.
+_BOUNDS = {
+    "jitter_s": {"maximum": 839}, "throttle_delay_s": {"maximum": 300}, "throttle_max_delay_s": {"minimum": 300},
+    "streams_per_function": {"maximum": 356},
+}  # fmt: skip
+# Other than prod's: a new account may reserve nothing, and a first creation that is rolled back must delete its tables.
+_DEFAULTS = {"control_concurrency": 0, "watch_concurrency": 0, "deletion_protection": False}
+_GROUPS = (
+    ("The code", ("CodeBucket", "CodeKey", "Stage")),
+    ("Profiles", ("ProfilesBucket", "ProfilesFolder", "ProfileSinks", "HttpSinks")),
+    ("Network", ("VpcSubnetIds", "VpcSecurityGroupIds")),
+)
+
+Template = dict[str, Any]
+
+
+def template(
+    packaged: Mapping[str, Template], second: Template, schema: Template, stage: Mapping[str, Any],
+    descriptions: Mapping[str, str], version: str,
+) -> Template:  # fmt: skip
+    """The template of a release; raises Clash.
+
+    `packaged` are the compiled templates by the condition that does not hold in each, "" for none, `second` the one
+    with the second values; `schema` is that of settings, `stage` has what a parameter is where nobody says.
+    """
+    first = variants.settings(stage)
+    known = variants.values(first)
+    plain = {name: cleaned(one) for name, one in packaged.items()}
+    base = plain.pop("")
+    other = variants.with_parameters(cleaned(second), variants.values(variants.settings(stage, second=True)))
+    for place in _differences(variants.with_parameters(base, known), other):
+        raise Clash(f"a value that stands for a parameter is also the template's own, or one follows from it: {place}")
+    made: Template = {}
+    for part in ("Resources", "Outputs"):
+        each = [variants.resources(base[part], one[part], name) for name, one in plain.items()]
+        made[part] = variants.with_parameters(variants.merged(base[part], each, part), known)
+    _finish(made["Resources"])
+    return {
+        "AWSTemplateFormatVersion": "2010-09-09",
+        "Description": f"Streamkeeper {version}: keeps streams that never end connected from AWS Lambda",
+        "Metadata": {"Streamkeeper": {"Version": version}, **_interface()},
+        "Parameters": _parameters(schema, stage, descriptions, version),
+        "Rules": _rules(),
+        "Conditions": _conditions(json.dumps(made)),
+        **made,
+    }
+
+
+def cleaned(compiled: Template) -> Template:
+    """A compiled template without what is the deploy tool's own."""
+    text = re.sub(rf"{DEPLOYMENT}[0-9]+", DEPLOYMENT, json.dumps(compiled))
+    found = json.loads(text)
+    resources = {name: one for name, one in found["Resources"].items() if name not in _OWN_TOOL}
+    for one in resources.values():
+        if one["Type"] == "AWS::Lambda::Function":
+            one["Properties"]["Code"] = _CODE
+    outputs = {name: one for name, one in found["Outputs"].items() if not name.startswith("Serverless")}
+    for output in outputs.values():
+        output.pop("Export", None)
+    return {"Resources": resources, "Outputs": outputs}
+
+
+def _finish(resources: Template) -> None:
+    for one in resources.values():
+        reserved = one.get("Properties", {}).get("ReservedConcurrentExecutions")
+        if reserved is not None:
+            # To Lambda none reserved is another thing than a reservation of none.
+            absent = {"Fn::If": [f"Has{reserved['Ref']}", reserved, variants.NO_VALUE]}
+            one["Properties"]["ReservedConcurrentExecutions"] = absent
+    # An API has what its methods were when it was deployed. So a version that changes them has another deployment, and
+    # each of the settings that do.
+    api = {name: one for name, one in resources.items() if one["Type"].startswith("AWS::ApiGateway::")}
+    digest = hashlib.sha256(json.dumps(api, sort_keys=True).encode()).hexdigest()[:12]
+    deployment = resources.pop(DEPLOYMENT)
+    refs = {}
+    for signed, kept in (("IsSigned", "HasProfiles"), ("IsSigned", ""), ("", "HasProfiles"), ("", "")):
+        condition = f"{signed or 'NotIsSigned'}{kept or 'NotHasProfiles'}"
+        name = f"{DEPLOYMENT}{digest}{condition}"
+        resources[name] = deployment | {"Condition": condition}
+        refs[signed, kept] = {"Ref": name}
+    for one in resources.values():
+        if one.get("DependsOn") == DEPLOYMENT:
+            one["DependsOn"] = "ApiGatewayStage"  # which has it
+    resources["ApiGatewayStage"]["Properties"]["DeploymentId"] = {
+        "Fn::If": [
+            "IsSigned",
+            {"Fn::If": ["HasProfiles", refs["IsSigned", "HasProfiles"], refs["IsSigned", ""]]},
+            {"Fn::If": ["HasProfiles", refs["", "HasProfiles"], refs["", ""]]},
+        ]
+    }
+
+
+def _parameters(
+    schema: Template, stage: Mapping[str, Any], descriptions: Mapping[str, str], version: str
+) -> Template:  # fmt: skip
+    made: Template = {
+        "CodeBucket": {"Type": "String", "Description": "The bucket, in this region, with the zip of the release"},
+        "CodeKey": {
+            "Type": "String", "Default": f"streamkeeper-{version}.zip", "Description": "The key of the zip in it",
+        },
+        "Stage": {
+            "Type": "String", "Default": "prod", "AllowedPattern": "^[a-z][a-z0-9-]{0,14}$",
+            "Description": "Names everything: streamkeeper-<stage>-events; /streamkeeper/<stage>/ begins its secrets",
+        },
+        "HttpSinks": {
+            "Type": "String", "Default": "false", "AllowedValues": ["false", "true"],
+            "Description": "Whether profiles of the bucket may deliver to webhooks and other addresses",
+        },
+    }  # fmt: skip
+    for setting, rules in schema["properties"].items():
+        if setting in variants.TIMING or setting == "upstreams":
+            continue
+        default = _DEFAULTS.get(setting, stage[setting])
+        made[parameter(setting)] = {
+            **_type(rules | _BOUNDS.get(setting, {})),
+            "Default": str(default).lower() if isinstance(default, bool) else default,
+            "Description": descriptions[setting],
+        }
+    # What stands for addresses there is a parameter of its own.
+    made["ProfileSinks"] |= {
+        "AllowedPattern": made["ProfileSinks"]["AllowedPattern"].replace("http|", ""),
+        "ConstraintDescription": "must be ARNs with commas between, or '' for none",
+        "Description": "what profiles of the bucket may deliver to: ARNs with commas between",
+    }
+    return made
+
+
+def _type(rules: Mapping[str, Any]) -> Template:
+    match rules:
+        case {"enum": allowed}:
+            kind = "Number" if all(isinstance(one, int) for one in allowed) else "String"
+            return {"Type": kind, "AllowedValues": allowed}
+        case {"type": "integer"}:
+            return {"Type": "Number", "MinValue": rules["minimum"], "MaxValue": rules["maximum"]}
+        case {"type": "boolean"}:
+            return {"Type": "String", "AllowedValues": ["false", "true"]}
+    # Lookaheads are for languages in which $ stands before a last line break too.
+    return {
+        "Type": "String", "AllowedPattern": rules["pattern"].replace("(?!\\n)", ""),
+        "ConstraintDescription": f"must be {rules['mustBe']}",
+    }  # fmt: skip
+
+
+def _rules() -> Template:
+    subnets, groups = (_equals(one, "") for one in ("VpcSubnetIds", "VpcSecurityGroupIds"))
+    neither, both = {"Fn::And": [subnets, groups]}, {"Fn::And": [{"Fn::Not": [subnets]}, {"Fn::Not": [groups]}]}
+    sentence = "VpcSubnetIds and VpcSecurityGroupIds belong together: set both, or neither."
+    return {"VpcIsWhole": {"Assertions": [{"Assert": {"Fn::Or": [neither, both]}, "AssertDescription": sentence}]}}
+
+
+def _conditions(text: str) -> Template:
+    """Those that the rest of the template names, in `text`."""
+    made: Template = {
+        "IsSigned": _equals("ApiAuth", "iam"),
+        "LogsMachines": {"Fn::Not": [_equals("MachineLogLevel", "OFF")]},
+        "LogsCalls": _equals("LogApiCalls", "true"),
+        "HasEmail": {"Fn::Not": [_equals("AlertEmail", "")]},
+        "HasVpc": {"Fn::Not": [_equals("VpcSubnetIds", "")]},
+        "HasProfiles": {"Fn::Not": [_equals("ProfilesBucket", "")]},
+        "HasSinks": {"Fn::Not": [_equals("ProfileSinks", "")]},
+        "HasHttpSinks": _equals("HttpSinks", "true"),
+        "Delivers": {"Fn::Or": [{"Condition": "HasSinks"}, {"Condition": "HasHttpSinks"}]},
+        "IsProtected": _equals("DeletionProtection", "true"),
+        "IsRecoverable": _equals("PointInTimeRecovery", "true"),
+        **{f"Has{one}": {"Fn::Not": [_equals(one, "0")]} for one in _CONCURRENCY},
+        **{f"Not{one}": {"Fn::Not": [{"Condition": one}]} for one in variants.WITHOUT},
+    }
+    for signed in ("IsSigned", "NotIsSigned"):
+        for kept in ("HasProfiles", "NotHasProfiles"):
+            made[signed + kept] = {"Fn::And": [{"Condition": signed}, {"Condition": kept}]}
+    used = text + json.dumps([one for name, one in made.items() if f'"{name}"' in text])
+    return {name: one for name, one in made.items() if f'"{name}"' in used}
+
+
+def _equals(name: str, value: str) -> Template:
+    return {"Fn::Equals": [{"Ref": name}, value]}
+
+
+def _interface() -> Template:
+    groups = [{"Label": {"default": label}, "Parameters": list(names)} for label, names in _GROUPS]
+    return {"AWS::CloudFormation::Interface": {"ParameterGroups": groups}}
+
+
+def _differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
+    """The places in which two values differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in dict.fromkeys([*one, *other]):
+            yield from _differences(one.get(key), other.get(key), f"{place}/{key}")
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for number, (mine, theirs) in enumerate(zip(one, other, strict=True)):
+            yield from _differences(mine, theirs, f"{place}/{number}")
+    elif one != other:
+        yield place

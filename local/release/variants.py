@@ -1,0 +1,210 @@
+"""Packagings of one stage that differ in its settings, and what their differences mean. Pure.
+
+A release is made of what osls packages, not of a second template. In one packaging each setting has a value that
+stands nowhere else (`stands`), so where that value is, the parameter comes. What a setting adds or leaves out is found
+by another packaging, without it (`without`): where the two differ, a condition decides.
+Invariants: the stage's own name is such a value; of two packagings whose values differ one template comes, or `Clash`
+names the place.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+STAGE = "zzstage"
+NO_VALUE = {"Ref": "AWS::NoValue"}
+# Settings joined by rules that CloudFormation cannot check, for it adds nothing: every release has prod's.
+TIMING = ("function_timeout_s", "wait_s", "margin_s", "start_allowance_s", "renew_after", "give_up_after")
+# Values that stand nowhere else in a template. The second ones, each a little other, find out where that is not so.
+_FIRST: dict[str, Any] = {
+    "lease_every_s": 811, "progress_every_s": 821, "retry_max_delay_s": 3307, "throttle_delay_s": 283,
+    "throttle_max_delay_s": 3313, "cool_down_s": 3319, "jitter_s": 797, "unconnected_after_s": 81401,
+    "streams_per_function": 347, "connection_concurrency": 90001, "control_concurrency": 90007,
+    "watch_concurrency": 90011, "memory_mb": 5003, "control_memory_mb": 5009, "watch_memory_mb": 5011,
+    "delivery_memory_mb": 5021, "log_retention_days": 3288, "api_requests_per_s": 9001, "api_burst": 4999,
+    "keep_days": 3607, "ledger_keep_days": 3613, "metrics_by": "stream", "log_level": "DEBUG",
+    "machine_log_level": "FATAL", "api_auth": "iam", "api_access_log": True, "deletion_protection": True,
+    "point_in_time_recovery": True, "alert_email": "zzmail@zz.example", "vpc_subnet_ids": "subnet-0aaaaaaa1",
+    "vpc_security_group_ids": "sg-0bbbbbbb1", "profiles_bucket": "zz-profiles-zz", "profiles_folder": "zz-folder/",
+    "profile_sinks": "http,arn:zz:sink", "upstreams": {},
+}  # fmt: skip
+_SECOND: dict[str, Any] = {
+    **{name: value - 4 for name, value in _FIRST.items() if isinstance(value, int) and not isinstance(value, bool)},
+    **{name: value.replace("zz", "yy") for name, value in _FIRST.items() if isinstance(value, str)},
+    "metrics_by": "profile",
+    "log_level": "WARNING",
+    "machine_log_level": "ALL",
+    "log_retention_days": 2922,
+    "vpc_subnet_ids": "subnet-0ccccccc1",
+    "vpc_security_group_ids": "sg-0ddddddd1",
+}
+# Parameters that hold several, with commas between.
+LISTS = ("VpcSubnetIds", "VpcSecurityGroupIds", "ProfileSinks")
+# By the name of a condition: with which settings the stage is packaged where it does not hold.
+WITHOUT: dict[str, dict[str, Any]] = {
+    "IsSigned": {"api_auth": "key"},
+    "LogsMachines": {"machine_log_level": "OFF"},
+    "LogsCalls": {"api_access_log": False},
+    "HasEmail": {"alert_email": ""},
+    "HasVpc": {"vpc_subnet_ids": "", "vpc_security_group_ids": ""},
+    "HasProfiles": {"profiles_bucket": "", "profiles_folder": ""},
+    "Delivers": {"profile_sinks": ""},
+    "HasSinks": {"profile_sinks": "http"},
+    "HasHttpSinks": {"profile_sinks": "arn:zz:sink"},
+    "IsProtected": {"deletion_protection": False},
+    "IsRecoverable": {"point_in_time_recovery": False},
+}
+
+
+class Clash(ValueError):
+    """Two packagings differ where no parameter explains it; the message names the place."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A setting's value in a packaging; `text` is it within a text, `is_whole` whether it must be all of that."""
+
+    parameter: str
+    value: Any
+    is_whole: bool = False
+
+    @property
+    def text(self) -> re.Pattern[str]:
+        """Finds it in a text: a number stands alone there, another value may be part of a word."""
+        if isinstance(self.value, int):
+            return re.compile(rf"(?<![\w.]){self.value}(?![\w.])")
+        return re.compile(re.escape(str(self.value)))
+
+
+def parameter(setting: str) -> str:
+    """The name of a setting's parameter: LeaseEveryS of lease_every_s."""
+    if setting == "api_access_log":  # a resource is called so
+        return "LogApiCalls"
+    return "".join(word.capitalize() for word in setting.split("_"))
+
+
+def settings(timing: Mapping[str, Any], without: str = "", *, second: bool = False) -> dict[str, Any]:
+    """The settings of a packaging: that of a condition which does not hold, or the first or second with all."""
+    own = {name: timing[name] for name in TIMING}
+    return own | _FIRST | (_SECOND if second else {}) | WITHOUT.get(without, {})
+
+
+def values(chosen: Mapping[str, Any]) -> list[Value]:
+    """What stands for parameters in a packaging with these settings, the longest texts first."""
+    found = [Value("Stage", STAGE)]
+    for name, value in chosen.items():
+        if name in TIMING or isinstance(value, bool | Mapping) or name == "api_auth":
+            continue
+        if name == "profile_sinks":
+            value = value.removeprefix("http").strip(",")
+        if value not in ("", "OFF"):
+            is_word = name in ("metrics_by", "log_level", "machine_log_level")
+            found.append(Value(parameter(name), value, is_whole=is_word))
+    return sorted(found, key=lambda one: -len(str(one.value)))
+
+
+def either(on: Any, off: Any, condition: str) -> Any:
+    """What is `on` where the condition holds, and `off` where it does not."""
+    if on == off:
+        return on
+    if isinstance(on, dict) and isinstance(off, dict) and not (_is_function(on) or _is_function(off)):
+        return {
+            key: _attribute(key, on.get(key, NO_VALUE), off.get(key, NO_VALUE), condition)
+            for key in [*on, *(key for key in off if key not in on)]
+        }
+    if isinstance(on, list) and isinstance(off, list):
+        if _is_part(off, on):
+            return [one if one in off else _if(condition, one, NO_VALUE) for one in on]
+        if len(on) == len(off):
+            return [either(one, other, condition) for one, other in zip(on, off, strict=True)]
+    return _if(condition, on, off)
+
+
+def _attribute(key: str, on: Any, off: Any, condition: str) -> Any:
+    # No condition stands here; CloudFormation ignores what depends on a resource that is not made.
+    if key == "DependsOn":
+        return list(dict.fromkeys(one for each in (on, off) if each != NO_VALUE for one in _listed(each)))
+    return either(on, off, condition)
+
+
+def resources(on: Mapping[str, Any], off: Mapping[str, Any], condition: str) -> dict[str, Any]:
+    """The same of resources, or of outputs, by their names: one that only one packaging has gets the condition."""
+    made = {name: either(on[name], off[name], condition) for name in on if name in off}
+    made |= {name: one | {"Condition": condition} for name, one in on.items() if name not in off}
+    return made | {name: one | {"Condition": f"Not{condition}"} for name, one in off.items() if name not in on}
+
+
+def merged(base: Any, several: Iterable[Any], place: str = "") -> Any:
+    """One of several, each of which differs from `base` in places of its own; raises Clash where two meet."""
+    changed: list[Any] = []
+    for one in several:
+        if one != base and one not in changed:
+            changed.append(one)
+    if len(changed) < 2:
+        return changed[0] if changed else base
+    if all(isinstance(one, dict) for one in (base, *changed)):
+        keys = dict.fromkeys(key for one in (base, *changed) for key in one)
+        if "Fn::If" not in keys:
+            return {
+                key: merged(base.get(key), [one.get(key) for one in changed], f"{place}/{key}") for key in keys
+            }  # fmt: skip
+    if all(isinstance(one, list) and len(one) == len(base) for one in changed):
+        columns = zip(base, *changed, strict=True)
+        return [merged(first, rest, f"{place}/{number}") for number, (first, *rest) in enumerate(columns)]
+    if place.endswith("/DependsOn"):
+        return list(dict.fromkeys(one for each in (base, *changed) for one in _listed(each or [])))
+    raise Clash(f"two settings change {place}")
+
+
+def with_parameters(value: Any, several: list[Value], *, in_sub: bool = False) -> Any:
+    """The value with parameters in place of what stands for them."""
+    if isinstance(value, dict):
+        if "Fn::Sub" in value:
+            return {"Fn::Sub": with_parameters(value["Fn::Sub"], several, in_sub=True)}
+        return {key: with_parameters(one, several) for key, one in value.items()}
+    if isinstance(value, list):
+        texts, *more = value or [[]]
+        if not more and not in_sub and (whole := _whole(texts, several)) and whole.parameter in LISTS:
+            return {"Fn::Split": [",", {"Ref": whole.parameter}]}
+        if in_sub:
+            return [with_parameters(texts, several, in_sub=True), *(with_parameters(one, several) for one in more)]
+        return [with_parameters(one, several) for one in value]
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return value
+    if not in_sub and (whole := _whole(value, several)):
+        return {"Ref": whole.parameter}
+    return value if isinstance(value, int) else _text(value, several, in_sub=in_sub)
+
+
+def _whole(value: Any, several: list[Value]) -> Value | None:
+    return next((one for one in several if value in (one.value, str(one.value))), None)
+
+
+def _text(text: str, several: list[Value], *, in_sub: bool) -> Any:
+    replaced = text if in_sub else text.replace("${", "${!")
+    before = replaced
+    for one in several:
+        if not one.is_whole:
+            replaced = one.text.sub("${" + one.parameter + "}", replaced)
+    replaced = re.sub(r"arn:aws:(?=states:::)", "arn:${AWS::Partition}:", replaced)
+    if in_sub:
+        return replaced
+    return {"Fn::Sub": replaced} if replaced != before else text
+
+
+def _if(condition: str, on: Any, off: Any) -> dict[str, Any]:
+    return {"Fn::If": [condition, on, off]}
+
+
+def _is_function(value: Mapping[str, Any]) -> bool:
+    return len(value) == 1 and next(iter(value)).startswith(("Fn::", "Ref"))
+
+
+def _is_part(few: list[Any], many: list[Any]) -> bool:
+    rest = iter(many)
+    return all(any(one == other for other in rest) for one in few)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

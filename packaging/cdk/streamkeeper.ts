@@ -1,0 +1,73 @@
+// Streamkeeper as a construct: the release's template as a nested stack, and profiles as values. streamkeeper_cdk.py is
+// the same in Python; a test compares what the two synthesize.
+import * as fs from 'node:fs';
+import * as path from 'node:path';
+import { CfnStack, Tags } from 'aws-cdk-lib';
+import { BlockPublicAccess, Bucket, IBucket } from 'aws-cdk-lib/aws-s3';
+import { Asset } from 'aws-cdk-lib/aws-s3-assets';
+import { BucketDeployment, Source } from 'aws-cdk-lib/aws-s3-deployment';
+import { Construct } from 'constructs';
+
+const TEMPLATE = /^streamkeeper-(.+)\.template\.json$/;
+const OWN = ['Stage', 'CodeBucket', 'CodeKey', 'ProfilesBucket', 'ProfilesFolder'];
+const FOLDER = 'profiles/';
+
+export interface StreamkeeperProps {
+  /** The folder with the files of a release: streamkeeper-VERSION.zip and its template. */
+  readonly release: string;
+  /** Names everything: streamkeeper-<stage>-events. Default: prod. */
+  readonly stage?: string;
+  /** The text of each profile by its name. */
+  readonly profiles?: Record<string, string>;
+  /** Parameters of the template by name, in place of their defaults: { KeepDays: 7, ApiAuth: 'key' }. */
+  readonly settings?: Record<string, string | number | boolean>;
+  /** The bucket with the profiles, with versioning turned on. Default: one of its own. */
+  readonly bucket?: IBucket;
+}
+
+export class Streamkeeper extends Construct {
+  /** The bucket with the profiles, under profiles/. */
+  readonly bucket: IBucket;
+  readonly stack: CfnStack;
+  /** The version of the release. */
+  readonly version: string;
+
+  constructor(scope: Construct, id: string, props: StreamkeeperProps) {
+    super(scope, id);
+    const template = fs.readdirSync(props.release).find((name) => TEMPLATE.test(name));
+    if (template === undefined) throw new Error(`there is no release in ${props.release}: \`make release\` makes one`);
+    this.version = TEMPLATE.exec(template)![1];
+    const { settings = {}, profiles = {} } = props;
+    const wrong = Object.keys(settings).find((name) => OWN.includes(name));
+    if (wrong !== undefined) throw new Error(`settings: the construct itself says what ${wrong} is`);
+    const code = new Asset(this, 'Code', { path: path.join(props.release, `streamkeeper-${this.version}.zip`) });
+    const definition = new Asset(this, 'Template', { path: path.join(props.release, template) });
+    // Versions, so that a profile's former one goes on where a new one is wrong.
+    this.bucket = props.bucket ?? new Bucket(this, 'Profiles', {
+      versioned: true, enforceSSL: true, blockPublicAccess: BlockPublicAccess.BLOCK_ALL,
+    });
+    // The functions read them anew each minute: none of these changes the nested stack.
+    new BucketDeployment(this, 'Uploads', {
+      destinationBucket: this.bucket,
+      destinationKeyPrefix: FOLDER,
+      sources: Object.entries(profiles).map(([name, text]) => Source.data(`${name}.toml`, text)),
+    });
+    this.stack = new CfnStack(this, 'Stack', {
+      templateUrl: definition.httpUrl,
+      parameters: {
+        ...Object.fromEntries(Object.entries(settings).map(([name, value]) => [name, String(value)])),
+        Stage: props.stage ?? 'prod',
+        CodeBucket: code.s3BucketName,
+        CodeKey: code.s3ObjectKey,
+        ProfilesBucket: this.bucket.bucketName,
+        ProfilesFolder: FOLDER,
+      },
+    });
+    Tags.of(this.stack).add('streamkeeper:version', this.version);
+  }
+
+  /** The address of the API. */
+  get endpoint(): string {
+    return this.stack.getAtt('Outputs.ServiceEndpoint').toString();
+  }
+}

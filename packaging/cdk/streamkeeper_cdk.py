@@ -1,0 +1,78 @@
+"""Streamkeeper as a construct: the release's template as a nested stack, and profiles as values.
+
+streamkeeper.ts is the same in TypeScript; a test compares what the two synthesize.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from aws_cdk import CfnStack, Tags
+from aws_cdk.aws_s3 import BlockPublicAccess, Bucket, IBucket
+from aws_cdk.aws_s3_assets import Asset
+from aws_cdk.aws_s3_deployment import BucketDeployment, Source
+from constructs import Construct
+
+_OWN = ("Stage", "CodeBucket", "CodeKey", "ProfilesBucket", "ProfilesFolder")
+_FOLDER = "profiles/"
+
+
+class Streamkeeper(Construct):
+    """`bucket` has the profiles, under profiles/; `version` is that of the release.
+
+    `release` is the folder with the files of a release, `profiles` has the text of each profile by its name, `settings`
+    parameters of the template by name, in place of their defaults. `bucket` must keep versions; without one it is made.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        release: str,
+        stage: str = "prod",
+        profiles: Mapping[str, str] | None = None,
+        settings: Mapping[str, str | int | bool] | None = None,
+        bucket: IBucket | None = None,
+    ) -> None:
+        super().__init__(scope, id)
+        template = next(iter(sorted(Path(release).glob("streamkeeper-*.template.json"))), None)
+        if template is None:
+            raise ValueError(f"there is no release in {release}: `make release` makes one")
+        self.version = template.name.removeprefix("streamkeeper-").removesuffix(".template.json")
+        said = settings or {}
+        if wrong := [name for name in said if name in _OWN]:
+            raise ValueError(f"settings: the construct itself says what {wrong[0]} is")
+        code = Asset(self, "Code", path=str(template.parent / f"streamkeeper-{self.version}.zip"))
+        definition = Asset(self, "Template", path=str(template))
+        # Versions, so that a profile's former one goes on where a new one is wrong.
+        self.bucket = bucket or Bucket(
+            self, "Profiles", versioned=True, enforce_ssl=True, block_public_access=BlockPublicAccess.BLOCK_ALL
+        )
+        # The functions read them anew each minute: none of these changes the nested stack.
+        BucketDeployment(
+            self,
+            "Uploads",
+            destination_bucket=self.bucket,
+            destination_key_prefix=_FOLDER,
+            sources=[Source.data(f"{name}.toml", text) for name, text in (profiles or {}).items()],
+        )
+        texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in said.items()}
+        self.stack = CfnStack(
+            self,
+            "Stack",
+            template_url=definition.http_url,
+            parameters=texts
+            | {
+                "Stage": stage,
+                "CodeBucket": code.s3_bucket_name,
+                "CodeKey": code.s3_object_key,
+                "ProfilesBucket": self.bucket.bucket_name,
+                "ProfilesFolder": _FOLDER,
+            },
+        )
+        Tags.of(self.stack).add("streamkeeper:version", self.version)
+
+    @property
+    def endpoint(self) -> str:
+        """The address of the API."""
+        return self.stack.get_att("Outputs.ServiceEndpoint").to_string()

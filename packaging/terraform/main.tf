@@ -1,0 +1,77 @@
+# Streamkeeper as a nested CloudFormation stack: the release's template and zip, and profiles as values.
+
+locals {
+  bucket   = var.bucket == "" ? aws_s3_bucket.own[0].id : var.bucket
+  prefix   = "streamkeeper/${var.stage}/"
+  template = one(fileset(var.release, "streamkeeper-*.template.json"))
+  version  = trimsuffix(trimprefix(local.template, "streamkeeper-"), ".template.json")
+  zip      = "${var.release}/streamkeeper-${local.version}.zip"
+  settings = { for name, value in var.settings : name => tostring(value) }
+  # A bucket with a dot in its name has no certificate under its own host.
+  templates = "https://s3.${data.aws_region.here.name}.${data.aws_partition.here.dns_suffix}"
+}
+
+data "aws_region" "here" {}
+
+data "aws_partition" "here" {}
+
+# Versions, so that a profile's former one goes on where a new one is wrong.
+resource "aws_s3_bucket" "own" {
+  count         = var.bucket == "" ? 1 : 0
+  bucket_prefix = "streamkeeper-${var.stage}-"
+}
+
+resource "aws_s3_bucket_versioning" "own" {
+  count  = var.bucket == "" ? 1 : 0
+  bucket = local.bucket
+  versioning_configuration {
+    status = "Enabled"
+  }
+}
+
+resource "aws_s3_bucket_public_access_block" "own" {
+  count                   = var.bucket == "" ? 1 : 0
+  bucket                  = local.bucket
+  block_public_acls       = true
+  block_public_policy     = true
+  ignore_public_acls      = true
+  restrict_public_buckets = true
+}
+
+resource "aws_s3_object" "zip" {
+  bucket = local.bucket
+  # A zip with other bytes has another key, or CloudFormation would see nothing new.
+  key         = "${local.prefix}${filesha256(local.zip)}.zip"
+  source      = local.zip
+  source_hash = filesha256(local.zip)
+}
+
+resource "aws_s3_object" "template" {
+  bucket  = local.bucket
+  key     = "${local.prefix}${sha256(file("${var.release}/${local.template}"))}.template.json"
+  content = file("${var.release}/${local.template}")
+}
+
+# The functions read them anew each minute: none of these changes the stack.
+resource "aws_s3_object" "profile" {
+  for_each = var.profiles
+  bucket   = local.bucket
+  key      = "${local.prefix}profiles/${each.key}.toml"
+  content  = each.value
+
+  depends_on = [aws_s3_bucket_versioning.own]
+}
+
+resource "aws_cloudformation_stack" "streamkeeper" {
+  name         = "streamkeeper-${var.stage}"
+  template_url = "${local.templates}/${local.bucket}/${aws_s3_object.template.key}"
+  capabilities = ["CAPABILITY_IAM"]
+  parameters = merge(local.settings, {
+    Stage          = var.stage
+    CodeBucket     = local.bucket
+    CodeKey        = aws_s3_object.zip.key
+    ProfilesBucket = local.bucket
+    ProfilesFolder = "${local.prefix}profiles/"
+  })
+  tags = merge(var.tags, { "streamkeeper:version" = local.version })
+}

@@ -1,0 +1,216 @@
+"""A release: the same bytes in any folder, and the resources that `sls deploy` would make of the same settings."""
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local import stages
+from local.release import __main__ as builder
+from local.release import variants
+from local.release.release_template import DEPLOYMENT, cleaned
+from local.template import Resources, text_of
+from tests.deploy.account import opened
+from tests.local.support import until
+
+NUMBER = builder.version(stages.ROOT)
+TEMPLATE = f"streamkeeper-{NUMBER}.template.json"
+VALUES = st.recursive(
+    st.integers(0, 3) | st.sampled_from(["a", "b"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def chosen(value: Any, *, holds: bool) -> Any:
+    """What Fn::If chooses, without what has no value."""
+    if isinstance(value, list):
+        return [one for one in (chosen(one, holds=holds) for one in value) if one != variants.NO_VALUE]
+    if not isinstance(value, dict):
+        return value
+    if "Fn::If" in value:
+        return chosen(value["Fn::If"][1 if holds else 2], holds=holds)
+    several = {key: chosen(one, holds=holds) for key, one in value.items()}
+    return (
+        {key: one for key, one in several.items() if one != variants.NO_VALUE} if value != variants.NO_VALUE else value
+    )
+
+
+@given(VALUES, VALUES)
+def test_a_condition_gives_each_of_two_packagings(on: Any, off: Any) -> None:
+    """Whatever they hold: the one where it holds, the other where not."""
+    made = variants.either(on, off, "C")
+    assert (chosen(made, holds=True), chosen(made, holds=False)) == (on, off)
+
+
+def test_settings_that_change_one_place_are_refused() -> None:
+    """And those that change places of their own are joined."""
+    base, one, other = {"a": [1, 2], "b": {"c": 1}}, {"a": [1, 2], "b": {"c": 7}}, {"a": [{"x": 1}, 2], "b": {"c": 1}}
+    assert variants.merged(base, [one, other, base]) == {"a": [{"x": 1}, 2], "b": {"c": 7}}
+    with pytest.raises(variants.Clash, match="two settings change /b/c"):
+        variants.merged(base, [one, {"a": [1, 2], "b": {"c": 8}}])
+
+
+def test_a_parameter_comes_where_its_value_stands() -> None:
+    """Alone by reference, in a text by Fn::Sub; a number that only holds its digits is another one."""
+    known = variants.values({"lease_every_s": 811, "vpc_subnet_ids": "subnet-0aaaaaaa1", "log_level": "DEBUG"})
+    several = {"n": 811, "t": "811", "in": "{% 811 + 8110 %} ${x}", "list": ["subnet-0aaaaaaa1"], "word": "DEBUG"}
+    assert variants.with_parameters({**several, "not": "DEBUGGER", "sub": {"Fn::Sub": "${A}-zzstage-b"}}, known) == {
+        "n": {"Ref": "LeaseEveryS"},
+        "t": {"Ref": "LeaseEveryS"},
+        "in": {"Fn::Sub": "{% ${LeaseEveryS} + 8110 %} ${!x}"},
+        "list": {"Fn::Split": [",", {"Ref": "VpcSubnetIds"}]},
+        "word": {"Ref": "LogLevel"},
+        "not": "DEBUGGER",
+        "sub": {"Fn::Sub": "${A}-${Stage}-b"},
+    }
+
+
+def test_the_version_is_one() -> None:
+    """pyproject.toml has it, and what osls and npm read has the same; the changelog has its section."""
+    for name in ("package.json", "package-lock.json"):
+        assert json.loads((stages.ROOT / name).read_text())["version"] == NUMBER
+    assert builder.changes(stages.ROOT, NUMBER).startswith(f"## {NUMBER}")
+
+
+@pytest.fixture(scope="session")
+def template(release: Path) -> dict[str, Any]:
+    """Its template."""
+    found: dict[str, Any] = json.loads((release / TEMPLATE).read_text())
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.cpu(150)
+def test_the_same_project_makes_the_same_bytes(release: Path, tmp_path: Path) -> None:
+    """In another folder, at another time; the checksums are of the files."""
+    builder.make(stages.ROOT, tmp_path / "again")
+    names = {f"streamkeeper-{NUMBER}.zip", TEMPLATE, "CHANGES.md", "SHA256SUMS"}
+    assert {path.name for path in release.iterdir()} == names
+    for name in names:
+        assert (release / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+    sums = dict(line.split()[::-1] for line in (release / "SHA256SUMS").read_text().splitlines())
+    assert sums == {name: hashlib.sha256((release / name).read_bytes()).hexdigest() for name in names - {"SHA256SUMS"}}
+    with zipfile.ZipFile(release / f"streamkeeper-{NUMBER}.zip") as archive:
+        files = archive.namelist()
+    assert {"handlers/connection_manager.py", "env/streams/wikimedia.toml", "urllib3/__init__.py"} <= set(files)
+
+
+@pytest.mark.long
+@pytest.mark.cpu(30)
+def test_aws_takes_the_template(release: Path, template: dict[str, Any]) -> None:
+    """cfn-lint finds nothing, but that no VPC is the default (W1033); it is as large as S3 lets one be."""
+    assert (release / TEMPLATE).stat().st_size < 1_000_000
+    assert len(template["Parameters"]) <= 200
+    assert len(template["Resources"]) <= 500
+    assert template["Outputs"]["Version"]["Value"] == NUMBER == template["Metadata"]["Streamkeeper"]["Version"]
+    command = [str(Path(sys.executable).with_name("cfn-lint")), "--ignore-checks", "W3005", "W1033", "--"]
+    run = subprocess.run([*command, str(release / TEMPLATE)], capture_output=True, text=True, check=False)
+    assert (run.stdout + run.stderr, run.returncode) == ("", 0)
+
+
+@pytest.mark.long
+@pytest.mark.cpu(40)
+def test_cloudformation_makes_a_stack_of_it(release: Path, tmp_path: Path) -> None:
+    """An emulator's: by the zip and the template in a bucket, with a profile's bucket and sinks."""
+    with opened(tmp_path) as account:
+        s3, stacks = account.client("s3"), account.client("cloudformation")
+        s3.create_bucket(Bucket="code")
+        for path in release.glob("streamkeeper-*"):
+            s3.upload_file(str(path), "code", path.name)
+        said = {"CodeBucket": "code", "ProfilesBucket": "code", "HttpSinks": "true", "KeepDays": "7"}
+        given = [{"ParameterKey": name, "ParameterValue": value} for name, value in said.items()]
+        url = f"{account.url}/code/{TEMPLATE}"
+        stacks.create_stack(StackName="own", TemplateURL=url, Parameters=given, Capabilities=["CAPABILITY_IAM"])
+        assert until(lambda: not account.status("own").endswith("IN_PROGRESS"), 120)
+        assert account.status("own") == "CREATE_COMPLETE"
+        (stack,) = stacks.describe_stacks(StackName="own")["Stacks"]
+        assert {"OutputKey": "Version", "OutputValue": NUMBER}.items() <= stack["Outputs"][-1].items()
+        function = account.client("lambda").get_function_configuration(
+            FunctionName="streamkeeper-prod-connection-manager"
+        )["Environment"]["Variables"]
+        assert (function["PROFILES_BUCKET"], function["KEEP_DAYS"]) == ("code", "7")
+        assert {"DeliveryTable", "WrongProfilesAlarm"} <= set(account.resources("own"))
+
+
+# What a stage of one's own would say; none of it is what the release was made with.
+ALL = {
+    "lease_every_s": 3, "streams_per_function": 50, "connection_concurrency": 200, "control_concurrency": 7,
+    "memory_mb": 256, "machine_log_level": "ERROR", "api_access_log": True, "api_auth": "iam", "log_level": "ERROR",
+    "alert_email": "ops@example.org", "vpc_subnet_ids": "subnet-01234567,subnet-89abcdef", "metrics_by": "stage",
+    "vpc_security_group_ids": "sg-01234567", "profiles_bucket": "my-profiles", "profiles_folder": "streams/",
+    "profile_sinks": "arn:aws:sqs:us-east-1:000000000000:a,http,arn:aws:s3:::lake/raw/*",
+    "deletion_protection": True, "point_in_time_recovery": True, "log_retention_days": 7,
+}  # fmt: skip
+NONE = {
+    "api_auth": "key", "machine_log_level": "OFF", "api_access_log": False, "deletion_protection": False,
+    "control_concurrency": 0, "watch_concurrency": 0,
+}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.cpu(30)
+@pytest.mark.parametrize("own", [ALL, NONE, {}], ids=["all", "none", "prod"])
+def test_a_release_makes_what_sls_deploys(template: dict[str, Any], tmp_path: Path, own: dict[str, Any]) -> None:
+    """Resource by resource, of the same settings.
+
+    Three differences are meant. The deploy tool's own bucket and the exports of outputs are for nobody else; the code
+    lies where the parameters say; and the API's deployment is named by what it deploys in place of an instant, so that
+    an unchanged API is not deployed again.
+    """
+    table = stages.load("prod") | own
+    settings = {name: value for name, value in table.items() if name not in ("claim_tries", "task_timeout_s")}
+    project = builder.copied(stages.ROOT, tmp_path / "project")
+    compiled = cleaned(builder.packaged(project, settings, "mine"))
+    code = {"CodeBucket": "code", "CodeKey": "zip", "Stage": "mine"}
+    sinks = str(settings["profile_sinks"]).split(",")
+    said = code | {variants.parameter(name): value for name, value in settings.items()}
+    said |= {"HttpSinks": "http" in sinks, "ProfileSinks": ",".join(one for one in sinks if one != "http")}
+    deployed = compiled | {"Parameters": {name: {"Default": value} for name, value in code.items()}}
+    released = template | {
+        "Parameters": {name: {"Default": text_of(said.get(name, ""))} for name in template["Parameters"]}
+    }
+    theirs, mine = resources(deployed), resources(released)
+    assert set(mine) == set(theirs)
+    for name, one in theirs.items():
+        assert mine[name] == one, name
+    assert outputs(released) == outputs(deployed)
+
+
+# What an attribute of a resource is in its own words, or decides nothing about it.
+TOP = ("Properties", "Condition", "DependsOn")
+
+
+def resources(template: dict[str, Any]) -> dict[str, Any]:
+    """The resources as CloudFormation would make them, by their names; numbers and booleans as texts."""
+    known = Resources(template, {})
+    kinds = {one["Type"] for one in template["Resources"].values()}
+    names = [name for kind in sorted(kinds) for name in known.of(kind)]
+    return {
+        re.sub(rf"{DEPLOYMENT}\w*", DEPLOYMENT, name): {
+            **{key: value for key, value in known.raw(name).items() if key not in TOP},
+            "Properties": as_texts(known.properties(name)),
+        }
+        for name in names
+    }
+
+
+def outputs(template: dict[str, Any]) -> dict[str, Any]:
+    known = Resources(template, {})
+    return {name: known.resolve(one["Value"], name) for name, one in template["Outputs"].items()}
+
+
+def as_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: as_texts(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [as_texts(one) for one in value]
+    return re.sub(rf"{DEPLOYMENT}\w*", DEPLOYMENT, text_of(value))

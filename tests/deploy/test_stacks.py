@@ -1,0 +1,163 @@
+"""The Terraform module and the CDK constructs plan and synthesize their examples, without credentials."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local import stages
+from tests.deploy.account import opened
+
+# What these need is large, for these tests alone, and named nowhere else: it comes from the registries when they run.
+CDK, CONSTRUCTS, HCL = "2.275.0", "10.8.1", "8.1.4"
+OWN = {"Stage", "CodeBucket", "CodeKey", "ProfilesBucket", "ProfilesFolder"}
+PROFILE = 'address = "https://prices.example.org/{name}"\nframing = "sse"\n'
+# An emulator's endpoint, in place of what the example says of AWS.
+EMULATED = """
+provider "aws" {{
+  region                      = "us-east-1"
+  access_key                  = "none"
+  secret_key                  = "none"
+  skip_credentials_validation = true
+  skip_metadata_api_check     = true
+  skip_requesting_account_id  = true
+  s3_use_path_style           = true
+  endpoints {{
+    s3             = "{url}"
+    cloudformation = "{url}"
+  }}
+}}
+"""
+OTHER = """  profiles = {
+    other = "address = \\"https://other.example.org\\"\\nframing = \\"sse\\"\\n"
+"""
+pytestmark = pytest.mark.long
+
+
+def run(folder: Path, *command: str, **variables: str) -> str:
+    """What a command prints that must succeed."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | variables
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, release: Path) -> Path:
+    """The modules and the examples, beside a release."""
+    folder = tmp_path_factory.mktemp("stacks")
+    for name in ("packaging", "examples"):
+        shutil.copytree(stages.ROOT / name, folder / name)
+    shutil.copytree(release, folder / "release")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def parameters(release: Path) -> dict[str, Any]:
+    """The parameters of the release's template."""
+    (path,) = release.glob("*.template.json")
+    found: dict[str, Any] = json.loads(path.read_text())["Parameters"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has the libraries."""
+    folder = tmp_path_factory.mktemp("python")
+    venv.create(folder, with_pip=True)
+    wanted = (f"aws-cdk-lib=={CDK}", f"constructs=={CONSTRUCTS}", f"python-hcl2=={HCL}")
+    run(folder, "bin/pip", "install", "--quiet", "--disable-pip-version-check", *wanted)
+    return folder / "bin" / "python"
+
+
+def check(given: dict[str, Any], parameters: dict[str, Any]) -> None:
+    """Each is a parameter of the template and may be so, and none that needs a value lacks."""
+    assert OWN | {"KeepDays", "ApiAuth"} <= set(given) <= set(parameters)
+    assert {name for name, one in parameters.items() if "Default" not in one} <= set(given)
+    for name, value in given.items():
+        if isinstance(value, str) and "AllowedValues" in parameters[name]:
+            assert value in parameters[name]["AllowedValues"]
+
+
+@pytest.mark.cpu(300)
+def test_both_constructs_synthesize_the_same(project: Path, python: Path, parameters: dict[str, Any]) -> None:
+    """One nested stack of the release's template, with the profile as an object: in TypeScript as in Python."""
+    wanted = (f"aws-cdk-lib@{CDK}", f"constructs@{CONSTRUCTS}", "typescript@5", "@types/node@20")
+    run(project, "npm", "install", "--no-save", "--no-audit", "--no-fund", "--silent", *wanted)
+    options = ("--strict", "--target", "es2022", "--module", "commonjs", "--moduleResolution", "node")
+    run(project, "node_modules/.bin/tsc", *options, "--outDir", "build", "examples/cdk/app.ts")
+    examples = project / "examples" / "cdk"
+    run(examples, "node", "../../build/examples/cdk/app.js", CDK_OUTDIR=str(project / "ts"))
+    run(examples, str(python), "app.py", PYTHONPATH=str(project / "packaging" / "cdk"), CDK_OUTDIR=str(project / "py"))
+    (name,) = (path.name for path in (project / "ts").glob("*.template.json"))
+    made = json.loads((project / "ts" / name).read_text())
+    assert made == json.loads((project / "py" / name).read_text())
+    (stack,) = (one for one in made["Resources"].values() if one["Type"] == "AWS::CloudFormation::Stack")
+    check(stack["Properties"]["Parameters"], parameters)
+    assets = {path.name: path for path in (project / "ts").iterdir()}
+    template = assets[f"asset.{stack['Properties']['TemplateURL']['Fn::Sub'].rpartition('/')[2]}"]
+    assert template.read_bytes() == next((project / "release").glob("*.template.json")).read_bytes()
+    assert f"asset.{stack['Properties']['Parameters']['CodeKey']}" in assets
+    assert [path.read_text() for path in (project / "ts").glob("*/prices.toml")] == [PROFILE]
+
+
+@pytest.mark.cpu(120)
+def test_the_terraform_module_makes_its_example(
+    project: Path, python: Path, parameters: dict[str, Any], tmp_path: Path
+) -> None:
+    """Where `terraform` and its provider are, it plans and applies, to an emulator; else its syntax alone is read.
+
+    TERRAFORM_PLUGINS names a folder with the provider, where no registry of Terraform answers.
+    """
+    check(read_as_hcl(project, python), parameters)
+    example = project / "examples" / "terraform"
+    plugins = os.environ.get("TERRAFORM_PLUGINS")
+    begin = ("terraform", "init", "-input=false", *([f"-plugin-dir={plugins}"] if plugins else []))
+    if shutil.which("terraform") is None or subprocess.run(begin, cwd=example, capture_output=True).returncode != 0:
+        return
+    with opened(tmp_path) as account:
+        (example / "emulated_override.tf").write_text(EMULATED.format(url=account.url))
+        plan = planned(example)
+        assert set(plan.values()) == {"create"}
+        assert {one.partition(".")[0] for one in plan} >= {"aws_cloudformation_stack", "aws_s3_object"}
+        run(example, "terraform", "apply", "-input=false", "plan")
+        assert account.status("streamkeeper-prod") == "CREATE_COMPLETE"
+        outputs = json.loads(run(example, "terraform", "output", "-json"))
+        assert outputs["endpoint"]["value"].endswith("/prod")
+        assert planned(example) == {}
+        text = (example / "main.tf").read_text()
+        (example / "main.tf").write_text(text.replace("  profiles = {\n", OTHER))
+        assert planned(example) == {'aws_s3_object.profile["other"]': "create"}
+
+
+def planned(example: Path) -> dict[str, str]:
+    """What Terraform would do to which of the module's resources."""
+    run(example, "terraform", "plan", "-input=false", "-out=plan")
+    plan = json.loads(run(example, "terraform", "show", "-json", "plan"))
+    changes = {one["address"]: one["change"]["actions"] for one in plan["resource_changes"]}
+    return {
+        name.removeprefix("module.streamkeeper."): "+".join(actions)
+        for name, actions in changes.items()
+        if actions != ["no-op"]
+    }
+
+
+def read_as_hcl(project: Path, python: Path) -> dict[str, Any]:
+    """The parameters that the module hands over, and those of the example, as their files say."""
+    script = "import hcl2, json, sys; print(json.dumps([hcl2.load(open(path)) for path in sys.argv[1:]]))"
+    example = project / "examples" / "terraform" / "main.tf"
+    places = [*sorted((project / "packaging" / "terraform").glob("*.tf")), example]
+    text = run(project, str(python), "-c", script, *map(str, places))
+    own = re.search(r"parameters = merge\(local\.settings, \{(.*?)\}\)", places[0].read_text(), re.DOTALL)
+    assert own is not None
+    names = re.findall(r"(?m)^ *(\w+) +=", own[1])
+    given = re.search(r"settings = \{ (.*?) \}", example.read_text())
+    assert given is not None
+    assert all(name in text for name in names)
+    return dict.fromkeys(names) | dict(re.findall(r'(\w+) = "?(\w+)"?', given[1]))
