@@ -1,8 +1,8 @@
 """Makes the AWS clients that a function needs: DynamoDB's at the cold start, every other one at its first use.
 
-DynamoDB, the dead-letter queue, the bucket and Lambda get small clients where the environment says all that they need,
-as a function's does, and boto3's otherwise. boto3 is imported where one of its clients is made: the import takes longer
-than the rest of a cold start, and 20 MB.
+DynamoDB, the dead-letter queue, the bucket and Lambda get small clients where the environment has everything they need,
+as a function's has, and boto3's otherwise. boto3 is imported when one of its clients is made: the import takes 20 MB
+and longer than the rest of a cold start.
 """
 
 from functools import cache
@@ -37,7 +37,7 @@ def bucket(plain: PlainAws | None, *, tries: int) -> Any:
 
 
 def functions(plain: PlainAws | None, *, read_timeout_s: int) -> Any:
-    """A client with Lambda's call that invokes a function, which it sends once and waits for so long."""
+    """A client with Lambda's call that invokes a function; it sends the call once and waits at most so long."""
     if plain is None or not plain.lambda_url:
         return boto3_client("lambda", 1, read_timeout_s)
     from handlers.aws.plain_clients import PlainLambda
@@ -58,7 +58,7 @@ def _signer(plain: PlainAws, service: str) -> Signer:
 
 @cache
 def boto3_client(service: str, tries: int = 4, read_timeout_s: int = READ_S, at_once: int = 2) -> Any:
-    """boto3's client of a service, one for all who ask, as botocore makes it: boto3 around it takes 3 MB more."""
+    """boto3's client of a service, one for all callers, made by botocore: boto3 around it takes 3 MB more."""
     import botocore.session
     from botocore.config import Config
 
@@ -69,7 +69,7 @@ def boto3_client(service: str, tries: int = 4, read_timeout_s: int = READ_S, at_
         max_pool_connections=at_once,
         tcp_keepalive=True,
         parameter_validation=False,
-        # Composed anew for each request otherwise, which takes longer than to sign it.
+        # Otherwise composed anew for each request, which takes longer than signing it.
         user_agent="streamkeeper",
     )
     return botocore.session.get_session().create_client(service, config=config)

@@ -19,7 +19,7 @@ _ID = re.compile(r"[A-Za-z0-9+/=-]{1,128}")
 class ConditionFailed(Exception):
     """The write's condition did not hold; `retries` is how often the client had sent it before.
 
-    `item` is what is there, where the request asked for it and the service says; else None.
+    `item` is the existing item, where the request asked for it and the service returns it; else None.
     """
 
     def __init__(self, retries: int, item: dict[str, Any] | None = None) -> None:
@@ -33,9 +33,9 @@ class Refused(Exception):
 
 
 class translate_errors:
-    """Maps what the client raises: ConditionFailed, Refused where `refusals` are expected, StoreUnavailable else.
+    """Maps the client's errors: ConditionFailed, Refused where `refusals` are expected, otherwise StoreUnavailable.
 
-    A class, for what `contextlib` makes of a generator costs as much as a small request's own words.
+    It is a class: what `contextlib` makes of a generator costs as much as spelling a small request.
     """
 
     __slots__ = ("_action", "_refusals")
@@ -50,7 +50,7 @@ class translate_errors:
     def __exit__(self, _kind: object, error: BaseException | None, _where: object) -> None:
         if not isinstance(error, Exception):
             return
-        # Not before there is an error: a cold start has none, and the import is a tenth of it.
+        # Imported at the first error: a cold start has none, and the import is a tenth of it.
         from botocore.exceptions import BotoCoreError, ClientError
 
         if isinstance(error, ClientError):
@@ -73,16 +73,16 @@ def _refusal(action: str, error: "ClientError", refusals: bool) -> Exception:
 
 
 def quoted_id(response: object) -> str:
-    """ ", request <id>", by which AWS finds the request of this answer of a client; "" where it has none."""
+    """ ", request <id>", by which AWS finds the request of this answer; "" where it has none."""
     metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
     request_id = metadata.get("RequestId") if isinstance(metadata, dict) else None
-    # S3's ids are Base64; what another service says in its place is not for a log.
+    # S3's ids are Base64; other text from a service in its place does not belong in a log.
     is_id = isinstance(request_id, str) and _ID.fullmatch(request_id) is not None
     return f", request {request_id}" if is_id else ""
 
 
 def described(error: "BotoCoreError | ClientError | StoreUnavailable") -> str:
-    """The kind of an error, and of AWS's refusal its code and the id of the request, for a log."""
+    """The kind of an error for a log, and for AWS's refusal its code and the request's id."""
     if isinstance(error, StoreUnavailable):
         return str(error)
     # Of an error without an answer it is absent or None.

@@ -1,7 +1,7 @@
-"""Asks Step Functions about executions: how one stands, by which definition it runs, what it did last; and how often.
+"""Asks Step Functions about executions: status, definition and newest events; and paces these requests.
 
-A bucket of tokens paces the requests of whoever asks about many: as many at once as it holds, then so many a second.
-Invariant: nothing is changed; of an execution that Step Functions does not know, or has forgotten, it says None.
+A token bucket paces callers that ask about many: as many at once as it holds, then so many a second. Invariant: nothing
+is changed; for an execution that Step Functions does not know, or has forgotten, it returns None.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def runs(states: Any, arn: str) -> bool:
 
 
 def begun(states: Any, machine_arn: str, stream_id: str) -> tuple[str, int] | None:
-    """The execution that a stream's first POST has started, where it runs, and when that was in epoch milliseconds.
+    """The execution that a stream's first POST has started, if it runs, and when it began in epoch milliseconds.
 
-    It has not claimed the stream yet, so no record names it. start.asl.yml makes its name of the stream alone.
+    It has not claimed the stream yet, so no record names it. start.asl.yml derives its name from the stream alone.
     """
     spelled = json.dumps({"stream": stream_id}, ensure_ascii=False, separators=(",", ":"))
     name = hashlib.sha1(spelled.encode(), usedforsecurity=False).hexdigest()

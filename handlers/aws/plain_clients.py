@@ -1,9 +1,9 @@
-"""Puts objects into S3, gets them, and invokes functions, where the environment says all that such a request needs.
+"""Puts objects into S3, gets them, and invokes functions, where the environment has all that such a request needs.
 
-These have the calls that are made here, and raise botocore's errors. boto3 takes seconds of the smallest function to
-import, its client of S3 24 MB of one that may have 128, and a text twice. Invariants: an object is put whole or not at
-all, for its size and its SHA-256 are signed, and it is sent piece by piece; an invocation is sent once, for whoever
-invokes a function does not know whether it ran.
+The clients have only the calls that are made here, and raise botocore's errors. Importing boto3 takes seconds in the
+smallest function, and its S3 client takes 24 MB of 128, and each text twice. Invariants: an object is put whole or not
+at all, for its size and its SHA-256 are signed, and it is sent piece by piece; an invocation is sent once, for the
+caller cannot know whether the function ran.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from handlers.framing.frames import encoded
 from handlers.tls import tls
 
 DELAY_S, DELAY_MOST_S = 0.1, 2.0
-# What another try may be answered otherwise.
+# Statuses for which another try may get another answer.
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
 _CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,100})</Code>")
 
@@ -52,11 +52,11 @@ class _Plain:
     def _signed(
         self, method: str, host: str, path: str, body_sha256: str, headers: dict[str, str] | None = None
     ) -> dict[str, str]:
-        """The headers of a request to that path, as its signature has it."""
+        """The headers of a request to that path, spelled as in the signature."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         signed = dict(sorted(self.signer.dated({"host": host, **(headers or {})}, stamp).items()))
         signed["authorization"] = self.signer.authorization(method, path, signed, body_sha256, stamp)
-        del signed["host"]  # it is sent in any case
+        del signed["host"]  # http.client sends it in any case
         return signed
 
 
@@ -133,7 +133,7 @@ class PlainLambda(_Plain):
             answer = self._http.request("POST", self.url + path, headers=headers, body=Payload)
         except urllib3.exceptions.HTTPError as error:
             raise not_answered(self.url, error) from None
-        # 202: the event is queued, and nobody waits for what comes of it.
+        # 202: the event is queued, and nobody waits for the result.
         if answer.status not in (200, 202):
             code = answer.headers.get("x-amzn-errortype", str(answer.status)).partition(":")[0]
             raise _refused("Invoke", answer, code, "x-amzn-requestid")
@@ -153,7 +153,7 @@ def _refused(
 
 
 def not_answered(url: str, error: urllib3.exceptions.HTTPError) -> Any:
-    """botocore's error for one of the transport; imported when there is one, for most functions never have any."""
+    """botocore's error for a transport error; imported at the first one, for most functions never have any."""
     from botocore import exceptions
 
     match error:

@@ -1,9 +1,9 @@
 """Reads the secrets that a profile refers to, from Secrets Manager and from the Parameter Store.
 
-A secret that is missing or forbidden raises StreamRejected: its stream is refused until somebody mends that
+A secret that is missing or forbidden raises StreamRejected: its stream counts as refused until that is mended
 (`performer.py`). Any other failure raises StreamDropped. Powertools caches each value for a minute; it is imported with
-the first reference, since few profiles have one. Invariant: no message and no log holds a value; they hold the
-secret's name.
+the first reference, since few profiles have one. Invariant: no message and no log holds a value; they hold the secret's
+name.
 """
 
 import json
@@ -16,9 +16,9 @@ from handlers.aws.error_translation import quoted_id
 from handlers.errors import StreamDropped, StreamRejected
 from handlers.profile.secret_references import Reference, Secrets
 
-# Connections last minutes, so that most of them read a value anew and a rotation is seen; drops in a row do not.
+# Connections last minutes, so most of them read a value anew and notice a rotation; drops in a row do not.
 MAX_AGE_S = 60
-# What no retry helps: the secret is not there, or the role may not read it, or its key.
+# Errors that no retry helps: the secret is not there, or the role may not read it, or use its key.
 _FINAL = frozenset(
     {
         "AccessDeniedException",
@@ -34,7 +34,7 @@ _FINAL = frozenset(
 
 
 class SecretValues:
-    """The values of references; `client` makes the client of a service by its name.
+    """The values of secret references; `client` makes the client of a service by its name.
 
     `prefix` begins the names of the stage's secrets.
     """
@@ -44,7 +44,7 @@ class SecretValues:
         self._prefix = prefix
 
     def read(self, references: Iterable[Reference], *, anew: bool = False) -> Secrets:
-        """The values by reference; `anew` takes none that was kept.
+        """Returns the values by reference; `anew` bypasses the cache.
 
         Raises StreamRejected where one is missing or forbidden or is not what the reference says, StreamDropped where
         AWS does not answer.
@@ -91,7 +91,7 @@ def _provider(kept_in: str, client: Callable[[str], Any]) -> Any:
 
 
 def _explained(reference: Reference, cause: BaseException | None) -> Exception:
-    """The error by its name; the client's own message quotes the request."""
+    """The error by name: the client's own message quotes the request."""
     from botocore.exceptions import ClientError
 
     code = cause.response.get("Error", {}).get("Code", "") if isinstance(cause, ClientError) else ""
@@ -114,5 +114,5 @@ def _part(reference: Reference, text: str) -> str:
 
 
 def named(reference: Reference) -> str:
-    """What a message calls the secret."""
+    """The name of the secret in messages."""
     return f"the {'parameter' if reference.kept_in == 'ssm' else 'secret'} {reference.name!r}"

@@ -1,8 +1,8 @@
 """A small DynamoDB client: the calls that the store makes, signed, sent over http.client, retried.
 
-It has the methods, the parameters, the answers and the errors of boto3's client, so that either can stand behind the
-store; decision 18 says why there are two. It decides what is retried, and after which delay. Invariants: a request is
-sent `tries` times at most; then botocore's own error is raised, and it holds no credential.
+It has the methods, the parameters, the answers and the errors of boto3's client, so that the store can use either;
+decision 18 says why there are two. It decides what is retried, and after which delay. Invariants: a request is sent
+`tries` times at most; then botocore's own error is raised, and it holds no credential.
 """
 
 import base64
@@ -47,7 +47,7 @@ def _operation(name: str) -> Callable[..., Answer]:
 
 @dataclass(eq=False, repr=False)
 class DynamoDb:
-    """One endpoint and region. May be used by several threads: each request takes a connection that no other uses."""
+    """One endpoint and region. Several threads may use it: each request takes a connection that no other uses."""
 
     url: str
     signer: Signer
@@ -77,7 +77,7 @@ class DynamoDb:
     send_message = _operation("SendMessage")
 
     def call(self, operation: str, parameters: dict[str, Any]) -> Answer:
-        """The answer to an operation by its name in DynamoDB's API; raises ClientError or another BotoCoreError."""
+        """Returns the answer to an operation of DynamoDB's API; raises ClientError or another BotoCoreError."""
         return self.send(operation, encode(parameters).encode())
 
     def send(self, operation: str, body: bytes) -> Answer:
@@ -124,7 +124,7 @@ class DynamoDb:
         return answer
 
     def _connection(self) -> http.client.HTTPConnection:
-        """A connection that is open and on which nothing is under way; raises _Failed."""
+        """Returns an open connection without a request under way; raises _Failed."""
         while self._idle:
             try:
                 connection = self._idle.pop()
@@ -132,8 +132,8 @@ class DynamoDb:
                 break
             if not _is_readable(connection):
                 return connection
-            # DynamoDB closed it while it was idle. Were that seen only when a request is written, it would be a retry,
-            # and after a retry the store must ask whether the item that is there is its own.
+            # DynamoDB closed it while it was idle. Noticed only when a request is written, that would be a retry, after
+            # which the store must check whether the item that is there is its own.
             connection.close()
         connection = self._new()
         try:
@@ -175,7 +175,7 @@ class _Failed(Exception):
 
 
 def _service_error(operation: str, status: int, answer: Any, metadata: Answer) -> _Failed:
-    """The error of an answer that is not a success: `__type` ends with the error's name behind a "#"."""
+    """The error of an answer that is not a success: `__type` ends with a "#" and the error's name."""
     fields = answer if isinstance(answer, dict) else {}
     code = str(fields.get("__type", "")).rpartition("#")[2] or str(status)
     message = str(fields.get("message") or fields.get("Message") or "")
@@ -185,7 +185,7 @@ def _service_error(operation: str, status: int, answer: Any, metadata: Answer) -
 
 
 def _botocore() -> Any:
-    """The errors that the store knows; imported when there is one, for a cold start has none."""
+    """The errors that the store knows; imported at the first error, for a cold start has none."""
     import botocore.exceptions
 
     return botocore.exceptions
@@ -199,18 +199,18 @@ def _is_readable(connection: http.client.HTTPConnection) -> bool:
 
 
 def _base64(value: Any) -> str:
-    """How bytes stand in a request."""
+    """Encodes bytes for a request."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     raise TypeError(f"no parameter of DynamoDB is a {type(value).__name__}")
 
 
-# Parameters as the JSON of a request. They hold no cycles; to look for them costs a quarter of the encoding.
+# Encodes parameters as a request's JSON. They hold no cycles; checking for them costs a quarter of the encoding.
 encode = json.JSONEncoder(separators=(",", ":"), default=_base64, check_circular=False).encode
 
 
 def binary(value: Answer) -> Answer:
-    """An attribute's value with its bytes as bytes. An attribute that is named B has an object in place of the text."""
+    """An attribute's value with its bytes decoded. An attribute that is itself named B has an object, not a text."""
     if len(value) == 1 and isinstance(value.get("B"), str):
         return {"B": base64.b64decode(value["B"])}
     return value

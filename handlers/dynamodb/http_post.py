@@ -1,8 +1,8 @@
 """Sends one POST on a connection that stays open, and reads the response.
 
-A response as DynamoDB sends it, with its head in one piece and a Content-Length, is read here. http.client reads every
-other one; it takes three times as long over a head alone. Invariant: both ways return the same body, and agree on
-whether the connection may be used again.
+It reads a response as DynamoDB sends it, with its head in one piece and a Content-Length. http.client reads every other
+one, and takes three times as long for a head alone. Invariant: both ways return the same body, and agree on whether the
+connection may be used again.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import re
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-# RFC 9112, sections 4 to 6: the status, one Content-Length, no other coding, and nothing said of closing.
+# RFC 9112, sections 4 to 6: the status, one Content-Length, no other coding, and no word of closing.
 _FIELDS = rb"(?:(?!content-length|transfer-encoding|connection)[!-9;-~]++:[^\r\n]*+\r\n|connection: ?keep-alive\r\n)*+"
 _PLAIN = re.compile(
     rb"HTTP/1\.1 (?!204|304)([2-5]\d\d)(?: [^\r\n]*+)?\r\n"
@@ -24,7 +24,7 @@ _PLAIN = re.compile(
 )
 
 
-# By it AWS finds a request in its logs; another text is no id of AWS's.
+# AWS finds a request in its logs by this id; a text of another form is not AWS's.
 _REQUEST_ID = re.compile(rb"\r\nx-amzn-requestid:[ \t]*([A-Za-z0-9-]{1,64})[ \t]*\r\n", re.IGNORECASE)
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
@@ -53,7 +53,7 @@ def post(connection: http.client.HTTPConnection, headers: dict[str, str], body: 
 
 
 def read_response(file: io.BufferedReader) -> Response:
-    """The answer that stands in `file`, which is used up; raises OSError and HTTPException."""
+    """Returns the answer in `file`, which is used up; raises OSError and HTTPException."""
     head = _PLAIN.match(file.peek())
     if head is None:
         return by_http_client(file)
@@ -68,7 +68,7 @@ def read_response(file: io.BufferedReader) -> Response:
 
 def by_http_client(file: io.BufferedReader) -> Response:
     """As `read_response`, for any answer."""
-    # http.client asks a socket for a file alone, and there is one already.
+    # http.client only needs a file from a socket, and there is one already.
     socket: Any = SimpleNamespace(makefile=lambda _mode: file)
     with contextlib.closing(http.client.HTTPResponse(socket, method="POST")) as response:
         response.begin()

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 
-# The services that take JSON in a POST to "/", and what stands before the operation's name there.
+# The services that take JSON in a POST to "/", and the prefix of their operations' names.
 TARGETS = {"dynamodb": "DynamoDB_20120810", "sqs": "AmazonSQS"}
 CONTENT_TYPE = "application/x-amz-json-1.0"
 _ALGORITHM = "AWS4-HMAC-SHA256"
@@ -16,7 +16,7 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a request is signed with; `session_token` is "" where there is none."""
+    """The credentials to sign with; `session_token` is "" where there is none."""
 
     access_key_id: str
     secret_access_key: str
@@ -46,7 +46,7 @@ class Signer:
         return headers
 
     def dated(self, headers: dict[str, str], stamp: str) -> dict[str, str]:
-        """The headers with those that say when the request is made, and by whom."""
+        """The headers, with those for the time of the request and the session."""
         headers["x-amz-date"] = stamp
         if self._credentials.session_token:
             headers["x-amz-security-token"] = self._credentials.session_token
@@ -71,7 +71,7 @@ class Signer:
             key = f"AWS4{self._credentials.secret_access_key}".encode()
             for part in (day, self._region, self._service, "aws4_request"):
                 key = hmac.digest(key, part.encode(), "sha256")
-            # In this order: two threads that meet here both find a day whose key is there.
+            # In this order two threads at once both find a day with its key.
             self._key = key
             self._day = day
             return key

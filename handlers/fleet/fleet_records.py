@@ -1,4 +1,4 @@
-"""Keeps what the control table says of a fleet: the document that was applied last, and how far that is.
+"""Keeps a fleet's records in the control table: the last applied document, and how far that is.
 
 The record `fleet` of the partition of the groups names the execution that applies, and the document lies beside it,
 compressed, in parts of PART bytes. A dry run has records of its own. Invariants: only the execution that the record
@@ -27,12 +27,12 @@ _COUNTS = ("started", "stopped", "refused", "as_wanted", "left", "rounds", "per_
 
 
 class Replaced(Exception):
-    """Another execution applies by now; whoever meets this ends."""
+    """Another execution applies by now; the one that meets this ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What is applied, or was last: `execution` is "" where nothing ever was, `position` up to which id it has come.
+    """What is applied, or was last: `execution` is "" where nothing ever was, `position` the id that it has reached.
 
     `not_yet` is JSON: the first streams that are not as wanted, each with why; "" where there are none.
     """
@@ -69,7 +69,7 @@ class FleetRecords:
         return typed_values.read_as(Fleet, self._table.get(GROUP, self._name) or {})
 
     def begin(self, wanted: Wanted, execution: str, now_ms: int) -> Fleet:
-        """Has `execution` apply the document; where the same one was not done it goes on where that was."""
+        """Has `execution` apply the document; if the same one was unfinished, it continues at its place."""
         packed, digest = zlib.compress(wanted.text().encode("utf-8", "surrogatepass"), 9), digest_of(wanted)
         parts = [packed[first : first + PART] for first in range(0, len(packed), PART)]
         before = self.read()
@@ -86,7 +86,7 @@ class FleetRecords:
         return fleet
 
     def document(self, fleet: Fleet) -> Wanted:
-        """The document that is applied; raises Replaced where another lies there by now."""
+        """The document that is applied; raises Replaced where there is another by now."""
         items = [self._table.get(GROUP, self._part(number)["SK"]["S"]) or {} for number in range(fleet.parts)]
         try:
             text = zlib.decompress(b"".join(item["data"]["B"] for item in items)).decode("utf-8", "surrogatepass")
@@ -98,13 +98,13 @@ class FleetRecords:
         return wanted
 
     def note(self, execution: str, position: str, counts: Mapping[str, int]) -> None:
-        """Writes down how far it is; raises Replaced where another applies by now."""
+        """Saves its place; raises Replaced where another applies by now."""
         self._write({"position": position, **{name: counts[name] for name in _COUNTS if name in counts}}, execution)
 
     def end_round(
         self, execution: str, counts: Mapping[str, int], not_yet: Sequence[Mapping[str, Any]], ended_ms: int
     ) -> None:
-        """Writes down what a round has found, which is the last one unless `ended_ms` is 0; raises Replaced."""
+        """Saves what a round has found, the last round unless `ended_ms` is 0; raises Replaced."""
         shown = json.dumps(not_yet, ensure_ascii=False)
         more = {"state": DONE, "ended_ms": ended_ms} if ended_ms else {}
         self._write({"position": "", "not_yet": shown, **{name: counts[name] for name in _COUNTS}, **more}, execution)
@@ -126,5 +126,5 @@ class FleetRecords:
 
 
 def digest_of(wanted: Wanted) -> str:
-    """What names a document by what it says."""
+    """The document's name by its content."""
     return hashlib.sha256(wanted.text().encode("utf-8", "surrogatepass")).hexdigest()[:40]

@@ -1,8 +1,8 @@
-"""Walks over the streams that a document speaks of, finds which are not as it wants them, and has these asked for.
+"""Walks over the streams of a document, finds those that are not as it wants them, and has them started or stopped.
 
-A round walks once, in the order of the ids, a hundred streams at a time. The first asks for each stream that is not
-on its way; the later ones see what came of it, and ask again for whom it was refused. Invariants: what was done is
-found done, so a round may be repeated from any place; a stream is started again once, not in every round.
+A round walks once, in the order of the ids, a hundred streams at a time. The first acts on each stream that is not as
+wanted; later ones check the results, and act again where a request was refused. Invariants: what was done is found
+done, so a round may be repeated from any place; a stream is started again once, not in every round.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from handlers.fleet.turns import Ask
 from handlers.fleet.wanted import Wanted
 
 BATCH = 100
-# So many of the streams that are not as wanted are named.
+# How many of the streams that are not as wanted are named.
 NAMED = 100
 NEVER = ""
-# Nobody connects a stream with one of these, and a start changes that; one that is "unknown" may be alive.
+# With one of these statuses no execution connects the stream, and a start helps; an "unknown" one may be alive.
 _OVER = ("stopped", "ended", "rejected", "broken")
 _ASKED_AGAIN = (NEVER, "stopped", "stopping")
 _AWAY_WORDS = {NEVER: "it was not started yet", "stopped": "it is stopped", "stopping": "it is stopping"}
@@ -29,7 +29,7 @@ _AWAY_WORDS = {NEVER: "it was not started yet", "stopped": "it is stopped", "sto
 
 @dataclass
 class Round:
-    """One walk. `known` has the ids behind one that were ever started, `state` of many their status and the reason."""
+    """One walk. `known` returns the ever started ids after an id, `state` the status and reason of many."""
 
     wanted: Wanted
     known: Callable[[str], Iterable[str]]
@@ -39,7 +39,7 @@ class Round:
     not_yet: list[dict[str, Any]] = field(default_factory=list)
 
     def asks(self, after: str) -> Iterator[Ask]:
-        """Whom to ask for, behind an id; what stands otherwise than wanted is noted as it is passed."""
+        """Yields the streams to act on after an id; notes those that are not as wanted in passing."""
         for batch in _batched(self._ids(after)):
             states = self.state(batch)
             for stream_id in batch:
@@ -50,7 +50,7 @@ class Round:
                     yield Ask(stream_id, is_connected)
 
     def leave(self, left: Mapping[str, str]) -> None:
-        """Says of streams that were asked for in vain why."""
+        """Notes streams for which all requests failed, with why."""
         by_id = {one["stream"]: one for one in self.not_yet}
         for stream_id, why in left.items():
             if stream_id in by_id:
@@ -73,7 +73,7 @@ class Round:
         return status != "stopping"
 
     def _ids(self, after: str) -> Iterator[str]:
-        """The ids behind one, in the order of their bytes: the document's, and all known ones where it has patterns."""
+        """The ids after one, in the order of their bytes: the document's, and all known ones if it has patterns."""
         place = after.encode()
         own = (one for one in self.wanted.ids if one.encode() > place)
         if not self.wanted.patterns:

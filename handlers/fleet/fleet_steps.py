@@ -1,9 +1,8 @@
 """Carries out a step of an application: rounds over the streams until all are as wanted, or it stays so, or time is up.
 
-What is asked for and when is decided by `turns.py`, whom by `fleet_round.py`; here threads make the requests. The
-place is written down once a second, so whoever goes on after a kill repeats a second of requests, which change
-nothing twice. Invariant: at the end of a step no request is under way, and what was not answered is asked for by the
-next.
+`turns.py` decides when to make which request, `fleet_round.py` for which streams; here threads make them. The place is
+saved once a second, so after a kill a second of requests is repeated, which change nothing twice. Invariant: at the end
+of a step no request is under way, and the next step repeats those without an answer.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from handlers.fleet.fleet_records import DONE, Fleet, FleetRecords, Replaced
 from handlers.fleet.fleet_round import Round
 from handlers.fleet.turns import AT_ONCE, Ask, Asking, Outcome, Rate
 
-# Streams that were asked for take some seconds until they are connected; whoever is not after all rounds is named.
+# Started streams take some seconds to connect; those that are not connected after all rounds are named.
 WAIT_S, MOST_ROUNDS = 5, 24
 SAVE_EVERY_MS = 1_000
 
-# Makes the request for a stream: what came of it, and why where it was not done.
+# Makes the request for a stream; returns its outcome, and why it failed if it did.
 Request = Callable[[Ask], tuple[Outcome, str]]
 
 
 @dataclass(frozen=True)
 class Ports:
-    """What a step needs: `round_of` makes a round of a number, `ask` asks for a stream, `is_late` ends the step."""
+    """What a step needs: `round_of` makes a round by number, `ask` a stream's request, `is_late` ends the step."""
 
     records: FleetRecords
     round_of: Callable[[Fleet, int], Round]
@@ -42,7 +41,7 @@ class Ports:
 
 
 def step(ports: Ports, execution: str, *, is_dry: bool) -> dict[str, Any]:
-    """Goes on with what the record names; {"is_done", "wait_s"}: whether nothing is left to do, else when to go on."""
+    """Continues the recorded work; {"is_done", "wait_s"}: whether nothing is left, else when to continue."""
     try:
         fleet = ports.records.read()
         if fleet.execution != execution or fleet.state == DONE:
@@ -54,7 +53,7 @@ def step(ports: Ports, execution: str, *, is_dry: bool) -> dict[str, Any]:
 
 
 def _round(ports: Ports, fleet: Fleet, *, is_dry: bool) -> bool:
-    """Whether the round came to its end; then it is written down what it has found."""
+    """Returns whether the round came to its end; then its findings are saved."""
     one = ports.round_of(fleet, fleet.rounds)
     if fleet.position:
         one.counts |= Counter(as_wanted=fleet.as_wanted, left=fleet.left)
@@ -87,7 +86,7 @@ def _done(_ask: Ask) -> tuple[Outcome, str]:
 
 
 def _asked(ports: Ports, asking: Asking, request: Request, note: Callable[[], None]) -> bool:
-    """Whether every stream was asked for; False where time is up before. No request is under way then."""
+    """Returns whether every request was made; False where time was up first. Then no request is under way."""
     answers: queue.SimpleQueue[tuple[Ask, Outcome, str]] = queue.SimpleQueue()
     under_way, saved_ms = 0, ports.now_ms()
 
@@ -116,7 +115,7 @@ def _asked(ports: Ports, asking: Asking, request: Request, note: Callable[[], No
 
 
 def _arrived(answers: queue.SimpleQueue[Any], wait_ms: int) -> list[tuple[Ask, Outcome, str]]:
-    """The answers that are there, waiting so long for a first one."""
+    """The answers that have come, waiting at most so long for the first one."""
     found = []
     try:
         found.append(answers.get(timeout=wait_ms / 1000) if wait_ms else answers.get_nowait())

@@ -1,9 +1,9 @@
-"""Decides which stream is asked for next, and when: as many a second as nothing refuses, and each until it is answered.
+"""Decides which request is made next, and when: as many a second as nothing refuses, each until it is answered.
 
-The rate begins low, grows while all goes well up to `most_per_s`, and is halved where AWS or the service refuses.
-What was refused is asked for again after a back-off with full jitter; after TRIES it is left to the next round.
-Sans-I/O: who performs it asks `due`, makes the request, and says what came of it. Invariants: no stream is asked for
-twice at a time; all streams up to `position` are answered, so whoever goes on behind it misses none.
+The rate begins low, grows while all goes well up to `most_per_s`, and is halved where AWS or the service refuses. A
+refused request is repeated after a back-off with full jitter; after TRIES it is left to the next round. Sans-I/O: the
+caller asks `due`, makes the request, and reports its outcome. Invariants: a stream has one request at a time; all
+streams up to `position` are answered, so continuing after it misses none.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-# Requests a second: at first, how much more each second until something is refused, and how much more after that.
+# Requests a second: at first, the increase each second until a refusal, and the increase after that.
 FIRST_PER_S, GROWTH, GROWTH_AFTER = 20.0, 10.0, 1.0
-# Refusals within so long are of one cause: the rate is halved once.
+# Refusals within this time have one cause: the rate is halved once.
 ONE_CAUSE_MS = 2_000
 TRIES = 8
 BACKOFF_MS, BACKOFF_MOST_MS = 1_000, 30_000
-# As many requests are under way at most: as many as are sent in a second, within these bounds. Each takes some hundred
-# milliseconds; where it takes longer something is at its limit though it does not say so.
+# As many requests are under way as are sent in a second, within these bounds. Each takes some hundred milliseconds; if
+# it takes longer, something is at its limit without saying so.
 LEAST_AT_ONCE, AT_ONCE = 3, 48
-# Until an answer comes there is nothing to ask for; who waits is woken by it.
+# Until an answer comes there is no request to make; the answer wakes the caller.
 UNTIL_ANSWERED_MS = 100
 
 
@@ -38,7 +38,7 @@ def most_per_s(streams_per_function: int) -> float:
 
 
 class Outcome(Enum):
-    """What came of a request for a stream."""
+    """The outcome of a request for a stream."""
 
     DONE = "done"
     # Refused for their number, or not answered: the same request may be answered later.

@@ -1,4 +1,4 @@
-"""Walks as a repair does and stores nothing: what the gaps of a stream would bring."""
+"""Walks as a repair does but stores nothing, to show what the gaps of a stream would bring."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from handlers.store.typed_values import key
 
 
 def dry_run(deps: Deps, stream_id: str, from_ms: int, to_ms: int) -> Needs:
-    """Tries the gaps of [from_ms, to_ms) once; `deps.done` says what each would have come to."""
+    """Tries the gaps of [from_ms, to_ms) once; `deps.done` is called with the result of each."""
     profile_name = stream_id.partition(":")[0]
     now_ms = deps.now_ms()
     if not (yield Ask(lambda: deps.work.take_turn(profile_name, deps.holder, now_ms, now_ms + TURN_MS))):
@@ -60,7 +60,7 @@ class _Counting:
         self._seen: set[str] = set()
 
     def store(self, events: Sequence[StreamEvent], since_ms: int) -> Written:
-        """How many of the events would be new."""
+        """Returns how many of the events would be new."""
         wanted = {event.key for event in events} - self._seen
         self._seen |= wanted
         new = len(wanted - set(self._known(wanted, since_ms)))

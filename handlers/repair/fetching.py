@@ -22,7 +22,7 @@ CONNECT_S, READ_S = 3, 10
 
 
 def fetch(request: UpstreamRequest) -> Fetched:
-    """The answer, or why there is none."""
+    """Returns the answer, or why there is none."""
     began_s, body = time.monotonic(), bytearray()
     try:
         timeout = urllib3.Timeout(connect=CONNECT_S, read=READ_S)
@@ -44,5 +44,5 @@ def fetch(request: UpstreamRequest) -> Fetched:
     except (UnknownCoding, Corrupt, Unfinished, AddressRefused, RedirectRefused) as problem:
         return Fetched(problem=str(problem))
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as problem:
-        # Its own words may hold the address, and that a secret.
+        # Its own message may hold the address, and that a secret.
         return Fetched(problem=f"no answer: {type(problem).__name__}")

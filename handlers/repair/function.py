@@ -1,8 +1,9 @@
 """Repairs the gaps of a profile's streams, one stream at a time: what one invocation of the function does.
 
-It takes the profile's turn, repairs what is due, and waits a moment for what is due soon. What is due later the watch
-starts again. It is a generator as `walking.py` is. Invariants: no two functions ask one upstream; a request stays until
-every gap of its stream is repaired, or nobody tries it again; whoever is killed leaves all that he has stored.
+It takes the profile's turn, repairs what is due, and waits a moment for what is due soon. For what is due later the
+watch starts it again. It is a generator, as `walking.py` is. Invariants: no two functions ask one upstream; a request
+stays until every gap of its stream is repaired, or not tried any more; a killed function loses nothing that it has
+stored.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -29,18 +30,18 @@ from handlers.store.segment_reader import SKEW_MS
 from handlers.store.segment_writer import SegmentWriter
 from handlers.store.stream_records import Layout, StreamRecords
 
-# So long a turn lasts from its last renewal on: longer than a page takes, with the rest that a refusal wants.
+# How long a turn lasts after its last renewal: longer than a page takes, with the back-off after a refusal.
 TURN_MS = 45_000
-# What is due so soon is waited for.
+# How soon a repair must be due to be waited for.
 SOON_MS = 30_000
 MOST_GAPS = 500
-# The number of the first event that an attempt stores: attempts begin apart, so that none is taken for another.
+# The number of the first event that an attempt stores: attempts begin far apart, so that none is mistaken for another.
 FIRST, APART, TIMES = 5 * 10**11, 10**5, 10**6
 
 
 @dataclass(frozen=True, slots=True)
 class Deps:
-    """What an invocation works with; `profile_of` returns None where no profile says how the stream is repaired."""
+    """What an invocation works with; `profile_of` returns None where the stream's profile has no repair."""
 
     work: RepairWork
     records: StreamRecords
@@ -58,7 +59,7 @@ class Deps:
 
 
 def repairs(deps: Deps, stream_id: str) -> Needs:
-    """Repairs what is due of the stream, and of the others of its profile; the outcome's status is "done" or "busy"."""
+    """Repairs what is due of the stream and of its profile's others; the outcome's status is "done" or "busy"."""
     profile = stream_id.partition(":")[0]
     if not (yield Ask(lambda: _turn(deps, profile))):
         return Outcome("", "busy", "another function repairs the gaps of this profile")
@@ -92,7 +93,7 @@ def _requests(deps: Deps, stream_id: str, profile: str) -> list[Request]:
 
 
 def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
-    """Repairs what is due of one stream; until when the upstream wants to be left alone, 0 where it does not."""
+    """Repairs what is due of one stream; returns until when the upstream is to be left alone, 0 for not at all."""
     stream_id, rest_until_ms = request.stream_id, 0
     profile, layout = deps.profile_of(stream_id), (yield Ask(lambda: deps.records.layout(stream_id)))
     next_ms: int | None = None
@@ -121,7 +122,7 @@ def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
 
 
 def _secrets(deps: Deps, profile: Profile) -> tuple[Secrets, str]:
-    """The secrets, or why the address cannot be asked."""
+    """Returns the secrets, or why the address cannot be asked."""
     try:
         return deps.secrets_of(profile), ""
     except (StreamRejected, StreamDropped) as error:
@@ -131,7 +132,7 @@ def _secrets(deps: Deps, profile: Profile) -> tuple[Secrets, str]:
 def ports(
     deps: Deps, profile: Profile, stream_id: str, layout: Layout, secrets: Secrets, problem: str = ""
 ) -> Ports:  # fmt: skip
-    """What the repair of a gap of this stream needs; `problem` is why the address cannot be asked."""
+    """Returns what the repair of a gap of this stream needs; `problem` is why the address cannot be asked."""
     said = profile.repair
     assert said is not None
 
@@ -156,7 +157,7 @@ def ports(
 
 
 class _Storing:
-    """Stores what the repair of one gap brings, where and as its connections do: what is known is refused."""
+    """Stores what the repair of one gap brings, just as the stream's connections do: known events are refused."""
 
     def __init__(self, deps: Deps, profile: Profile, stream_id: str, layout: Layout) -> None:
         self._deps, self._profile, self._stream_id, self._layout = deps, profile, stream_id, layout
@@ -164,7 +165,7 @@ class _Storing:
         self._log: SegmentWriter | None = None
 
     def store(self, events: Sequence[StreamEvent], since_ms: int) -> Written:
-        """How many were new; raises Unstorable where it is not known which are, of all that came since then."""
+        """Returns how many were new; raises Unstorable where it is unknown which are, of all that came since then."""
         profile, layout, now_ms = self._profile, self._layout, self._deps.now_ms()
         first = self._next or FIRST + now_ms // 1000 % TIMES * APART
         self._next = first + len(events)

@@ -1,7 +1,7 @@
 """Finds which gaps of a stream are to be repaired, and the events at the edges of one, in the tables.
 
-The events are read from the events table: it has them in the order in which they came. Nothing is written down for it
-while a stream is connected, and a gap from before its profile said how to repair it can be repaired as well
+The events are read from the events table, in the order in which they came. So nothing is recorded for repairs while a
+stream is connected, and a gap from before its profile had a repair can be repaired too
 (docs/decisions/0116-read-the-edges-of-a-gap.md). Invariants: an event before the gap came when its connection was known
 good, so all before it is stored or lies in an earlier gap; one after it came on the connection that ended the gap or a
 later one, for what an older one brings after a standstill may be of before.
@@ -20,15 +20,15 @@ from handlers.store.event_items import Entry, StoredEvent
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import Layout
 
-# By clocks that differ an event may stand on the other side of the gap than where it came: each try that proves nothing
-# begins some events earlier, and ends some later.
+# Where clocks differ, an event may appear on the other side of the gap: each try that proves nothing begins some events
+# earlier, and ends some later.
 EACH, MORE, MOST_EACH = 2, 2, 30
-# What is read at most to find them: repaired events lie between, and in a log what came late.
+# How many events are read at most to find them: repaired events are between, and in a log late ones.
 MOST_READ = 20_000
 
 
 def left(gaps: Sequence[Gap]) -> list[Gap]:
-    """The gaps in which events may be missing, whether anybody tries to repair them or not."""
+    """The gaps in which events may be missing, whether their repair is tried or not."""
     done = repaired_spans(gaps)
     return [gap for gap in gaps if gap.state != DELIVERED and not covers(done, (gap.from_ms, gap.to_ms))]
 
@@ -39,13 +39,13 @@ def repaired_spans(gaps: Sequence[Gap]) -> list[Interval]:
 
 
 def to_repair(gaps: Sequence[Gap], now_ms: int) -> list[tuple[int, Gap]]:
-    """The gaps that nobody has repaired or given up, each with when it is to be tried, the most urgent first."""
+    """The gaps that are neither repaired nor given up, each with when to try it, the most urgent first."""
     due = [(repair.next_ms or now_ms, gap) for gap in left(gaps) if not (repair := begun(gap)).is_over]
     return sorted(due, key=lambda one: (one[0], one[1].from_ms))
 
 
 def again(gap: Gap, now_ms: int) -> Repair:
-    """The repair of a gap that a person wants to have tried now, whatever came of it before."""
+    """The repair of a gap that a person wants tried now, whatever its result was before."""
     repair = begun(gap)
     return Repair(*repair.span, stored=repair.stored, next_ms=now_ms, stamp=repair.stamp)
 
@@ -53,7 +53,7 @@ def again(gap: Gap, now_ms: int) -> Repair:
 def edges(reader: EventReader, stream_id: str, layout: Layout, gap: Gap, field: Field, now_ms: int) -> Borders:
     """The events at the edges of the gap; raises StoreUnavailable."""
     each = min(MOST_EACH, EACH + MORE * begun(gap).tries)
-    # What the upstream announced lies between events of one connection. What came with the notice is before it.
+    # An announced loss lies between events of one connection. Events that came with the notice are before it.
     is_announced = gap.number is not None
     before_fence, after_ms = gap.fence + is_announced, gap.to_ms + is_announced
     earlier = reader.entries_before(stream_id, layout.partitions, now_ms, gap.from_ms + 1)
@@ -79,7 +79,7 @@ def _borders(field: Field, each: int, events: Iterable[StoredEvent]) -> tuple[Bo
 
 
 def own_ms(event: StoredEvent, field: Field) -> int | None:
-    """When the event happened, as the profile names that; None where it does not, or the event does not say."""
+    """When the event happened, by the profile's `time`; None where that or the event has none."""
     if field.time is None or event.data is None:
         return None
     return field.instant_ms(at(parse_json(event.data), field.time)[1])

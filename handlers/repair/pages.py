@@ -39,7 +39,7 @@ class Fetched:
 
 
 class Page(NamedTuple):
-    """The events of an answer in its order, when each happened as far as the profile names that, and the next page.
+    """The events of an answer in its order, when each happened if the profile names that, and the next page.
 
     `next` is the address of the next page, "" where this is the last.
     """
@@ -50,20 +50,20 @@ class Page(NamedTuple):
 
 
 def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) -> UpstreamRequest:
-    """What to send for a page: with the stream's own headers, where the profile names no others."""
+    """The request for a page, with the stream's own headers unless the profile names others."""
     own = profile.headers if repair.headers is None else repair.headers
     headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "streamkeeper"}
     headers |= {name.lower(): filled(text, secrets) for name, text in own}
     sent = {name: value.encode() for name, value in headers.items()}
     held = tuple(secrets.values())
-    # Who trusts another authority than the public ones, or shows a certificate, does so at the stream's own origin.
+    # A profile's own authority and certificate are used at the stream's own origin alone.
     is_own = repair.headers is None and _origin(address) == _origin(profile.address)
     trust = profile.trust(secrets) if is_own else None
     return UpstreamRequest("GET", address, sent, None, profile.allow_private, held, trust=trust)
 
 
 def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int) -> Page:
-    """The page of an answer to `address`, before which so many were read; raises BadPage where it is none."""
+    """Returns the page in an answer to `address`, after so many pages; raises BadPage where it is none."""
     try:
         frame = Frame(answer.body.decode())
     except UnicodeDecodeError:
@@ -78,7 +78,7 @@ def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int)
 
 
 def is_kept(profile: Profile, data: Body) -> bool:
-    """Whether the profile keeps an item with this body, by what stands in it: an item has no name."""
+    """Whether the profile keeps an item with this body, by its values: an item has no name."""
     split, paths = profile.split, [rule.path for rule in profile.keep]
     if not paths or any(path is None or (split is not None and not split.is_of_element(path)) for path in paths):
         return True
@@ -92,7 +92,7 @@ def is_kept(profile: Profile, data: Body) -> bool:
 
 
 def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: object, *, is_empty: bool) -> str:
-    """Where the next page is; "" where that is this one again, for nothing new can come of it."""
+    """The next page's address; "" where it is this one again, for that can bring nothing new."""
     named = repair.next
     if named is None:
         return ""

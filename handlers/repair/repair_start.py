@@ -1,6 +1,6 @@
-"""Starts the function that repairs gaps, which nobody waits for, and again where nobody has finished.
+"""Starts the function that repairs gaps without waiting for it, and again where work is left.
 
-Invariant: whoever starts it is not held up by that it cannot be started: the request stays, and the watch comes round.
+Invariant: a start that fails holds nobody up: the request stays, and the watch comes round.
 """
 
 import json
@@ -11,12 +11,12 @@ from handlers.aws.error_translation import translate_errors
 from handlers.errors import StoreUnavailable
 from handlers.repair.work import RepairWork
 
-# One invocation repairs all streams of a profile, so more of them wait for the next round.
+# How many are started at once. One invocation repairs all streams of a profile; more wait for the next round.
 MOST_STARTED = 20
 
 
 def start(functions: Callable[[], Any], name: str, stream_id: str) -> bool:
-    """Whether Lambda took the invocation for the stream; `functions` makes a client of Lambda."""
+    """Returns whether Lambda took the invocation for the stream; `functions` makes a client of Lambda."""
     try:
         with translate_errors("Invoke"):
             payload = json.dumps({"stream": stream_id}).encode()
@@ -27,7 +27,7 @@ def start(functions: Callable[[], Any], name: str, stream_id: str) -> bool:
 
 
 def start_due(work: RepairWork, now_ms: int, start_one: Callable[[str], bool]) -> list[str]:
-    """Starts the function for each profile of which something is due; the streams for which it was started.
+    """Starts the function for each profile with something due; returns the streams for which it was started.
 
     Raises StoreUnavailable.
     """

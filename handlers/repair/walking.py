@@ -1,16 +1,16 @@
-"""Repairs one gap: walks over the pages of the address, stores what they bring, and says what is proved by then.
+"""Repairs one gap: walks over the pages of the address, stores what they bring, and decides what is proved then.
 
     stream        …  7  8  |  9 10 11 (missed)  | 12 13 …       8 and 12 are the events at the edges
     first walk    ?after=8&before=12       9 10 11              an address may leave out the edges themselves
     second walk   ?after=7&before=13       8  9 10 11 12        both were seen, with all between: repaired
 
 A walk that sees both events at the edges proves the gap: the address has what was before it and what came after it, so
-it had what is between. One that sees only one of them, or none, proves nothing, however much it brings. The second walk
-is made where the first one did not see both. It begins an event earlier and ends an event later.
+it had what is between. A walk that sees only one of them, or none, proves nothing, however much it brings. If the first
+walk did not see both, a second begins an event earlier and ends an event later.
 
-It is a generator that asks for requests and pauses (`handlers/run/group_ports.py`), so that a simulation performs the
-same steps. Invariants: what a page brings is stored before the gap's record says that the page was read; a gap is
-repaired only by one whole walk, or where the profile says why an overlap cannot be seen (`unproved`).
+It is a generator of requests and pauses (`handlers/run/group_ports.py`), so that a simulation performs the same steps.
+Invariants: what a page brings is stored before the gap's record says that the page was read; a gap is repaired only by
+one whole walk, or where the profile says why an overlap cannot be seen (`unproved`).
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -28,15 +28,15 @@ from handlers.repair.pages import BadPage, Fetched, Page, is_kept, page, request
 from handlers.run.group_ports import Ask, Wait
 
 FIRST_REST_MS, LONGEST_REST_MS = 5_000, 3_600_000
-# So long a refusal is waited out within a walk, and so often.
+# How long a refusal is waited out within a walk, and how often.
 PATIENT_S, PATIENT_TIMES = 10.0, 3
-# By clocks that differ, and on the way, an event that came at the edge of a gap happened earlier or later.
+# Because clocks differ and transport takes time, an event at the edge of a gap happened earlier or later.
 APART_MS = 5_000
 LITERAL, WIDE = 0, 1
 
 
 class Border(NamedTuple):
-    """An event at the edge of a gap: its dedup key, when it came, and when it happened, None where nobody knows."""
+    """An event at the edge of a gap: its dedup key, when it came, and when it happened, None where unknown."""
 
     key: str
     came_ms: int
@@ -44,34 +44,34 @@ class Border(NamedTuple):
 
     @property
     def at_ms(self) -> int:
-        """When it happened, as far as is known."""
+        """When it happened, as far as that is known."""
         return self.came_ms if self.own_ms is None else self.own_ms
 
 
 class Borders(NamedTuple):
-    """The last events before a gap and the first ones after it, the nearest first; two of each, where there are."""
+    """The last events before a gap and the first ones after it, the nearest first; two of each, if there are."""
 
     before: tuple[Border, ...]
     after: tuple[Border, ...]
 
     @property
     def keys(self) -> set[str]:
-        """Those of all."""
+        """All of their keys."""
         return {border.key for border in (*self.before, *self.after)}
 
     def since_ms(self, gap: Gap) -> int:
-        """When the earliest of them came."""
+        """When the earliest one came."""
         return min([gap.from_ms, *(border.came_ms for border in self.before)])
 
 
 @dataclass(slots=True)
 class Pace:
-    """When the address may be asked again, by whatever gap."""
+    """When the address may be asked again, for any gap."""
 
     next_ms: int = 0
 
     def wait_s(self, now_ms: int, pace_s: float) -> float:
-        """For how long to wait before a request, which is made then."""
+        """Returns how long to wait before a request, which is then counted as made."""
         at_ms = max(now_ms, self.next_ms)
         self.next_ms = at_ms + round(pace_s * 1000)
         return (at_ms - now_ms) / 1000
@@ -81,9 +81,8 @@ class Pace:
 class Ports:
     """What the repair of one stream's gap needs.
 
-    `save` returns whether the gap's record was still as it was read; `alert` tells a person of a gap that stays open.
-    `renew` returns whether the turn is still this function's.
-    `problem` is why the address cannot be asked.
+    `save` returns whether the gap's record was still as it was read; `alert` tells a person that a gap stays open;
+    `renew` returns whether the turn is still this function's; `problem` is why the address cannot be asked.
     """
 
     profile: Profile
@@ -102,7 +101,7 @@ class Ports:
 
     @property
     def field(self) -> Field:
-        """What the profile says."""
+        """The profile's repair."""
         assert self.profile.repair is not None
         return self.profile.repair
 
@@ -111,7 +110,7 @@ Steps = Generator[Ask | Wait, Any, Repair]
 
 
 class Unstorable(Exception):
-    """What the address has cannot be told from what is stored; the message is a phrase."""
+    """The address's items cannot be told apart from what is stored; the message is a phrase."""
 
 
 class TakenOver(Exception):
@@ -119,14 +118,14 @@ class TakenOver(Exception):
 
 
 def begun(gap: Gap) -> Repair:
-    """The repair as the gap's record has it, begun anew where the gap has become another since."""
+    """The repair in the gap's record, begun anew where the gap has changed since."""
     known = gap.repair or Repair()
     span = gap.from_ms, gap.to_ms
     return known if known.span == span else Repair(*span, stored=known.stored, stamp=known.stamp)
 
 
 def repair_gap(ports: Ports, gap: Gap) -> Steps:
-    """The repair as it stands then, which is saved; raises TakenOver, and what a request raises."""
+    """Returns the repair after this try, which is saved; raises TakenOver, and what a request raises."""
     repair = begun(gap)
     borders: Borders = yield Ask(lambda: ports.borders(gap))
     problem, retry_s = ports.problem or _unaskable(ports.field, borders), 0.0
@@ -143,7 +142,7 @@ def repair_gap(ports: Ports, gap: Gap) -> Steps:
         return repair
     repair = judged(ports.field, repair, borders, problem, retry_s, ports.now_ms())
     if repair.is_over and repair.state != REPAIRED:
-        # Before it is written that nobody tries again: told twice is better than never.
+        # Before the record says that it is not tried again: an alert twice is better than never.
         yield Ask(lambda: ports.alert(gap, repair))
     yield from _save(ports, gap, repair)
     return replace(repair, stamp=repair.stamp + 1)
@@ -154,7 +153,7 @@ def _save(ports: Ports, gap: Gap, repair: Repair) -> Generator[Ask, Any, None]:
         raise TakenOver
 
 
-# The function's time is over: the next one goes on with the walk.
+# The function's time is over: the next one continues the walk.
 UNFINISHED = "unfinished"
 NO_EVENT_BEFORE = "no event from before the gap is stored, so nothing can be asked for behind it"
 NO_EVENT_AFTER = "no event has come since the gap, so nothing shows yet that the address has all of it"
@@ -171,19 +170,19 @@ def _can_widen(borders: Borders) -> bool:
 
 
 def proves(field: Field, repair: Repair) -> bool:
-    """Whether the walk has shown both events at the edges, or the profile says why that cannot be."""
+    """Whether the walk has shown both events at the edges, or the profile says why it cannot."""
     return (repair.saw_before and repair.saw_after) or bool(field.unproved)
 
 
 def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s: float, now_ms: int) -> Repair:
-    """What the walks have come to, and when to try again; `problem` is why the last one is not whole."""
+    """Returns the result of the walks, and when to try again; `problem` is why the last one is not whole."""
     done = replace(repair, open_from_ms=None, open_to_ms=None, tries=repair.tries + 1)
     if not (problem and repair.at):
-        # A walk that was refused at a page goes on there; any other begins again.
+        # A walk that was refused at a page continues there; any other begins again.
         done = replace(done, walk=LITERAL, at="", pages=0)
     if not problem and proves(field, repair):
         is_seen = repair.saw_before and repair.saw_after
-        # All between the two edges is stored, also what lies beside the gap: its ends may be known better later.
+        # Everything between the two edges is stored, beyond the gap too: its ends may be known better later.
         came = [border.came_ms for border in (*borders.before[:1], *borders.after[:1])]
         done = replace(done, from_ms=min([done.from_ms, *came]), to_ms=max([done.to_ms, *came]))
         return replace(done, state=REPAIRED, reason="" if is_seen else field.unproved, next_ms=0)
@@ -219,7 +218,7 @@ class _Walk:
         self._after = borders.after[0].key if borders.after else None
 
     def steps(self, repair: Repair) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
-        """The repair after the walk, why it is not whole ("" where it is), and for how long the address wants rest."""
+        """Returns the repair after the walk, why it is not whole ("" if it is), and the address's back-off."""
         ports, field = self._ports, self._ports.field
         address = repair.at
         if not address:
@@ -243,7 +242,7 @@ class _Walk:
                     raise TakenOver
                 continue
             if answer.problem:
-                # The next try goes on with this page.
+                # The next try continues with this page.
                 return replace(repair, at="" if self._has_secret(address) else address), answer.problem, retry_s
             try:
                 read = page(field, address, repair.pages, answer, ports.now_ms())
@@ -255,7 +254,7 @@ class _Walk:
             address = read.next
 
     def _take(self, repair: Repair, read: Page) -> Generator[Ask, Any, tuple[Repair, bool]]:
-        """Stores what the page brings and saves that it was read; whether it is the last one."""
+        """Stores what the page brings and saves that it was read; returns whether it is the last one."""
         repair, (first, last) = self._seen(repair, [event.key for event in read.events])
         known = self._borders.keys
         profile = self._ports.profile
@@ -282,14 +281,14 @@ class _Walk:
         return replace(repair, stamp=repair.stamp + 1), is_over
 
     def _has_secret(self, address: str) -> bool:
-        """Whether the address is not to be written down: whoever goes on then begins with the first page."""
+        """Whether the address must not be recorded: then the next try begins with the first page."""
         return any(value in address for value in self._ports.secrets.values())
 
     def _event(self, event: StreamEvent) -> StreamEvent:
         return event._replace(id=event.key) if self._ports.profile.key == "id" else event
 
     def _seen(self, repair: Repair, keys: Sequence[str]) -> tuple[Repair, tuple[int, int]]:
-        """The repair with the edges that the page shows, and which of its items lie between them."""
+        """Returns the repair with the edges that the page shows, and its items between them."""
         before = keys.index(self._before) if self._before in keys else None
         after = keys.index(self._after) if self._after in keys else None
         seen = replace(
@@ -299,7 +298,7 @@ class _Walk:
         )
         if before is not None and after is not None:
             return seen, (min(before, after), max(before, after) + 1)
-        # An edge that ends the walk: the other one was seen before, or it is where the address has no end of its own.
+        # An edge that ends the walk: the other one was seen before, or the address has no end of its own.
         edges = self._ports.field.edges
         ends = [
             at
@@ -317,7 +316,7 @@ class _Walk:
         return ends or (repair.saw_before and repair.saw_after)
 
     def _edges(self) -> dict[str, str]:
-        """What stands in the address for the edges that it has."""
+        """The values of the address's placeholders for the edges."""
         field, borders, wide = self._ports.field, self._borders, self._number == WIDE
         before, after = _at(borders.before, wide), _at(borders.after, wide)
         edges = {}

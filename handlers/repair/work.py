@@ -1,11 +1,11 @@
-"""Keeps which streams have gaps to repair, and which function repairs those of an upstream, in the control table.
+"""Keeps in the control table which streams have gaps to repair, and which function repairs those of an upstream.
 
     a stream, `repair`       due_ms, asked_ms, asks     generation: as long as something may be to be done
     a profile, `repairing`   holder, until_ms           one function at a time asks an upstream
 
-The index `by-record` has the attribute `generation`, so the watch finds what nobody has done without reading what is.
-Every write may be sent twice. Invariants: a request is over only where nothing was requested since it was read; the
-turn of a function that is killed passes on once it has run out.
+The index `by-record` has the attribute `generation`, so the watch finds open requests without reading finished ones.
+Every write may be sent twice. Invariants: a request is over only where nothing was requested since it was read; a
+killed function's turn passes on once it has run out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,18 +16,18 @@ from handlers.store.control_table import BY_RECORD, KEYS, Table
 from handlers.store.typed_values import Item, count, expiry, key, number
 
 REPAIR, REPAIRING = "repair", "repairing"
-# What is done is kept for a day.
+# Finished requests are kept for a day.
 DONE_KEPT_DAYS = 1
-# So old a request must be before it may be over: the gap that it is for may still be on its way to the table.
+# How old a request must be before it may be over: its gap may still be on its way to the table.
 SETTLED_MS = 60_000
 
 
-# A list of streams reads the newest connections of each, between which there are no more gaps.
+# A list of streams reads only this many newest connections of each, so no more gaps matter.
 SHOWN = 8
 
 
 class Request(NamedTuple):
-    """That a stream's gaps be repaired, at `due_ms`; `asks` counts how often that was requested."""
+    """A request to repair a stream's gaps at `due_ms`; `asks` counts how often it was made."""
 
     stream_id: str
     due_ms: int
@@ -36,7 +36,7 @@ class Request(NamedTuple):
 
 
 class RepairWork:
-    """That of all streams."""
+    """The repair work of all streams."""
 
     def __init__(self, dynamodb: Any, control_table: str) -> None:
         self._table = Table(dynamodb, control_table)
@@ -52,7 +52,7 @@ class RepairWork:
         return self.read(one for one in self._ids(profile) if not profile or one.partition(":")[0] == profile)
 
     def read(self, stream_ids: Iterable[str]) -> list[Request]:
-        """The requests of these streams that are there, the most urgent first."""
+        """The requests of these streams, the most urgent first."""
         keys = [key(stream_id, REPAIR) for stream_id in dict.fromkeys(stream_ids)]
         parts = [keys[first : first + KEYS] for first in range(0, len(keys), KEYS)]
         items = (item for part in parts for item in self._table.items(part, consistent=True))
@@ -60,7 +60,7 @@ class RepairWork:
         return sorted(map(_request, there), key=lambda one: (one.due_ms, one.stream_id))
 
     def _ids(self, prefix: str) -> Iterator[str]:
-        """The streams with a request whose ids begin so, in their order, as far as the index has them by now."""
+        """The streams with a request whose ids begin with this, in order, as far as the index has them by now."""
         values, condition = {":repair": REPAIR}, "SK = :repair"
         while True:
             response = self._table.query(
@@ -73,7 +73,7 @@ class RepairWork:
             values = {":repair": REPAIR, ":after": response["LastEvaluatedKey"]["PK"]["S"]}
 
     def done(self, read: Request, now_ms: int, next_ms: int | None) -> None:
-        """Lets the request be due again then, or be over where that is None; not where it was repeated since."""
+        """Makes the request due again then, or over where that is None; not where it was repeated since."""
         if next_ms is None and now_ms - read.asked_ms < SETTLED_MS:
             next_ms = read.asked_ms + SETTLED_MS
         place, condition = key(read.stream_id, REPAIR), "#asks = :asks"
@@ -86,7 +86,7 @@ class RepairWork:
             self._table.holds(place, update, condition, values | {":expires_at": expires_at})
 
     def shows(self, stream_id: str, spans: Iterable[Interval]) -> None:
-        """Writes the newest repaired intervals into the lease, where whoever lists streams sees them."""
+        """Writes the newest repaired intervals into the lease, where the list of streams reads them."""
         text_ = " ".join(f"{from_ms}/{to_ms}" for from_ms, to_ms in sorted(spans)[-SHOWN:])
         condition = "attribute_exists(PK)"
         self._table.holds(key(stream_id, "lease"), "SET #repaired = :spans", condition, {":spans": {"S": text_}})
@@ -94,7 +94,7 @@ class RepairWork:
     # --- turns --------------------------------------------------------------------------------------------------------
 
     def take_turn(self, profile: str, holder: str, now_ms: int, until_ms: int) -> bool:
-        """Whether `holder` may ask the profile's upstream until that instant; nobody else does then."""
+        """Returns whether `holder` alone may ask the profile's upstream until that instant."""
         condition = "attribute_not_exists(#until_ms) OR #until_ms <= :now OR #holder = :holder"
         values = {":holder": {"S": holder}, ":now": number(now_ms), ":until": number(until_ms)}
         update = "SET #holder = :holder, #until_ms = :until"
