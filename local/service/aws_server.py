@@ -150,7 +150,7 @@ class AwsServer:
         """Whether a stream that is started as by a POST is admitted, as the gateway admits it."""
         try:
             stream_id = json.loads(json.loads(body)["input"])["pathParameters"]["streamId"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, RecursionError, KeyError, TypeError):
             return True
         return await asyncio.to_thread(self._admits, str(stream_id))
 

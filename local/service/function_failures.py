@@ -87,7 +87,7 @@ def _lane(event: Mapping[str, Any], details: str, member: str) -> str | None:
     try:
         input_ = json.loads(scheduled.get(member, ""))
         lane = (input_["Payload"] if member == "parameters" else input_)["lane"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, RecursionError, KeyError, TypeError):
         return "B"
     return lane if isinstance(lane, str) and lane else "B"
 
@@ -96,6 +96,6 @@ def sentence(cause: str) -> str:
     """Returns the message of the exception in a Cause; without one, the Cause itself."""
     try:
         message = json.loads(cause)["errorMessage"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, RecursionError, KeyError, TypeError):
         message = cause
     return _REQUEST.sub("", " ".join(str(message).split()))

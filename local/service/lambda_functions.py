@@ -221,6 +221,6 @@ def read_object(body: bytes) -> dict[str, Any]:
     """The object that a request has as its body; an empty one where it has none."""
     try:
         value = json.loads(body or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

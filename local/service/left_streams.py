@@ -37,7 +37,7 @@ def stream_of(known: KnownExecution) -> str:
     """Returns the stream id in an execution's input, or ""."""
     try:
         value = json.loads(known.opening.input)["pathParameters"]["streamId"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, RecursionError, KeyError, TypeError):
         return ""
     return value if isinstance(value, str) else ""
 
