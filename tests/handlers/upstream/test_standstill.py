@@ -61,9 +61,9 @@ def upstream(address: str, pulse: Pulse) -> Iterator[Upstream]:
 
 
 def hangs_up(peer: Peer) -> None:
-    """Sends something and closes, cleanly."""
-    peer.chunk(b"meanwhile")
-    peer.send(b"0\r\n\r\n")
+    """Sends something and the end of the body, and closes."""
+    # In one segment: a reader that finds the first alone waits for the second, which is new then.
+    peer.send(b"9\r\nmeanwhile\r\n0\r\n\r\n")
 
 
 def ends(peer: Peer) -> None:
@@ -72,15 +72,9 @@ def ends(peer: Peer) -> None:
     peer.wait_until_gone()
 
 
-def resets(peer: Peer) -> None:
-    """Sends something and resets."""
-    peer.chunk(b"meanwhile")
-    peer.reset()
-
-
 @pytest.mark.parametrize(
     ("end", "reason"),
-    [(hangs_up, "ended_by_upstream"), (ends, "ended_by_upstream"), (resets, "reset")],
+    [(hangs_up, "ended_by_upstream"), (ends, "ended_by_upstream"), (Peer.reset, "reset")],
 )
 def test_a_close_may_have_come_since_the_process_last_ran(end: Callable[[Peer], None], reason: str) -> None:
     """All that is read after it goes on is as old, the close too; so no connection is known good for that time."""
@@ -167,7 +161,8 @@ def test_a_process_that_is_stopped_calls_no_close_new() -> None:
         peer.send(CHUNKED)
         peer.chunk(b"first")
         is_stopped.wait(60)
-        resets(peer)
+        peer.chunk(b"meanwhile")
+        peer.reset()
         sent.set()
 
     with serving(script) as server, reading(server.address) as (pid, said):
