@@ -1,9 +1,11 @@
 """Keeps which definition of the machine streams run: that of the last upgrade which ended well can be deployed again.
 
-An execution keeps the definition with which it was started, and whoever starts one takes what is deployed. So an
-upgrade makes a version of what is deployed; one that goes back deploys the former version's definition in its place,
-with a space behind it, and puts aside what was deployed. The stack knows nothing of this, and deploys a definition only
-where it has changed; so the next upgrade puts in again what is aside, unless a deployment has put another there.
+An execution keeps the definition with which it was started. An upgrade starts its own by a version, for "Executions
+started immediately after" UpdateStateMachine "may use the previous state machine definition"; whoever else starts one
+takes what is deployed. So a deployment (packaging/deploy-by-waves.cjs), and an upgrade that goes back, deploy the
+former version's definition, with a space behind it, and put aside what the stack deployed. The stack knows nothing of
+this, and deploys a definition only where it has changed; so an upgrade puts in again what is aside once all streams
+run it, unless a deployment has put another there.
 
 Invariants: nothing is deployed that was not deployed before; each step may be repeated.
 """

@@ -73,23 +73,24 @@ class Work:
 
     def plan(self, begin: int) -> dict[str, Any]:
         """Where the wave that begins at place `begin` ends, and how many streams it has."""
-        if begin == 0:
-            self._deployed.put_in(self.records.read())
         places = sorted(place(stream_id) for stream_id in self.records.held())
         end = wave_end(places, begin)
         size = sum(begin <= one < end for one in places)
         self._note(f"a wave of {size} of {len(places)} streams, after {sum(one < begin for one in places)}")
         return {"end": end, "size": size, "is_aborted": self.records.read().is_aborted}
 
-    def ask(self, version: str, begin: int, end: int) -> dict[str, Any]:
-        """Has the streams from place `begin` on hand over to `version`; from which place the rest is to be asked."""
+    def ask(self, version: str, definition: str, begin: int, end: int) -> dict[str, Any]:
+        """Has the streams from place `begin` on hand over to `version`, by the machine's version `definition`.
+
+        Says from which place the rest is to be asked.
+        """
         ids = sorted((one for one in self.records.held() if begin <= place(one) < end), key=place)
         for stream_id, item in self._items(ids):
             if self.is_late():
                 return {"begin": place(stream_id), "is_done": False}
             # Of one that is asked already the start may have been lost: it has all its time from now on.
             if item is not None and (not is_asked(item, version) or asked_of(item)[1] == lease_of(item).execution):
-                self._hand_over(item, version)
+                self._hand_over(item, version, definition)
         return {"begin": end, "is_done": True}
 
     def look(self, version: str, begin: int, end: int, limits: Limits) -> dict[str, Any]:
@@ -109,17 +110,25 @@ class Work:
     def promote(self, version: str, definition: str, begin: int) -> dict[str, Any]:
         """Moves the alias, and removes what the upgrade wrote from place `begin` on; where to go on."""
         if begin == 0:
+            self._deployed.put_in(self.records.read())
             self._deployed.move_alias(version)
             self.records.promote(self.execution, definition)
         return self._settle(begin, lambda item: is_asked(item, version))
 
     def back(self, version: str, stable: str, begin: int) -> dict[str, Any]:
-        """Has the streams that were asked hand over to what they ran before; from which place the rest is to."""
+        """Has the streams that were asked hand over to what they ran before; from which place the rest is to.
+
+        Those of no wave come last and not at once: what was started a moment after the former definition was deployed
+        may still have the other.
+        """
         if begin == 0:
             self._deployed.move_alias(stable)
             self._deployed.put_back(self.records.read())
+        upgrade = self.records.read()
+        former = upgrade.definition or self.clients.machine_arn
+        runs_another = self._deployed.runs_another(upgrade)
         if begin >= WHOLE:
-            return self._others_back(begin - WHOLE)
+            return self._others_back(begin - WHOLE, former, runs_another)
         items = sorted(self.records.asked(lambda one: place(one) >= begin), key=lambda item: place(item["PK"]["S"]))
         for item in items:
             if self.is_late():
@@ -129,21 +138,20 @@ class Work:
                     # It has not handed over: its execution goes on as it was, and a successor that is late reads this.
                     self.records.settle(item)
                 else:
-                    self._hand_over(item, "")
+                    self._hand_over(item, "", former)
             elif is_asked(item, version) and was_ended(item):
-                self._hand_over(item, "")
+                self._hand_over(item, "", former)
             elif is_asked(item, version):
                 self.records.settle(item)
             elif is_asked(item, "") and lease_of(item).execution in ("", asked_of(item)[1]) and not was_ended(item):
-                self._hand_over(item, "")  # as in ask
-        return self._others_back(0)
+                self._hand_over(item, "", former)  # as in ask
+        return {"begin": WHOLE, "is_done": runs_another is None}
 
-    def _others_back(self, begin: int) -> dict[str, Any]:
+    def _others_back(self, begin: int, former: str, runs_another: Callable[[str], bool] | None) -> dict[str, Any]:
         """Has streams of no wave hand over whose execution was started with the definition that is no longer deployed.
 
         Their places are behind those of the waves' streams.
         """
-        runs_another = self._deployed.runs_another(self.records.read())
         if runs_another is None:
             return {"begin": WHOLE, "is_done": True}
         ids = sorted((one for one in self.records.held() if place(one) >= begin), key=place)
@@ -155,7 +163,7 @@ class Work:
                 continue
             self.clients.take()
             if runs_another(execution):
-                self._hand_over(item, "")
+                self._hand_over(item, "", former)
         return {"begin": WHOLE, "is_done": True}
 
     def look_back(self, limits: Limits) -> dict[str, Any]:
@@ -190,21 +198,24 @@ class Work:
             items = self.records.items(some)
             yield from ((stream_id, items.get(stream_id)) for stream_id in some)
 
-    def _hand_over(self, item: Item, version: str) -> None:
-        """Writes the version, "" for the alias, and starts the successor of the execution that holds the stream."""
+    def _hand_over(self, item: Item, version: str, definition: str) -> None:
+        """Writes the version, "" for the alias, and starts the successor of the execution that holds the stream.
+
+        `definition` is the ARN by which it is started: that of a version of the machine, or of what is deployed.
+        """
         now_ms = self.now_ms()
         # Who was not in a wave ran what was well.
         lost = {} if version or MARK not in item else self.records.lost(item, now_ms)
         if self.records.ask(item, version, now_ms, lost):
-            self._start(item, version)
+            self._start(item, version, definition)
 
-    def _start(self, item: Item, version: str) -> None:
+    def _start(self, item: Item, version: str, definition: str) -> None:
         stream_id, execution = item["PK"]["S"], execution_of(item)
         client = self.clients.states
         self.clients.take()
         try:
             client.start_execution(
-                stateMachineArn=self.clients.machine_arn,
+                stateMachineArn=definition,
                 name=successor_name(execution, self.execution, version),
                 input=start_input(stream_id, execution),
             )
@@ -245,7 +256,7 @@ def step(work: Work, event: Mapping[str, Any]) -> dict[str, Any]:
     steps: dict[str, Callable[[], dict[str, Any]]] = {
         "check": work.check,
         "plan": lambda: work.plan(begin),
-        "ask": lambda: work.ask(version, begin, event["end"]),
+        "ask": lambda: work.ask(version, event["definition"], begin, event["end"]),
         "look": lambda: work.look(version, begin, event["end"], limits(event)),
         "promote": lambda: work.promote(version, event["definition"], begin),
         "back": lambda: work.back(version, event["stable"], begin),

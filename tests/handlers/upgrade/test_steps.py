@@ -8,6 +8,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from handlers.connection.orphans import start_input
 from handlers.store import typed_values
 from handlers.store.control_table import Table
 from handlers.store.typed_values import count
@@ -151,6 +152,44 @@ def test_who_was_renewed_meanwhile_goes_back_too() -> None:
     kept = {one for one in world.ids if typed_values.text(world.lease(one), "execution") == before[one]}
     waved = set(sorted(world.ids, key=place)[:3])
     assert kept == set(world.ids) - waved - set(world.renewed)
+
+
+def test_who_is_renewed_while_the_service_is_behind_goes_back_too() -> None:
+    """What starts a moment after the former definition was deployed may get the other: it is found once that is over."""
+
+    class Renews(World):
+        def _update_state_machine(self, **asked: Any) -> Any:
+            answer = super()._update_state_machine(**asked)
+            last = max(IDS, key=place)
+            execution = typed_values.text(self.lease(last), "execution") or ""
+            self._start_execution(stateMachineArn=MACHINE, name="renewal", input=start_input(last, execution))
+            return answer
+
+    world = Renews(IDS, aborts_ms=5_000)
+    assert world.upgrade()[0] == "FailureClean"
+    check(world, "FailureClean")
+    assert world.runs["arn:of:renewal"].definition == "D2"
+    assert of_streams(world) == dict.fromkeys(IDS, ("1", "D1"))
+
+
+@pytest.mark.parametrize("bad", ["", "raises"])
+def test_a_deployment_reaches_streams_by_waves_alone(bad: str) -> None:
+    """It leaves the former definition deployed: whoever is started before all are over gets that, and no other."""
+
+    class Posts(World):
+        def _start_execution(self, **asked: Any) -> Any:
+            assert self.begins_with(MACHINE) == "D1 "
+            return super()._start_execution(**asked)
+
+    world = Posts(IDS, bad)
+    world.versions, world.deployed, world.new, world.stale_ms = ["D1", "D2"], "D1 ", "D2", 0
+    world.records.begin("arn:deployment", "")
+    world.records.put_aside("arn:deployment", f"{MACHINE}:2")
+    end, cause = world.upgrade()
+    assert end == ("FailureClean" if bad else "Success"), cause
+    runs = ("1", "D1") if bad else ("2", "D2")
+    assert (of_streams(world), world.deployed) == (dict.fromkeys(IDS, runs), "D1 " if bad else "D2")
+    assert world.records.read().aside == (f"{MACHINE}:2" if bad else "")
 
 
 def test_a_definition_that_was_put_aside_is_upgraded_to_by_the_next_upgrade() -> None:

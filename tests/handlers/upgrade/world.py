@@ -31,6 +31,7 @@ MACHINE = f"arn:aws:states:us-east-1:111111111111:stateMachine:{NAMES['connectio
 UPGRADE = f"arn:aws:states:us-east-1:111111111111:stateMachine:{NAMES['upgrade']}"
 # From a start to the claim, and from there to the connection; how long a function lives; an event in so many.
 CLAIM_MS, CONNECT_MS, LIFE_MS, EVENT_MS = 100, 400, 12_000, 100
+STALE_MS = 8_000
 FAULTS = ("", "refused", "lost", "killed before", "killed after")
 FAULTY_CODE = ("raises", "rejects", "stores nothing", "says it stores", "dies", "leaks")
 FAULTY_DEFINITION = ("fails before its claim", "fails after its claim")
@@ -101,7 +102,8 @@ class World:
 
     `faults` are what becomes of the first requests, one each. `stops` are the streams that somebody stops while the
     upgrade runs, in the second of its number; `aborts_ms` is when somebody has it go back, 0 for never. `renewed` are
-    those that were renewed since the deployment.
+    those that were renewed since the deployment. "Executions started immediately after" an update "may use the previous
+    state machine definition" (UpdateStateMachine, AWS Step Functions API reference): all do for `stale_ms`.
     """
 
     ids: Sequence[str]
@@ -111,6 +113,7 @@ class World:
     aborts_ms: int = 0
     renewed: Collection[str] = ()
     seed: int = 0
+    stale_ms: int = STALE_MS
 
     def __post_init__(self) -> None:
         self.clock = VirtualClock(seed=self.seed)
@@ -120,6 +123,7 @@ class World:
         self.alias, self.code = "1", "2"
         self.former, self.new = "D1", "D2" if self.bad in ("", *FAULTY_DEFINITION) else "D1"
         self.deployed, self.versions = self.new, ["D1"]
+        self.stale, self.updated_ms = self.deployed, self.start_ms - self.stale_ms
         self.published, self.revision = 1, 1 if self.new == "D1" else 2
         self.runs: dict[str, Run] = {}
         self.people: list[str] = []
@@ -227,16 +231,25 @@ class World:
         return {"definition": self.runs[executionArn].definition}
 
     def _update_state_machine(self, *, definition: str, **_: Any) -> Any:
+        self.stale, self.updated_ms = self.deployed, self.clock.now_ms()
         self.deployed, self.revision = definition, self.revision + 1
         return {}
 
+    def begins_with(self, machine_arn: str) -> str:
+        """The definition of what is started now; without a version, for a while after an update, perhaps the former."""
+        if machine_arn != MACHINE:
+            return str(self._describe_state_machine(stateMachineArn=machine_arn)["definition"])
+        is_fresh = self.clock.now_ms() >= self.updated_ms + self.stale_ms
+        return self.deployed if is_fresh else self.stale
+
     def _start_execution(self, *, stateMachineArn: str, name: str, input: str) -> Any:
-        assert stateMachineArn == MACHINE
         arn, asked = f"arn:of:{name}", json.loads(input)
         if arn in self.runs and self.runs[arn].is_over:
             raise AlreadyExists(arn)
         stream_id = asked["pathParameters"]["streamId"]
-        self.runs.setdefault(arn, Run(arn, stream_id, asked["renews"], self.deployed.strip(), self.clock.now_ms()))
+        self.runs.setdefault(
+            arn, Run(arn, stream_id, asked["renews"], self.begins_with(stateMachineArn).strip(), self.clock.now_ms())
+        )
         return {"executionArn": arn}
 
     # --- the streams --------------------------------------------------------------------------------------------------
