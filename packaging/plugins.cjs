@@ -28,6 +28,7 @@ module.exports = async ({ resolveVariable }) => {
     './packaging/shipped-profiles.cjs',
     './packaging/adopt-retained.cjs',
     './packaging/deletion-protection.cjs',
+    './packaging/deploy-by-waves.cjs',
   ];
   return STAGES.includes(stage) ? [...always, './packaging/never-deployed.cjs'] : [...always, ...deployed];
 };

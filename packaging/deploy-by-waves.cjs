@@ -1,0 +1,117 @@
+// An osls plugin that has a deployment reach no stream by itself, where the stage says `deploy_by_waves`: new code and a new
+// definition reach streams by `streamkeeper upgrade`, a few first.
+// Before the first deployment that changes anything, what runs becomes versions, the alias `stable` names the function's, and
+// the control table the machine's. After a deployment whose definition is another the former one is deployed again with a space
+// behind it, and the stack's is put aside: handlers/upgrade/deployed.py goes on from there.
+// Nothing is deployed while an upgrade runs, for that judges what is deployed.
+'use strict';
+
+const ALIAS = 'stable';
+const KEY = { PK: { S: '#' }, SK: { S: 'upgrade' } };
+
+class DeployByWaves {
+  constructor(serverless, options, { log }) {
+    this.serverless = serverless;
+    this.log = log;
+    this.hooks = {
+      'before:deploy:deploy': () => this.pin(),
+      'after:deploy:deploy': () => this.hold(),
+    };
+  }
+
+  // Clients, and what the stage calls its things; the machine's ARN is that of the alias with other words.
+  async connect() {
+    const config = await this.serverless.getProvider('aws').getAwsSdkV3Config();
+    const { DynamoDBClient } = require('@aws-sdk/client-dynamodb');
+    const { LambdaClient } = require('@aws-sdk/client-lambda');
+    const { SFNClient } = require('@aws-sdk/client-sfn');
+    Object.assign(this, { table: new DynamoDBClient(config), functions: new LambdaClient(config), states: new SFNClient(config) });
+    this.names = this.serverless.service.custom.names;
+  }
+
+  // The alias, and where the machine `name` is; null before the first deployment.
+  async alias() {
+    const { GetAliasCommand } = require('@aws-sdk/client-lambda');
+    try {
+      return await this.functions.send(new GetAliasCommand({ FunctionName: this.names.connection_manager, Name: ALIAS }));
+    } catch (error) {
+      if (error.name === 'ResourceNotFoundException') return null;
+      throw error;
+    }
+  }
+
+  machine(alias, name) {
+    const [arn, partition, , region, account] = alias.AliasArn.split(':');
+    return [arn, partition, 'states', region, account, 'stateMachine', name].join(':');
+  }
+
+  async pin() {
+    if (!this.serverless.service.custom.settings.deploy_by_waves) return;
+    await this.connect();
+    const alias = await this.alias();
+    if (alias === null) return;
+    const { ListExecutionsCommand } = require('@aws-sdk/client-sfn');
+    const stateMachineArn = this.machine(alias, this.names.upgrade);
+    const running = await this.states.send(new ListExecutionsCommand({ stateMachineArn, statusFilter: 'RUNNING', maxResults: 1 }));
+    if (running.executions.length > 0) {
+      const stage = this.serverless.getProvider('aws').getStage();
+      throw new this.serverless.classes.Error(
+        `An upgrade of the streams runs, ${running.executions[0].name}, and judges what is deployed: wait for its end ` +
+          `(streamkeeper upgrade --stage ${stage} --follow), or have it go back (--abort).`,
+      );
+    }
+    if (alias.FunctionVersion !== '$LATEST') return;
+    const { PublishVersionCommand, UpdateAliasCommand } = require('@aws-sdk/client-lambda');
+    const FunctionName = this.names.connection_manager;
+    const { Version } = await this.functions.send(new PublishVersionCommand({ FunctionName }));
+    // The record first: an alias that names a version says that all is done.
+    await this.write('SET definition = if_not_exists(definition, :arn)', await this.published(alias));
+    await this.functions.send(new UpdateAliasCommand({ FunctionName, Name: ALIAS, FunctionVersion: Version }));
+  }
+
+  async published(alias) {
+    const { PublishStateMachineVersionCommand } = require('@aws-sdk/client-sfn');
+    const stateMachineArn = this.machine(alias, this.names.connections);
+    return (await this.states.send(new PublishStateMachineVersionCommand({ stateMachineArn }))).stateMachineVersionArn;
+  }
+
+  async write(UpdateExpression, arn) {
+    const { UpdateItemCommand } = require('@aws-sdk/client-dynamodb');
+    const ExpressionAttributeValues = { ':arn': { S: arn } };
+    const asked = { TableName: this.names.control_table, Key: KEY, UpdateExpression, ExpressionAttributeValues };
+    await this.table.send(new UpdateItemCommand(asked));
+  }
+
+  async definition(stateMachineArn) {
+    const { DescribeStateMachineCommand } = require('@aws-sdk/client-sfn');
+    return (await this.states.send(new DescribeStateMachineCommand({ stateMachineArn }))).definition;
+  }
+
+  async hold() {
+    const { custom, provider } = this.serverless.service;
+    if (!custom.settings.deploy_by_waves) return;
+    const alias = await this.alias();
+    const { GetItemCommand } = require('@aws-sdk/client-dynamodb');
+    const asked = { TableName: this.names.control_table, Key: KEY, ConsistentRead: true };
+    const former = (await this.table.send(new GetItemCommand(asked))).Item?.definition?.S;
+    const stage = this.serverless.getProvider('aws').getStage();
+    if (alias.FunctionVersion === '$LATEST' || former === undefined) {
+      this.log.notice(`Whether it works: streamkeeper doctor --stage ${stage} --demo`);
+      return;
+    }
+    if (provider.shouldNotDeploy) return;
+    const stateMachineArn = this.machine(alias, this.names.connections);
+    const [before, now] = await Promise.all([this.definition(former), this.definition(stateMachineArn)]);
+    if (now.trim() !== before.trim()) {
+      await this.write('SET aside = :arn', await this.published(alias));
+      const { UpdateStateMachineCommand } = require('@aws-sdk/client-sfn');
+      await this.states.send(new UpdateStateMachineCommand({ stateMachineArn, definition: `${before.trim()} ` }));
+    }
+    this.log.notice(
+      `Streams run version ${alias.FunctionVersion} as before. This has them go on to what was deployed, a few first: ` +
+        `streamkeeper upgrade --stage ${stage}`,
+    );
+  }
+}
+
+module.exports = DeployByWaves;
