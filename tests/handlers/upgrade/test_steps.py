@@ -155,7 +155,7 @@ def test_who_was_renewed_meanwhile_goes_back_too() -> None:
 
 
 def test_who_is_renewed_while_the_service_is_behind_goes_back_too() -> None:
-    """What starts a moment after the former definition was deployed may get the other: it is found once that is over."""
+    """What starts a moment after the former definition was deployed may get the other, and is found later."""
 
     class Renews(World):
         def _update_state_machine(self, **asked: Any) -> Any:
