@@ -65,7 +65,7 @@ class DeployByWaves {
     const FunctionName = this.names.connection_manager;
     const { Version } = await this.functions.send(new PublishVersionCommand({ FunctionName }));
     // The record first: an alias that names a version says that all is done.
-    await this.write('SET definition = if_not_exists(definition, :arn)', await this.published(alias));
+    await this.write('definition', 'if_not_exists(#name, :arn)', await this.published(alias));
     await this.functions.send(new UpdateAliasCommand({ FunctionName, Name: ALIAS, FunctionVersion: Version }));
   }
 
@@ -75,11 +75,17 @@ class DeployByWaves {
     return (await this.states.send(new PublishStateMachineVersionCommand({ stateMachineArn }))).stateMachineVersionArn;
   }
 
-  async write(UpdateExpression, arn) {
+  async write(name, value, arn) {
     const { UpdateItemCommand } = require('@aws-sdk/client-dynamodb');
-    const ExpressionAttributeValues = { ':arn': { S: arn } };
-    const asked = { TableName: this.names.control_table, Key: KEY, UpdateExpression, ExpressionAttributeValues };
-    await this.table.send(new UpdateItemCommand(asked));
+    await this.table.send(
+      new UpdateItemCommand({
+        TableName: this.names.control_table,
+        Key: KEY,
+        UpdateExpression: `SET #name = ${value}`,
+        ExpressionAttributeNames: { '#name': name },
+        ExpressionAttributeValues: { ':arn': { S: arn } },
+      }),
+    );
   }
 
   async definition(stateMachineArn) {
@@ -103,7 +109,7 @@ class DeployByWaves {
     const stateMachineArn = this.machine(alias, this.names.connections);
     const [before, now] = await Promise.all([this.definition(former), this.definition(stateMachineArn)]);
     if (now.trim() !== before.trim()) {
-      await this.write('SET aside = :arn', await this.published(alias));
+      await this.write('aside', ':arn', await this.published(alias));
       const { UpdateStateMachineCommand } = require('@aws-sdk/client-sfn');
       await this.states.send(new UpdateStateMachineCommand({ stateMachineArn, definition: `${before.trim()} ` }));
     }

@@ -14,6 +14,7 @@ from typing import Any
 
 from handlers.connection.orphans import start_input
 from handlers.store.leases import Leases
+from handlers.store.typed_values import text
 from handlers.upgrade.upgrade_steps import successor_name
 from local.api_client.http_client import HERE, Api
 from local.doctor.account_facts import Account
@@ -92,10 +93,10 @@ def _handed_over(
     if not connected.is_well:
         return
     first = streams.ask("GET", path)
-    owner, execution = stream_id, str(first["execution"])
-    if not execution.startswith("arn:"):  # it shares a function: its group hands over
-        owner = execution
-        execution = Leases(account.client("dynamodb"), deployed.named("ControlTable")).read(owner).execution
+    leases = Leases(account.client("dynamodb"), deployed.named("ControlTable"))
+    # One that shares a function hands over with its group.
+    owner = text(leases.items([stream_id]).get(stream_id, {}), "group") or stream_id
+    execution = leases.read(owner).execution
     answer = account.ask(
         "stepfunctions", "start_execution", stateMachineArn=deployed.named("Connections"),
         name=successor_name(execution, "doctor", ""), input=start_input(owner, execution),
