@@ -1,13 +1,13 @@
-"""Keeps what arrived in a stream in the order in which the events table's stream showed it: a log that sinks read.
+"""Keeps a stream's arrivals in the order in which the events table's stream showed them: a log that sinks read.
 
-An event is visible when it is stored, and not in the order of the positions: two connections write at once, one that
-was frozen writes late, a person puts an event back. So what each call of the table's stream brought of a stream is
-noted here, as an *arrival* with the next number, where nothing has that number yet. Whoever has read up to a number has
-seen everything that was noted before it, and nothing comes before it later.
+An event becomes visible when it is stored, which is not the order of the positions: two connections write at once, a
+frozen one writes late, a person puts an event back. So what each call of the table's stream brought of a stream is
+noted here, as an *arrival* with the next number, where nothing has that number yet. A reader that has read up to a
+number has seen everything noted before it, and nothing comes before it later.
 
-An arrival is an item of the delivery table: the stream's id, and `arrival#<number>`. Invariants: numbers of a stream
-grow, also where all of them have expired; `before` is the number of the one that precedes it; what one call brought is
-noted once, unless another call noted something in between.
+An arrival is an item of the delivery table: the stream's id, and `arrival#<number>`. Invariants: a stream's numbers
+grow, even after all of them have expired; `before` is the number of the preceding one; what one call brought is noted
+once, unless another call noted something in between.
 """
 
 import json
@@ -19,17 +19,17 @@ from handlers.errors import StoreUnavailable
 from handlers.store.control_table import Table
 from handlers.store.typed_values import Item, count, expiry, key, number, text
 
-# For so long what a sink has not taken is found here. Later it is read from the events themselves.
+# How long arrivals are kept. What a sink has not taken by then is read from the events themselves.
 KEEP_DAYS = 14
 PREFIX = "arrival#"
 _BEHIND = f"{PREFIX}~"
 _DIGITS = 15
-# How often a number may be taken: two shards that have parts of one stream hardly meet twice in a row.
+# How often a number may be taken: two shards with parts of one stream hardly collide twice in a row.
 MOST_TRIES = 20
 
 
 class Entry(NamedTuple):
-    """An item of the events table: an event, or a segment of `events`; `received_at_ms` is when its first came."""
+    """An item of the events table: an event, or a segment of `events`, the first received at `received_at_ms`."""
 
     partition: str
     key: str
@@ -39,9 +39,9 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What one call brought of a stream; `total` are the events of this arrival and of all before it.
+    """What one call brought of a stream; `total` counts the events of this arrival and all before it.
 
-    `before` is the number of the one that precedes it, 0 where none was there; `mark` names the records of the call.
+    `before` is the number of the preceding one, 0 where there was none; `mark` names the records of the call.
     """
 
     number: int
@@ -57,7 +57,7 @@ class Arrival:
         return sum(entry.events for entry in self.entries)
 
     def after(self, place: int) -> list[tuple[Entry, int]]:
-        """Its entries from the `place`th event on, each with how many of its own events lie before that."""
+        """Its entries from the `place`th event on, each with how many of its own events come before that."""
         left: list[tuple[Entry, int]] = []
         for entry in self.entries:
             if place < entry.events:
@@ -70,23 +70,23 @@ _EMPTY = Arrival(0, 0, 0, 0, "")
 
 
 class Arrivals:
-    """The arrivals of all streams, and where those end that this sandbox has noted."""
+    """The arrivals of all streams, and the ends of those that this sandbox has noted."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self._ends: dict[str, Arrival] = {}
 
     def note(self, brought: Mapping[str, tuple[Sequence[Entry], str]], now_ms: int) -> dict[str, int]:
-        """The number of the arrival of each stream; raises StoreUnavailable.
+        """Notes an arrival for each stream and returns its number; raises StoreUnavailable.
 
-        `brought` has of each stream its entries in their order, and what names the records.
+        `brought` has for each stream its entries in order, and the mark of the records.
         """
         numbers: dict[str, int] = {}
         wanted = dict(brought)
         for _ in range(MOST_TRIES):
             for stream_id in wanted.keys() - self._ends.keys():
                 self._ends[stream_id] = self.end(stream_id) or _EMPTY
-            # A call that is repeated, or whose answer was lost, finds its own.
+            # A repeated call, or one whose answer was lost, finds its own arrival.
             numbers |= {
                 one: self._ends[one].number for one, (_, mark) in wanted.items() if self._ends[one].mark == mark
             }
@@ -104,7 +104,7 @@ class Arrivals:
 
     def _next(self, stream_id: str, entries: tuple[Entry, ...], mark: str, now_ms: int) -> Arrival:
         end = self._ends[stream_id]
-        # Where none is left, the clock has passed every number that there was: no stream has a thousand a second.
+        # If none is left, the clock has passed every former number: no stream has a thousand a second.
         following = end.number + 1 if end.number else now_ms
         total = end.total + sum(entry.events for entry in entries)
         return Arrival(following, end.number, total, now_ms, mark, entries)

@@ -1,11 +1,12 @@
-"""Rings for a stream and a sink: "there is more". Of each one bell at a time is out, whoever rings.
+"""Rings for a stream and a sink: "there is more". One bell at a time is out for each, whoever rings.
 
 A bell that is out is an item of the delivery table, and an invocation of the function that answers it. The item says
-until when somebody is at it, or until when the sink is left alone; behind that instant it is *due*, and a sweep rings
+until when a worker has it, or until when the sink is left alone; after that instant it is *due*, and a sweep rings
 again. So a bell that was lost, or whose function died, is rung by the next sweep, which reads nothing where no bell is
-out. Whoever is done deletes it, and reads once more: what was noted before it was deleted found it out and rang none.
+out. A worker that is done deletes it and reads once more, because anything noted before the deletion found the bell out
+and rang none.
 
-Invariant: where something was noted and is not taken, a bell is out, unless the sink is paused.
+Invariant: while something noted is not taken, a bell is out, unless the sink is paused.
 """
 
 import zlib
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from handlers.store.control_table import Table
 from handlers.store.typed_values import Item, count, key, number
 
-# A bell that nobody answers is due after this time. Whoever works at it for longer says so.
+# A bell without an answer is due after this time. A worker that needs longer extends it.
 ANSWERED_MS = 10_000
 # One partition takes 1,000 writes a second.
 PARTITIONS = 4
@@ -23,7 +24,7 @@ _PAGE = 200
 
 
 class Place(NamedTuple):
-    """A stream and where its events go."""
+    """A stream and one of its sinks."""
 
     stream_id: str
     label: str
@@ -44,17 +45,17 @@ class Bells:
         self._table = table
 
     def ring(self, bells: Sequence[Bell]) -> list[Bell]:
-        """Those of the bells that were not out, and are now; raises StoreUnavailable."""
+        """Returns the bells that were not out, and are now; raises StoreUnavailable."""
         is_new = self._table.insert([_item(bell) for bell in bells])
         return [bell for bell, is_out in zip(bells, is_new, strict=True) if is_out]
 
     def hold(self, bell: Bell, until_ms: int) -> Bell | None:
-        """The bell that is out until another instant; None where somebody else has rung it since."""
+        """Returns the bell, now out until another instant; None where somebody else has rung it since."""
         held = bell._replace(until_ms=until_ms)
         return held if self._table.put(_item(held), "#until_ms = :mine", _mine(bell)) else None
 
     def force(self, bell: Bell) -> Bell:
-        """The bell, which is out now whether one was or not: whoever works at that one stops."""
+        """Returns a new bell, whether one was out or not: a worker at the old one stops."""
         self._table.put(_item(bell))
         return bell
 

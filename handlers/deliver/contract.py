@@ -1,12 +1,11 @@
-"""What a sink is: a module of handlers/deliver/sinks with a table of what it promises, `PROMISES`, and one function.
+"""Defines a sink: a module of handlers/deliver/sinks with a table of promises, `PROMISES`, and one function.
 
     def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]
 
 It sends the batch in one request, and returns which of its messages were refused, by their place in the batch; none
-where all were taken. It lets through what a client raises: `sending` makes a refusal of that, final where
+where all were taken. It does not catch what a client raises: `sending` turns that into a refusal, final where
 `PROMISES.final` has its code. A module is imported when the first profile needs it. Invariants: a batch is never larger
-than the sink promises, and has one message at least; no refusal holds what a service said in its own words, which may
-quote an event.
+than the sink promises, and has at least one message; no refusal holds a service's own words, which may quote an event.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,15 +20,15 @@ from handlers.profile.behaviour import UpstreamRequest
 from handlers.profile.deliver_field import Target
 from handlers.profile.secret_references import Reference
 
-# "request": one is taken whole or not at all, in its order. "message": one may be refused in part, so that it holds one
-# message of each stream, unless the profile does without the order. "none": the sink itself keeps no order.
+# "request": a request is taken whole or not at all, in order. "message": it may be refused in part, so it holds one
+# message of each stream, unless the profile needs no order. "none": the sink itself keeps no order.
 Order = Literal["request", "message", "none"]
-# Of each kind the module: `lambda` is a word of Python's.
+# The module of each kind: `lambda` is a word of Python's.
 _MODULES = {"lambda": "lambda_function"}
 
 
-# Where a sink stands that took an event: in the arrival of this number, behind so many of its events; or, of what is
-# read from the events themselves, behind this position.
+# A sink's place after an event: the arrival of this number, after so many of its events; or in a replay, after this
+# position.
 Step = tuple[int, int] | str
 
 
@@ -46,13 +45,13 @@ class Message(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in a request, without what surrounds it there."""
+        """Its size in a request, without what surrounds it there."""
         return len(self.text) if self.text.isascii() else len(self.text.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a sink did not take a message; one that is `final` would be refused for ever."""
+    """Why a sink did not take a message; a `final` one would be refused for ever."""
 
     reason: str
     is_final: bool = False
@@ -62,8 +61,8 @@ class Refusal:
 class Promises:
     """What a sink takes and keeps; `final` are the error codes that are the message's own fault.
 
-    `around_bytes` is what surrounds a message in a request; `longest_ms` is how long a request may take: of a client of
-    AWS's two tries (handlers/aws/clients.py).
+    `around_bytes` is the size of what surrounds a message in a request; `longest_ms` is how long a request may take,
+    for an AWS client with its two tries (handlers/aws/clients.py).
     """
 
     order: Order
@@ -75,7 +74,7 @@ class Promises:
     final: frozenset[str] = field(default_factory=frozenset)
 
 
-# How many requests are under way together at a sink that asks for no order.
+# How many requests are under way at once at a sink without an order.
 PARALLEL = 8
 
 
@@ -89,7 +88,7 @@ class Tools:
     """What a sink works with: a client of an AWS service, the value of a secret, and the time.
 
     `post` sends a request and returns the status of the answer; where it is None a webhook opens a socket itself.
-    `each` does something for each of a few, beside each other.
+    `each` runs a function for each of a few, at the same time.
     """
 
     client: Callable[[str], Any]
@@ -106,7 +105,7 @@ def sink(kind: str) -> Any:
 
 
 def sending(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[Message]], Mapping[int, Refusal]]]:
-    """What the target promises, and what sends a batch to it and raises nothing."""
+    """Returns the target's promises, and a function that sends a batch to it and raises nothing."""
     module = sink(target.kind)
 
     def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
@@ -125,5 +124,5 @@ def sending(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[
             refusal = Refusal(str(error))
         return dict.fromkeys(range(len(batch)), refusal)
 
-    # A webhook's follow from what its profile asks for.
+    # A webhook's promises follow from its profile.
     return module.promises(target) if hasattr(module, "promises") else module.PROMISES, send

@@ -1,7 +1,7 @@
-"""Notes what arrived, rings, answers bells, and rings again what is due: the steps of the delivery, by their ports.
+"""The steps of the delivery, by their ports: notes arrivals, rings, answers bells, and rings again what is due.
 
-Invariants: whoever notes something sends nothing, so no sink delays the noting; whoever answers a bell works at one
-stream and one sink; each bell that was rung is ended by whoever finds nothing left, or is due again.
+Invariants: noting sends nothing, so no sink delays it; the answer to a bell works at one stream and one sink; each bell
+that was rung is ended by a worker that finds nothing left, or is due again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from handlers.deliver.table_records import Record, by_stream
 from handlers.deliver.worker import REST_MS, Letter, Ports, Worked, Worker
 from handlers.profile.deliver_field import Target
 
-# Of how many sinks that are behind a sweep measures by how much.
+# For how many sinks that are behind a sweep measures by how much.
 MEASURED = 200
 Sending = Callable[[Target], tuple[Promises, Callable[[Sequence[Message]], Mapping[int, Refusal]]]]
 
@@ -26,8 +26,8 @@ Sending = Callable[[Target], tuple[Promises, Callable[[Sequence[Message]], Mappi
 class DeliveryPorts:
     """What the delivery works with.
 
-    `targets` are a stream's, and raises ValueError where its profile is wrong; `call` has bells answered, each by
-    `Delivery.answer`, and does not wait for that; what it loses is due again. `left_ms` is the time for what is sent.
+    `targets` returns a stream's, and raises ValueError where its profile is wrong; `call` has bells answered, each by
+    `Delivery.answer`, without waiting; what it loses is due again. `left_ms` is the time left for sending.
     """
 
     targets: Callable[[str], Sequence[Target]]
@@ -51,14 +51,14 @@ class Delivery:
     ports: DeliveryPorts
 
     def note(self, brought: Sequence[Record]) -> None:
-        """Notes what the records brought and rings; raises StoreUnavailable: the same records are to come again."""
+        """Notes what the records brought and rings; raises StoreUnavailable, so that the same records come again."""
         found = by_stream(brought)
         labels = {stream_id: self._labels(stream_id) for stream_id in found}
         numbers = self.arrivals.note({one: found[one] for one in found if labels[one]}, self.ports.now_ms())
         self.ring([(Place(one, label), number) for one, number in numbers.items() for label in labels[one]])
 
     def _labels(self, stream_id: str) -> list[str]:
-        """What stands for each sink; "" for all where the profile is wrong: they begin here when somebody mends it."""
+        """The label of each sink; "" for all where the profile is wrong: they begin here when it is mended."""
         try:
             return [target.label for target in self.ports.targets(stream_id)]
         except ValueError:
@@ -70,11 +70,11 @@ class Delivery:
         self.ports.call(self.bells.ring([Bell(place, until_ms, number) for place, number in places]))
 
     def force(self, place: Place, number: int) -> None:
-        """Rings also where the sink is left alone just now: a person may have mended what was wrong."""
+        """Rings even while the sink is left alone: a person may have mended what was wrong."""
         self.ports.call([self.bells.force(Bell(place, self.ports.now_ms() + ANSWERED_MS, number))])
 
     def sweep(self) -> list[Lag]:
-        """Rings what is due; how far those are behind whose bell is out. Raises StoreUnavailable."""
+        """Rings what is due; returns how far sinks whose bell is out are behind. Raises StoreUnavailable."""
         behind, due = list[Lag](), list[Bell]()
         for bell in self.bells.out():
             if len(behind) < MEASURED and (record := self.records.read(bell.place)) is not None:
@@ -102,7 +102,7 @@ class Delivery:
             self.ring([(Place(place.stream_id, one.label), bell.arrival) for one in known])
         target = next((one for one in known if one.label == place.label), None)
         if target is None:
-            # The profile names it no more.
+            # The profile no longer names it.
             self.bells.end(bell)
             return None
         held = _Held(self.bells, bell, ports.now_ms)
@@ -120,7 +120,7 @@ class Delivery:
         return self.bells.hold(bell, self.ports.now_ms() + ANSWERED_MS)
 
     def _ended(self, bell: Bell, worked: Worked) -> Bell | None:
-        """Ends the bell. What was noted before that found it out and rang none, so whoever ends it looks once more."""
+        """Ends the bell, then reads once more: anything noted before that found the bell out and rang none."""
         self.bells.end(bell)
         if worked.end == "paused" or not self.feed.has_more(bell.place.stream_id, worked.record):
             return None
@@ -141,7 +141,7 @@ class Delivery:
         return Worker(place, promises, send, own, target.in_order, target.wait_ms)
 
     def _record(self, bell: Bell, target: Target) -> SinkRecord:
-        """The record; a sink that is new begins with what rang first, after what its profile has it read besides."""
+        """Returns the record; a new sink begins with the arrival that rang first, after what its `from` replays."""
         known = self.records.read(bell.place)
         while known is None:
             made = new(self.arrivals, bell.place, bell.arrival, target.from_ms, self.ports.now_ms())
@@ -150,7 +150,7 @@ class Delivery:
 
 
 class _Held:
-    """A bell, which is held for as long as somebody needs it."""
+    """A bell that is held for as long as its worker needs it."""
 
     def __init__(self, bells: Bells, bell: Bell, now_ms: Callable[[], int]) -> None:
         self._bells = bells
@@ -158,7 +158,7 @@ class _Held:
         self.bell = bell
 
     def __call__(self, for_ms: int) -> bool:
-        """Whether nobody else is at it, and will be for so long."""
+        """Extends the bell; returns whether nobody else works at it, or will for so long."""
         if self.bell.until_ms - self._now_ms() >= for_ms:
             return True
         held = self._bells.hold(self.bell, self._now_ms() + for_ms + ANSWERED_MS)

@@ -1,10 +1,10 @@
 """Makes the documents that the delivery prints: CloudWatch's embedded metrics.
 
-One of each call for a stream and a sink says what came of it. Its numbers are fields, which queries of the log find by
-stream and by sink. Which of them CloudWatch keeps as metrics, each at a price a month, the stage says as it does for
-connections (handlers/run/connection_metrics.py): by "stage" those of all together that are not 0, else all of them of
-each profile or stream and sink, 0 included. One a minute says how far the sinks of the stage are behind; the alarm
-reads it, so it is there with 0 too.
+Each call has a document with its results for a stream and a sink. Its numbers are fields, which queries of the log find
+by stream and by sink. The stage says which of them CloudWatch keeps as metrics, each at a price a month, as for
+connections (handlers/run/connection_metrics.py): by "stage" the sums that are not 0, else all of them for each profile
+or stream and sink, 0 included. Once a minute a document says how far the stage's sinks are behind; the alarm reads it,
+so it is there with 0 too.
 
 Pure. Invariant: a document holds the names of a stream and a sink, and numbers; nothing that the upstream sent.
 """

@@ -1,9 +1,9 @@
-"""Keeps of each stream and sink how far it has come, what was delivered, and what somebody asked of it.
+"""Keeps for each stream and sink its place, what was delivered, and what somebody requested of it.
 
 A record is an item of the delivery table: the stream's id, and `sink#<label>`. It is read, worked on and saved where
-nobody has saved it since, so of two that work at it one goes on. The counts are of deliveries: what was sent twice
-counts twice. Invariants: a place moves behind what the sink took, what the dead-letter queue has, and what somebody
-skipped, and behind nothing else; each write raises `turn`, and is refused where it is not the one that was read.
+nobody has saved it since, so of two workers one continues. The counts are of deliveries: an event sent twice counts
+twice. Invariants: a place moves only past events that the sink took, that the dead-letter queue has, or that somebody
+skipped; each write raises `turn`, and is refused where that is not the one that was read.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from handlers.store.control_table import IS_NEW, Table
 from handlers.store.typed_values import Item
 
 PREFIX = "sink#"
-# A profile has a few sinks; older ones may have left a record.
+# How many are read: a profile has a few sinks, and former ones may have left a record.
 MOST = 20
-# In place of how many events of an arrival are done.
+# Instead of the number of an arrival's events that are done.
 ALL = -1
 
 
@@ -26,10 +26,10 @@ ALL = -1
 class SinkRecord:
     """How far a stream's sink has come: `done` events of the arrival `number`, or ALL of them; 0 and 0 at first.
 
-    While `replay_until_ms` is not 0, what came from `replay_from_ms` until then is read from the events themselves
-    first, behind the position `replay_after`; `is_backfill` where none of that was sent before. `failures` counts tries
-    in a row of which none was taken, `waits` is why, "" where nothing failed; `newest_ms` is when the newest came that
-    was taken.
+    While `replay_until_ms` is not 0, what came from `replay_from_ms` until then is first read from the events
+    themselves, after the position `replay_after`; `is_backfill` where none of that was sent before. `failures` counts
+    tries in a row without an event taken, `waits` is why, "" where nothing failed; `newest_ms` is when the newest taken
+    event came.
     """
 
     sink: str
@@ -77,7 +77,7 @@ class SinkRecords:
         return sorted(records, key=lambda one: one.sink)
 
     def save(self, place: Place, record: SinkRecord) -> SinkRecord | None:
-        """The record as it is saved; None where another has saved it since it was read. Raises StoreUnavailable."""
+        """Returns the record as saved; None where another has saved it since it was read. Raises StoreUnavailable."""
         saved = replace(record, turn=record.turn + 1)
         values = {f":{name}": _typed(value) for name, value in asdict(saved).items() if name != "sink"}
         if record.turn:

@@ -1,10 +1,10 @@
-"""Reads what a sink has not taken: behind its place in the arrivals, or out of the events themselves for a replay.
+"""Reads what a sink has not taken: after its place in the arrivals, or from the events themselves for a replay.
 
-A replay reads what came from one instant until another, by the stream's own order, and marks each event so. What
-another instant's index shows late is waited for at the end of it. A sink for which an arrival has expired replays what
-came since it last took something. Invariants: nothing is written but what the caller saves; no event of an arrival is
-passed unread, unless it is gone from the table or stands for one in the dead-letter queue; at most some MOST_BYTES of
-bodies are held.
+A replay reads what came from one instant until another, in the stream's own order, and marks each event as replayed. At
+its end it waits for events that the index shows late. A sink for which an arrival has expired replays what came since
+it last took something. Invariants: nothing is written but what the caller saves; no event of an arrival is passed
+unread, unless it is gone from the table or a mark of one in the dead-letter queue; at most some MOST_BYTES of bodies
+are held.
 """
 
 import json
@@ -28,19 +28,19 @@ MOST_BYTES = 4 * 1024 * 1024
 ARRIVALS = 50
 # DynamoDB answers with 16 MB at most.
 BATCH = 25
-# So much later than it came an event may have been written. Only where arrivals have expired does it matter.
+# How much later than it came an event may be written. It only matters where arrivals have expired.
 LATE_MS = 3_600_000
-# So long after its write an event may be missing in the index.
+# How long after its write an event may be missing in the index.
 SETTLED_MS = 15_000
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a sink is to get next, and the record before it and once all of it is done.
+    """A sink's next messages, with the record before them and the one once all are done.
 
     `oldest_ms` is when the first became visible. Where there are no messages and `later_ms` is not 0, more may be
     readable at that instant. `broken` are entries that this version cannot read, each with the reason. `is_last` where
-    nothing lay behind it.
+    nothing came after it.
     """
 
     messages: list[Message]
@@ -56,7 +56,7 @@ class Page:
 class Feed:
     """The delivery table's arrivals, the events table, and how a stream's events are read in their order.
 
-    `in_order` is `EventReader`'s: it takes a stream, a position and the instant that it is now.
+    `in_order` is `EventReader`'s: it takes a stream, a position and the current instant.
     """
 
     arrivals: Arrivals
@@ -64,12 +64,12 @@ class Feed:
     in_order: Any
 
     def page(self, stream_id: str, record: SinkRecord, most: int, now_ms: int) -> Page:
-        """The first messages behind the record's place, `most` at most; raises StoreUnavailable."""
+        """Returns the first messages after the record's place, `most` at most; raises StoreUnavailable."""
         if record.is_replaying:
             return self._replayed(stream_id, record, most, now_ms)
         found = self.arrivals.since(stream_id, record.number, min(ARRIVALS, most + 1))
         if found and not _follows(found[0], record):
-            # What lay between has expired. The events may be there.
+            # The arrivals between have expired. The events may still be there.
             since_ms = max(record.newest_ms - LATE_MS, record.replay_from_ms, 0)
             lost = replace(
                 record, number=found[0].number, done=0,
@@ -150,12 +150,12 @@ class Feed:
         return Page(messages, record, replace(record, replay_after=place), record.replay_from_ms)
 
     def _between(self, stream_id: str, record: SinkRecord, now_ms: int) -> Iterator[tuple[str, StoredEvent | None]]:
-        """Each place behind the record's, with its event where that is to be sent."""
+        """Each place after the record's, with its event where that is to be sent."""
         order: Order
         order, entries = self.in_order(stream_id, record.replay_after, record.replay_from_ms, now_ms)
         for stored in entries:
             event = _wanted(stored, record)
-            # By key, and in a log of many writers, an older one may follow.
+            # In the order of keys, or in a log of many writers, an older event may follow.
             if order == "index" and stored.event is not None and stored.event.received_at_ms >= record.replay_until_ms:
                 return
             yield stored.position, event
@@ -169,12 +169,12 @@ def _wanted(stored: Stored, record: SinkRecord) -> StoredEvent | None:
 
 
 def _follows(arrival: Arrival, record: SinkRecord) -> bool:
-    """Whether nothing that the sink has not taken lay before the arrival."""
+    """Whether the sink has taken everything before the arrival."""
     return arrival.number == record.number or (record.done == ALL and arrival.before == record.number)
 
 
 def _messages(stream_id: str, item: Item | None) -> tuple[list[Message], str]:
-    """The messages of an item, none where it is gone or its event is in the dead-letter queue; and what is wrong."""
+    """Returns an item's messages, none if it is gone or its event is in the dead-letter queue; and what is wrong."""
     if item is None:
         return [], ""
     try:
@@ -188,18 +188,18 @@ def _messages(stream_id: str, item: Item | None) -> tuple[list[Message], str]:
 
 
 def _absent(_key: str) -> None:
-    # A body in the bucket is named and not read.
+    # A body in the bucket is named, not read.
     return None
 
 
 def message_of(stream_id: str, event: StoredEvent, more: dict[str, Any]) -> Message:
-    """The event on its way, its JSON with what there is to say besides."""
+    """The event as a message: its JSON with the delivery's own fields."""
     text = json.dumps({"stream": stream_id, **shown(event), **more}, ensure_ascii=False, separators=(",", ":"))
     return Message(stream_id, event.key, event.position, event.name, event.received_at_ms, text)
 
 
 def advanced(record: SinkRecord, step: Step) -> SinkRecord:
-    """The record behind a message."""
+    """The record after a message."""
     if isinstance(step, str):
         return replace(record, replay_after=step)
     return replace(record, number=step[0], done=step[1])

@@ -1,7 +1,7 @@
-"""Shows how far a sink is behind, and does what a person asks: pause, resume, replay, skip.
+"""Shows how far a sink is behind, and carries out commands: pause, resume, replay, skip.
 
-Invariants: what a command changes is saved where nobody else has saved since, so a worker that is at it goes on from
-there; nothing that was stored is changed.
+Invariants: a command's change is saved where nobody else has saved since, so a worker at the sink continues from there;
+nothing that was stored is changed.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from handlers.deliver.delivery_records import ALL, SinkRecord, SinkRecords
 from handlers.deliver.feed import Page, advanced
 
 COMMANDS = ("pause", "resume", "replay", "skip")
-# A worker saves every few seconds; that it did so each time in between is not to be thought of.
+# How often to try: a worker saves every few seconds, so it cannot come in between each time.
 TRIES = 10
 
 
 class Lag(NamedTuple):
-    """How many stored events the sink has not taken, and when the oldest of them came: 0 where none waits."""
+    """How many stored events the sink has not taken, and when the oldest of them came, 0 where none waits."""
 
     events: int
     oldest_ms: int
@@ -28,7 +28,7 @@ class Lag(NamedTuple):
 def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
     """How far the sink is behind, whoever is at fault: its pause too. Raises StoreUnavailable.
 
-    While it replays, what is still to be replayed is not counted; its age is.
+    During a replay, what is still to be replayed is not counted, but its age is.
     """
     end = arrivals.end(stream_id)
     events, oldest_ms = 0, 0
@@ -46,9 +46,9 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
 
 
 def new(arrivals: Arrivals, place: Place, arrival: int, from_ms: int | None, now_ms: int) -> SinkRecord:
-    """The record of a sink that begins with an arrival, or behind the newest where it is 0.
+    """The record of a sink that begins with an arrival, or after the newest where it is 0.
 
-    Where `from_ms` is not None, it reads what came from then until now first. Raises StoreUnavailable.
+    Where `from_ms` is not None, it first reads what came from then until now. Raises StoreUnavailable.
     """
     end = None if arrival else arrivals.end(place.stream_id)
     number, done = (arrival, 0) if arrival else (end.number, ALL) if end else (0, ALL)
@@ -60,7 +60,7 @@ def new(arrivals: Arrivals, place: Place, arrival: int, from_ms: int | None, now
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a person asks of a sink; `from_ms` is of a replay, `is_all` of a skip."""
+    """A person's command to a sink; `from_ms` is for a replay, `is_all` for a skip."""
 
     name: str
     from_ms: int = 0
@@ -69,7 +69,7 @@ class Command:
     def carried_out(
         self, place: Place, records: SinkRecords, arrivals: Arrivals, page: Callable[..., Page], now_ms: int
     ) -> SinkRecord | None:
-        """The record as it is now; None where others saved it again and again. Raises StoreUnavailable."""
+        """Returns the record after the command; None where others saved it again and again. Raises StoreUnavailable."""
         for _ in range(TRIES):
             record = records.read(place) or new(arrivals, place, 0, None, now_ms)
             changed = self._changed(place, record, arrivals, page, now_ms)

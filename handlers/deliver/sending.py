@@ -1,7 +1,7 @@
 """Sends messages of one stream to one sink by what it promises, and returns the outcome of each.
 
-Pure but for `send`. Invariants: where a sink keeps an order, no message is sent before all earlier ones were taken or
-are known to be poison; each message has one outcome; a batch keeps the sink's limits.
+Pure except for `send`. Invariants: where a sink keeps an order, no message is sent before all earlier ones were taken
+or are known to be poison; each message has one outcome; a batch keeps the sink's limits.
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ class Outcomes:
 def send_all(
     messages: Iterable[Message], promises: Promises, send: Send, is_late: Callable[[], bool], *, in_order: bool = True
 ) -> Outcomes:
-    """Sends the messages in their order until all are taken, poison or behind one that waits, or until it is late."""
+    """Sends the messages in order until all are taken, poison or after one that waits, or until it is late."""
     outcomes = Outcomes()
     order = promises.order if in_order or promises.order != "message" else "none"
     queue: deque[Message] = deque()
@@ -64,7 +64,7 @@ def send_all(
 def _tried(batch: Sequence[Message], send: Send, order: Order) -> Iterator[tuple[Message, Refusal]]:
     """The outcome of each message of a batch; one that is refused for good as a whole is tried message by message.
 
-    For a sink names the batch, and not which message in it is at fault.
+    The sink names the batch then, and not which of its messages is at fault.
     """
     refusals = send(batch)
     is_whole = len(batch) > 1 and len(refusals) == len(batch) and all(one.is_final for one in refusals.values())
@@ -83,7 +83,7 @@ def _tried(batch: Sequence[Message], send: Send, order: Order) -> Iterator[tuple
 def _batch(queue: deque[Message], promises: Promises, order: Order) -> Iterator[Message]:
     """Takes the next batch out of the queue."""
     size = count = 0
-    # A request of which a part may be refused holds one message, where they have an order.
+    # Where messages have an order, a request that may be refused in part holds one message.
     most = 1 if order == "message" else promises.most_messages
     while queue and count < most:
         weight = queue[0].size_bytes + promises.around_bytes

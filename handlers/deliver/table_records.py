@@ -1,9 +1,9 @@
-"""Reads out of a record of the events table's stream where events lie: an item has one, a segment several.
+"""Reads from records of the events table's stream where events are: an item has one, a segment several.
 
 A record is as Lambda has it: {"eventName": "INSERT", "dynamodb": {"NewImage": …, "SequenceNumber": …}}, with bytes in
-Base64. Pure. Invariants: a record of what a person or time removed has no events; nor has what stands for an event that
-is in the dead-letter queue, which comes when it is put back, nor what was restored or moved here, which was sent on
-where it came from; no body is looked at.
+Base64. Pure. Invariants: a removal, by a person or by time, has no events; nor has the mark of an event in the
+dead-letter queue, which arrives when it is put back, nor anything restored or moved here, which was sent on where it
+came from; no body is read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,15 +18,15 @@ Record = Mapping[str, Any]
 
 
 def sequence_number(record: Record) -> str:
-    """What names the record in its stream."""
+    """The record's name in its stream."""
     number: str = record["dynamodb"]["SequenceNumber"]
     return number
 
 
 def by_stream(records: Sequence[Record]) -> dict[str, tuple[list[Entry], str]]:
-    """The entries of each stream in their order, and what names the stream's records.
+    """The entries of each stream in order, and the mark of the stream's records.
 
-    A batch of INSERTs lands in no order, so what one call brings is in that of the positions.
+    A batch of INSERTs lands in no order, so what one call brings is put in the order of positions.
     """
     found: dict[str, list[tuple[str, Entry, str]]] = {}
     for record in records:

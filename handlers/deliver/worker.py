@@ -1,9 +1,9 @@
-"""Brings one stream's events to one sink, from its place on, until nothing is left, the sink fails, or the time is up.
+"""Sends one stream's events to one sink, from its place on, until none is left, the sink fails, or time is up.
 
-Nothing here knows another stream or another sink: whoever is slow or away holds up itself alone. Pure but for its
-ports. Invariants: the record is saved behind events that the sink took or the dead-letter queue has, and no other;
-where a sink keeps an order, no event is sent before all earlier ones are taken or in the queue; a record that somebody
-else has saved is not saved.
+Nothing here knows another stream or another sink: one that is slow or away holds up itself alone. Pure except for its
+ports. Invariants: the record passes only events that the sink took or the dead-letter queue has; where a sink keeps an
+order, no event is sent before all earlier ones are taken or in the queue; a record that somebody else has saved is not
+saved.
 """
 
 from collections.abc import Callable
@@ -16,24 +16,24 @@ from handlers.deliver.delivery_records import SinkRecord
 from handlers.deliver.feed import Page, advanced
 from handlers.deliver.sending import LATE, Send, send_all
 
-# How many events are read at once, where a request takes fewer or more.
+# How many events are read at once, whether a request takes fewer or more.
 LEAST_READ, MOST_READ = 100, 1000
-# After so long what was taken is saved, so that a kill repeats little and a pause holds soon.
+# How often the place is saved, so that a kill repeats little and a pause takes effect soon.
 SAVED_EVERY_MS = 5_000
 # A sink that fails is asked again after 1, 2, 4 and 8 s, and then after minutes, 5 at most.
 SHORT_RESTS_MS = (1_000, 2_000, 4_000, 8_000)
 REST_MS, LONGEST_REST_MS = 60_000, 300_000
-# It took some of it: what is left comes soon.
+# After it took some: the rest is sent soon.
 PART_REST_MS = 250
-# Shorter waits are slept through; longer ones are left to the sweep.
+# A shorter wait is slept through; a longer one is left to the sweep.
 SLEPT_MS = 10_000
 
-# done: nothing is left. more: the time is up. rests: until `until_ms`. lost: somebody else works at it.
+# done: nothing is left. more: time is up. rests: backs off until `until_ms`. lost: somebody else works at it.
 End = Literal["done", "more", "rests", "paused", "lost"]
 
 
 class Letter(NamedTuple):
-    """What goes to the dead-letter queue: an event that a sink will not take, or that cannot be read."""
+    """A dead letter: an event that a sink will never take, or that cannot be read."""
 
     stream_id: str
     label: str
@@ -44,9 +44,9 @@ class Letter(NamedTuple):
 
 @dataclass(slots=True)
 class Worked:
-    """What came of a call: how many events were taken, left for a later try or buried, and how it ended.
+    """The result of a call: how many events were taken, left for a later try or dead-lettered, and how it ended.
 
-    `record` is the last that was saved, `reason` why the sink took nothing more, "" where it took all.
+    `record` is the last one saved, `reason` why the sink took no more, "" where it took all.
     """
 
     record: SinkRecord
@@ -63,8 +63,8 @@ class Ports:
     """What a call works with.
 
     `save` returns None where somebody else has saved the record; `hold` keeps everybody else away for so many
-    milliseconds, and returns False where somebody else is at it; `dead_letter` returns False where the queue does not
-    take a letter. `left_ms` is the time for what is sent.
+    milliseconds, and returns False where somebody else works at it; `dead_letter` returns False where the queue does
+    not take a letter. `left_ms` is the time left for sending.
     """
 
     page: Callable[[SinkRecord, int], Page]
@@ -78,7 +78,7 @@ class Ports:
 
 @dataclass
 class Worker:
-    """One call for one stream and sink; `wait_ms` is for how long a request that is not full is put off."""
+    """One call for one stream and sink; `wait_ms` is how long a request that is not full waits for more."""
 
     place: Place
     promises: Promises
@@ -87,19 +87,19 @@ class Worker:
     in_order: bool = True
     wait_ms: int = 0
     worked: Worked = field(default_factory=lambda: Worked(SinkRecord("")))
-    # Of events that wait for an earlier one, and of what is buried: until the record is behind them.
+    # Events that wait for an earlier one, and dead letters: kept until the record has passed them.
     _finished: set[tuple[str, str]] = field(default_factory=set)
     _is_lost: bool = False
 
     def run(self, record: SinkRecord) -> Worked:
-        """Works from the record on, as it was read just now; raises StoreUnavailable."""
+        """Works on from the record, which was just read; raises StoreUnavailable."""
         while not self._is_lost:
             self.worked.record = record
             if record.is_paused:
                 return self._ends("paused")
             if self.ports.left_ms() < self.promises.longest_ms:
                 return self._ends("more")
-            # A sink that is away for long is asked with one event whether it is back: to read more costs, each time.
+            # A sink that has long been away is tried with one event: reading more would cost, each time.
             is_away = record.failures > len(SHORT_RESTS_MS)
             most = 1 if is_away else min(max(self.promises.most_messages, LEAST_READ), MOST_READ)
             page = self.ports.page(record, most)
@@ -124,12 +124,12 @@ class Worker:
         return self._ends("lost")
 
     def _gathered_ms(self, page: Page) -> int:
-        """After how long a request that is not full is to be sent, 0 for now."""
+        """Returns after how long a request that is not full is to be sent, 0 for now."""
         is_full = len(page.messages) >= self.promises.most_messages
         return 0 if is_full else max(0, page.oldest_ms + self.wait_ms - self.ports.now_ms())
 
     def _sent(self, record: SinkRecord, page: Page) -> tuple[SinkRecord | None, int]:
-        """The record behind what is done, saved, and after how long the sink is to be asked again: 0 for at once."""
+        """Returns the saved record after what is done, and after how long to try the sink again, 0 for at once."""
         ports, worked = self.ports, self.worked
         until_ms = ports.now_ms() + SAVED_EVERY_MS
 
@@ -138,7 +138,7 @@ class Worker:
             self._is_lost = not ports.hold(longest_ms)
             return self._is_lost or ports.now_ms() >= until_ms or ports.left_ms() < longest_ms
 
-        # First, for the record passes them with the first message behind them.
+        # These first, for the record passes them with the next message.
         letters = [self._letter(entry.key, "", reason) for entry, reason in page.broken]
         buried, is_in_queue = self._buried(letters)
         messages = (
@@ -172,7 +172,7 @@ class Worker:
         return ports.save(saved), 0 if not reason else PART_REST_MS if has_moved else rest_ms(failures)
 
     def _behind(self, page: Page, *, is_all: bool) -> SinkRecord:
-        """The record behind the first messages that are done, all of them or as far as they go."""
+        """Returns the record after the leading messages that are done."""
         if is_all:
             self._finished -= {(one.key, one.position) for one in page.messages}
             return page.end
@@ -184,7 +184,7 @@ class Worker:
         return moved
 
     def _buried(self, letters: list[Letter]) -> tuple[int, bool]:
-        """How many of the letters the queue took now, and whether it has all; one that is away is asked once."""
+        """Returns how many letters the queue took now, and whether it has all; it is tried once if it is away."""
         buried = 0
         for letter in letters:
             name = letter.key, letter.position
@@ -200,7 +200,7 @@ class Worker:
         return Letter(self.place.stream_id, self.place.label, key, position, reason)
 
     def _sleeps(self, rest_ms: int) -> bool:
-        """Whether it has slept: there was time, and nobody else is at it."""
+        """Sleeps if there is time and nobody else works at it; returns whether it did."""
         ports, longest_ms = self.ports, self.promises.longest_ms
         if rest_ms > SLEPT_MS or ports.left_ms() < rest_ms + longest_ms or not ports.hold(rest_ms + longest_ms):
             return False
@@ -213,7 +213,7 @@ class Worker:
 
 
 def rest_ms(failures: int) -> int:
-    """For how long a sink is left alone after so many tries in a row of which none was taken."""
+    """How long a sink is left alone after so many tries in a row without an event taken."""
     if failures <= len(SHORT_RESTS_MS):
         return SHORT_RESTS_MS[failures - 1]
     return min(REST_MS << min(failures - len(SHORT_RESTS_MS) - 1, 10), LONGEST_REST_MS)

@@ -1,4 +1,4 @@
-"""An event bus of EventBridge: an event is the detail of an entry, its name the type of it.
+"""An event bus of EventBridge: an event is the detail of an entry, its name the entry's type.
 
 EventBridge keeps no order and drops no duplicates; `detail.key` and `detail.position` are there for both. Source:
 PutEvents in the EventBridge API reference, and "Calculating the size of an event" in its user guide.
@@ -24,7 +24,7 @@ PROMISES = Promises(
 
 
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
-    """Which messages the bus refused."""
+    """Returns the messages that the bus refused."""
     entries = [
         {
             "Source": SOURCE,

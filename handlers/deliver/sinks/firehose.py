@@ -19,7 +19,7 @@ PROMISES = Promises(
 
 
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
-    """Which messages the stream refused."""
+    """Returns the messages that the stream refused."""
     records = [{"Data": f"{message.text}\n".encode()} for message in batch]
     answer = tools.client("firehose").put_record_batch(DeliveryStreamName=target.name, Records=records)
     answers = answer["RequestResponses"]

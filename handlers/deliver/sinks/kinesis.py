@@ -1,4 +1,4 @@
-"""A data stream of Kinesis: an event is a record, its partition key the stream, so that a shard has it in its order.
+"""A data stream of Kinesis: an event is a record, its partition key the stream, so that one shard keeps the order.
 
 Kinesis drops no duplicates: the record's `key` tells them. Source: PutRecords in the Kinesis API reference ("A record
 that is unsuccessfully processed ..." does not stop those behind it).
@@ -22,7 +22,7 @@ PROMISES = Promises(
 
 
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
-    """Which messages the stream refused."""
+    """Returns the messages that the stream refused."""
     records = [{"Data": message.text.encode(), "PartitionKey": partition_key(message.stream_id)} for message in batch]
     answers = tools.client("kinesis").put_records(StreamName=target.name, Records=records)["Records"]
     return {at: Refusal(answer["ErrorCode"]) for at, answer in enumerate(answers) if answer.get("ErrorCode")}

@@ -2,8 +2,8 @@
 
     {"stream": "orders", "events": [{"key": "7", …}, …]}
 
-A function that raises is called again with the same. It may name keys that it could not process, as an event source
-mapping's does, and such as it never will, which go to the dead-letter queue:
+A function that raises is called again with the same events. It may name keys that it could not process, as with an
+event source mapping, and keys that it never will, which go to the dead-letter queue:
 
     {"batchItemFailures": [{"itemIdentifier": "9"}], "poison": [{"itemIdentifier": "8"}]}
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from handlers.deliver.contract import Message, Promises, Refusal, Tools
 from handlers.profile.deliver_field import Target
 
-# So long a function is waited for. One that takes longer is called again, for ever.
+# How long a function is waited for. One that takes longer is called again, for ever.
 INVOKE_S = 60
 PROMISES = Promises(
     order="request",
@@ -30,7 +30,7 @@ PROMISES = Promises(
 
 
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
-    """Which messages the function did not process: those from the first failure on and poison before it, or all."""
+    """Returns the messages that it did not process: those from the first failure on and poison before it, or all."""
     events = ",".join(message.text for message in batch)
     payload = f'{{"stream":{json.dumps(batch[0].stream_id)},"events":[{events}]}}'.encode()
     answer = tools.client("lambda").invoke(FunctionName=target.name, Payload=payload)
@@ -45,7 +45,7 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
 
 
 def _named(text: bytes, list_: str) -> frozenset[str]:
-    """The keys that the answer names in this list; none where it says nothing that is known."""
+    """The keys that the answer names in this list; none where it has no such list."""
     try:
         return frozenset(one["itemIdentifier"] for one in json.loads(text)[list_])
     except (ValueError, KeyError, TypeError):

@@ -1,9 +1,9 @@
-"""A bucket: the events of a stream that came in one hour are an object, NDJSON in gzip.
+"""A bucket: a stream's events of one hour are an object, NDJSON in gzip.
 
     <prefix><stream>/2026/11/23/01/<first position>-<hash of the content>.ndjson.gz
 
-An object is what one invocation of the delivery had, so a sink that wants large ones is Firehose. The name follows from
-the content: the same events again are the same object. Source: PutObject in the S3 API reference.
+An object has what one invocation of the delivery had; for large ones use Firehose. The name follows from the content:
+the same events again are the same object. Source: PutObject in the S3 API reference.
 """
 
 import gzip
@@ -29,7 +29,7 @@ _FOLDER_CHARACTERS = 600
 
 
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
-    """Nothing: an object is taken whole, or the client raises. Objects of earlier hours come first."""
+    """Returns no refusals: an object is taken whole, or the client raises. Objects of earlier hours come first."""
     client = tools.client("s3")
     for _, group in groupby(batch, key=_hour):
         messages = list(group)
@@ -37,7 +37,7 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
         client.put_object(
             Bucket=target.name,
             Key=target.prefix + object_key(messages[0], lines),
-            # The time of the packing stands in no object, so that the same events are the same bytes.
+            # No object holds the time of its packing, so the same events are the same bytes.
             Body=gzip.compress(lines, mtime=0),
             ContentType="application/x-ndjson",
             ContentEncoding="gzip",

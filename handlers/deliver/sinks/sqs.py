@@ -1,7 +1,7 @@
 """A FIFO queue of SQS: an event is a message, its group the stream, its deduplication id the key.
 
-A queue that drops duplicates by group takes the key as it is. One that does so across groups would take two streams'
-events of one key for one, so there the stream is hashed into the id. How large a message may be the queue says
+For a queue that drops duplicates by group the id is the key itself. Across groups, two streams' events with one key
+would count as one, so there the stream is hashed into the id. The queue itself says how large a message may be
 (`MaximumMessageSize`). Sources: SendMessageBatch and the quotas of messages in the SQS developer guide. Invariant: no
 two events of a queue have one deduplication id.
 """
@@ -23,7 +23,7 @@ PROMISES = Promises(
 )
 # "A message can include only XML, JSON, and unformatted text", of these characters.
 _ALLOWED = re.compile("[\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")
-# What the two ids may have: "alphanumeric characters and punctuation", 128 of them.
+# The two ids may have "alphanumeric characters and punctuation", 128 of them.
 _ID = re.compile(r"[A-Za-z0-9!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]{1,128}")
 _queues: dict[tuple[int, str], "Queue"] = {}
 
@@ -37,7 +37,7 @@ class Queue(NamedTuple):
 
 
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
-    """Which messages the queue refused."""
+    """Returns the messages that the queue refused."""
     client = tools.client("sqs")
     queue = _queue(client, target.name)
     refused = {
@@ -66,14 +66,14 @@ def group_id(stream_id: str) -> str:
 
 
 def deduplication_id(message: Message, *, is_by_group: bool) -> str:
-    """The event's key, with its stream where the queue compares across groups; the SHA-256 where it must be."""
+    """The event's key, with its stream where the queue compares across groups; as a SHA-256 where necessary."""
     if not is_by_group:
         return _hashed(f"{message.stream_id}\0{message.key}")
     return message.key if _ID.fullmatch(message.key) else _hashed(message.key)
 
 
 def _problem(message: Message, queue: Queue) -> str:
-    """Why the queue will never take the message, "" where it may."""
+    """Returns why the queue will never take the message, "" where it may."""
     if message.size_bytes > queue.most_bytes:
         return f"too large for the queue: {message.size_bytes} bytes of {queue.most_bytes}"
     return "" if _ALLOWED.fullmatch(message.text) else "it holds characters that SQS does not take"

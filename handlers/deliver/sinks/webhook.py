@@ -4,10 +4,10 @@
     webhook-timestamp  when it was sent, epoch seconds
     webhook-signature  v1, and the HMAC-SHA256 of "id.timestamp.body" in Base64
 
-The secret is `whsec_` and Base64, or a text that is taken as it is. Any 2xx takes the event. With `batch` a POST has
-several, {"stream": …, "events": [ … ]}, and is taken whole; without an order several POSTs are under way. A connection
-is kept for the next POST. Invariants: no redirect is followed; an address that handlers/upstream/address_policy.py
-refuses is not connected to.
+The secret is `whsec_` and Base64, or a text that is used as it is. Any 2xx takes the event. With `batch` a POST has
+several, {"stream": …, "events": [ … ]}, and is taken whole; without an order several POSTs are under way at once. A
+connection is kept for the next POST. Invariants: no redirect is followed; an address that
+handlers/upstream/address_policy.py refuses is not connected to.
 """
 
 import base64
@@ -27,7 +27,7 @@ from handlers.profile.deliver_field import Target
 from handlers.upstream.address_policy import AddressRefused
 from handlers.upstream.opening import KeptConnections, RedirectRefused
 
-# StrictResponse gives the lines of an answer twice the limit of a read.
+# StrictResponse allows the lines of an answer twice the limit of a read.
 TIMEOUT = urllib3.Timeout(connect=3, read=10)
 PROMISES = Promises(
     order="message",
@@ -35,21 +35,21 @@ PROMISES = Promises(
     most_bytes=1024 * 1024,
     most_message_bytes=1024 * 1024,
     longest_ms=24_000,
-    # What a server says of the message itself. All else may pass, or a person mends it: 401, 404, 429, 503 …
+    # Statuses about the message itself. All others may pass, or a person mends the cause: 401, 404, 429, 503 …
     final=frozenset({"400", "413", "414", "415", "422", "431"}),
 )
 _PREFIX = "whsec_"
 
 
 def promises(target: Target) -> Promises:
-    """What this webhook takes in a request, or in requests that are under way together."""
+    """The promises of this webhook, for a request or for several under way at once."""
     if target.batch > 1:
         return replace(PROMISES, order="request", most_messages=target.batch, around_bytes=1)
     return PROMISES if target.in_order else replace(PROMISES, order="none", most_messages=PARALLEL)
 
 
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
-    """Why messages were refused, of those that were."""
+    """Returns the refusals, by message."""
     if target.batch > 1:
         events = ",".join(message.text for message in batch)
         body = f'{{"stream":{json.dumps(batch[0].stream_id)},"events":[{events}]}}'.encode()
@@ -63,7 +63,7 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
 
 
 def _posted(body: bytes, id_: str, target: Target, tools: Tools) -> Refusal | None:
-    """Why the server did not take the request; None where it did."""
+    """Returns why the server did not take the request; None where it did."""
     assert target.secret is not None
     headers = signed(tools.secret(target.secret), id_, tools.now_ms() // 1000, body)
     headers |= {"content-type": b"application/json", "user-agent": b"streamkeeper"}
@@ -71,7 +71,7 @@ def _posted(body: bytes, id_: str, target: Target, tools: Tools) -> Refusal | No
     try:
         status = (tools.post or _post)(request)
     except (AddressRefused, RedirectRefused, exceptions.HTTPError, OSError) as error:
-        # Its own words may hold the address, whose path may be secret.
+        # Its own message may hold the address, whose path may be secret.
         return Refusal(f"no answer: {type(error).__name__}")
     return None if is_taken(status) else Refusal(f"answered {status}", str(status) in PROMISES.final)
 
@@ -82,7 +82,7 @@ def is_taken(status: int) -> bool:
 
 
 def message_id(batch: Sequence[Message]) -> str:
-    """What every delivery of these events has in common."""
+    """The id that every delivery of these events has."""
     name = "\0".join([batch[0].stream_id, *(message.key for message in batch)])
     return f"msg_{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
@@ -99,7 +99,7 @@ def signed(secret: str, id_: str, at_s: int, body: bytes) -> dict[str, bytes]:
 
 
 def signing_key(secret: str) -> bytes:
-    """The bytes that sign: what follows `whsec_` in Base64, else the text itself."""
+    """The bytes that sign: the Base64 after `whsec_`, else the text itself."""
     if secret.startswith(_PREFIX):
         try:
             return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
