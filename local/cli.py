@@ -48,7 +48,7 @@ GROUPS = {
     "Change": {
         "start": Verb("local.streams.verbs", "start a stream or many, or report that it runs already"),
         "stop": Verb("local.streams.verbs", "stop a stream or many"),
-        "apply": Verb("local.streams.fleet_verbs", "start and stop streams until they are as a document wants"),
+        "apply": Verb("local.streams.fleet_verbs", "start and stop streams as a document says"),
         "repair": Verb("local.streams.verbs", "fetch what the gaps of a stream missed"),
         "redrive": Verb("local.redrive.command", "list dead-letter messages and put back what can be"),
         "backup": Verb("local.backup.command", "copy streams with all their records into a folder or a bucket"),
@@ -126,7 +126,7 @@ def parser_of(names: Collection[str]) -> argparse.ArgumentParser:
     """The parser; only the verbs with these names have all that they take, for the rest is imported then."""
     parser = argparse.ArgumentParser(
         prog="streamkeeper",
-        description="Keeps HTTP streams connected; here, on this machine.",
+        description="Keeps HTTP streams connected: runs the service here, and works on any stage.",
         epilog="`streamkeeper VERB --help` has examples of each.",
         formatter_class=_Grouped,
     )

@@ -131,7 +131,7 @@ class Client:
 
 def _path(stream_id: str, below: str = "") -> str:
     if not stream_id:
-        raise InvalidRequest("The stream id is empty: write the name of a profile, perhaps a colon and any text.")
+        raise InvalidRequest("The stream id is empty: write a profile's name, optionally with a colon and any text.")
     segment = quote(stream_id, safe="")
     # A segment of dots alone would lead to another path.
     return f"/connections/{segment if segment.strip('.') else segment.replace('.', '%2E')}{below}"

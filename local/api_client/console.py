@@ -46,12 +46,12 @@ def add(subparsers: Any) -> None:
     """Adds the verb."""
     parser = subparsers.add_parser(
         "console",
-        description="Serves the page of an API on this machine until Ctrl-C, and signs what the page asks for with the "
+        description="Serves the page of an API on this machine until Ctrl-C, and signs its requests with the "
         "credentials that the AWS command line would use (api_auth: iam), or sends the key (api_auth: key).",
         epilog="Environment: STREAMKEEPER_URL is the address, STREAMKEEPER_API_KEY the key. Exit status: 1 the API "
         "refused, 2 a mistake or no answer, 130 Ctrl-C.",
     )
-    parser.add_argument("--url", metavar="ADDRESS", help="the API's address; without it, STREAMKEEPER_URL or this run")
+    parser.add_argument("--url", metavar="ADDRESS", help="the API's address (STREAMKEEPER_URL, else the run here)")
     parser.add_argument("--sign", action="store_true", help="sign for an address that is not AWS's, too")
     parser.add_argument("--port", type=_port, default=0, metavar="N", help="where to serve (any that is free)")
     parser.set_defaults(run=run)

@@ -58,8 +58,8 @@ def add(subparsers: Any) -> None:
     """Adds the verb and its options."""
     parser = subparsers.add_parser(
         "cost",
-        description="Says what a stream costs a month on AWS, in US dollars and by part: a month of the stage's "
-        "machine is replayed, the requests of its functions are counted, and both are priced.",
+        description="Shows what a stream costs a month on AWS, in US dollars and by part. It replays a month of the "
+        "stage's machine, counts the requests of its functions, and prices both.",
         epilog="docs/costs.md says how it is counted. The prices are in local/costs/prices.toml.",
     )
     parser.add_argument("--stage", default="prod", metavar="S", help="whose settings to use (default prod)")
@@ -71,18 +71,18 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--order", metavar="KIND", help="with --store items: index or none (default index)")
     parser.add_argument("--flush-s", metavar="S", help="with --store log: for how long events wait for a segment")
     parser.add_argument("--arrivals", default="random", metavar="KIND", help="random or clock (default random)")
-    parser.add_argument("--keep", default="1", metavar="SHARE", help="what share of them `keep` stores (1: all)")
+    parser.add_argument("--keep", default="1", metavar="SHARE", help="the share of events that `keep` stores (1: all)")
     parser.add_argument("--deliver", metavar="KIND", help=f"where events go next: {', '.join(KINDS)}, or several")
     parser.add_argument(
         "--price",
         action="append",
         default=[],
         metavar="NAME=USD",
-        help="a price that the list does not have, or another",
+        help="set a price that the list lacks, or replace one",
     )
     parser.add_argument(
         "--repair", nargs="?", const="100", metavar="EVENTS",
-        help="price the repair of a gap in their place, that has missed so many events (100)",
+        help="price the repair of a gap that missed this many events instead (100)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)

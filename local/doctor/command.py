@@ -36,7 +36,7 @@ def add(subparsers: Any) -> None:
         "functions, versions, API, alarms, delivery, and, by the function that keeps streams connected, secrets and "
         "upstreams. A line for each check says what it is, what it should be, and what to do. Nothing is changed.",
         epilog="Exit status: 0 all is well, 1 something is wrong or could not be asked, 2 a mistake in the command. "
-        "Without --stage the environment's PORT (3000) and STREAMKEEPER_STAGE (local) say which run is meant. "
+        "Without --stage, PORT (3000) and STREAMKEEPER_STAGE (local) choose the run on this machine. "
         "docs/doctor.md says which permissions it needs.",
     )
     parser.add_argument("--stage", metavar="S", help="a deployed stage; without it, the run on this machine")

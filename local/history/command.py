@@ -39,18 +39,20 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "timeline",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Says and draws what an execution did, from its history alone: lanes, gaps and why, how far it is\n"
-        "from the limit of events, what it cost. Any machine's history will do, as AWS answers it.",
+        description="Shows what an execution did, from its history: lanes, gaps and their causes, how far it is\n"
+        "from the limit of events, and the cost. It works with any machine's history, as AWS answers it.",
         epilog="examples:\n"
         "  aws stepfunctions get-execution-history --execution-arn ARN > history.json\n"
         "  streamkeeper timeline history.json --picture timeline.svg\n"
         "  streamkeeper timeline first.json second.json    pages of one execution, or one execution after the other\n"
-        "  streamkeeper timeline --execution ARN           asked of AWS, by the SDK's own variables",
+        "  streamkeeper timeline --execution ARN           read from AWS, by the SDK's variables",
     )
     parser.add_argument(
         "files", nargs="*", type=Path, metavar="HISTORY.json", help="what get-execution-history printed"
     )
-    parser.add_argument("--execution", action="append", metavar="ARN", help="an execution to ask AWS for; repeatable")
+    parser.add_argument(
+        "--execution", action="append", metavar="ARN", help="an execution whose history AWS has; repeatable"
+    )
     parser.add_argument("--memory-mb", default="128", metavar="MB", help="memory of its functions, for the cost (128)")
     parser.add_argument("--rows", action="store_true", help="list each start and end of a Wait and a Task")
     parser.add_argument("--picture", type=Path, metavar="OUT", help="write the picture to OUT.svg or OUT.html")

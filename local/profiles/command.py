@@ -35,7 +35,7 @@ def add(subparsers: Any) -> None:
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     check = verbs.add_parser(
         "check",
-        help="name every problem of a profile, or say that it is sound and how it resumes",
+        help="list every problem of a profile, and show how it resumes",
         description="Names every problem of each file. For a valid profile it also prints how the stream resumes.",
         epilog="Exit status: 0 no problem, 1 problems (with --strict warnings too), 2 a file cannot be read.",
     )
@@ -44,7 +44,7 @@ def add(subparsers: Any) -> None:
         nargs="*",
         type=Path,
         metavar="FILE",
-        help="a profile: a file, or the NAME of one of yours or of the project's; none: all that are there",
+        help="a file, or a profile's NAME (default: all profiles)",
     )
     check.add_argument("--strict", action="store_true", help="a warning is a problem")
     folders.add(check)
@@ -56,12 +56,12 @@ def add(subparsers: Any) -> None:
         description="Connects once, stores nothing.",
         epilog="Exit status: 0 the upstream answered with a stream, 1 it did not, 2 no such stream, profile or secret.",
     )
-    try_once.add_argument("stream_id", metavar="STREAM_ID", help="or a profile's FILE, of which the stream is tried")
+    try_once.add_argument("stream_id", metavar="STREAM_ID", help="a stream's id, or a profile's FILE")
     try_once.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to read (10)")
     try_once.add_argument("--cursor", help="the cursor to resume after")
     stage = os.environ.get("STREAMKEEPER_STAGE") or "local"
     try_once.add_argument("--stage", metavar="S", default=stage, help=f"whose secrets are read ({stage})")
-    try_once.add_argument("--played", action="store_true", help="connect to the provider as it is played here")
+    try_once.add_argument("--played", action="store_true", help="connect to the provider as this machine plays it")
     try_once.add_argument("--repair", action="store_true", help="compare with the address from which gaps are repaired")
     folders.add(try_once)
     try_once.set_defaults(run=_try)

@@ -51,17 +51,15 @@ def add(verbs: Any) -> None:
     """Adds the verb to those of `profile`."""
     parser = verbs.add_parser(
         "new",
-        help="look at what answers at an address and write a commented profile",
-        description="Connects to an address, looks at framing, ids, heartbeats and resumption, and writes a profile.",
-        epilog="Exit status: 0 a profile was written, 1 nothing that streams answers there, 2 a mistake.",
+        help="inspect an address and write a commented profile",
+        description="Connects to an address, detects framing, ids, heartbeats and resuming, and writes a profile.",
+        epilog="Exit status: 0 a profile was written, 1 the address answers no stream, 2 a mistake.",
     )
     parser.add_argument("address", metavar="URL", help="http(s):// or ws(s)://; a token in it is refused")
     parser.add_argument("--name", help="the profile's name (that of the host)")
     parser.add_argument("--body", metavar="JSON", help="send this with a POST")
-    parser.add_argument(
-        "--say", metavar="MESSAGE", action="append", help="say this first on a WebSocket (several times)"
-    )
-    parser.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to look each time (10)")
+    parser.add_argument("--say", metavar="MESSAGE", action="append", help="send this first on a WebSocket; repeatable")
+    parser.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to read each time (10)")
     certificates.add(parser)
     folders.add(parser)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write this file, - for standard output")

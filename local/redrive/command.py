@@ -33,18 +33,18 @@ def add(subparsers: Any) -> None:
     """Adds the verb."""
     parser = subparsers.add_parser(
         "redrive",
-        description="Lists the dead-letter messages and puts back what can be: whole events into the table and, "
-        "with --restart, rejected streams to work. What was put back is deleted from the queue, the rest stays.",
-        epilog="With a STREAM the HTTP API does it, else this command with the credentials of AWS. "
+        description="Lists the dead-letter messages and puts back what it can: whole events into the table and, with "
+        "--restart, rejected streams. It deletes what it put back from the queue; the rest stays.",
+        epilog="With a STREAM the HTTP API does the work, otherwise this command, with AWS credentials. "
         "Exit status: 0 nothing is left in the queue, 1 something is, 2 the queue cannot be reached. "
-        "Without --stage the environment's PORT (3000) and STREAMKEEPER_STAGE (local) say which run is meant.",
+        "Without --stage, PORT (3000) and STREAMKEEPER_STAGE (local) choose the run on this machine.",
     )
-    parser.add_argument("stream_id", nargs="?", metavar="STREAM", help="ask the HTTP API to do so for this one")
+    parser.add_argument("stream_id", nargs="?", metavar="STREAM", help="let the HTTP API do it for this stream")
     parser.add_argument("--url", help="the API's address, where a STREAM is given; without it, this machine's run")
     parser.add_argument("--stage", metavar="S", help="a deployed stage; without it, the run on this machine")
     parser.add_argument("--stream", action="append", metavar="ID", help="messages of this stream alone; repeatable")
     parser.add_argument("--restart", action="store_true", help="start streams that were rejected or not claimed")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 

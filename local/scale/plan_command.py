@@ -30,7 +30,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "plan",
         description="Proposes memory, streams in a function, store and partitions for streams that you describe, and "
-        "says their price a month and which limit they meet first.",
+        "shows their price a month and the limit that they meet first.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -43,9 +43,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--wait-s", default="5", metavar="S", help="how long a reader may wait for an event (default 5)"
     )
-    parser.add_argument("--keep", default="1", metavar="SHARE", help="what share of them `keep` stores (1: all)")
+    parser.add_argument("--keep", default="1", metavar="SHARE", help="the share of events that `keep` stores (1: all)")
     parser.add_argument(
-        "--within-s", default="600", metavar="S", help="within which time all are started (default 600)"
+        "--within-s", default="600", metavar="S", help="the time in which all are started (default 600)"
     )
     parser.add_argument("--region", default=REGIONS[0], metavar="KIND", help=f"{' or '.join(REGIONS)}: whose quotas")
     parser.add_argument("--stage", default="prod", metavar="S", help="whose settings to begin with (default prod)")

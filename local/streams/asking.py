@@ -129,7 +129,7 @@ def local_time(written: str | None) -> str:
 def path_of(stream_id: str, below: str = "") -> str:
     """The path of a stream, whose id is one segment of it; raises UserError where that is empty."""
     if not stream_id:
-        raise UserError("The stream id is empty: write the name of a profile, perhaps a colon and any text.")
+        raise UserError("The stream id is empty: write a profile's name, perhaps with a colon and any text.")
     return f"/connections/{quote(stream_id, safe='')}{below}"
 
 
@@ -145,8 +145,8 @@ def verb(
         formatter_class=Wrapped,
     )
     if stream:
-        parser.add_argument("stream_id", metavar="STREAM", help="the name of a profile, perhaps a colon and any text")
-    parser.add_argument("--url", metavar="ADDRESS", help="the API's address; without it, STREAMKEEPER_URL or this run")
+        parser.add_argument("stream_id", metavar="STREAM", help="a profile's name, perhaps with a colon and any text")
+    parser.add_argument("--url", metavar="ADDRESS", help="the API's address (STREAMKEEPER_URL, else the run here)")
     parser.add_argument("--json", action="store_true", help="print the API's answer as JSON, a document a line")
     return parser
 

@@ -41,9 +41,9 @@ def add(subparsers: Any) -> None:
     parser = asking.verb(subparsers, "events", words, examples)
     add_times(parser)
     parser.add_argument("--after", metavar="POSITION", help="begin behind the event with this position")
-    parser.add_argument("--limit", type=_whole, metavar="N", help="at most so many")
+    parser.add_argument("--limit", type=_whole, metavar="N", help="at most N events")
     parser.add_argument("--format", choices=FORMATS, help="text (as it is printed), ndjson, or parquet (with --output)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write a file; one that is there is replaced")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write a file, replacing an existing one")
     parser.set_defaults(run=run)
 
 

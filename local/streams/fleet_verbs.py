@@ -30,15 +30,14 @@ def add(subparsers: Any) -> None:
     parser = asking.verb(
         subparsers,
         "apply",
-        "Has the service start and stop streams until those that a document names are connected, or not. The "
-        "document is TOML or JSON with connected and stopped, each a list of stream ids, ranges "
-        "(sensors:{001..250}) and patterns (orders:*); any other file has one a line, with ! before what is not to "
-        "be connected.",
+        "Lets the service start and stop streams as a document says. The document is TOML or JSON with connected "
+        "and stopped, each a list of stream ids, ranges (sensors:{001..250}) and patterns (orders:*); any other file "
+        "has one a line, with ! before what is to be stopped.",
         ["apply streams.toml --dry-run", "apply streams.toml", "apply - < ids.txt"],
         stream=False,
     )
     parser.add_argument("document", metavar="FILE", help="the document; - reads lines from standard input")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be started and stopped")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be started and stopped")
     parser.set_defaults(run=asking.refusals(run))
 
 

@@ -29,12 +29,12 @@ STARTS_S = 15.0
 
 def add(subparsers: Any) -> None:
     """Adds the verb."""
-    words = "Prints events as they are stored, until Ctrl-C, which says how to go on behind the last one."
+    words = "Prints events as they are stored. Ctrl-C ends it and prints how to continue."
     examples = ["follow demo", "follow demo --json | jq -r .data", "follow demo --all", "follow demo --after POSITION"]
     parser = asking.verb(subparsers, "follow", words, examples)
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--after", default="", metavar="POSITION", help="begin behind the event with this position")
-    begin.add_argument("--all", action="store_true", help="begin with the first event; without, with what comes now")
+    begin.add_argument("--all", action="store_true", help="begin with the first event (default: with new ones)")
     begin.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help="begin at this instant")
     parser.set_defaults(run=run)
 

@@ -24,35 +24,37 @@ def add(subparsers: Any, name: str) -> None:
     if name in ("gaps", "repair"):
         add_times(parser)
     if name == "repair":
-        parser.add_argument("--dry-run", action="store_true", help="say what it would bring, and store nothing")
+        parser.add_argument("--dry-run", action="store_true", help="show what it would bring; store nothing")
         parser.add_argument("--no-wait", action="store_true", help="do not wait for the outcome")
     if name == "sinks":
-        parser.add_argument("do", nargs="?", choices=COMMANDS, help="what to do with one of them; shows all without it")
-        parser.add_argument("sink", nargs="?", metavar="SINK", help="its name, as shown; needless where there is one")
+        parser.add_argument("do", nargs="?", choices=COMMANDS, help="what to do with a sink; without it, all are shown")
+        parser.add_argument("sink", nargs="?", metavar="SINK", help="its name, as shown; optional if there is only one")
         when = "start, an instant, a date, or how long ago (2h, 7d)"
         parser.add_argument(
             "--from", dest="from_at", type=asking.start_or_instant, metavar="WHEN", help=f"replay from: {when}"
         )
-        parser.add_argument("--all", action="store_true", help="skip all that waits, and not the oldest alone")
+        parser.add_argument("--all", action="store_true", help="skip all waiting events, not only the oldest")
     parser.set_defaults(run=asking.refusals(run))
 
 
 def _add_many(parser: argparse.ArgumentParser, name: str) -> None:
     """Adds the stream, and what stands for many."""
     parser.add_argument(
-        "stream_id", metavar="STREAM", nargs="?", help="the name of a profile, perhaps a colon and any text"
+        "stream_id", metavar="STREAM", nargs="?", help="a profile's name, optionally with a colon and any text"
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--all", action="store_true", help=f"{name} all streams that were ever started")
     which.add_argument("--match", metavar="PATTERN", help=f"{name} those whose ids match, such as 'prices:*'")
-    parser.add_argument("--dry-run", action="store_true", help="of many: change nothing, say what would be")
+    parser.add_argument("--dry-run", action="store_true", help="with --all or --match: show what would change")
 
 
 def add_times(parser: argparse.ArgumentParser) -> None:
     """Adds --from and --to."""
     form = "an instant (2026-11-21T06:25:19Z), a date, or how long ago (15m, 2h, 7d)"
-    parser.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help=f"from {form} on")
-    parser.add_argument("--to", dest="to_at", type=asking.instant, metavar="WHEN", help="before this, written so too")
+    parser.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help=f"from this on: {form}")
+    parser.add_argument(
+        "--to", dest="to_at", type=asking.instant, metavar="WHEN", help="before this, in the same forms"
+    )
 
 
 def start(arguments: argparse.Namespace) -> int:
@@ -205,22 +207,22 @@ def repair(arguments: argparse.Namespace) -> int:
 MANY = ("start", "stop")
 VERBS: dict[str, tuple[str, list[str], asking.Run]] = {
     "start": (
-        "Starts a stream, or says that it runs already. Many are started by the service, paced.",
+        "Starts a stream, or reports that it is running already. The service starts many at a safe rate.",
         ["start demo", "start prices:eur-usd --json", "start --all"],
         start,
     ),
     "stop": (
-        "Asks for the stop of a stream, or of many: it stores what it has read, and ends.",
+        "Stops a stream, or many: each stores what it has read and closes.",
         ["stop demo", "stop --match 'prices:*' --dry-run", "stop --match 'prices:*'"],
         stop,
     ),
     "status": (
-        "Shows how a stream stands; exits with 3 where it is not running.",
+        "Shows a stream's status; exits with 3 when it is not running.",
         ["status demo", "status demo --json | jq .coverage", "status demo > /dev/null || alert"],
         status,
     ),
     "list": (
-        "Lists all streams that were ever started, by their ids; those that share a function below the others.",
+        "Lists all streams that were ever started, by id; streams that share a function come last.",
         ["list", "list --json | jq -r .stream"],
         list_,
     ),
@@ -240,8 +242,8 @@ VERBS: dict[str, tuple[str, list[str], asking.Run]] = {
         gaps,
     ),
     "repair": (
-        "Has what the gaps of a stream missed fetched now, from the address that its profile names, and waits for it. "
-        "Exits with 3 where a gap is still open.",
+        "Fetches what the gaps of a stream missed, from the address in its profile, and waits for the outcome. "
+        "Exits with 3 when a gap is still open.",
         ["repair trades", "repair trades --from 2h --dry-run", "repair trades --from 2026-11-21T06:00:00Z --json"],
         repair,
     ),

@@ -79,16 +79,16 @@ def add(subparsers: Any) -> None:
     """Adds the verb."""
     parser = subparsers.add_parser(
         "upgrade",
-        description="Has the streams hand over to the deployed function and machine, a few first and then in waves, "
-        "and has all go back where they are worse than before. Type it after each deployment.",
+        description="Moves the streams to the deployed function and machine, a few first and then in waves, and moves "
+        "them back if they get worse. Run it after each deployment.",
         epilog="Exit status: 0 Success, 1 FailureClean (every stream runs what it ran before), 2 a mistake in the "
-        "command, 3 FailureDirty (a person is needed), 130 Ctrl-C, which leaves the upgrade running. Without --stage "
-        "the environment's PORT (3000) and STREAMKEEPER_STAGE (local) say which run is meant.",
+        "command, 3 FailureDirty (a person is needed), 130 Ctrl-C, which leaves the upgrade running. "
+        "Without --stage, PORT (3000) and STREAMKEEPER_STAGE (local) choose the run on this machine.",
     )
     parser.add_argument("--stage", metavar="S", help="a deployed stage; without it, the run on this machine")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--follow", action="store_true", help="start nothing, show the upgrade that runs")
-    which.add_argument("--abort", action="store_true", help="have the upgrade that runs go back, and show it")
+    which.add_argument("--follow", action="store_true", help="show the running upgrade; start nothing")
+    which.add_argument("--abort", action="store_true", help="roll the running upgrade back, and show it")
     parser.set_defaults(run=run)
 
 

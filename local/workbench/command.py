@@ -26,7 +26,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "asl",
         description="Checks, runs or draws definitions in the Amazon States Language.",
-        epilog="docs/asl.md explains the three; any definition is taken, not only ours.",
+        epilog="docs/asl.md explains them. Any definition works, not only ours.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     workbench.add(commands, workbench.Host("streamkeeper", "streamkeeper asl", resolved, svg, "docs/asl.md"))

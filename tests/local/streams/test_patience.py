@@ -94,7 +94,7 @@ def test_follow_waits_for_a_stream_that_starts(waits: list[float], capsys: pytes
             r"Nothing lies between --from \S+ and --to \S+: --to must be",
         ),
         (["gaps", "demo", "--from", "2026-11-02", "--to", "2026-11-02"], r"Nothing lies between --from \S+ and --to"),
-        (["start", ""], "The stream id is empty: write the name of a profile"),
+        (["start", ""], "The stream id is empty: write a profile's name"),
     ],
 )
 def test_what_asks_for_nothing_says_so(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
