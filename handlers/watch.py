@@ -70,6 +70,7 @@ class Memory:
         self.damaged = alerts.Names(publish, alerts.damaged)
         self.quiet = alerts.Names(publish, alerts.quiet)
         self.restarted = alerts.Names(publish, alerts.restarted)
+        self.budgets = alerts.Names(publish, alerts.budgets)
         # Whether a message has said that one run does not reach every stream.
         self.is_partial_reported = False
         self.pace = Pace(AT_ONCE, A_SECOND, time.monotonic, time.sleep)
@@ -128,14 +129,17 @@ def tell(seen: Seen) -> list[str]:
         logger.error("leases cannot be read whole", extra={"streams": part})
     for part in alerts.lines(seen.quiet | seen.restarted):
         logger.error("connected streams are quiet, or their ids start over", extra={"streams": part})
+    for part in alerts.lines(seen.budgets):
+        logger.error("streams have used most of their budget", extra={"streams": part})
     last = memory().rounds.last
     if seen.is_whole and last is not None:
         memory().unconnected.forget_but(last.away_ms)
         memory().damaged.forget_but(last.damage)
         memory().quiet.forget_but(last.quiet)
         memory().restarted.forget_but(last.restarted)
+        memory().budgets.forget_but(last.budgets)
     told = [(memory().unconnected, away), (memory().damaged, damage)]
-    told += [(memory().quiet, seen.quiet), (memory().restarted, seen.restarted)]
+    told += [(memory().quiet, seen.quiet), (memory().restarted, seen.restarted), (memory().budgets, seen.budgets)]
     return [stream_id for names, streams in told for stream_id in name(names, streams)]
 
 

@@ -24,6 +24,7 @@ from handlers.connection.epochs import NO_EPOCH, Epoch
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import UNRECORDED, Gap
 from handlers.connection.repair_record import Repair
+from handlers.connection.spending import Spending, spending_of
 
 # Nobody knows yet how the connection ended, or whether it did.
 UNHEARD = "unheard"
@@ -68,6 +69,7 @@ class Records:
     the attributes of the lease that cannot be read. `group` is that in which it shares a function, "" for none. `epoch`
     is the newest of its keys, `logged_ms` when its log was appended last, 0 where it has none or that was not read.
     `connected_ms` is since when the newest of the answered connections, or one after the other before it, was open.
+    `stored_as` is how its events lie, in the words of the rates.
     """
 
     lease: Lease
@@ -85,6 +87,13 @@ class Records:
     connected_ms: int | None = None
     losses_since_ms: int = 0
     repairs: Sequence[tuple[Gap, Repair]] = ()
+    stored_as: str = "items"
+
+    @property
+    def spending(self) -> Spending | None:
+        """What the newest connection that counts says of the stream's budget; None where it has none."""
+        newest = sorted(self.connections, key=lambda one: -one.fence)
+        return next((spending_of(one.spending) for one in newest if one.spending), None)
 
 
 class Connections:

@@ -16,12 +16,14 @@ from typing import Any
 
 from handlers.api import gaps, status_words
 from handlers.api.answers import at
+from handlers.api.bill import bill
 from handlers.api.connection_records import OVER, UNHEARD, Connection, Connections, Records
 from handlers.api.figures import Coverage, coverage
 from handlers.api.last_error import Retries, last_error, last_failed
 from handlers.api.queries import Listing
 from handlers.api.verdict import Standing, verdict
 from handlers.connection.ledger import LOST
+from handlers.connection.spending import DAY_MS
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.profile.addresses import STREAM_ID_LENGTH
 
@@ -83,6 +85,8 @@ def answer(
         "open_gaps": 0 if covered is None else sum(gap.state != LOST for gap in covered.missing),
         **_pace(connections, records),
         "stuck_at_cursor": stuck,
+        "budget": _budget(records, now_ms),
+        "bill": None if is_brief else bill(stream_id, records, now_ms, dead_after_ms),
         "counts": gaps.counts(connections),
         "last_error": error,
     }
@@ -102,6 +106,25 @@ def _pace(connections: Connections, records: Records) -> dict[str, Any]:
             "quiet_after_ms": silence.limit_ms(),
         },
         "ids_restarted_at": at(records.epoch.since_ms or None),
+    }
+
+
+def _budget(records: Records, now_ms: int) -> dict[str, Any] | None:
+    """What the stream has stored today beside its budget; None where it has none."""
+    spending = records.spending
+    if spending is None:
+        return None
+    today, paused_ms = spending.on(now_ms // DAY_MS), records.lease.paused_until_ms
+    return {
+        "day_at": at(today.day * DAY_MS),
+        "events": today.events,
+        "bytes": today.bytes,
+        "left_out": today.left_out,
+        "events_per_day": today.most_events or None,
+        "bytes_per_day": today.most_bytes or None,
+        "used_percent": int(100 * today.share),
+        "then": today.then,
+        "paused_until_at": at(paused_ms) if paused_ms > now_ms else None,
     }
 
 

@@ -75,7 +75,7 @@ def status(connections: Connections) -> str:
     """The status that the records show."""
     lease, newest = connections.lease, connections.newest
     heard_ms = max((max(one.last_ms, one.wrote_ms) for one in connections.all), default=0)
-    heard_ms = max(heard_ms, lease.started_at_ms)
+    heard_ms = max(heard_ms, lease.started_at_ms, lease.paused_until_ms)
     return word(
         lease,
         is_open=bool(connections.open),
@@ -119,7 +119,7 @@ def silence(connections: Connections, records: Records) -> Silence:
 
 
 def unwell(status: str, connections: Connections, records: Records) -> str:
-    """What is wrong with a stream that runs: its ids start over, or it is quiet; "" where nothing is."""
+    """What is wrong with a stream that runs: its ids start over, it is quiet, or near its budget; "" if not."""
     if status != "running":
         return ""
     pauses, now_ms = silence(connections, records), connections.now_ms
@@ -127,7 +127,8 @@ def unwell(status: str, connections: Connections, records: Records) -> str:
     is_known = not records.group or records.logged_ms or pauses.expect_ms is not None or records.cursor is not None
     started_ms, is_late = records.lease.started_at_ms, bool(records.group)
     quiet = pauses.words(started_ms, now_ms, is_late=is_late) if is_known else ""
-    return epochs.words(records.epoch, now_ms) or quiet
+    spending = records.spending
+    return epochs.words(records.epoch, now_ms) or quiet or ("" if spending is None else spending.words(now_ms))
 
 
 def _ended(connections: Connections) -> str:

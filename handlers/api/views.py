@@ -8,28 +8,25 @@ its history does not show as current; a cost is called an estimate, and names th
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 from handlers.api import dead_letter_pages, status_words
 from handlers.api.answers import at
+from handlers.api.bill import cost
 from handlers.api.connection_records import Connection, Connections, Records
-from handlers.api.figures import coverage, reaches_start
+from handlers.api.figures import coverage
 from handlers.aws import executions
-from handlers.connection.inputs import LOG
 from handlers.store import event_reader
 from handlers.store.control_table import Table
 from handlers.store.stream_records import Layout, StreamRecords
 
 # Clients of AWS's are made when they are first asked for.
 Client = Callable[[], Any]
-RATES = Path(__file__).with_name("rates.json")
-HOUR_MS, MILLION = 3_600_000, 1_000_000
+HOUR_MS = 3_600_000
 # How much of the past a picture of the lanes has.
 WINDOW_MS = HOUR_MS
 # Far more than both lanes' last cycles have; what is older is over, but for a Parallel, which is lit by what is in it.
@@ -55,15 +52,10 @@ class Views:
         return {
             "timeline": lambda stream_id, records, now_ms: timeline(stream_id, records, now_ms, self.dead_after_ms),
             "machine": self._machine,
-            "cost": lambda stream_id, records, now_ms: cost(
-                stream_id, self._layout(stream_id), records, now_ms, self.dead_after_ms
-            ),
+            "cost": lambda stream_id, records, now_ms: cost(stream_id, records, now_ms, self.dead_after_ms),
             "dead-letters": self._dead_letters,
             "latest": self._latest,
         }
-
-    def _layout(self, stream_id: str) -> Layout:
-        return self.store.layout(stream_id) or Layout()
 
     def _machine(self, stream_id: str, records: Records, _: int) -> dict[str, Any]:
         """Of the execution that holds the stream, else of the last one that connected it."""
@@ -78,7 +70,8 @@ class Views:
     def _latest(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:
         """The position behind which `GET …/events` has the newest events; null for the beginning."""
         table = Table(self.store.dynamodb, self.events_table)
-        place = event_reader.newest_place(table, stream_id, *self._layout(stream_id), LATEST)
+        layout = self.store.layout(stream_id) or Layout()
+        place = event_reader.newest_place(table, stream_id, *layout, LATEST)
         return {"stream": stream_id, "after": place or None}
 
     def _dead_letters(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:
@@ -183,41 +176,3 @@ def current(newest_first: Iterable[Mapping[str, Any]]) -> list[str]:
             left.add(name)
             entered.append(name)
     return entered[::-1]
-
-
-@cache
-def rates() -> dict[str, Any]:
-    """The rates: `stream_hour_usd`, `million_events_usd` by how events are stored, and of what they are."""
-    read: dict[str, Any] = json.loads(RATES.read_text(encoding="utf-8"))
-    return read
-
-
-def cost(stream_id: str, layout: Layout, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any]:
-    """About what a stream has cost since it was last started, in US dollars; 0 where it was never connected.
-
-    Where the records do not reach back to the start, the events before them are taken to have come as often as those
-    after.
-    """
-    connections, lease = Connections(records, now_ms, dead_after_ms), records.lease
-    to_ms = now_ms if lease.execution or not lease.ended_at_ms else lease.ended_at_ms
-    hours = max(0, to_ms - lease.started_at_ms) / HOUR_MS if lease.started_at_ms else 0.0
-    run = connections.since_start()
-    events = sum(one.stored for one in run)
-    if run and not reaches_start(connections, records):
-        shown_ms = max(1, to_ms - run[0].claimed_ms)
-        events = round(events * max(1.0, (to_ms - lease.started_at_ms) / shown_ms))
-    stored = "log" if layout.partitions == LOG else "items without an order" if layout.order == "none" else "items"
-    table = rates()
-    connected_usd = hours * table["stream_hour_usd"]
-    events_usd = events / MILLION * table["million_events_usd"][stored]
-    return {
-        "stream": stream_id,
-        "from_at": at(lease.started_at_ms or None),
-        "to_at": at(to_ms),
-        "about_usd": round(connected_usd + events_usd, 6),
-        "parts": {"connected_usd": round(connected_usd, 6), "events_usd": round(events_usd, 6)},
-        "hours": round(hours, 3),
-        "events": events,
-        "stored_as": stored,
-        "rates": table,
-    }

@@ -101,6 +101,7 @@ class Progress:
     connection, `pause_ms` the longest pause before one, and `expect_ms` what the profile expects (`quiet.py`).
     `stopped_ms` is since when a stop was requested before the start that it follows, None where none was. `missing` are
     the losses that the upstream announced on it, and the gaps of which it could not ask for all that came in them.
+    `spending` is what the stream has stored in a day beside its budget (`spending.py`), "" where it has none.
     """
 
     fence: int
@@ -133,6 +134,7 @@ class Progress:
     expect_ms: int | None = None
     stopped_ms: int | None = None
     missing: int = 0
+    spending: str = ""
 
     @property
     def silence(self) -> Silence:

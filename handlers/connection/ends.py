@@ -13,6 +13,7 @@ from handlers.connection.backoff import Refusal
 from handlers.connection.effects import Outcome, Progress
 from handlers.connection.inputs import Closed
 from handlers.connection.lease import Lease, LeaseView, is_connected
+from handlers.connection.spending import OVER_BUDGET
 
 EXPIRED_CURSOR = Outcome("StreamDropped", "", "the upstream no longer knows the cursor: what came since is lost")
 PARTLY_FORGOTTEN = Outcome(
@@ -78,6 +79,13 @@ def taken_over(lease: Lease, is_superseded: bool) -> Outcome:
     if is_superseded:
         return SUPERSEDED
     return Outcome("StreamTakenOver", "", f"connection {lease.connected_token} has taken over")
+
+
+def paused(pause_s: float) -> End:
+    """Returns the end of one whose stream has used up its budget, so long before the day is over."""
+    words = f"the budget of the day is used up: paused for {pause_s:.0f} s, until 00:00 UTC"
+    outcome = Outcome("StreamDropped", "", words, retry_after_s=pause_s, detail="the budget of the day is used up")
+    return End(outcome, OVER_BUDGET)
 
 
 def late(outcome: Outcome, late_s: int) -> Outcome:

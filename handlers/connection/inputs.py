@@ -24,8 +24,8 @@ class Resumption:
     `known_ms` is until when all that happened is stored or in an open gap, `behind_ms` for how long a connection that
     resumes from the cursor must last to have caught up; both by the ledger, None where it has no record. `looked` is
     the last connection that recorded the gaps.
-    `connected_ms` is until when any connection is known to have been open, None where none is. `event_ms` and
-    `pause_ms` are as the record of the newest connection has them.
+    `connected_ms` is until when any connection is known to have been open, None where none is. `event_ms`,
+    `pause_ms` and `spending` are as the record of the newest connection has them.
     """
 
     cursor: str | None
@@ -36,6 +36,7 @@ class Resumption:
     looked: int = 0
     event_ms: int | None = None
     pause_ms: int | None = None
+    spending: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +103,13 @@ class LeaseRead:
     """The lease as it stands now; `resumption` is None but in the answer to TakeTurn.
 
     `rest` is the back-off that is recorded beside it, in the answer to a write that would change it; else None.
+    `settled` is the spending of the connection before as it was known at the claim and as it ended, once.
     """
 
     lease: Lease
     resumption: Resumption | None = None
     rest: Rest | None = None
+    settled: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

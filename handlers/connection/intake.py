@@ -17,7 +17,7 @@ from handlers.connection.ends import End
 from handlers.connection.inputs import Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge, refused_as
 from handlers.connection.ledger import CURSOR_EXPIRED
-from handlers.connection.record import Record, last_cursor
+from handlers.connection.record import Record
 from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_after, cursor_behind, forget_parsed, to_event
 from handlers.framing.frames import Decoded, Frame, FrameTooLong, FramingError, as_frames
 from handlers.framing.marks import Kind
@@ -235,11 +235,14 @@ class Intake:
         is_inside = goes_on and is_inside
         # Events that the profile leaves out are no idleness either: more of the backlog may follow.
         is_idle = not (is_inside or reading.events or reading.losses or reading.left_out)
-        record.left_out += reading.left_out
+        events = reading.events
+        if record.account is not None:
+            events = record.account.keeps(now_ms, events)
+        record.left_out += reading.left_out + len(reading.events) - len(events)
         before_ms = record.heard(
             len(data), reading.frames, ended_some=bool(frames), is_inside=is_inside, is_idle=is_idle
         )
-        writes = self._writes(now_ms, reading.events, record)
+        writes = self._writes(now_ms, events, record)
         if self._budget is not None:
             self.stored(record)
         if reading.cursor is not None:
@@ -302,18 +305,17 @@ class Intake:
     def _writes(self, now_ms: int, read_events: tuple[StreamEvent, ...], record: Record) -> list[Effect]:
         """Returns the writes of what was read, except what waits for more."""
         if self._waiting is not None and read_events:
-            first, cursor = record.events, last_cursor(read_events)
-            if self._waiting.add(now_ms, first, read_events):
-                record.joins(len(read_events), cursor)
+            if self._waiting.add(now_ms, record.events, read_events):
+                record.joins(read_events)
             else:
-                record.sent(len(read_events), cursor)
+                record.sent(read_events)
             self._due_ms = self._waiting.due_ms
             return self.flush(now_ms, record, is_leaving=False)
         writes: list[Effect] = []
         for first in range(0, len(read_events), MOST_EVENTS):
             events = read_events[first : first + MOST_EVENTS]
             writes.append(Write(record.fence, record.events, events))
-            record.sent(len(events), last_cursor(events))
+            record.sent(events)
         return writes
 
     @property
@@ -337,7 +339,7 @@ class Intake:
         key = f"unfinished-{hashlib.sha256(frame.data.head).hexdigest()}"
         event = StreamEvent(key, frame.data, frame.id, frame.name, None, now_ms)
         write = Write(record.fence, record.events, (event,))
-        record.sent(1, None)
+        record.sent((event,))
         return [write]
 
     def tail_bytes(self) -> int:

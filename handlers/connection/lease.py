@@ -51,7 +51,8 @@ class Lease:
     0 when nobody was ever connected. `started_at_ms` is when the POST came whose execution, or a successor of it,
     claimed the stream; `stopped_at_ms` since when a stop was requested then, or the same where none was, and
     `stop_at_ms` since when one is now. `ending` is the error by which the last execution let go of it,
-    `ending_cause` what it said of that, at `ended_at_ms`; "" while one holds it.
+    `ending_cause` what it said of that, at `ended_at_ms`; "" while one holds it. Until `paused_until_ms` nobody is to
+    be connected, for the stream's budget is used up.
     """
 
     fence: int = 0
@@ -69,6 +70,7 @@ class Lease:
     stop_at_ms: int = 0
     stopped_at_ms: int = 0
     connected_by: str = ""
+    paused_until_ms: int = 0
 
     @property
     def stopped_before_ms(self) -> int | None:
@@ -128,7 +130,8 @@ def unconnected_ms(lease: Lease, now_ms: int) -> int:
     """Returns how long a stream that should be connected has not been; 0 where it is, or need not be.
 
     It should be while an execution holds it and no stop is requested. By the holder's lease it was until that expired.
+    A stream whose budget is used up need not be.
     """
-    if not lease.execution or lease.stop:
+    if not lease.execution or lease.stop or now_ms < lease.paused_until_ms:
         return 0
-    return max(0, now_ms - max(lease.expires_at_ms, lease.started_at_ms))
+    return max(0, now_ms - max(lease.expires_at_ms, lease.started_at_ms, lease.paused_until_ms))

@@ -104,17 +104,15 @@ class Manager:
         if profile.is_socket:
             self._intake.speaks(invocation.stream_id, secrets or {})
         self._drops = profile.key_conflict == "first"
-        self._record = Record(invocation.deadline_ms, profile.expect_ms)
+        self._record = Record(invocation.deadline_ms, profile.expect_ms, profile.budget)
         # A successor that waits for the release needs one more connect; one that sends messages first needs their time.
         connect_ms = profile.connect_timeout_ms if profile.overlap == "forbids" else 0
         self._draining = Draining(ends.WATCH_MS + connect_ms + profile.longest_talk_ms)
         # About when the successor's lane has waited: from here on the lease is read between two heartbeats.
-        self._watches_from_ms = (
-            invocation.deadline_ms - invocation.overlap_max_ms - 2 * invocation.margin_ms - invocation.lease_every_ms
-        )
+        leaves_ms = invocation.deadline_ms - invocation.overlap_max_ms - 2 * invocation.margin_ms
+        self._watches_from_ms = leaves_ms - invocation.lease_every_ms
         self._connected_ms: int | None = None  # until when another is known to have been connected
-        self._lease = Lease()
-        self._has_turn = False
+        self._lease, self._has_turn = Lease(), False
         self.refusal: Refusal | None = None  # where the upstream refused it
         self.phase = Phase.CLAIMING
         self.wake_at_ms: int | None = None
@@ -222,10 +220,9 @@ class Manager:
 
     def _await_release(self, now_ms: int, view: LeaseView, resumption: Resumption | None = None) -> list[Effect]:
         if self._lease.connected_token == self.fence and resumption is not None:
-            # The turn is this connection's. It is marked before the request goes out: without a mark, a connection
-            # stands in no mark would be invisible to the next one.
+            # The turn is this connection's. It is marked before the request goes out: without a mark it would be
+            # invisible to the next one. It is renewed while the upstream keeps it waiting.
             self._has_turn = True
-            # The turn is renewed while the upstream keeps it waiting.
             self.lease_due_ms = now_ms + self._invocation.lease_every_ms
             return self._open(now_ms, resumption)
         if view is not LeaseView.HOLDER or self._lease.connected_token > self.fence:
@@ -308,6 +305,8 @@ class Manager:
         record = self._record
         if record.opened_ms is None:
             return []
+        if (pause_s := record.pauses_s(now_ms)) is not None:
+            return self._ends(now_ms, ends.paused(pause_s))
         # A kill has nothing to resume from before the first cursor is saved.
         is_due = now_ms - record.saved_at_ms >= self._invocation.progress_every_ms
         if not (is_due or (record.pending.saved is None and record.pending.is_first and self._is_holder)):
@@ -341,6 +340,7 @@ class Manager:
 
     def _lease_read(self, now_ms: int, read: LeaseRead) -> list[Effect]:
         self._lease = lease = read.lease
+        self._record.settles(read.settled)
         view = lease_view(lease, self.fence)
         if self.phase is Phase.DRAINING:
             return self._explain_end(now_ms, view)

@@ -27,10 +27,11 @@ from handlers.connection.backoff import (
     without_refusals,
 )
 from handlers.connection.effects import Outcome, Progress
-from handlers.connection.ends import asked_already, once, renewal_due
+from handlers.connection.ends import asked_already, once, paused, renewal_due
 from handlers.connection.inputs import RestOwed, StoreFailed
 from handlers.connection.lease import is_connected, superseded
 from handlers.connection.loop import connect
+from handlers.connection.spending import OVER_BUDGET
 from handlers.connection.steps import (
     ChangeRest,
     Ended,
@@ -239,6 +240,8 @@ class _Attempts:
 
     def _rest_after(self, before: Rest, report: Report) -> Rest:
         outcome = report.outcome
+        if report.progress.ended_by == OVER_BUDGET:
+            return Rest(OVER_BUDGET, 1, self._now_ms + round(1000 * (outcome.retry_after_s or 0)))
         kind = failure_kind(report)
         was_lost = kind is not None and report.progress.ended_by not in MADE_ROOM
         if was_lost and report.reconnection_ms is not None:
@@ -277,6 +280,8 @@ class _Attempts:
             if now_ms >= latest_ms:
                 error = "StreamThrottled" if rest.kind == "throttled" else "StreamDropped"
                 left_s = (rest.until_ms - now_ms) / 1000
+                if rest.kind == OVER_BUDGET:
+                    return paused(left_s).outcome
                 return Outcome(error, "", f"the upstream is owed a rest of {left_s:.0f} s more")
             self._has_rested = True
             yield from self._ask(Pause(min(invocation.lease_every_ms, rest.until_ms - now_ms, latest_ms - now_ms)))

@@ -30,7 +30,9 @@ from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, R
 from handlers.connection.epochs import IN_A_ROW
 from handlers.connection.inputs import GapsRecorded, Resumption, Written
 from handlers.connection.quiet import APART_MS
+from handlers.connection.spending import Account
 from handlers.framing.events import StreamEvent
+from handlers.profile.budget_field import Budget
 
 
 class Pending:
@@ -156,7 +158,8 @@ class Record:
     `fence` is 0 before the claim is answered, `opened_ms` None before the upstream's answer.
     """
 
-    def __init__(self, deadline_ms: int, expect_ms: int | None = None) -> None:
+    def __init__(self, deadline_ms: int, expect_ms: int | None = None, budget: Budget | None = None) -> None:
+        self.account = None if budget is None else Account(budget)
         self.deadline_ms = deadline_ms
         self._expect_ms = expect_ms
         self._event_ms: int | None = None
@@ -229,6 +232,7 @@ class Record:
             expect_ms=self._expect_ms,
             stopped_ms=self.stopped_ms,
             missing=self._losses + self._missing_gaps,
+            spending="" if self.account is None else self.account.spent.written(),
         )
 
     @property
@@ -252,6 +256,8 @@ class Record:
     def resumes(self, now_ms: int, at: Resumption, is_asked: bool, reach_ms: int | None = None) -> None:
         """Records the saved cursor, whether the upstream is asked to resume from it, and how far back it goes."""
         self.pending.begins(at.cursor)
+        if self.account is not None:
+            self.account.begins(at.spending)
         self._looked = at.looked
         self._event_ms, self._pause_ms = at.event_ms, at.pause_ms
         is_apart = at.connected_ms is None or now_ms - at.connected_ms > APART_MS
@@ -300,17 +306,31 @@ class Record:
         if self._proof is None or live_ms < self._proof[1]:
             self._proof = at_ms, live_ms
 
-    def sent(self, count: int, cursor: str | None) -> None:
-        """Records that `count` events are on their way to the store."""
-        self.events += count
-        self.pending.sent(cursor)
+    def sent(self, events: Sequence[StreamEvent]) -> None:
+        """Records that the events are on their way to the store, in one write."""
+        self.events += len(events)
+        self.pending.sent(last_cursor(events))
         self.liveness.sent()
+        if self.account is not None:
+            self.account.sent(events, joins=False)
 
-    def joins(self, count: int, cursor: str | None) -> None:
-        """Records that `count` events join the newest write."""
-        self.events += count
+    def joins(self, events: Sequence[StreamEvent]) -> None:
+        """Records that the events join the newest write."""
+        self.events += len(events)
+        cursor = last_cursor(events)
         if cursor is not None:
             self.pending.skipped(cursor)
+        if self.account is not None:
+            self.account.sent(events, joins=True)
+
+    def settles(self, spending: tuple[str, str] | None) -> None:
+        """Records what the connection before has stored of the budget, as it was known and as it ended."""
+        if spending is not None and self.account is not None:
+            self.account.settles(*spending)
+
+    def pauses_s(self, now_ms: int) -> float | None:
+        """Returns for how long the stream pauses, for its budget is used up; None where it goes on."""
+        return None if self.account is None else self.account.pauses_s(now_ms)
 
     def stored(self, written: Written, *, drops: bool = False) -> list[Effect]:
         """Records the answer to the oldest of those writes; returns the effects that record events lost by it.
@@ -319,6 +339,9 @@ class Record:
         """
         self.pending.stored()
         came_ms = self.liveness.stored()
+        if self.account is not None:
+            count = written.stored + written.duplicates + written.dead_lettered
+            self.account.stored(came_ms, written.stored, count)
         if written.stored or written.dead_lettered:
             if self._pauses_from_ms is not None:
                 self._pause_ms = max(self._pause_ms or 0, came_ms - self._pauses_from_ms)

@@ -35,6 +35,7 @@ from handlers.profile.sections import Meaning
 if TYPE_CHECKING:
     from handlers.framing.selection import Keep
     from handlers.framing.splitting import Split
+    from handlers.profile.budget_field import Budget
     from handlers.profile.deliver_field import Target
     from handlers.profile.messages import CloseMeaning, Exchange, Numbering
     from handlers.profile.repair_field import Repair
@@ -124,6 +125,7 @@ class Profile:
     token: "Token | None" = None
     ticket: "Ticket | None" = None
     tls: "Trust | None" = None
+    budget: "Budget | None" = None
 
     @property
     def connect_timeout_ms(self) -> int:

@@ -21,6 +21,7 @@ from handlers.profile.secret_references import references, without
 if TYPE_CHECKING:
     from handlers.framing.selection import Keep
     from handlers.framing.splitting import Split
+    from handlers.profile.budget_field import Budget
     from handlers.profile.deliver_field import Target
     from handlers.profile.message_fields import Conversation
     from handlers.profile.messages import Numbering
@@ -93,6 +94,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         token=_token(fields, table, check, allow_private=said["allow_private"]),
         ticket=_ticket(fields, table, check),
         tls=_tls(fields, table),
+        budget=_budget(fields, table),
         **said,
     )
     sections.query(fields, profile.address)
@@ -172,6 +174,14 @@ def _tls(fields: Fields, table: Mapping[str, Any]) -> "Trust | None":
     from handlers.profile import tls_field
 
     return tls_field.tls(fields)
+
+
+def _budget(fields: Fields, table: Mapping[str, Any]) -> "Budget | None":
+    if "budget" not in table:
+        return None
+    from handlers.profile import budget_field
+
+    return budget_field.budget(fields)
 
 
 def _check_places(fields: Fields, profile: Profile) -> None:

@@ -21,6 +21,7 @@ from handlers.connection.inputs import LOG, MOST_PARTITIONS, Order, Resumption
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Known
 from handlers.connection.quiet import Silence, remembered
+from handlers.connection.spending import OVER_BUDGET, spending_of
 from handlers.store import ledger_records, typed_values
 from handlers.store.ledger_records import live_record
 from handlers.store.typed_values import Item, count, instant_ms, number, refusal, text
@@ -67,6 +68,7 @@ class ControlRecord:
             looked=self.looked,
             event_ms=typed_values.count(live, "event_ms"),
             pause_ms=remembered(typed_values.count(live, "pause_ms"), since_ms),
+            spending=typed_values.text(live, "spending") or "",
         )
 
     def known_after(self) -> Known:
@@ -140,6 +142,8 @@ def lease(item: Item) -> Lease:
     """
     known: dict[str, Any] = {f"{name}_ms": instant_ms(text(item, name)) or 0 for name in _INSTANTS}
     known["stop_at_ms"] = instant_ms(text(item, "stop_since")) or known["stop_at_ms"]
+    if text(item, "rest_kind") == OVER_BUDGET:
+        known["paused_until_ms"] = count(item, "rest_until_ms") or 0
     known |= {"connected_token": count(item, "connected") or 0, "released_token": count(item, "released") or 0}
     return typed_values.read_as(Lease, item, connected_by=_connected_by(item), **known)
 
@@ -236,6 +240,13 @@ def quiet_words(item: Item, now_ms: int) -> str:
     """The alert about a connected stream whose profile expects events; "" where it is not quiet."""
     silence, started_ms = silence_of(item), instant_ms(text(item, "started_at")) or 0
     return "" if silence.expect_ms is None else silence.words(started_ms, now_ms, is_late="group" in item)
+
+
+def budget_words(item: Item, now_ms: int) -> str:
+    """What people are told of a stream of whose budget most is used; "" where it is not, or has none."""
+    live: Item = item.get("live", {}).get("M", {})
+    spending = spending_of(text(live, "spending") or "")
+    return "" if spending is None else spending.words(now_ms)
 
 
 def restart_words(item: Item, now_ms: int) -> str:

@@ -113,8 +113,10 @@ class GroupedStore(KnownStreams):
         is_first = "cursor" in held.unsaved and "cursor" not in held.item
         is_behind = held.lag_ms is not None and self._lag_ms(stream_id, held.seen_ms) is None
         # In a log each segment has the cursor. Everything else that waits goes with the next write, at the latest the
-        # last.
-        waits = held.lag_ms is None or ("cursor" in held.unsaved and control_record.partitions(held.item) != LOG)
+        # last, but for a budget's count.
+        counts = "spending" in held.unsaved["live"]["M"]
+        is_item = control_record.partitions(held.item) != LOG
+        waits = held.lag_ms is None or counts or ("cursor" in held.unsaved and is_item)
         every_ms = 0 if stream_id in self.evicting else self._cursor_every_ms
         # What decides a gap's state is written at once, and once: the function's heartbeats do not have it.
         proves = not held.has_proved and ledger_records.has_caught_up(held.unsaved["live"]["M"])

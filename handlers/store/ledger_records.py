@@ -35,6 +35,8 @@ def connection_item(progress: Progress, *, lane: str, execution: str, request_id
     numbers = {name: getattr(progress, name) for name in _NUMBERS} | {
         name: getattr(progress, name) or None for name in ("conflicts", "left_out", "missing", "http_status")
     }
+    if progress.spending:
+        texts["spending"] = progress.spending
     if progress.ended_by:
         texts |= {"error": progress.error, "detail": progress.detail}
     attributes = {name: {"S": value} for name, value in texts.items()} | {"resumed": {"BOOL": progress.resumed}}
@@ -252,6 +254,11 @@ class LedgerRecords:
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
         """Records a gap that the upstream announced; recording it again changes nothing that its repair wrote."""
         self._table.put(loss_item(stream_id, loss), IS_NEW)
+
+    def spending(self, stream_id: str, fence: int) -> str:
+        """What a connection's record says of the stream's budget; "" where it has none, or says nothing."""
+        row = self._table.get(stream_id, connection_key(fence)) or {}
+        return typed_values.text(row, "spending") or ""
 
     def save_repair(self, stream_id: str, gap: Gap, repair: Repair) -> bool:
         """Returns whether the gap's record has the repair now: False where another wrote since `repair.stamp`."""

@@ -72,6 +72,7 @@ class Requests:
         self._row: Item = {}  # the connection's own record, as it was last written somewhere
         self._unsaved: Progress | None = None  # the same, where the ledger has refused it
         self._kept: Item | None = None  # the record of the predecessor as this one has written it
+        self._before: tuple[int, str] | None = None  # whose spending is to be settled, and as it was known
         self._looked: int | None = None  # the connection that recorded gaps, if the control record lacks it
 
     def of(self, step: Step) -> list[Request]:
@@ -201,6 +202,9 @@ class Requests:
         """Remembers the record; its newest connection is kept."""
         self._keep(record)
         self._record = record
+        live = record.live or {}
+        if self._profile.budget is not None and (fence := typed_values.count(live, "fence")):
+            self._before = fence, typed_values.text(live, "spending") or ""
 
     def _keep(self, record: ControlRecord) -> None:
         """Writes the newest connection into the ledger: it may be killed, and soon the control record shows another."""
@@ -243,7 +247,15 @@ class Requests:
         change, stream_id = self._change(step.rest), self._invocation.stream_id
         reply = self._store.heartbeat(stream_id, fence, step.expires_at_ms, shown, change)
         answer = self._answer(reply)
+        if self._before is not None and self._before[0] <= answer.lease.released_token:
+            answer = replace(answer, settled=self._settled(*self._before))
         return answer if change is None else replace(answer, rest=reply.record.rest)
+
+    def _settled(self, fence: int, known: str) -> tuple[str, str]:
+        """The spending of the connection before as it was known, and as it ended; it is read once."""
+        final = self._store.ledger.spending(self._invocation.stream_id, fence)
+        self._before = None
+        return known, final
 
     def _owed(self) -> list[Request]:
         """What is tried again before a connection that was answered lets go: nobody else would record how it ended."""

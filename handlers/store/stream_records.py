@@ -18,7 +18,7 @@ from handlers.connection.ledger import OPEN, REPAIRED, Gap
 from handlers.connection.repair_record import Repair
 from handlers.group.group_lease import GroupLease
 from handlers.store import control_record, ledger_records
-from handlers.store.control_record import check_lease, damage, to_record
+from handlers.store.control_record import ControlRecord, check_lease, damage, to_record
 from handlers.store.control_table import Table
 from handlers.store.group_store import GroupStore, group_lease, live_of_member, member_lease
 from handlers.store.leases import NEWEST as FEW
@@ -125,6 +125,7 @@ class StreamRecords:
             damage=damage(lease),
             connected_ms=known.connected_ms if (known := record.known_after()).fence else None,
             repairs=_shown_repairs(lease),
+            stored_as=_stored_as(record),
         )
 
     def streams(self, after: str, limit: int) -> list[str]:
@@ -180,6 +181,12 @@ class StreamRecords:
         if group is not None:
             GroupStore(self.dynamodb, self._control_table, group).changed()
         return control_record.lease(response["Attributes"])
+
+
+def _stored_as(record: ControlRecord) -> str:
+    if record.partitions == LOG:
+        return "log"
+    return "items without an order" if record.order == "none" else "items"
 
 
 def _shown_repairs(lease: Item) -> list[tuple[Gap, Repair]]:

@@ -89,6 +89,13 @@ def restarted(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
     return f"Streamkeeper: {_streams(len(fresh))} given known ids again", _text(head, fresh, foot)
 
 
+def budgets(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
+    """Subject and text about `fresh` of the `count` streams that have used most of their budget; how much each."""
+    foot = f"In all, {_streams(count)} so. The count begins anew at 00:00 UTC; docs/runbook.md says what to do."
+    head = "These streams have used four fifths of their budget or more:"
+    return f"Streamkeeper: {_streams(len(fresh))} near the budget", _text(head, fresh, foot)
+
+
 def damaged(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
     """Subject and text about `fresh` of the `count` streams whose leases cannot be read whole, each with what."""
     head = "The leases of these streams have attributes that cannot be read, or lack some:"

@@ -23,7 +23,7 @@ from handlers.connection.orphans import is_suspect
 from handlers.group import is_group
 from handlers.group.group_lease import GroupLease, is_well
 from handlers.store import control_record, typed_values
-from handlers.store.control_record import ATTRIBUTES, damage, quiet_words, restart_words
+from handlers.store.control_record import ATTRIBUTES, budget_words, damage, quiet_words, restart_words
 from handlers.store.control_table import KEYS
 from handlers.store.group_store import group_lease, lease_of_group, member_lease
 from handlers.store.leases import Leases, batches
@@ -39,8 +39,9 @@ class Seen:
 
     `wanted` counts the streams that should be connected, `missing` those of them that are not, for at most
     `longest_ms`. `away_ms` has those that have been away for too long, `damage` the attributes of leases that cannot be
-    read, `quiet` and `restarted` the words about streams that bring nothing new, or whose ids start over, and `groups`
-    has for each group its streams that are not connected, for however long.
+    read, `quiet`, `restarted` and `budgets` the words about streams that bring nothing new, whose ids start over, or
+    that have used most of their budget, and `groups` has for each group its streams that are not connected, for however
+    long.
     """
 
     wanted: int = 0
@@ -51,6 +52,7 @@ class Seen:
     damage: dict[str, tuple[str, ...]] = field(default_factory=dict)
     quiet: dict[str, str] = field(default_factory=dict)
     restarted: dict[str, str] = field(default_factory=dict)
+    budgets: dict[str, str] = field(default_factory=dict)
     groups: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, other: "Seen") -> None:
@@ -62,6 +64,7 @@ class Seen:
         self.damage |= other.damage
         self.quiet |= other.quiet
         self.restarted |= other.restarted
+        self.budgets |= other.budgets
         for group_id, stream_ids in other.groups.items():
             self.groups.setdefault(group_id, []).extend(stream_ids)
 
@@ -181,6 +184,8 @@ class Rounds:
             if length_ms >= self._away_after_ms:
                 seen.away_ms[stream_id] = length_ms
         elif lease.execution and not lease.stop:
+            if words := budget_words(item, now_ms):
+                seen.budgets[stream_id] = words
             if words := quiet_words(item, now_ms):
                 seen.quiet[stream_id] = words
             if words := restart_words(item, now_ms):

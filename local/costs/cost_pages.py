@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from handlers.api.views import RATES
+from handlers.api.bill import RATES
 from local.checkout import ROOT
 from local.costs import model, month, prices, stage_costs
 from local.costs.command import BESIDE_WHY, FIXED_WHY, MILLION_WHY
@@ -146,7 +146,7 @@ def _cents(amount: float) -> str:
 
 
 def rates(found: Quoted) -> str:
-    """What the page of a stream multiplies hours and events by (handlers/api/views.py), as JSON."""
+    """What the page of a stream multiplies hours and events by (handlers/api/bill.py), as JSON."""
     idle_usd, listed = found.alone["idle"].stream_month["sum"], prices.read()
     loads = {"items": "light", "items without an order": "unordered", "log": "packed"}
     events_usd = {name: found.alone[load].stream_month["sum"] - idle_usd for name, load in loads.items()}

@@ -165,6 +165,11 @@ def schemas() -> dict[str, Schema]:
         "coverage": _COVERAGE,
         "pace": _object("silent_ms:count? usual_every_ms:count? longest_pause_ms:count? quiet_after_ms:count?"),
         "stuck_at_cursor": _object("value? same_ends:count ended_by?"),
+        "budget": _object(
+            "day_at:instant? events:count bytes:count left_out:count events_per_day:count? bytes_per_day:count? "
+            "used_percent:count then paused_until_at:instant?"
+        ),
+        "bill": _object("since_at:instant? so_far_usd:number forecast_month_usd:number"),
     }
     known = {name: {"anyOf": [schema, {"type": "null"}]} for name, schema in parts.items()}
     stream = _BRIEF | {"lanes": _map(_LANE)} | known | {"counts": _COUNTS}

@@ -35,7 +35,7 @@ def opened(
 def test_an_end_is_written_down_with_what_was_stored_until_then() -> None:
     """Before it is saved the record says nothing of an end; then it has the reason and the instant."""
     record = opened()
-    record.sent(2, "9")
+    record.sent([event("8"), event("9")])
     arrives(record.liveness, 4_000, None, None)
     record.closes("expired", LEFT)
     assert (record.progress.ended_by, record.progress.closed_ms) == ("", 4_000)
@@ -123,7 +123,7 @@ def test_a_cursor_that_expired_is_replaced_and_the_record_ends_where_it_was_last
     record.closes("cursor_expired", LEFT)
     assert (record.resumed, record.closed_ms, record.progress.forgot_ms) == (False, 1_500, 1_600)
     record = opened()
-    record.sent(1, "8")
+    record.sent([event("8")])
     arrives(record.liveness, 3_100, None, None)
     record.cursor_expired(3_100, "start", 2_500)
     record.closes("cursor_expired", LEFT)
@@ -138,7 +138,7 @@ def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row(
 
     def lost(at_ms: int, written: Written, *, drops: bool = True) -> list[RecordLoss]:
         arrives(record.liveness, at_ms, None, None)
-        record.sent(1, None)
+        record.sent([event(None)])
         return [one for one in record.stored(written, drops=drops) if isinstance(one, RecordLoss)]
 
     dropped, cause = Written(0, 1, conflicts=1), "ids_restarted"
@@ -209,7 +209,7 @@ def test_one_whose_upstream_was_idle_has_caught_up(heard: list[tuple[int, bool]]
     assert record.progress.live_ms == live_ms
     assert record.has_caught_up is (live_ms < 100_000)
     waits = opened(behind_ms=99_600)
-    waits.sent(1, "8")
+    waits.sent([event("8")])
     for at_ms, is_idle in heard:
         hears(waits, at_ms, 1, is_idle=is_idle)
     assert waits.progress.live_ms == 101_500

@@ -1,0 +1,67 @@
+"""Says about what a stream has cost since it was last started, and what a month of it comes to, in US dollars.
+
+The rates are those of `streamkeeper cost` for the stage `prod` (rates.json, which local/costs/cost_pages.py writes):
+the price list is read in one place. Invariant: a cost is called an estimate, and names the rates it was made by.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from handlers.api.answers import at
+from handlers.api.connection_records import Connections, Records
+from handlers.api.figures import reaches_start
+
+RATES = Path(__file__).with_name("rates.json")
+HOUR_MS, MILLION, MONTH_HOURS = 3_600_000, 1_000_000, 730
+
+
+@cache
+def rates() -> dict[str, Any]:
+    """The rates: `stream_hour_usd`, `million_events_usd` by how events are stored, and of what they are."""
+    read: dict[str, Any] = json.loads(RATES.read_text(encoding="utf-8"))
+    return read
+
+
+def cost(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any]:
+    """About what a stream has cost since it was last started, in US dollars; 0 where it was never connected.
+
+    Where the records do not reach back to the start, the events before them are taken to have come as often as those
+    after. A month is forecast as all that time was; one that nobody holds costs nothing more but for what is stored.
+    """
+    connections, lease = Connections(records, now_ms, dead_after_ms), records.lease
+    to_ms = now_ms if lease.execution or not lease.ended_at_ms else lease.ended_at_ms
+    hours = max(0, to_ms - lease.started_at_ms) / HOUR_MS if lease.started_at_ms else 0.0
+    run = connections.since_start()
+    events = sum(one.stored for one in run)
+    if run and not reaches_start(connections, records):
+        shown_ms = max(1, to_ms - run[0].claimed_ms)
+        events = round(events * max(1.0, (to_ms - lease.started_at_ms) / shown_ms))
+    table = rates()
+    connected_usd = hours * table["stream_hour_usd"]
+    events_usd = events / MILLION * table["million_events_usd"][records.stored_as]
+    month_usd = (connected_usd + events_usd) / hours * MONTH_HOURS if hours and lease.execution else 0.0
+    return {
+        "stream": stream_id,
+        "from_at": at(lease.started_at_ms or None),
+        "to_at": at(to_ms),
+        "about_usd": round(connected_usd + events_usd, 6),
+        "forecast_month_usd": round(month_usd, 2),
+        "parts": {"connected_usd": round(connected_usd, 6), "events_usd": round(events_usd, 6)},
+        "hours": round(hours, 3),
+        "events": events,
+        "stored_as": records.stored_as,
+        "rates": table,
+    }
+
+
+def bill(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any] | None:
+    """The same in short, for the status; None where the stream was never started."""
+    said = cost(stream_id, records, now_ms, dead_after_ms)
+    if said["from_at"] is None:
+        return None
+    names = {"since_at": "from_at", "so_far_usd": "about_usd", "forecast_month_usd": "forecast_month_usd"}
+    return {name: said[of] for name, of in names.items()}

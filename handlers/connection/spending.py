@@ -1,0 +1,149 @@
+"""Counts what a stream has stored in a day of UTC beside the budget of its profile, over all of its connections.
+
+The count stands in the record of the newest connection, so it moves with the same conditional writes as the lease and
+the cursor. Whoever connects next goes on from it. What the connection before stores after that, in the overlap, it adds
+once that one is released (`settled`): each event was counted by the connection that stored it.
+
+    connection 1   100 stored          … 104 at its end
+    connection 2   claims at 100, stores 20: 120; connection 1 is released: 124
+
+What a killed connection has stored since its last heartbeat is not counted. Of a write in which some events were known
+already the bytes are counted in proportion. Pure: instants are integer milliseconds. Invariant: within a day no count
+ever shrinks.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from handlers.framing.events import StreamEvent
+from handlers.framing.oversize import Oversize
+from handlers.profile.budget_field import Budget
+
+DAY_MS = 86_400_000
+# At which part of a budget people are told.
+WARNS_AT = 0.8
+# How a connection ends, and as which kind of rest the rest of the day is written down.
+OVER_BUDGET = "over_budget"
+
+
+class Spending(NamedTuple):
+    """What a stream has stored on that day since 1970, and its budget, 0 for no bound; `left_out` was not stored."""
+
+    day: int
+    events: int = 0
+    bytes: int = 0
+    left_out: int = 0
+    most_events: int = 0
+    most_bytes: int = 0
+    then: str = ""
+
+    @property
+    def share(self) -> float:
+        """Which part of the budget is used, of events or of bytes, whichever is more."""
+        pairs = ((self.events, self.most_events), (self.bytes, self.most_bytes))
+        return max((used / most for used, most in pairs if most), default=0.0)
+
+    def on(self, day: int) -> Spending:
+        """Returns what is known of that day: nothing yet where it is a later one."""
+        return self if day <= self.day else self._replace(day=day, events=0, bytes=0, left_out=0)
+
+    def plus(self, events: int, size: int, left_out: int) -> Spending:
+        """Returns the same with so much more."""
+        return self._replace(events=self.events + events, bytes=self.bytes + size, left_out=self.left_out + left_out)
+
+    def written(self) -> str:
+        """Returns it as a text, which `spending_of` reads."""
+        return "/".join(map(str, self))
+
+    def words(self, now_ms: int) -> str:
+        """Returns what people are told of today; "" below four fifths of the budget."""
+        now = self.on(now_ms // DAY_MS)
+        if now.share < WARNS_AT:
+            return ""
+        limits = [f"{most:,} {unit}" for most, unit in ((now.most_events, "events"), (now.most_bytes, "bytes")) if most]
+        what = f"{int(100 * now.share)} % of the day's budget of {' and '.join(limits)} is used"
+        if now.share < 1 or now.then == "go on":
+            return what
+        return (
+            f"{what}: {f'{now.left_out:,} events were left out' if now.then == 'sample' else 'paused until 00:00 UTC'}"
+        )
+
+
+def spending_of(text: str) -> Spending | None:
+    """Returns what `Spending.written` wrote; None where it is none."""
+    parts = text.split("/")
+    if len(parts) != len(Spending._fields) or not all(part.isdecimal() for part in parts[:-1]):
+        return None
+    day, events, size, left_out, most_events, most_bytes = map(int, parts[:-1])
+    return Spending(day, events, size, left_out, most_events, most_bytes, parts[-1])
+
+
+class Account:
+    """Of one connection; it is notified of what is sent to the store and of the answers, in their order."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self.spent = Spending(0, 0, 0, 0, budget.most_events, budget.most_bytes, budget.then)
+        self._sizes: deque[int] = deque()  # of each write that is not answered
+
+    def begins(self, before: str) -> None:
+        """Goes on from what the connection before has written down."""
+        if (found := spending_of(before)) is not None:
+            self.spent = self.spent._replace(
+                day=found.day, events=found.events, bytes=found.bytes, left_out=found.left_out
+            )
+
+    def settles(self, known: str, final: str) -> None:
+        """Adds what the connection before has stored since it was `known`, now that it is over."""
+        before, after = spending_of(known), spending_of(final)
+        if after is None or after.day < self.spent.day:
+            return
+        base = before.on(after.day) if before is not None else Spending(after.day)
+        mine = self.spent.on(after.day)
+        more = (after.events - base.events, after.bytes - base.bytes, after.left_out - base.left_out)
+        self.spent = mine.plus(*(max(0, one) for one in more))
+
+    def sent(self, events: Sequence[StreamEvent], *, joins: bool) -> None:
+        """Records that events are on their way, in a write of their own or in the newest (`joins`)."""
+        size = sum(_size(event) for event in events)
+        if joins:
+            self._sizes[-1] += size
+        else:
+            self._sizes.append(size)
+
+    def stored(self, came_ms: int, stored: int, count: int) -> None:
+        """Records the answer to the oldest write: so many of its `count` events were new."""
+        size = self._sizes.popleft()
+        self.spent = self.spent.on(came_ms // DAY_MS).plus(stored, size * stored // count if count else 0, 0)
+
+    def keeps(self, now_ms: int, events: Sequence[StreamEvent]) -> tuple[StreamEvent, ...]:
+        """Returns the events that are to be stored: beyond the budget a sample, where the profile wants one.
+
+        Which they are follows from their keys, so two connections of an overlap choose the same.
+        """
+        if self._budget.then != "sample" or not self.is_over(now_ms):
+            return tuple(events)
+        kept = tuple(event for event in events if zlib.crc32(event.key.encode()) % self._budget.one_in == 0)
+        self.spent = self.spent.on(now_ms // DAY_MS).plus(0, 0, len(events) - len(kept))
+        return kept
+
+    def is_over(self, now_ms: int) -> bool:
+        """Returns whether today's budget is used up."""
+        return self.spent.on(now_ms // DAY_MS).share >= 1
+
+    def pauses_s(self, now_ms: int) -> float | None:
+        """Returns for how long nobody is to be connected: until the day is over; None where the stream goes on."""
+        if self._budget.then != "pause" or not self.is_over(now_ms):
+            return None
+        return (DAY_MS - now_ms % DAY_MS) / 1000
+
+
+def _size(event: StreamEvent) -> int:
+    data = event.data
+    if isinstance(data, Oversize):
+        return data.size_bytes
+    return len(data.encode() if isinstance(data, str) else data)

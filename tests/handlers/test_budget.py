@@ -1,0 +1,234 @@
+"""A budget of events and bytes a day, in virtual time: what is counted, what follows beyond it, and what is said."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handlers.api import status
+from handlers.api.last_error import Retries
+from handlers.connection.inputs import Chunk, Opened
+from handlers.connection.lease import unconnected_ms
+from handlers.connection.spending import DAY_MS, Account, Spending, spending_of
+from handlers.framing.events import StreamEvent
+from handlers.profile.budget_field import Budget
+from handlers.profile.checked_fields import BadProfile
+from handlers.profile.parse import parse
+from handlers.store.control_record import budget_words
+from handlers.store.stream_records import StreamRecords
+from local.costs import month
+from local.costs.counted_run import NAMES, CountedSandbox, Stream, machine_of
+from local.costs.model import Load
+from local.costs.model import profile as priced_profile
+from local.simulation.tables import MemoryDynamoDB
+from local.simulation.virtual_stage import INPUT, VirtualStage
+from tests.handlers.scripted import Action, Functions, Script
+
+# Twenty minutes before a day of UTC is over.
+LATE_MS = 20_000 * DAY_MS + DAY_MS - 1_200_000
+BUDGET: dict[str, Any] = {"events_per_day": 10}
+
+
+class World(Functions):
+    """Functions of a stream with ids, one after the other."""
+
+    origin_ms = LATE_MS
+
+    def __init__(self, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
+        super().__init__(play, actions)
+        held = {"PK": "demo", "SK": "lease", "execution": "E1", "started_at": "2024-10-04T23:40:00.000Z"}
+        self.tables.put_item(TableName="control", Item={name: {"S": value} for name, value in held.items()})
+
+    @property
+    def item(self) -> dict[str, Any]:
+        """The control record."""
+        key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
+        item: dict[str, Any] = self.tables.get_item(TableName="control", Key=key)["Item"]
+        return item
+
+    @property
+    def spent(self) -> Spending:
+        """What the record says of the budget."""
+        found = spending_of(self.item["live"]["M"]["spending"]["S"])
+        assert found is not None
+        return found
+
+    def stored(self) -> list[str]:
+        """The ids of the events that are stored, in the order in which they came."""
+        return sorted((item["id"]["S"] for item in items(self.tables, "events")), key=int)
+
+    def shown(self) -> dict[str, Any]:
+        """The stream's status now."""
+        records = StreamRecords(self.tables, "control").read("demo")
+        assert records is not None
+        return status.answer("demo", records, self.now_ms, 20_000, Retries(20_000, 300_000))
+
+
+def items(tables: MemoryDynamoDB, name: str) -> list[dict[str, Any]]:
+    """All items of a table."""
+    return list(tables._tables[name].values())
+
+
+def sends(*chunks: tuple[int, int, int]) -> Script:
+    """An answer, and so many seconds after it the events from one number to another, in a chunk each."""
+    return [
+        (0, Opened(200)),
+        *(
+            (1_000 * at_s, Chunk("".join(f"id: {one}\ndata: {one:03d}\n\n" for one in range(first, last + 1)).encode()))
+            for at_s, first, last in chunks
+        ),
+    ]
+
+
+def test_a_stream_counts_over_its_functions_and_goes_on() -> None:
+    """Events and bytes of the day; what came before is not counted twice, and the next day begins at nothing."""
+    scripts = [sends((10, 1, 4)), sends((1, 3, 6), (800, 7, 9)), sends((10, 10, 11))]
+    world = World(lambda: scripts[len(world.opened)])
+    world.start(budget=BUDGET)
+    assert (world.spent.events, world.spent.bytes) == (4, 12)
+    assert budget_words(world.item, world.now_ms) == ""
+    world.start(budget=BUDGET)
+    # Four events as a write, two of which were known: the bytes are counted in proportion.
+    assert world.spent == Spending(20_001, 3, 9, 0, 10, 0, "go on")
+    key = {"PK": {"S": "demo"}, "SK": {"S": "connection#000000000001"}}
+    before = world.tables.get_item(TableName="control", Key=key)["Item"]
+    assert spending_of(before["spending"]["S"]) == Spending(20_000, 4, 12, 0, 10, 0, "go on")
+    world.start(budget=BUDGET)
+    assert (world.spent.day, world.spent.events) == (20_001, 5)
+    assert world.stored() == [str(one) for one in range(1, 12)]
+
+
+def test_beyond_it_a_stream_pauses_until_the_day_is_over() -> None:
+    """What was read is stored; nobody connects before midnight, and the gap and the status say why."""
+    scripts = [sends((60, 1, 8), (120, 9, 12), (180, 13, 20)), sends((60, 13, 14))]
+    told: dict[int, Any] = {}
+    actions = [(LATE_MS + 1_000 * at_s, lambda at_s=at_s: told.setdefault(at_s, world.shown())) for at_s in (70, 700)]
+    world = World(lambda: scripts[len(world.opened)], actions)
+    budget = BUDGET | {"then": "pause"}
+    assert world.start(budget=budget).outcome.error == "StreamDropped"
+    assert world.stored() == [str(one) for one in range(1, 13)]
+    assert world.spent == Spending(20_000, 12, 36, 0, 10, 0, "pause")
+    # It rests in its next functions, and connects when the day is over.
+    while len(world.opened) < 2:
+        world.start(budget=budget)
+    assert world.asked_ms == [0, 1_200_000]
+    assert (world.spent.day, world.spent.events) == (20_001, 2)
+    words = "80 % of the day's budget of 10 events is used"
+    assert (told[70]["reason"], told[70]["verdict"]) == (words, f"Connected 1 min 10 s. {words}. Nothing lost.")
+    paused = told[700]
+    assert paused["status"] == "reconnecting"
+    assert paused["verdict"].startswith("Away 9 min 40 s: the budget of the day is used up.")
+    assert paused["budget"] == {
+        "day_at": "2024-10-04T00:00:00.000Z",
+        "events": 12,
+        "bytes": 36,
+        "left_out": 0,
+        "events_per_day": 10,
+        "bytes_per_day": None,
+        "used_percent": 120,
+        "then": "pause",
+        "paused_until_at": "2024-10-05T00:00:00.000Z",
+    }
+    assert paused["last_error"]["cause"] == "over_budget"
+    assert paused["last_error"]["tried_again_at"] == "2024-10-05T00:00:00.000Z"
+    gaps = [gap for gap in world.shown()["coverage"]["gaps"] if gap["cause"] == "over_budget"]
+    assert [gap["length_ms"] for gap in gaps] == [1_080_000]
+
+
+def test_a_paused_stream_is_not_missed() -> None:
+    """Nobody is told that it is away, until the day is over; then everybody is."""
+    world = World(lambda: sends((60, 1, 12)))
+    world.start(budget=BUDGET | {"then": "pause"})
+    records = StreamRecords(world.tables, "control").read("demo")
+    assert records is not None
+    held, ends_ms = records.lease, LATE_MS + 1_200_000
+    assert [unconnected_ms(held, at_ms) for at_ms in (ends_ms - 1, ends_ms, ends_ms + 5_000)] == [0, 0, 5_000]
+    assert budget_words(world.item, world.now_ms) == (
+        "120 % of the day's budget of 10 events is used: paused until 00:00 UTC"
+    )
+    assert budget_words(world.item, ends_ms) == ""
+
+
+def test_beyond_it_a_sample_is_kept_and_the_rest_counted() -> None:
+    """Which it is follows from the keys, so another connection chooses the same; the cursor goes on."""
+    budget = BUDGET | {"then": "sample", "keep_one_in": 4}
+    script = sends((60, 1, 12), (120, 13, 112))
+    first, second = World(lambda: script), World(lambda: script)
+    for world in (first, second):
+        world.start(budget=budget)
+    kept = [int(one) for one in first.stored() if int(one) > 12]
+    assert first.stored() == second.stored()
+    assert 10 < len(kept) < 45
+    assert first.spent == Spending(20_000, 12 + len(kept), 36 + 3 * len(kept), 100 - len(kept), 10, 0, "sample")
+    assert first.item["cursor"] == {"S": "112"}
+    shown = first.shown()
+    assert (shown["counts"]["left_out"], shown["budget"]["left_out"]) == (100 - len(kept),) * 2
+    assert budget_words(first.item, first.now_ms).endswith(f"is used: {100 - len(kept)} events were left out")
+
+
+def test_bytes_are_a_bound_as_well() -> None:
+    """Whichever is used more counts."""
+    account = Account(Budget(0, 1_000, "pause", 0))
+    account.sent([StreamEvent("k", "é" * 400, None, None, None, 0)], joins=False)
+    account.stored(DAY_MS, 1, 1)
+    assert (account.spent.bytes, account.spent.share, account.pauses_s(DAY_MS + 1)) == (800, 0.8, None)
+    account.sent([StreamEvent("l", b"x" * 200, None, None, None, 0)], joins=False)
+    account.stored(DAY_MS, 1, 1)
+    assert account.pauses_s(2 * DAY_MS - 500) == 0.5
+    assert account.pauses_s(2 * DAY_MS) is None
+
+
+def test_what_is_no_budget_is_refused_in_a_sentence() -> None:
+    """Which field, and what would be right."""
+    wrong: dict[str, tuple[dict[str, Any], str]] = {
+        "nothing": ({}, "events_per_day or bytes_per_day must say how much a day may have"),
+        "zero": ({"events_per_day": 0}, "events_per_day must be a whole number from 1 to 1000000000000"),
+        "log": ({**BUDGET, "then": "log"}, "then must be one of go on, sample, pause"),
+        "sample": ({**BUDGET, "then": "sample"}, "keep_one_in must say of how many events a sample keeps one"),
+        "share": ({**BUDGET, "keep_one_in": 5}, "keep_one_in must say of how many events a sample keeps one"),
+        "more": ({**BUDGET, "days": 1}, "budget: events_per_day, bytes_per_day, then, keep_one_in"),
+    }
+    for name, (budget, sentence) in wrong.items():
+        with pytest.raises(BadProfile) as refused:
+            parse("demo", {"address": "https://example.com", "framing": "sse", "budget": budget}, {})
+        assert any(sentence in problem for problem in refused.value.problems), (name, refused.value.problems)
+
+
+@pytest.mark.cpu(6)
+@pytest.mark.parametrize("kills_s", [(), (190,)])
+def test_the_count_survives_handovers_and_kills(kills_s: tuple[int, ...]) -> None:
+    """By the deployed machine, over eight handovers: every event that is stored is counted once.
+
+    A function that is killed takes with it what it has stored since its last heartbeat, a second's events.
+    """
+    source = month.scenario("local")
+    source = replace(source, kills_ms=tuple(1_000 * one for one in kills_s))
+    stage = VirtualStage(source, machine_of(source), NAMES)
+    clock = stage.clock
+    asked = replace(priced_profile(source, Load(1, 4, 100, "items", None)), budget=Budget(10**6, 0, "go on", 0))
+
+    async def run() -> tuple[int, int, int]:
+        stream = Stream(asked, 4, 100)
+        sandbox = CountedSandbox(stage, asked, stream.upstream(clock, 900))
+        sandbox.meet_faults(stage)
+        stage.executions.begin(INPUT, sandbox.perform)
+        await clock.sleep_until(clock.now_ms() + 310_000)
+        StreamRecords(sandbox.tables, NAMES["control_table"]).stop(
+            "replay", "2026-01-01T00:05:10.000Z", may_start=False
+        )
+        await clock.sleep_until(clock.now_ms() + 60_000)
+        stored = len(items(sandbox.meter.tables, NAMES["events_table"]))
+        lease = {"PK": {"S": "replay"}, "SK": {"S": "lease"}}
+        item = sandbox.tables.get_item(TableName=NAMES["control_table"], Key=lease)["Item"]
+        spent = spending_of(item["live"]["M"]["spending"]["S"])
+        assert spent is not None
+        return spent.events, stored, int(item["fence"]["N"])
+
+    counted, stored, connections = clock.run(run())
+    assert connections >= 8
+    assert stored > 1_200
+    if kills_s:
+        assert 0 <= stored - counted <= 16
+    else:
+        assert counted == stored
