@@ -31,7 +31,7 @@ from handlers.connection.ends import asked_already, once, paused, renewal_due
 from handlers.connection.inputs import RestOwed, StoreFailed
 from handlers.connection.lease import is_connected, superseded
 from handlers.connection.loop import connect
-from handlers.connection.spending import OVER_BUDGET
+from handlers.connection.spending import OVER_BUDGET, is_pause, pause_kind
 from handlers.connection.steps import (
     ChangeRest,
     Ended,
@@ -240,8 +240,8 @@ class _Attempts:
 
     def _rest_after(self, before: Rest, report: Report) -> Rest:
         outcome = report.outcome
-        if report.progress.ended_by == OVER_BUDGET:
-            return Rest(OVER_BUDGET, 1, self._now_ms + round(1000 * (outcome.retry_after_s or 0)))
+        if report.progress.ended_by == OVER_BUDGET and (budget := self._profile.budget) is not None:
+            return Rest(pause_kind(budget), 1, self._now_ms + round(1000 * (outcome.retry_after_s or 0)))
         kind = failure_kind(report)
         was_lost = kind is not None and report.progress.ended_by not in MADE_ROOM
         if was_lost and report.reconnection_ms is not None:
@@ -265,6 +265,11 @@ class _Attempts:
             before = without_refusals(before)
         return failed(before, kind, self._now_ms, pace, asked_s) if pace or asked_s or asked_ms else before
 
+    def _pauses(self, rest: Rest) -> bool:
+        """Whether the pause is that of the profile's budget: one that was raised, or is no more, ends it."""
+        budget = self._profile.budget
+        return budget is not None and budget.then == "pause" and pause_kind(budget) == rest.kind
+
     # --- before a connection ------------------------------------------------------------------------------------------
 
     def _wait_for_turn(self) -> Steps[Outcome | None]:
@@ -277,10 +282,12 @@ class _Attempts:
         invocation = self._invocation
         latest_ms = invocation.deadline_ms - 2 * invocation.margin_ms
         while (now_ms := self._now_ms) < (rest := self._rest).until_ms:
+            if is_pause(rest.kind) and not self._pauses(rest):
+                break
             if now_ms >= latest_ms:
                 error = "StreamThrottled" if rest.kind == "throttled" else "StreamDropped"
                 left_s = (rest.until_ms - now_ms) / 1000
-                if rest.kind == OVER_BUDGET:
+                if is_pause(rest.kind):
                     return paused(left_s).outcome
                 return Outcome(error, "", f"the upstream is owed a rest of {left_s:.0f} s more")
             self._has_rested = True

@@ -26,8 +26,18 @@ from handlers.profile.budget_field import Budget
 DAY_MS = 86_400_000
 # At which part of a budget people are told.
 WARNS_AT = 0.8
-# How a connection ends, and as which kind of rest the rest of the day is written down.
+# How a connection ends whose stream pauses.
 OVER_BUDGET = "over_budget"
+
+
+def pause_kind(budget: Budget) -> str:
+    """Returns as which kind of rest a pause is written down: that of this budget, so that a raised one ends it."""
+    return f"{OVER_BUDGET}:{budget.most_events}/{budget.most_bytes}"
+
+
+def is_pause(kind: str) -> bool:
+    """Returns whether a rest of that kind is a pause."""
+    return kind.startswith(OVER_BUDGET)
 
 
 class Spending(NamedTuple):

@@ -45,8 +45,8 @@ export function figuresPart() {
       put('cursor', cursor?.value ?? '–', cursor ? `saved at ${clock(cursor.saved_at)}` : '');
     },
 
-    showCost({ about_usd: usd, parts, rates }) {
-      const share = `about; ${dollars(parts.connected_usd)} connected, ${dollars(parts.events_usd)} events`;
+    showCost({ about_usd: usd, forecast_month_usd: month, parts, rates }) {
+      const share = `about; ${dollars(parts.connected_usd)} connected, ${dollars(parts.events_usd)} events; ${dollars(month)} a month so`;
       put('cost', dollars(usd), `${share}; as AWS bills the stage ${rates.stage} in ${rates.region}`);
     },
   };

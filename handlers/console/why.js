@@ -21,6 +21,7 @@ const BY_CAUSE = {
   refused: ['Check the address in its profile, and whether the upstream is up.', 'Unconnected'],
   unreachable: ['Check the address in its profile, and whether the upstream is up.', 'Unconnected'],
   tls: ["Check the upstream's certificate, and the address in the profile.", 'Unconnected'],
+  over_budget: ['Nothing: it goes on at 00:00 UTC. Sooner, raise the budget in its profile and deploy.', 'Unconnected'],
   stalled: ['Nothing, if events come again. If the upstream may be silent for longer, raise stall_after_s in its profile.', 'Unconnected'],
   bad_frame: ['Check framing in its profile: what came is not framed so.', 'Unconnected'],
   frame_too_long: ['Raise max_frame_bytes in its profile, or let it dead-letter what is longer.', 'Unconnected'],

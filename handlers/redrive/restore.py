@@ -28,7 +28,7 @@ from handlers.store.event_items import (
 from handlers.store.overflow import Objects
 from handlers.store.segment_reader import BEHIND, is_segment, log_key, segment_of, stored_events
 from handlers.store.segment_writer import MAX_SEGMENT_BYTES, elsewhere, segment_item
-from handlers.store.typed_values import Item
+from handlers.store.typed_values import DAY_S, Item, count
 
 STORED, KNOWN = "stored", "known"
 # Where no mark says which number the event had in its connection: behind every one that a connection counts.
@@ -150,7 +150,9 @@ class Events:
         segment = segment_of(mark)
         item = segment_item(stream_id, segment, [event], 0, data := pack([event]))
         if len(data) > MAX_SEGMENT_BYTES:
-            key, content, says = elsewhere(stream_id, segment.fence, event)
+            # Its object is kept for as long as what it replaces, from now on.
+            left_s = (count(mark, "expires_at") or 0) - event.received_at_ms // 1000
+            key, content, says = elsewhere(stream_id, segment.fence, event, max(0, -(-left_s // DAY_S)))
             self._objects.put(key, content)
             item = segment_item(stream_id, segment, [event], 0, pack([event], bodies=False)) | says
         if "expires_at" in mark:

@@ -21,7 +21,7 @@ from handlers.connection.inputs import LOG, MOST_PARTITIONS, Order, Resumption
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Known
 from handlers.connection.quiet import Silence, remembered
-from handlers.connection.spending import OVER_BUDGET, spending_of
+from handlers.connection.spending import is_pause, spending_of
 from handlers.store import ledger_records, typed_values
 from handlers.store.ledger_records import live_record
 from handlers.store.typed_values import Item, count, instant_ms, number, refusal, text
@@ -142,7 +142,7 @@ def lease(item: Item) -> Lease:
     """
     known: dict[str, Any] = {f"{name}_ms": instant_ms(text(item, name)) or 0 for name in _INSTANTS}
     known["stop_at_ms"] = instant_ms(text(item, "stop_since")) or known["stop_at_ms"]
-    if text(item, "rest_kind") == OVER_BUDGET:
+    if is_pause(text(item, "rest_kind") or ""):
         known["paused_until_ms"] = count(item, "rest_until_ms") or 0
     known |= {"connected_token": count(item, "connected") or 0, "released_token": count(item, "released") or 0}
     return typed_values.read_as(Lease, item, connected_by=_connected_by(item), **known)

@@ -18,7 +18,7 @@ from handlers.framing.events import OnConflict, StreamEvent
 from handlers.framing.frames import Body, encoded
 from handlers.framing.oversize import Oversize
 from handlers.store import typed_values
-from handlers.store.typed_values import Item, expiry, text
+from handlers.store.typed_values import DAY_S, Item, count, expiry, text
 
 # DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
 # length) and attribute value lengths".
@@ -120,14 +120,29 @@ def _without_signs(stream_id: str) -> str:
 def object_key(item: Item) -> str:
     """The key of the object that holds the item's body. It follows from the content, so none is ever overwritten.
 
-    It begins with the percent-encoded stream id; with "=" and the id's SHA-256 where that is too long for a key.
+    It begins with a folder that says for how many days the object is kept, which the bucket's rules go by; then comes
+    the percent-encoded stream id, or "=" and its SHA-256 where that is too long for a key.
     """
     stream_id = stream_of(item)
     folder = quote(stream_id, safe=":")
     if len(folder) > _FOLDER_CHARACTERS:
         # No percent-encoded id has an equals sign.
         folder = f"={hashlib.sha256(stream_id.encode()).hexdigest()}"
-    return "/".join((folder, _sha256(item["SK"]["S"]), _sha256(body_of(item))))
+    return "/".join((_kept(item), folder, _sha256(item["SK"]["S"]), _sha256(body_of(item))))
+
+
+# For how many days at least an object is kept: packaging/resources/storage.yml has a rule for each. An object outlives
+# its event, whose days are rounded up to one of these.
+KEPT_DAYS = (1, 3, 7, 14, 30, 60, 90, 180, 365, 730, 1825, 3650)
+
+
+def _kept(item: Item) -> str:
+    """The folder of objects that are kept for as long as the event is; "kept" alone where it never expires."""
+    expires_s, received_ms = count(item, "expires_at"), count(item, "received_at_ms")
+    if expires_s is None or received_ms is None:
+        return "kept"
+    days = -(-(expires_s - received_ms // 1000) // DAY_S)
+    return f"kept-{next((most for most in KEPT_DAYS if days <= most), KEPT_DAYS[-1])}d"
 
 
 def _sha256(body: str | bytes) -> str:

@@ -33,7 +33,7 @@ from handlers.segments.appending import (
 )
 from handlers.segments.codec import pack, parts
 from handlers.store.control_table import IS_NEW, Table
-from handlers.store.event_items import body_of, event_item, in_bucket
+from handlers.store.event_items import StoragePolicy, body_of, event_item, in_bucket
 from handlers.store.overflow import DeadLetterQueue, Objects
 from handlers.store.segment_reader import ANCHOR, BEHIND, heads, is_segment, last_came_ms, log_key, segment_of, sort_key
 from handlers.store.typed_values import Item, count, expiry, key, number
@@ -161,7 +161,7 @@ class SegmentWriter:
             return self._item_of_lone(
                 put, self._dead_letter(events[0], f"too large for a segment: {packed_bytes} bytes")
             )
-        key_, content, says = elsewhere(self.stream_id, self.fence, events[0])
+        key_, content, says = elsewhere(self.stream_id, self.fence, events[0], self.keep_days)
         self.objects.put(key_, content)
         return self._item_of_lone(put, says)
 
@@ -214,9 +214,9 @@ def segment_item(
     return item | expiry(max(event.received_at_ms for event in events), keep_days)
 
 
-def elsewhere(stream_id: str, fence: int, event: StreamEvent) -> tuple[str, str | bytes, Item]:
+def elsewhere(stream_id: str, fence: int, event: StreamEvent, keep_days: int) -> tuple[str, str | bytes, Item]:
     """The key and the content of the object for a body that no segment holds, and the reference in its segment."""
-    item = event_item(stream_id, fence, 0, event)
+    item = event_item(stream_id, fence, 0, event, StoragePolicy(keep_days=keep_days))
     referring = in_bucket(item)
     says = {"object": referring["object"], "encoding": referring["encoding"]}
     return referring["object"]["S"], body_of(item), says

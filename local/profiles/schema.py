@@ -203,7 +203,7 @@ def schema() -> Schema:
     fields = Recorder()
     # The parser reads these only where they are there.
     table: Schema = {name: {} for name in ("split", "repair", "token", "ticket", "tls")}
-    table |= {"deliver": [], "keep": [], "subscribe": [], "sequence": ""}
+    table |= {"budget": {}, "deliver": [], "keep": [], "subscribe": [], "sequence": ""}
     read(fields, "schema", table, {}, 0)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

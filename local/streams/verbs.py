@@ -104,6 +104,12 @@ def _show(answer: dict[str, Any]) -> None:
         print(f"  coverage  {shares}, {_missing(coverage['missing'])}, since {local_time(coverage['since'])}")
     duplicates = counted(counts["duplicates"], "duplicate")
     print(f"  events    {counts['stored']:,} stored, {duplicates}, {counts['dead_lettered']:,} dead-lettered")
+    if (bill := answer.get("bill")) is not None:
+        month = f"{bill['forecast_month_usd']:.2f} a month so"
+        print(f"  bill      about {bill['so_far_usd']:.2f} USD since {local_time(bill['since_at'])}, {month}")
+    if (budget := answer.get("budget")) is not None:
+        out = f", {budget['left_out']:,} left out" if budget["left_out"] else ""
+        print(f"  budget    {budget['used_percent']} % used today: {budget['events']:,} events{out}")
     for row in answer.get("delivery", ()):
         print(printable(f"  delivery  {sink_words(row)}"))
 

@@ -1,6 +1,6 @@
 """A budget of events and bytes a day, in virtual time: what is counted, what follows beyond it, and what is said."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from local.costs.model import Load
 from local.costs.model import profile as priced_profile
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_stage import INPUT, VirtualStage
-from tests.handlers.scripted import Action, Functions, Script
+from tests.handlers.scripted import Functions, Script
 
 # Twenty minutes before a day of UTC is over.
 LATE_MS = 20_000 * DAY_MS + DAY_MS - 1_200_000
@@ -35,8 +35,10 @@ class World(Functions):
 
     origin_ms = LATE_MS
 
-    def __init__(self, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
-        super().__init__(play, actions)
+    def __init__(self, *scripts: Script, looks_s: Sequence[int] = ()) -> None:
+        self.told: dict[int, dict[str, Any]] = {}
+        actions = [(LATE_MS + 1_000 * at_s, lambda at_s=at_s: self.looks(at_s)) for at_s in looks_s]
+        super().__init__(lambda: scripts[len(self.opened)], actions)
         held = {"PK": "demo", "SK": "lease", "execution": "E1", "started_at": "2024-10-04T23:40:00.000Z"}
         self.tables.put_item(TableName="control", Item={name: {"S": value} for name, value in held.items()})
 
@@ -53,6 +55,10 @@ class World(Functions):
         found = spending_of(self.item["live"]["M"]["spending"]["S"])
         assert found is not None
         return found
+
+    def looks(self, at_s: int) -> None:
+        """Remembers the status of now."""
+        self.told[at_s] = self.shown()
 
     def stored(self) -> list[str]:
         """The ids of the events that are stored, in the order in which they came."""
@@ -83,8 +89,7 @@ def sends(*chunks: tuple[int, int, int]) -> Script:
 
 def test_a_stream_counts_over_its_functions_and_goes_on() -> None:
     """Events and bytes of the day; what came before is not counted twice, and the next day begins at nothing."""
-    scripts = [sends((10, 1, 4)), sends((1, 3, 6), (800, 7, 9)), sends((10, 10, 11))]
-    world = World(lambda: scripts[len(world.opened)])
+    world = World(sends((10, 1, 4)), sends((1, 3, 6), (800, 7, 9)), sends((10, 10, 11)))
     world.start(budget=BUDGET)
     assert (world.spent.events, world.spent.bytes) == (4, 12)
     assert budget_words(world.item, world.now_ms) == ""
@@ -101,10 +106,7 @@ def test_a_stream_counts_over_its_functions_and_goes_on() -> None:
 
 def test_beyond_it_a_stream_pauses_until_the_day_is_over() -> None:
     """What was read is stored; nobody connects before midnight, and the gap and the status say why."""
-    scripts = [sends((60, 1, 8), (120, 9, 12), (180, 13, 20)), sends((60, 13, 14))]
-    told: dict[int, Any] = {}
-    actions = [(LATE_MS + 1_000 * at_s, lambda at_s=at_s: told.setdefault(at_s, world.shown())) for at_s in (70, 700)]
-    world = World(lambda: scripts[len(world.opened)], actions)
+    world = World(sends((60, 1, 8), (120, 9, 12), (180, 13, 20)), sends((60, 13, 14)), looks_s=(70, 700))
     budget = BUDGET | {"then": "pause"}
     assert world.start(budget=budget).outcome.error == "StreamDropped"
     assert world.stored() == [str(one) for one in range(1, 13)]
@@ -115,8 +117,11 @@ def test_beyond_it_a_stream_pauses_until_the_day_is_over() -> None:
     assert world.asked_ms == [0, 1_200_000]
     assert (world.spent.day, world.spent.events) == (20_001, 2)
     words = "80 % of the day's budget of 10 events is used"
-    assert (told[70]["reason"], told[70]["verdict"]) == (words, f"Connected 1 min 10 s. {words}. Nothing lost.")
-    paused = told[700]
+    assert (world.told[70]["reason"], world.told[70]["verdict"]) == (
+        words,
+        f"Connected 1 min 10 s. {words}. Nothing lost.",
+    )
+    paused = world.told[700]
     assert paused["status"] == "reconnecting"
     assert paused["verdict"].startswith("Away 9 min 40 s: the budget of the day is used up.")
     assert paused["budget"] == {
@@ -136,9 +141,21 @@ def test_beyond_it_a_stream_pauses_until_the_day_is_over() -> None:
     assert [gap["length_ms"] for gap in gaps] == [1_080_000]
 
 
+def test_a_raised_budget_ends_a_pause() -> None:
+    """And so does a profile that has none any more, or does not pause; the same budget does not."""
+    budgets: list[Any] = [BUDGET | {"then": "pause", "events_per_day": 100}, BUDGET, None]
+    for budget in budgets:
+        world = World(sends((60, 1, 12)), sends((1, 13, 14)))
+        world.start(budget=BUDGET | {"then": "pause"})
+        world.now_ms += 10_000
+        world.start(**({} if budget is None else {"budget": budget}))
+        assert world.asked_ms[1] == 70_000
+        assert world.stored()[-1] == "14"
+
+
 def test_a_paused_stream_is_not_missed() -> None:
     """Nobody is told that it is away, until the day is over; then everybody is."""
-    world = World(lambda: sends((60, 1, 12)))
+    world = World(sends((60, 1, 12)))
     world.start(budget=BUDGET | {"then": "pause"})
     records = StreamRecords(world.tables, "control").read("demo")
     assert records is not None
@@ -154,7 +171,7 @@ def test_beyond_it_a_sample_is_kept_and_the_rest_counted() -> None:
     """Which it is follows from the keys, so another connection chooses the same; the cursor goes on."""
     budget = BUDGET | {"then": "sample", "keep_one_in": 4}
     script = sends((60, 1, 12), (120, 13, 112))
-    first, second = World(lambda: script), World(lambda: script)
+    first, second = World(script), World(script)
     for world in (first, second):
         world.start(budget=budget)
     kept = [int(one) for one in first.stored() if int(one) > 12]
@@ -196,7 +213,7 @@ def test_what_is_no_budget_is_refused_in_a_sentence() -> None:
 
 
 @pytest.mark.cpu(6)
-@pytest.mark.parametrize("kills_s", [(), (190,)])
+@pytest.mark.parametrize("kills_s", [(), pytest.param((190,), marks=pytest.mark.long)])
 def test_the_count_survives_handovers_and_kills(kills_s: tuple[int, ...]) -> None:
     """By the deployed machine, over eight handovers: every event that is stored is counted once.
 

@@ -126,7 +126,7 @@ _CONNECTION = _object(
 _STATE = _object(_members("type comment?") | {"next": _list(_object("to caught:flag"))}, "branches:Graph[]")
 _COST = _object(
     {
-        **_members("stream from_at:instant? to_at:instant? about_usd:usd"),
+        **_members("stream from_at:instant? to_at:instant? about_usd:usd forecast_month_usd:usd"),
         "parts": _object("connected_usd:usd events_usd:usd"),
         **_members("hours:usd events:count"),
         "stored_as": {"type": "string", "enum": ["items", "items without an order", "log"]},

@@ -47,9 +47,11 @@ def test_a_running_stream_is_shown_whole() -> None:
         started_at_ms=99_000,
     )
     assert body.pop("last_error")["cause"] == "dead_lettered"
+    assert body.pop("bill")["since_at"] == body["started_at"]
     assert body == {
         **dict.fromkeys(("reason", "stop_requested_at", "ended_at", "last_event_at", "ids_restarted_at")),
         "stuck_at_cursor": None,
+        "budget": None,
         "stream": "demo",
         "status": "running",
         "verdict": "Connected 15 min. Nothing lost.",

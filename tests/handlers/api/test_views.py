@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from handlers.api import routes
+from handlers.api.bill import bill, cost, rates
 from handlers.api.connection_records import Records
-from handlers.api.views import cost, current, graph, machine, rates, timeline
+from handlers.api.views import current, graph, machine, timeline
 from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
 from handlers.deliver.arrivals import Arrivals, Entry
@@ -19,7 +20,6 @@ from handlers.deliver.bells import Place
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords
 from handlers.framing.events import StreamEvent
 from handlers.store.control_table import Table
-from handlers.store.stream_records import Layout
 from local.service import osls
 from local.stack import read
 from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection
@@ -90,14 +90,23 @@ def test_the_cost_is_that_of_the_rates(aws: Aws, function: ModuleType) -> None:
     known = rates()
     run = [connection(number, "A", NOW - 1_000, stored=500, claimed_ms=NOW - 1_000) for number in (1, 2)]
     given = records(*run, started_at_ms=NOW - 1_000)
-    layouts = ((1, "index", "items"), (1, "none", "items without an order"), (LOG, "index", "log"))
-    for partitions, order, stored in layouts:
-        body = cost("demo", Layout(partitions, order), given, NOW, DEAD_AFTER_MS)  # type: ignore[arg-type]
+    for stored in ("items", "items without an order", "log"):
+        body = cost("demo", replace(given, stored_as=stored), NOW, DEAD_AFTER_MS)
         usd = 1_000 / HOUR_MS * known["stream_hour_usd"] + known["million_events_usd"][stored] / 1000
         assert (body["about_usd"], body["events"], body["stored_as"]) == (round(usd, 6), 1000, stored)
+        # A second of it, and a month of such seconds.
+        assert body["forecast_month_usd"] == round(usd * 730 * HOUR_MS / 1_000, 2)
     half = Records(Lease(execution="x", started_at_ms=NOW - 2_000), None, None, run, is_all=False)
-    assert cost("demo", Layout(), half, NOW, DEAD_AFTER_MS)["events"] == 2000
-    assert cost("demo", Layout(), records(), NOW, DEAD_AFTER_MS)["about_usd"] == 0
+    assert cost("demo", half, NOW, DEAD_AFTER_MS)["events"] == 2000
+    assert cost("demo", records(), NOW, DEAD_AFTER_MS)["about_usd"] == 0
+    assert bill("demo", records(), NOW, DEAD_AFTER_MS) is None
+    # What nobody holds costs nothing more.
+    over = Records(Lease(started_at_ms=NOW - 2_000, ended_at_ms=NOW - 1_000), None, None, run)
+    assert bill("demo", over, NOW, DEAD_AFTER_MS) == {
+        "since_at": cost("demo", over, NOW, DEAD_AFTER_MS)["from_at"],
+        "so_far_usd": cost("demo", over, NOW, DEAD_AFTER_MS)["about_usd"],
+        "forecast_month_usd": 0.0,
+    }
     connected(aws)
     code, body = view(function, "cost")
     assert (code, body["events"]) == (200, 5)

@@ -10,10 +10,16 @@ from handlers.connection.effects import Outcome, RecordGaps, RecordLoss
 from handlers.connection.inputs import GapsRecorded, Resumption, Written
 from handlers.connection.reconnection import lived
 from handlers.connection.record import Liveness, Record
+from handlers.framing.events import StreamEvent
 from tests.handlers.connection.managers import arrives
 
 LEFT = Outcome("ConnectionExpired", "", "its time is over")
 DEADLINE_MS = 900_000
+
+
+def event(cursor: str | None) -> StreamEvent:
+    """One that says where to resume behind it."""
+    return StreamEvent(f"key-{cursor}", "data", None, None, cursor, 0)
 
 
 def opened(

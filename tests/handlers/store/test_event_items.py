@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from handlers.framing.events import StreamEvent
 from handlers.framing.frames import encoded
+from handlers.settings import MAX_DAYS
 from handlers.store.event_items import (
     COMPRESS_FROM_BYTES,
+    KEPT_DAYS,
     StoragePolicy,
     body_of,
     event_item,
@@ -23,6 +25,8 @@ from handlers.store.event_items import (
     stored_event,
     stream_of,
 )
+from handlers.store.segment_writer import elsewhere
+from local.costs.deployed_tables import resources
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 LONG = st.builds(lambda text, times: text * times, TEXTS, st.integers(0, 2000))
@@ -90,8 +94,8 @@ def test_an_object_is_named_by_what_it_holds() -> None:
     """Stream, key and content: another content under the same key is another object."""
     one, other = (in_bucket(event_item("demo:x", 1, 0, an_event(data), StoragePolicy(4))) for data in ("one", "other"))
     first, second = one["object"]["S"].split("/"), other["object"]["S"].split("/")
-    assert (first[0], len(first)) == ("demo:x", 3)
-    assert [a == b for a, b in zip(first, second, strict=True)] == [True, True, False]
+    assert (first[1], len(first)) == ("demo:x", 4)
+    assert [a == b for a, b in zip(first, second, strict=True)] == [True, True, True, False]
 
 
 def test_a_mark_holds_nothing_that_the_wire_sent() -> None:
@@ -148,3 +152,22 @@ def test_keys_are_spread_evenly_and_for_good() -> None:
     assert set(keys) == set(partition_keys("demo", 8))
     assert all(900 < keys.count(key) < 1100 for key in partition_keys("demo", 8))
     assert partition_key("demo", "1", 8) == "demo#7"
+
+
+@pytest.mark.parametrize(
+    ("keep_days", "folder"), [(0, "kept"), (1, "kept-1d"), (2, "kept-3d"), (30, "kept-30d"), (400, "kept-730d")]
+)
+def test_an_object_lies_where_it_is_kept_for_as_long_as_its_event(keep_days: int, folder: str) -> None:
+    """Rounded up, so no body goes before its event, wherever its size puts it."""
+    event = StreamEvent("k", "text", None, None, None, 1_767_225_600_999)
+    item = event_item("demo", 1, 1, event, StoragePolicy(keep_days=keep_days))
+    assert object_key(item).split("/")[0] == folder
+    assert elsewhere("demo", 1, event, keep_days)[0].split("/")[:2] == [folder, "demo"]
+
+
+def test_the_bucket_has_a_rule_for_each_folder() -> None:
+    """Three days later than the event: DynamoDB deletes within days."""
+    rules = resources("storage")["EventsBucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
+    expected = {f"kept-{days}d/": days + 3 for days in KEPT_DAYS}
+    assert {rule["Prefix"]: rule["ExpirationInDays"] for rule in rules if rule["Status"] == "Enabled"} == expected
+    assert KEPT_DAYS[-1] == MAX_DAYS
