@@ -27,8 +27,8 @@ from handlers.errors import InvalidRequest
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.repair.dry_run import dry_run
-from handlers.repair.fetching import fetch
 from handlers.repair.function import Deps, repairs
+from handlers.repair.own_token import OwnTokens
 from handlers.repair.work import RepairWork
 from handlers.run.deployed_profiles import read_profile
 from handlers.run.group_ports import Ask, Needs
@@ -66,7 +66,7 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     stream_id = str(event["stream"])
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id=stream_id)
     deps = Deps(
-        work, records, store, reader, profile_of, secrets_of, fetch, alert, now_ms,
+        work, records, store, reader, profile_of, secrets_of, tokens.fetched, alert, now_ms,
         lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS, lambda_context.aws_request_id,
     )  # fmt: skip
     if event.get("dry_run"):
@@ -106,10 +106,11 @@ def profile_of(stream_id: str) -> Profile | None:
 
 
 def secrets_of(profile: Profile) -> Secrets:
-    """What the requests need: the secrets of the address and of the headers that go with it."""
+    """What the requests need: the secrets of the address and of the headers that go with it, and the stream's token."""
     said = profile.repair
     assert said is not None
-    return secrets.read([*said.secrets, *(profile.secrets if said.headers is None else [])])
+    read = secrets.read([*said.secrets, *(profile.secrets if said.headers is None else [])])
+    return tokens.added(profile, read)
 
 
 def alert(stream_id: str, gap: Gap, repair: Repair) -> None:
@@ -123,6 +124,9 @@ def alert(stream_id: str, gap: Gap, repair: Repair) -> None:
 def now_ms() -> int:
     """The time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
+
+
+tokens = OwnTokens(now_ms)
 
 
 def _answer(gap: Gap, repair: Repair) -> dict[str, Any]:

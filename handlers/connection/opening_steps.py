@@ -112,6 +112,10 @@ class Tokens:
         self._refused.add(key)
         return True
 
+    def forget(self) -> None:
+        """Forgets all tokens, so that each is requested anew."""
+        self._held.clear()
+
     def accepted(self, key: Any, token: str) -> None:
         """Records that the upstream accepted a token, so that a later refusal begins a new row."""
         held = self._held.get(key)

@@ -71,6 +71,16 @@ def preparation(
             return
 
 
+def with_token(
+    profile: Profile, secrets: Secrets, tokens: Tokens, now_ms: Callable[[], int]
+) -> Generator[Ask, Any, Secrets]:
+    """Returns the secrets with the profile's token among them, for requests that are no opening; raises Unready."""
+    if profile.token is None:
+        return secrets
+    token = yield from _token(profile, _key(profile.token, secrets), secrets, tokens, now_ms)
+    return {**secrets, place("token"): token}
+
+
 def _opening(profile: Profile, stream_id: str, cursor: str | None, values: Secrets) -> Try:
     try:
         request = profile.request(stream_id, cursor, values)

@@ -50,10 +50,12 @@ class Page(NamedTuple):
 
 
 def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) -> UpstreamRequest:
-    """The request for a page, with the stream's own headers unless the profile names others."""
+    """The request for a page, with the stream's own headers and its token unless the profile names others."""
     own = profile.headers if repair.headers is None else repair.headers
     headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "streamkeeper"}
     headers |= {name.lower(): filled(text, secrets) for name, text in own}
+    if repair.headers is None:
+        headers |= profile.own_headers((), secrets)  # its token
     sent = {name: value.encode() for name, value in headers.items()}
     held = tuple(secrets.values())
     # A profile's own authority and certificate are used at the stream's own origin alone.

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 import urllib3
 
 from handlers.connection.inputs import Chunk, Closed, Opened
-from handlers.connection.opening_steps import ANSWER_BYTES, Answer, Ask, Preparation, Unready, only
+from handlers.connection.opening_steps import Ask, Preparation, Unready, only
 from handlers.framing import content_codings
 from handlers.profile.behaviour import UpstreamRequest
 from handlers.profile.secret_references import Secrets
+from handlers.upstream.before_opening import ClosedHere, asked
 from handlers.upstream.explained import explain
 from handlers.upstream.inbox import Inbox
-from handlers.upstream.opening import RedirectRefused, ResponseClass, opened
+from handlers.upstream.opening import ResponseClass, opened
 from handlers.upstream.socket_response import SWITCHED, Outbox, SocketResponse, check_switch, new_key
 from handlers.upstream.standstill import Pulse, elapsed_s
 from handlers.upstream.strict_response import JoiningResponse, StrictResponse
@@ -56,10 +57,6 @@ class Share:
 
 
 ALONE = Share(CHUNK_BYTES, INBOX_BYTES)
-
-
-class _ClosedHere(Exception):
-    """The connection was closed from this side while it was being opened."""
 
 
 class Upstream:
@@ -237,7 +234,7 @@ class Upstream:
         step = next(steps)
         while True:
             if isinstance(step, Ask):
-                step = steps.send(self._ask(step))
+                step = steps.send(asked(step, self._connect_timeout_s, self._connected))
                 continue
             request = step.request
             if self._outbox is not None:
@@ -248,27 +245,6 @@ class Upstream:
                 except StopIteration:
                     return self._read_all(request, response, step.places)
             step = following
-
-    def _ask(self, ask: Ask) -> Answer | Closed:
-        """Returns the answer to a request before the opening, within the time to connect; or why none came."""
-        limit_s = self._connect_timeout_s
-        timeout, until_s = urllib3.Timeout(connect=limit_s, read=limit_s), elapsed_s() + limit_s
-        try:
-            with opened(ask.request, timeout, self._connected, StrictResponse, most_redirects=0) as response:
-                body = b""
-                while ask.with_body and (data := response.read1(ANSWER_BYTES)):
-                    body += data
-                    if len(body) > ANSWER_BYTES:
-                        return Closed("protocol", f"more than {ANSWER_BYTES} bytes came")
-                    if elapsed_s() > until_s:
-                        return Closed("stalled", f"its answer did not come within {limit_s:g} s")
-                return Answer(response.status, {name.lower(): one for name, one in response.headers.items()}, body)
-        except RedirectRefused:
-            return Closed("rejected", "it redirects, which is not followed")
-        except _ClosedHere:
-            raise
-        except Exception as error:
-            return explain(error, limit_s)
 
     def _read_all(self, request: UpstreamRequest, response: urllib3.BaseHTTPResponse, places: Secrets) -> bool:
         """Reads the body of the answer; returns whether to its end, and not just until it was closed here."""
@@ -300,4 +276,4 @@ class Upstream:
         with self._lock:
             self._socket = connected
             if self._closed:
-                raise _ClosedHere
+                raise ClosedHere

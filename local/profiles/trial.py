@@ -21,7 +21,7 @@ from handlers.connection.ends import End
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.intake import taken_apart
 from handlers.connection.judging import is_confirmed, is_expired, judge
-from handlers.errors import StreamkeeperError
+from handlers.errors import StreamDropped, StreamkeeperError
 from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_behind
 from handlers.framing.frames import Frame, FramingError, as_frames
 from handlers.framing.marks import Kind
@@ -203,10 +203,17 @@ def _compared(
     if profile.repair is None:
         raise UserError(f"The profile {profile.name!r} has no repair: docs/repair.md says how it names an address.")
     # Few ask for it.
+    from handlers.repair.own_token import OwnTokens
     from local.profiles.repair_trial import compare
 
     own = profile.secrets if profile.repair.headers is None else []
-    return compare(profile, stream_id, seen, read([*profile.repair.secrets, *own]), print)
+    tokens = OwnTokens(lambda: time.time_ns() // 1_000_000)
+    try:
+        secrets = tokens.added(profile, read([*profile.repair.secrets, *own]))
+    except StreamDropped as problem:
+        print(f"repair: {problem}")
+        return False
+    return compare(profile, stream_id, seen, secrets, print)
 
 
 def _read(upstream: Upstream, trial: Trial, talking: Talking, until: float) -> bool:

@@ -1,0 +1,59 @@
+"""A repair sends the token of its stream: from a played token server, on real sockets."""
+
+import time
+from typing import Any
+
+import pytest
+
+from handlers.errors import StreamDropped
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from handlers.profile.secret_references import Reference
+from handlers.repair.own_token import OwnTokens
+from handlers.repair.pages import request
+from local.upstreams.demo_streams import playing
+from local.upstreams.played_auth import CLIENT, SECRET
+from tests.handlers.servers import sends, serving
+
+VALUES = {Reference("secret", "key"): SECRET}
+REFUSED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+def profile_of(origin: str, **repair: Any) -> Profile:
+    """A profile with a token, and a repair at another origin."""
+    token = {"kind": "client_credentials", "address": f"{origin}/oauth/token", "id": CLIENT}
+    repair = {"address": "https://rest.example/events?after={after}", "items": "$", "key": "$.id"} | repair
+    said = {"address": f"{origin}/demo", "allow_private": True, "framing": "ndjson", "key": "$.id", "repair": repair}
+    return parse("demo", said | {"token": token | {"secret": "${secret:key}"}}, {})
+
+
+def sent(profile: Profile, tokens: OwnTokens) -> bytes | None:
+    """The Authorization of a request for a page."""
+    assert profile.repair is not None
+    secrets = tokens.added(profile, VALUES)
+    return request(profile, profile.repair, "https://rest.example/events", secrets).headers.get("authorization")
+
+
+def test_the_streams_token_goes_with_its_headers() -> None:
+    """It is held for the next request, and after a 401 another is requested; with headers of its own none is sent."""
+    tokens = OwnTokens(lambda: time.time_ns() // 1_000_000)
+    with playing() as (origin, _), serving(sends(REFUSED)) as server:
+        profile = profile_of(origin)
+        first = sent(profile, tokens)
+        assert first is not None
+        assert first.startswith(b"Bearer t1-")
+        assert sent(profile, tokens) == first
+        assert profile.repair is not None
+        refused = tokens.fetched(request(profile, profile.repair, server.address, {}))
+        assert (refused.status, refused.problem) == (401, "answered 401")
+        second = sent(profile, tokens)
+        assert second is not None
+        assert second.startswith(b"Bearer t2-")
+        assert sent(profile_of(origin, headers={"X-Api": "none"}), tokens) is None
+
+
+def test_a_token_server_that_is_down_is_named() -> None:
+    """The repair is tried again later, as after any refusal; the sentence has the host alone."""
+    down = sends(b"HTTP/1.1 503 Down\r\nContent-Length: 0\r\n\r\n")
+    with serving(down) as server, pytest.raises(StreamDropped, match=r"^the token server 127\.0\.0\.1 answered 503$"):
+        sent(profile_of(server.address), OwnTokens(lambda: 0))
