@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from handlers.connection.effects import Claim, Heartbeat, MarkConnected, RecordLoss, Release, Write
 from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
-from handlers.connection.steps import Await, Ended
+from handlers.connection.steps import Await
 from handlers.store.requests import Requests
 from tests.examples import examples
 from tests.handlers.performers import Wire, compare, event, in_chaos, run, too_long
@@ -98,24 +98,6 @@ def test_what_is_due_comes_before_a_write() -> None:
     assert [type(step) for step in steps[first - 2 : first]] == [Await, Heartbeat]
 
 
-def test_a_store_that_fails_drops_what_was_to_be_written() -> None:
-    """Of three writes the first is refused, and no other is tried."""
-    steps = compare(WIRES["a store that fails"])
-    assert sum(isinstance(step, Write) for step in steps) == 1
-    (end,) = [step.report.outcome for step in steps if isinstance(step, Ended)]
-    assert end.error == "StoreUnavailable"
-
-
-def test_a_loss_is_performed_before_the_cursor_passes_it() -> None:
-    """Whoever performs it: the loss, the events beside it, then the cursor."""
-    steps = compare(WIRES["a loss beside events"])
-    at = next(at for at, step in enumerate(steps) if isinstance(step, RecordLoss))
-    assert [type(step) for step in steps[at : at + 3]] == [RecordLoss, Write, Heartbeat]
-    saved = steps[at + 2]
-    assert isinstance(saved, Heartbeat)
-    assert saved.cursor == "3"
-
-
 def test_an_event_that_is_too_long_is_sent_before_the_cursor_passes_it() -> None:
     """Whoever performs it: what is left of it goes where events go, the next event is stored, then the cursor moves."""
     steps = compare(WIRES["an event that is too long"])
@@ -126,30 +108,6 @@ def test_an_event_that_is_too_long_is_sent_before_the_cursor_passes_it() -> None
     saved = [step.cursor for step in steps[steps.index(next(one for one in steps if isinstance(one, Write))) :]
              if isinstance(step, Heartbeat | Release) and step.cursor is not None]  # fmt: skip
     assert saved[-1] == "3"
-
-
-def test_one_that_has_not_ended_is_told_at_the_end() -> None:
-    """Of what came until then; the cursor stays before it."""
-    steps = compare(WIRES["one that has not ended"])
-    (letter,) = run(in_chaos, WIRES["one that has not ended"]).dead_letters
-    assert (letter["event"]["size_bytes"], letter["event"]["is_whole"]) == (60, False)
-    assert letter["key"].startswith("unfinished-")
-    assert [step.cursor for step in steps if isinstance(step, Heartbeat | Release) and step.cursor][-1] == "1"
-    (end,) = [step.report for step in steps if isinstance(step, Ended)]
-    assert (end.outcome.error, end.progress.dead_lettered, end.progress.unterminated_bytes) == (
-        "StreamTakenOver",
-        1,
-        72,
-    )
-
-
-def test_one_that_is_rejected_ends_the_stream() -> None:
-    """The machine reports a rejection; the cursor stays before it."""
-    steps = compare(WIRES["one that is rejected"])
-    (end,) = [step.report for step in steps if isinstance(step, Ended)]
-    assert end.outcome.error == "StreamRejected"
-    assert end.outcome.message == "a frame is longer than max_frame_bytes (60)"
-    assert (end.progress.ended_by, end.progress.stored) == ("frame_too_long", 1)
 
 
 def test_claim_then_connect_then_mark() -> None:
