@@ -19,9 +19,9 @@ from handlers.connection.inputs import LOG
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
 from tests.examples import examples
+from tests.handlers.api_requests import asked, connected
 from tests.handlers.aws import Aws, save_connection
 from tests.handlers.context import Context
-from tests.handlers.test_control import asked, connected
 
 NONE: Mapping[str, str] = {}
 FROM_MS, STEP_MS = 1_795_242_319_000, 700

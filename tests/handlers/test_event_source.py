@@ -8,9 +8,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from handlers.framing.events import StreamEvent
 from tests.event_source import EventSource
+from tests.handlers.api_requests import connected
 from tests.handlers.aws import Aws
 from tests.handlers.context import Context
-from tests.handlers.test_control import connected
 from tests.http_server import Answer, Request, answering
 
 

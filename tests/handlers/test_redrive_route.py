@@ -6,8 +6,8 @@ from typing import Any
 
 from handlers.framing.events import StreamEvent
 from handlers.store.overflow import messages
+from tests.handlers.api_requests import asked, connected, events_of
 from tests.handlers.aws import Aws
-from tests.handlers.test_control import asked, connected, events_of
 
 RESOURCE = "/connections/{streamId}/redrive"
 

@@ -23,9 +23,9 @@ from handlers.store.control_table import Table
 from local.service import osls
 from local.stack import read
 from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection
+from tests.handlers.api_requests import asked, connected, events_of
 from tests.handlers.aws import CONTROL, Aws
 from tests.handlers.context import Context
-from tests.handlers.test_control import asked, connected, events_of
 
 HOUR_MS = 3_600_000
 # The name of SVG's elements, which no browser asks for.

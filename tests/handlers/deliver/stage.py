@@ -4,7 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from handlers.connection import inputs
+from handlers.deliver.bells import Place
 from handlers.deliver.contract import Message, Order, Promises, Refusal
+from handlers.deliver.delivery_records import SinkRecord
+from handlers.deliver.operating import Command
 from handlers.deliver.worker import Letter
 from handlers.framing.events import StreamEvent
 from handlers.profile.deliver_field import Target
@@ -14,6 +17,8 @@ from local.simulation.virtual_delivery import DELIVERY, VirtualDelivery
 from tests.handlers.deliver.records import NOW_MS, record
 
 TARGET = Target("sqs", "orders.fifo")
+OTHER = Target("kinesis", "other")
+PLACE = Place("a", TARGET.label)
 TAKE: Mapping[int, Refusal] = {}
 AWAY = Refusal("away")
 
@@ -99,3 +104,21 @@ class Stage:
     def keys(self, label: str = TARGET.label) -> list[str]:
         """The keys that a sink took, in their order."""
         return [one.key for to, one in self.taken if to == label]
+
+
+def of(stage: Stage, place: Place = PLACE) -> SinkRecord:
+    """The record of a place, which is there."""
+    found = stage.virtual.delivery.records.read(place)
+    assert found is not None
+    return found
+
+
+def asked(stage: Stage, name: str, **more: Any) -> SinkRecord:
+    """Has a command carried out, and the sink rung for."""
+    delivery = stage.virtual.delivery
+    arguments = delivery.records, delivery.arrivals, delivery.feed.page, stage.clock.now_ms
+    done = Command(name, **more).carried_out(PLACE, *arguments)
+    assert done is not None
+    if name != "pause":
+        delivery.force(PLACE, done.number)
+    return done

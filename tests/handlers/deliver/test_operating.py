@@ -1,0 +1,97 @@
+"""What a person asks of a sink: a pause, a skip, a replay; and where a sink begins that is new or was away."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handlers.deliver.arrivals import KEEP_DAYS
+from handlers.deliver.operating import lag
+from tests.handlers.deliver.records import NOW_MS, event
+from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, asked, of
+
+
+def test_a_sink_that_is_paused_gets_nothing_and_goes_on_from_there() -> None:
+    """Its lag says what waits, and for how long."""
+    stage = Stage()
+    stage.come("a", event("1"))
+    stage.run()
+    assert asked(stage, "pause").is_paused
+    stage.come("a", event("2", at_ms=stage.clock.now_ms), event("3", at_ms=stage.clock.now_ms + 5))
+    stage.run(300)
+    assert (stage.keys(), stage.is_over) == (["1"], True)
+    behind = lag(stage.virtual.delivery.arrivals, "a", of(stage))
+    assert (behind.events, stage.clock.now_ms - behind.oldest_ms) == (2, 300_000)
+    asked(stage, "resume")
+    stage.run(1)
+    assert stage.keys() == ["1", "2", "3"]
+    assert lag(stage.virtual.delivery.arrivals, "a", of(stage)) == (0, 0)
+
+
+def test_what_is_in_the_way_is_skipped_alone_or_with_all_behind_it() -> None:
+    """One event, or all: what comes later is delivered."""
+    stage = Stage()
+    stage.answer = lambda _target, batch: {0: AWAY} if int(batch[0].key) < 5 else TAKE
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(5)))
+    stage.run(40)
+    assert lag(stage.virtual.delivery.arrivals, "a", of(stage)).events == 5
+    assert asked(stage, "skip").skipped == 1
+    assert lag(stage.virtual.delivery.arrivals, "a", of(stage)).events == 4
+    assert asked(stage, "skip", is_all=True).skipped == 5
+    stage.come("a", event("5", at_ms=stage.clock.now_ms))
+    stage.run(40)
+    assert (stage.keys(), stage.is_over) == (["5"], True)
+
+
+@pytest.mark.parametrize("layout", [(1, "index"), (3, "index"), (1, "none")])
+def test_a_replay_sends_again_what_came_since_an_instant(layout: Any) -> None:
+    """In the stream's order, each marked, though the arrivals are long gone; then it goes on where it was."""
+    stage = Stage(layout=layout)
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + 1000 * n) for n in range(8)), at_ms=NOW_MS + 9_000)
+    stage.run(20)
+    asked(stage, "replay", from_ms=NOW_MS + 4_000)
+    stage.run(120)
+    assert (stage.keys()[:8], stage.keys()[8:]) == ([str(n) for n in range(8)], ["4", "5", "6", "7"])
+    assert [json.loads(one.text).get("replayed", False) for _, one in stage.taken] == [False] * 8 + [True] * 4
+    stage.come("a", event("8", at_ms=stage.clock.now_ms))
+    stage.run(10)
+    assert stage.keys()[12:] == ["8"]
+    assert (of(stage).is_replaying, stage.is_over) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("from_ms", "keys"), [(None, ["3"]), (NOW_MS + 1_000, ["1", "2", "3"]), (0, ["0", "1", "2", "3"])]
+)
+def test_a_new_sink_begins_now_or_with_what_its_profile_says(from_ms: int | None, keys: list[str]) -> None:
+    """`from` of a profile is an instant, or the start; what is read so is no repetition, and not marked."""
+    stage = Stage()
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + 1000 * n) for n in range(3)), at_ms=NOW_MS + 3_000)
+    stage.run(20)
+    stage.targets = (TARGET, replace(OTHER, from_ms=from_ms))
+    stage.come("a", event("3", at_ms=stage.clock.now_ms))
+    stage.run(150)
+    assert list(dict.fromkeys(stage.keys(OTHER.label))) == keys
+    assert not [one for _, one in stage.taken if "replayed" in one.text]
+    assert (stage.keys(), stage.is_over) == (["0", "1", "2", "3"], True)
+
+
+def test_what_an_expired_arrival_had_is_read_from_the_events() -> None:
+    """A sink that was away for longer than arrivals are kept gets what came since it last took something."""
+    stage = Stage()
+    stage.come("a", event("0"))
+    stage.run()
+    asked(stage, "pause")
+    for n in range(1, 4):
+        stage.come("a", event(str(n), at_ms=stage.clock.now_ms + n), at_ms=stage.clock.now_ms + n)
+    stage.run(1)
+    for arrival in stage.virtual.delivery.arrivals.since("a", 0, 10):
+        key = {"PK": {"S": "a"}, "SK": {"S": f"arrival#{arrival.number:015d}"}}
+        stage.client.delete_item(TableName="delivery", Key=key)
+    stage.virtual.restart()
+    stage.clock.now_ms += KEEP_DAYS * 86_400_000
+    asked(stage, "resume")
+    stage.come("a", event("4", at_ms=stage.clock.now_ms))
+    stage.run(120)
+    assert list(dict.fromkeys(stage.keys())) == ["0", "1", "2", "3", "4"]
+    assert stage.is_over

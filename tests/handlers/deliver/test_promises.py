@@ -1,0 +1,192 @@
+"""What a sink promises is kept: its order, its limits to the byte, and what it refuses for good."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.deliver.contract import Message, Order, Promises, Refusal
+from handlers.profile.deliver_field import Target
+from tests.handlers.deliver.records import NOW_MS, event
+from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, of
+
+refusals = st.sampled_from(["taken", "taken", "waits", "poison"])
+
+
+@given(
+    st.integers(1, 12),
+    st.lists(refusals, max_size=30),
+    st.sampled_from(["request", "message", "none"]),
+    st.integers(1, 4),
+)
+def test_every_event_is_taken_or_buried_and_in_order(count: int, answers: list[str], order: Order, most: int) -> None:
+    """However a sink refuses, each event ends at the sink or in the queue, in order where the sink keeps one."""
+    stage, left = Stage(order=order, most=most), list(answers)
+
+    def answer(_target: Target, batch: Sequence[Message]) -> Mapping[int, Refusal]:
+        refused = {}
+        for at in range(len(batch)):
+            what = left.pop() if left else "taken"
+            if what != "taken":
+                refused[at] = Refusal(what, what == "poison")
+        # What keeps an order takes a request whole or not at all.
+        return (
+            dict.fromkeys(range(len(batch)), next(iter(refused.values())))
+            if refused and order == "request"
+            else refused
+        )
+
+    stage.answer = answer
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(count)))
+    stage.run(7200)
+    buried = {letter.key for letter in stage.letters}
+    assert set(stage.keys()) | buried == {str(n) for n in range(count)}
+    assert not set(stage.keys()) & buried
+    assert stage.is_over
+    if order != "none":
+        assert stage.keys() == sorted(stage.keys(), key=int)
+
+
+def test_a_message_that_is_too_large_is_buried() -> None:
+    """It goes to the dead-letter queue without being sent, and the stream goes on."""
+    stage = Stage()
+    stage.come("a", event("1", "x" * 500), event("2", at_ms=NOW_MS + 1))
+    stage.run()
+    (letter,) = stage.letters
+    assert (letter.stream_id, letter.key, letter.label) == ("a", "1", TARGET.label)
+    assert letter.reason.startswith("too large for the sink: ")
+    assert (stage.keys(), of(stage).dead_lettered) == (["2"], 1)
+
+
+def test_of_a_batch_that_is_refused_for_good_the_poison_alone_is_buried() -> None:
+    """A sink that names no message is asked about each by itself."""
+    stage = Stage(order="none")
+    final = Refusal("Malformed", is_final=True)
+    stage.answer = lambda _target, batch: (
+        dict.fromkeys(range(len(batch)), final) if "1" in {one.key for one in batch} else TAKE
+    )
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(3)))
+    stage.run()
+    assert stage.batches == [["0", "1", "2"], ["0"], ["1"], ["2"]]
+    assert ([one.key for one in stage.letters], stage.keys()) == (["1"], ["0", "2"])
+
+
+def test_without_an_order_one_that_waits_stops_nothing_and_nothing_is_sent_twice() -> None:
+    """What stands behind it is taken once; what was buried beside it is not buried again."""
+    stage = Stage(order="none")
+    answers = {"0": [AWAY] * 3, "1": [Refusal("no", is_final=True)] * 3}
+    stage.answer = lambda _target, batch: {
+        at: answers[one.key].pop() for at, one in enumerate(batch) if answers.get(one.key)
+    }
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(3)))
+    stage.run(20)
+    assert (stage.keys(), [one.key for one in stage.letters]) == (["2", "0"], ["1"])
+
+
+def test_without_the_order_a_request_holds_several_of_a_stream() -> None:
+    """`unordered = true` is for throughput; with the order a request that may be refused in part has one event."""
+    for target, batches in ((TARGET, [["0"], ["1"], ["2"]]), (replace(TARGET, in_order=False), [["0", "1", "2"]])):
+        stage = Stage(target)
+        stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(3)))
+        stage.run()
+        assert stage.batches == batches
+
+
+def test_without_an_order_each_of_a_refused_batch_is_tried() -> None:
+    """The sink refuses the batch for good; asked about each, it takes what stands behind the one that waits."""
+    stage = Stage(order="none")
+    final = Refusal("Malformed", is_final=True)
+    stage.answer = lambda _target, batch: (
+        dict.fromkeys(range(3), final) if len(batch) > 1 else {"0": {0: AWAY}, "1": {0: final}}.get(batch[0].key, TAKE)
+    )
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(3)))
+    stage.run(0.1)
+    assert stage.batches[:4] == [["0", "1", "2"], ["0"], ["1"], ["2"]]
+    assert (stage.keys(), [one.key for one in stage.letters]) == (["2"], ["1"])
+
+
+def test_an_event_that_cannot_be_buried_waits() -> None:
+    """Nothing is passed before the sink or the queue has it."""
+    stage = Stage()
+    stage.is_queue_open = False
+    stage.come("a", event("1", "x" * 500), event("2", at_ms=NOW_MS + 1))
+    stage.run(20)
+    assert (stage.letters, of(stage).waits) == ([], "the dead-letter queue does not take it")
+    stage.is_queue_open = True
+    stage.run(600)
+    assert ([one.key for one in stage.letters], list(dict.fromkeys(stage.keys())), stage.is_over) == (
+        ["1"],
+        ["2"],
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"received_at_ms": {"S": "x"}}, {"encoding": {"S": "text+gzip"}, "data": {"B": b"?"}}, {"layout": {"N": "9"}}],
+)
+def test_an_event_that_cannot_be_read_is_buried(damage: dict[str, Any]) -> None:
+    """An item that a newer release wrote, say, holds up nothing."""
+    stage = Stage()
+    one, two = stage.stored("a", event("1"), event("2", at_ms=NOW_MS + 1))
+    key = {name: {"S": text} for name, text in (("PK", "a"), ("SK", "1"))}
+    item = stage.client.get_item(TableName="events", Key=key)["Item"] | damage
+    stage.client.put_item(TableName="events", Item=item)
+    stage.virtual.at(NOW_MS, lambda: stage.virtual.delivery.note([one, two]))
+    stage.run()
+    assert ([letter.key for letter in stage.letters], stage.keys()) == (["1"], ["2"])
+
+
+def test_what_surrounds_a_message_counts() -> None:
+    """In the size of one, and of a request: both are the sink's limits to the byte."""
+    stage = Stage(order="none")
+    stage.come("a", event("0"))
+    stage.run()
+    size = stage.taken[0][1].size_bytes
+    for most_bytes, most_message_bytes, batches, letters in (
+        (2 * (size + 20), size + 20, [["0", "1"], ["2"]], 0),
+        (2 * (size + 20) - 1, size + 20, [["0"], ["1"], ["2"]], 0),
+        (1000, size + 19, [], 3),
+    ):
+        stage = Stage()
+        stage.promises = Promises("none", 10, most_bytes, most_message_bytes, around_bytes=20)
+        stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(3)))
+        stage.run()
+        assert (stage.batches, len(stage.letters)) == (batches, letters)
+
+
+def test_a_profile_that_is_wrong_loses_nothing() -> None:
+    """What came meanwhile is noted, and each sink begins with it when somebody has mended the profile."""
+    stage = Stage(TARGET, OTHER)
+    stage.problem = "deliver: no such sink"
+    stage.come("a", event("1"))
+    stage.come("a", event("2", at_ms=NOW_MS + 1))
+    stage.run(30)
+    stage.problem = ""
+    stage.run(120)
+    assert (stage.keys(), stage.keys(OTHER.label), stage.is_over) == (["1", "2"], ["1", "2"], True)
+
+
+def test_a_stream_whose_profile_delivers_nothing_is_not_noted() -> None:
+    """Nothing of it is read, written or sent."""
+    stage = Stage()
+    stage.targets = ()
+    stage.come("a", event("1"))
+    stage.run()
+    assert (stage.taken, stage.virtual.delivery.arrivals.end("a")) == ([], None)
+
+
+def test_a_request_that_is_not_full_waits_for_more() -> None:
+    """`wait_s` of a profile: what comes within it goes together; a full request goes at once."""
+    stage = Stage(replace(TARGET, wait_ms=1_000), order="request", most=3)
+    stage.come("a", event("0"))
+    stage.come("a", event("1"), at_ms=NOW_MS + 6)
+    stage.run(2)
+    assert stage.batches == [["0", "1"]]
+    assert NOW_MS + 1_000 <= stage.virtual.worked[0][0] < NOW_MS + 1_200
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(2, 5)))
+    stage.run(0.2)
+    assert stage.batches[1:] == [["2", "3", "4"]]

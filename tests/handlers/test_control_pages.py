@@ -1,0 +1,141 @@
+"""The events of a stream, and all streams, a page at a time, as the control API answers them."""
+
+from types import ModuleType
+
+import pytest
+
+from handlers.api.queries import INSTANT_IS
+from handlers.framing.events import StreamEvent
+from handlers.store.event_items import StoragePolicy
+from tests.handlers.api_requests import REQUESTED_AT, asked, connected, events_of, streams_of
+from tests.handlers.aws import Aws
+
+
+def test_events_come_a_page_at_a_time(aws: Aws, function: ModuleType) -> None:
+    """In their order, with what the wire sent; a page begins where the one before ended, and the last has no next."""
+    connected(aws)
+    bodies: list[str | bytes] = ["ä", b"\xff", *("x" * 3)]
+    events = [StreamEvent(f"k{n}", body, None, None, f"{n}", n) for n, body in enumerate(bodies)]
+    aws.store().write("demo", 1, 0, events)
+    code, first = events_of(function, limit="2")
+    head = {"id": None, "name": None}
+    positions = [f"{n:015d}/{1:012d}/{n:012d}" for n in range(5)]
+    assert (code, first) == (
+        200,
+        {
+            "stream": "demo",
+            "events": [
+                {"position": positions[0], "received_at": "1970-01-01T00:00:00.000Z", "key": "k0", "data": "ä"} | head,
+                {"position": positions[1], "received_at": "1970-01-01T00:00:00.001Z", "key": "k1"}
+                | {"data_base64": "/w=="}
+                | head,
+            ],
+            "next": positions[1],
+        },
+    )
+    code, rest = events_of(function, after=first["next"])
+    assert (code, rest["next"], [event["position"] for event in rest["events"]]) == (200, None, positions[2:])
+    assert events_of(function, after=positions[-1])[1] == {"stream": "demo", "events": [], "next": None}
+
+
+def test_events_that_no_index_has_come_by_key(aws: Aws, function: ModuleType) -> None:
+    """Each once, page by page; the answer says so, and a position of the order that the stream had is refused."""
+    connected(aws)
+    events = [StreamEvent(key, "x", None, None, None, 1) for key in "cab"]
+    aws.store().write("demo", 1, 0, events[:2])
+    position = events_of(function, limit="1")[1]["next"]
+    aws.store().claim("demo", execution="", holder="B/2", order="none")
+    aws.store().write("demo", 2, 0, events[2:], StoragePolicy(order="none"))
+    code, first = events_of(function, limit="2")
+    assert (code, first["order"], [event["key"] for event in first["events"]]) == (
+        200,
+        "by key, not by arrival",
+        ["a", "b"],
+    )
+    assert events_of(function, after=first["next"])[1] == {
+        "stream": "demo",
+        "order": "by key, not by arrival",
+        "events": [
+            {
+                "position": "key.Yw",
+                "received_at": "1970-01-01T00:00:00.001Z",
+                "id": None,
+                "name": None,
+                "key": "c",
+                "data": "x",
+            }
+        ],
+        "next": None,
+    }
+    words = "The stream is read by key, and the position is not that of one of its events."
+    for other in (position, "key.YR", "key.gA"):
+        assert events_of(function, after=other) == (404, {"detail": words})
+    connected(aws, "other")
+    words = "The stream is read in order of arrival, and the position is not that of one of its events."
+    assert events_of(function, "other", after="key.Yw") == (404, {"detail": words})
+
+
+def test_events_of_a_stream_that_is_not_there(function: ModuleType) -> None:
+    """404 as for the stream itself."""
+    assert events_of(function) == (404, {"detail": "The stream 'demo' was never started."})
+    assert events_of(function, "nobody")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"limit": "0"}, "The parameter limit must be a whole number from 1 to 1000."),
+        ({"limit": "1001"}, "The parameter limit must be a whole number from 1 to 1000."),
+        ({"limit": "٣"}, "The parameter limit must be a whole number from 1 to 1000."),
+        (
+            {"after": "17"},
+            "The parameter after must be a position as an event has it: 15 digits/12 digits/12 digits, "
+            "or key. and 2 to 1366 characters.",
+        ),
+        ({"since": "1"}, "The query has a parameter that is not known: there are after, limit, from and to."),
+        ({"from": "1"}, f"The parameter from must be {INSTANT_IS}."),
+        ({"to": "2026-02-30T00:00:00Z"}, f"The parameter to must be {INSTANT_IS}."),
+        ({"to": "2026-02-03T00:00:00"}, f"The parameter to must be {INSTANT_IS}."),
+    ],
+)
+def test_a_malformed_query(function: ModuleType, query: dict[str, str], words: str) -> None:
+    """400 with a sentence that names the parameter and says what it may be, before anything is asked of a table."""
+    assert events_of(function, **query) == (400, {"detail": words})
+
+
+def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: ModuleType) -> None:
+    """Each that was ever started, with the status that GET of it alone shows; a page begins behind the one before."""
+    assert streams_of(function) == (200, {"streams": [], "next": None})
+    names = ["b", "a:two", "c", "a:one", "_"]
+    for name in names[:4]:
+        connected(aws, name)
+    aws.put_control("c", "lease", execution={"S": ""}, generation={"N": "7"}, ending={"S": "StreamRejected"})
+    aws.put_control("never", "lease", stop={"BOOL": True}, stop_at={"S": REQUESTED_AT})
+    code, first = streams_of(function, limit="3")
+    assert (code, [one["stream"] for one in first["streams"]], first["next"]) == (200, ["a:one", "a:two", "b"], "b")
+    code, rest = streams_of(function, limit="3", after=first["next"])
+    assert (code, [one["stream"] for one in rest["streams"]], rest["next"]) == (200, ["c"], None)
+    for stream in first["streams"] + rest["streams"]:
+        alone = asked(function, "GET", stream["stream"])[1]
+        # The list seldom changes, so it says for how long by one unit; and of losses what its few records know.
+        same = {name: value for name, value in stream.items() if name != "lag_ms"}
+        assert same == {name: alone[name] for name in same} | {"verdict": stream["verdict"]}
+    assert [(one["status"], one["verdict"][:10]) for one in first["streams"]] == [("running", "Connected ")] * 3
+    assert list(rest["streams"][0]) == [
+        *("stream", "status", "verdict", "since_at", "reason", "execution", "generation", "fence", "started_at"),
+        *("stop_requested_at", "ended_at", "holder", "last_event_at", "events_per_s", "open_gaps"),
+        *("ids_restarted_at", "last_error", "lag_ms"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"limit": "1001"}, "The parameter limit must be a whole number from 1 to 1000."),
+        ({"after": "a\nb"}, "The parameter after must be a stream id."),
+        ({"status": "running"}, "The query has a parameter that is not known: there are after and limit."),
+    ],
+)
+def test_a_malformed_query_for_all_streams(function: ModuleType, query: dict[str, str], words: str) -> None:
+    """400, as for events."""
+    assert streams_of(function, **query) == (400, {"detail": words})
