@@ -1,0 +1,130 @@
+"""A deployment changes nothing of what streams run: `packaging/deploy-by-waves.cjs` at played services."""
+
+import json
+import subprocess
+from dataclasses import dataclass, field
+from typing import Any
+
+from local import stages
+from tests.http_server import Answer, Request, answering
+
+# Deploys definitions one after the other, as osls does: a hook, the stack's change, a hook. Prints what was said.
+SCRIPT = """
+const Plugin = require('./packaging/deploy-by-waves.cjs');
+const [endpoint, deploy_by_waves, ...definitions] = process.argv.slice(1);
+process.env.AWS_ENDPOINT_URL = endpoint;
+const config = {region: 'us-east-1', maxAttempts: 1, credentials: {accessKeyId: 'a', secretAccessKey: 'b'}};
+const names = {
+  connection_manager: 'manager', connections: 'connections', upgrade: 'upgrade', control_table: 'control',
+};
+const custom = {names, settings: {deploy_by_waves: deploy_by_waves === 'true'}};
+const aws = {getAwsSdkV3Config: () => config, getStage: () => 'prod'};
+const serverless = {service: {custom, provider: {}}, classes: {Error}, getProvider: () => aws};
+(async () => {
+  for (const definition of definitions) {
+    const said = [];
+    const {hooks} = new Plugin(serverless, {}, {log: {notice: (line) => said.push(line)}});
+    try {
+      await hooks['before:deploy:deploy']();
+      await fetch(endpoint + '/stack', {method: 'POST', body: definition});
+      await hooks['after:deploy:deploy']();
+    } catch (error) {
+      said.push(error.message);
+    }
+    console.log(JSON.stringify(said));
+  }
+})();
+"""
+MACHINE = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"
+UPGRADE = "streamkeeper upgrade --stage prod"
+
+
+@dataclass
+class Stage:
+    """Lambda, Step Functions and the control table of a stage; `runs` is the upgrade that runs."""
+
+    alias: str = ""
+    function: int = 0
+    deployed: str = ""
+    versions: list[str] = field(default_factory=list)
+    record: dict[str, str] = field(default_factory=dict)
+    runs: str = ""
+    asked: list[str] = field(default_factory=list)
+
+    def answer(self, request: Request) -> Answer:
+        """As the services answer."""
+        target = request.headers.get("x-amz-target", "").rpartition(".")[2]
+        body = request.body.decode()
+        if request.path == "/stack":
+            self.deployed, self.alias = body, self.alias or "$LATEST"
+            return Answer(200)
+        self.asked.append(target or f"{request.method} {request.path}")
+        said = self._aws(target, json.loads(body or "{}")) if target else self._lambda(request, body)
+        status = 404 if said.get("__type") else 200
+        return Answer(status, body=json.dumps(said).encode())
+
+    def _lambda(self, request: Request, body: str) -> dict[str, Any]:
+        if request.path.endswith("/versions"):
+            self.function += 1
+            return {"Version": str(self.function)}
+        if not self.alias:
+            return {"__type": "ResourceNotFoundException"}
+        if request.method == "PUT":
+            self.alias = json.loads(body)["FunctionVersion"]
+        arn = "arn:aws:lambda:us-east-1:111111111111:function:manager:stable"
+        return {"AliasArn": arn, "FunctionVersion": self.alias}
+
+    def _aws(self, operation: str, asked: dict[str, Any]) -> dict[str, Any]:
+        match operation:
+            case "ListExecutions":
+                return {"executions": [{"name": self.runs}] if self.runs else []}
+            case "PublishStateMachineVersion":
+                self.versions.append(self.deployed)
+                return {"stateMachineVersionArn": f"{asked['stateMachineArn']}:{len(self.versions)}"}
+            case "DescribeStateMachine":
+                number = asked["stateMachineArn"].removeprefix(MACHINE).removeprefix(":")
+                return {"definition": self.versions[int(number) - 1] if number else self.deployed}
+            case "UpdateStateMachine":
+                assert asked["stateMachineArn"] == MACHINE
+                self.deployed = asked["definition"]
+                return {}
+            case "GetItem":
+                return {"Item": {name: {"S": value} for name, value in self.record.items()}} if self.record else {}
+        assert (operation, asked["Key"]) == ("UpdateItem", {"PK": {"S": "#"}, "SK": {"S": "upgrade"}})
+        name, arn = asked["ExpressionAttributeNames"]["#name"], asked["ExpressionAttributeValues"][":arn"]["S"]
+        is_first = "if_not_exists(#name, :arn)" in asked["UpdateExpression"]
+        self.record[name] = self.record.get(name, arn) if is_first else arn
+        return {}
+
+
+def deployed(stage: Stage, *definitions: str, by_waves: str = "true") -> list[list[str]]:
+    """What each deployment says."""
+    with answering(stage.answer) as endpoint:
+        command = ["node", "-e", SCRIPT, endpoint, by_waves, *definitions]
+        done = subprocess.run(command, cwd=stages.ROOT, capture_output=True, text=True, check=True, timeout=120)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_from_the_second_deployment_on_streams_run_what_they_ran() -> None:
+    """Code by the alias, the definition by what is deployed again, where it is another; the stack's waits."""
+    stage = Stage()
+    first, *others = deployed(stage, "D1", "D1", "D2", "D3")
+    assert first == ["Whether it works: streamkeeper doctor --stage prod --demo"]
+    assert [one.endswith(UPGRADE) and "version 1 as before" in one for (one,) in others] == [True] * 3
+    assert (stage.alias, stage.function, stage.deployed) == ("1", 1, "D1 ")
+    assert (stage.versions, stage.asked.count("UpdateStateMachine")) == (["D1", "D2", "D3"], 2)
+    assert stage.record == {"definition": f"{MACHINE}:1", "aside": f"{MACHINE}:3"}
+
+
+def test_nothing_is_deployed_while_an_upgrade_runs() -> None:
+    """One sentence says which one; the stack was not asked."""
+    stage = Stage(runs="20261128T084311Z-d7fed8")
+    _, (refused,) = deployed(stage, "D1", "D2")
+    assert refused.startswith("An upgrade of the streams runs, 20261128T084311Z-d7fed8, and judges what is deployed")
+    assert (stage.deployed, stage.alias, stage.versions) == ("D1", "$LATEST", [])
+
+
+def test_the_setting_keeps_todays_way() -> None:
+    """Nobody is asked for anything."""
+    stage = Stage()
+    assert (deployed(stage, "D1", "D2", by_waves="false"), stage.asked, stage.alias) == ([[], []], [], "$LATEST")
