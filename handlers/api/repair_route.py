@@ -40,7 +40,7 @@ class Stage:
 
 def no_address(profile: str) -> Problem:
     """The profile does not say from where gaps are repaired."""
-    return Problem("no-repair", f"the profile {profile!r} names no address from which gaps are repaired", "streamId")
+    return Problem("no-repair", f"the profile {profile!r} names no address for repairs", "streamId")
 
 
 def answer(stage: Stage, stream_id: str, query: object, now_ms: int) -> dict[str, Any]:
