@@ -41,6 +41,7 @@ GROUPS = {
         "events": Verb("local.streams.event_listing", "print stored events, or export them into a file"),
         "follow": Verb("local.streams.follow", "print events as they are stored, until Ctrl-C"),
         "gaps": Verb("local.streams.verbs", "list the gaps of a stream"),
+        "archive": Verb("local.archive.command", "write events into Parquet files by day and hour, each once"),
         "sinks": Verb("local.streams.verbs", "show the sinks of a stream; pause, resume, replay or skip"),
         "console": Verb("local.api_client.console", "show the page of any stage in your browser"),
         "doctor": Verb("local.doctor.command", "check a stage's account, and mend what has drifted"),

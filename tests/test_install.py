@@ -146,8 +146,8 @@ def test_help_and_version(product: Environment) -> None:
     status, said, mistake = verb(product, "--help")
     assert (status, mistake) == (0, "")
     verbs = (
-        "run completion list status events follow gaps sinks console doctor start stop apply repair redrive upgrade "
-        "request profile cost plan compare asl replay timeline chaos"
+        "run completion list status events follow gaps archive sinks console doctor start stop apply repair redrive "
+        "backup restore move upgrade request profile cost plan compare asl replay timeline chaos"
     )
     assert re.findall(r"^  (\w+)\s+\w", said, re.MULTILINE) == verbs.split()
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]

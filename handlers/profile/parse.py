@@ -103,6 +103,11 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         from handlers.profile import repair_field
 
         profile = dataclasses.replace(profile, repair=repair_field.repair(fields, profile.key, split, variables))
+    if "columns" in table:
+        # They are the archive's, which no function writes.
+        from handlers.profile import columns_field
+
+        columns_field.columns(fields)
     _check_places(fields, profile)
     _check_store(fields, profile, table)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")

@@ -46,8 +46,8 @@ class Events:
 
     def __init__(self, dynamodb: Any, table: str, objects: Objects) -> None:
         self._dynamodb = dynamodb
-        self._table = table
-        self._objects = objects
+        self.table = table
+        self.objects = objects
 
     def outcome(
         self,
@@ -66,7 +66,7 @@ class Events:
         item = event_item(stream_id, fence, number, event, StoragePolicy(partitions, order=order))
         there = self._read(stream_id, event.key, partitions)
         if there is not None and "dead_letter" not in there:
-            if stored_event(there, self._objects.find).data != event.data:
+            if stored_event(there, self.objects.find).data != event.data:
                 raise NotStored("another body is stored under its key")
             return KNOWN
         if there is not None:
@@ -82,10 +82,10 @@ class Events:
         if dry_run:
             return STORED
         if body is not None:
-            self._objects.put(item["object"]["S"], body)
+            self.objects.put(item["object"]["S"], body)
         try:
             self._dynamodb.put_item(
-                TableName=self._table,
+                TableName=self.table,
                 Item=item,
                 ConditionExpression="attribute_not_exists(PK) OR attribute_exists(dead_letter)",
             )
@@ -119,7 +119,7 @@ class Events:
 
     def _read(self, stream_id: str, key: str, partitions: int) -> Item | None:
         place = {"PK": {"S": partition_key(stream_id, key, partitions)}, "SK": {"S": key}}
-        item: Item | None = self._dynamodb.get_item(TableName=self._table, Key=place, ConsistentRead=True).get("Item")
+        item: Item | None = self._dynamodb.get_item(TableName=self.table, Key=place, ConsistentRead=True).get("Item")
         return item
 
     # --- the marks of a log -------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class Events:
         place: dict[str, Item] = {}
         while True:
             answer = self._dynamodb.query(
-                TableName=self._table,
+                TableName=self.table,
                 KeyConditionExpression="PK = :partition AND SK < :bound",
                 ExpressionAttributeValues={":partition": {"S": log_key(stream_id)}, ":bound": {"S": BEHIND}},
                 ScanIndexForward=False,
@@ -138,7 +138,7 @@ class Events:
             )
             for item in answer["Items"]:
                 if is_segment(item) and key_hash(key) in hashes(bytes(item["keys"]["B"])):
-                    for event in stored_events(item, self._objects.find):
+                    for event in stored_events(item, self.objects.find):
                         if event.key == key:
                             return item, event
             if not answer.get("LastEvaluatedKey"):
@@ -153,13 +153,13 @@ class Events:
             # Its object is kept for as long as what it replaces, from now on.
             left_s = (count(mark, "expires_at") or 0) - event.received_at_ms // 1000
             key, content, says = elsewhere(stream_id, segment.fence, event, max(0, -(-left_s // DAY_S)))
-            self._objects.put(key, content)
+            self.objects.put(key, content)
             item = segment_item(stream_id, segment, [event], 0, pack([event], bodies=False)) | says
         if "expires_at" in mark:
             item["expires_at"] = mark["expires_at"]
         try:
             self._dynamodb.put_item(
-                TableName=self._table, Item=item, ConditionExpression="attribute_exists(dead_letter)"
+                TableName=self.table, Item=item, ConditionExpression="attribute_exists(dead_letter)"
             )
         except self._dynamodb.exceptions.ConditionalCheckFailedException:
             return False

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from handlers.profile.checked_fields import A_PATH, FLAG, TEXT, Fields, Form
+from handlers.profile.columns_field import KINDS as COLUMN_KINDS
+from handlers.profile.columns_field import MOST_COLUMNS, RESERVED
+from handlers.profile.columns_field import NAME as COLUMN_NAME
 from handlers.profile.deliver_field import BATCH, FROM, LABEL, MORE, MOST_TARGETS, NAMES, WAIT_S
 from handlers.profile.keep_field import MOST_VALUES
 from handlers.profile.messages import CLOSE_MEANINGS
@@ -109,6 +112,23 @@ _WHOLE: dict[str, Schema] = {
     "resume.body": {"type": "string", "pattern": "^/"},
     "deliver": _targets(),
     "keep": _keep(),
+    "columns": {
+        "type": "object",
+        "propertyNames": {"pattern": f"^{COLUMN_NAME.pattern}$", "not": {"enum": sorted(RESERVED)}},
+        "additionalProperties": {
+            "anyOf": [
+                _PATH,
+                {
+                    "type": "object",
+                    "properties": {"path": _PATH, "type": {"enum": list(COLUMN_KINDS)}},
+                    "required": ["path", "type"],
+                    "additionalProperties": False,
+                },
+            ]
+        },
+        "minProperties": 1,
+        "maxProperties": MOST_COLUMNS,
+    },
     "repair.items": {"anyOf": [_PATH, {"enum": ["$"]}]},
     "repair.key": {"anyOf": [_PATH, {"type": "array", "items": _PATH, "minItems": 1}]},
     "ticket.body": {"type": "string", "description": "the text of a JSON object or array"},
@@ -202,7 +222,7 @@ def schema() -> Schema:
     """The JSON Schema of a profile."""
     fields = Recorder()
     # The parser reads these only where they are there.
-    table: Schema = {name: {} for name in ("split", "repair", "token", "ticket", "tls")}
+    table: Schema = {name: {} for name in ("split", "repair", "token", "ticket", "tls", "columns")}
     table |= {"budget": {}, "deliver": [], "keep": [], "subscribe": [], "sequence": ""}
     read(fields, "schema", table, {}, 0)
     return {

@@ -1,0 +1,106 @@
+"""Makes rows of events: the columns that every archive has, and those of the profile.
+
+The type of a column stays what it was in the first hour, or every reader would meet two. Invariant: a value that does
+not fit the type is null, and counted; the body has it.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from handlers.framing.events import JsonPath, at, parse_json, text_at
+from handlers.profile.columns_field import Column
+from streamkeeper import dataframes
+
+_MOST_INT = 2**63
+# So many events say what type a column has of which the profile does not say it.
+SAMPLE = 1000
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns of one stream, with their types; `misfits` counts by column what is null because it did not fit."""
+
+    columns: tuple[tuple[str, JsonPath, str], ...]
+    misfits: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The type of each column."""
+        return {name: kind for name, _, kind in self.columns}
+
+    def schema(self) -> Any:
+        """Arrow's schema."""
+        pyarrow = dataframes.imported("pyarrow")
+        types = {
+            "string": pyarrow.string(), "double": pyarrow.float64(), "int64": pyarrow.int64(),
+            "boolean": pyarrow.bool_(), "timestamp": pyarrow.timestamp("ms", tz="UTC"),
+        }  # fmt: skip
+        base = dataframes.schema()
+        return pyarrow.schema([*base, *((name, types[kind]) for name, _, kind in self.columns)])
+
+    def row(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """An event of the API's JSON."""
+        row = dataframes.row(event)
+        body = parse_json(event["data"]) if self.columns and event.get("data") is not None else None
+        for name, path, kind in self.columns:
+            row[name] = _cell(body, path, kind)
+            if row[name] is None and at(body, path)[0]:
+                self.misfits[name] += 1
+        return row
+
+
+def table(columns: Iterable[Column], known: Mapping[str, str], sample: Iterable[Mapping[str, Any]]) -> Table:
+    """The table: a type that the archive knows stays; else the profile says it, else the first events do."""
+    bodies = [parse_json(event["data"]) for event in sample if event.get("data") is not None]
+    found = ((one.name, one.path, known.get(one.name) or one.kind or _inferred(bodies, one.path)) for one in columns)
+    return Table(tuple(found))
+
+
+def _inferred(bodies: Iterable[Any], path: JsonPath) -> str:
+    values = [value for there, value in (at(body, path) for body in bodies) if there]
+    if values and all(isinstance(value, bool) for value in values):
+        return "boolean"
+    # A whole number may have a fraction later.
+    is_number = values and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    return "double" if is_number else "string"
+
+
+def _cell(body: Any, path: JsonPath, kind: str) -> Any:
+    there, value = at(body, path)
+    if not there:
+        return None
+    if kind == "string":
+        return text_at(body, path)
+    if kind == "boolean":
+        return value if isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return _CONVERT[kind](value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _double(value: int | float | str) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _int64(value: int | float | str) -> int | None:
+    number = int(value)
+    return number if number == float(value) and -_MOST_INT <= number < _MOST_INT else None
+
+
+def _timestamp(value: int | float | str) -> datetime:
+    """An instant of ISO 8601, in UTC where it has no offset, or milliseconds since 1970."""
+    if not isinstance(value, str):
+        return datetime.fromtimestamp(value / 1000, UTC)
+    instant = datetime.fromisoformat(value)
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+
+
+_CONVERT: dict[str, Any] = {"double": _double, "int64": _int64, "timestamp": _timestamp}

@@ -1,0 +1,106 @@
+"""The verb `archive`: writes the events of streams into Parquet files, an hour at a time once it is over."""
+
+import argparse
+import os
+import sys
+import time
+import tomllib
+from typing import Any
+
+from boto3.exceptions import Boto3Error
+from botocore.exceptions import BotoCoreError, ClientError
+
+from handlers.profile.columns_field import Column, of_profile
+from local.archive import hours
+from local.options import whole
+from local.printable import printable
+from local.profiles import folders
+from local.profiles.profile_files import profile_text
+from local.streams import asking
+from local.user_error import UserError
+from streamkeeper.exceptions import StreamkeeperError
+
+# How often it looks for an hour that is over.
+EVERY_S = 60
+PATIENT_S = 600.0
+
+
+def add(subparsers: Any) -> None:
+    """Adds the verb."""
+    words = "Writes each hour that is over into Parquet files below stream=/day=/hour=, and goes on where it stood."
+    examples = [
+        "archive demo --to archive",
+        "archive prices:eur-usd prices:btc-usd --to s3://my-bucket/events --follow",
+        "archive demo --to s3://my-bucket/events --tables --stage prod --jobs 8",
+    ]
+    parser = asking.verb(subparsers, "archive", words, examples, stream=False)
+    parser.add_argument(
+        "streams", nargs="+", metavar="STREAM", help="the name of a profile, perhaps a colon and any text"
+    )
+    parser.add_argument("--to", required=True, metavar="PLACE", help="s3://BUCKET/PREFIX, or a folder")
+    parser.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help="begin with this hour")
+    parser.add_argument("--follow", action="store_true", help="go on with each hour once it is over, until Ctrl-C")
+    parser.add_argument("--tables", action="store_true", help="read the tables themselves, with the credentials of AWS")
+    parser.add_argument("--stage", metavar="S", help="with --tables: a deployed stage (without, the run here)")
+    parser.add_argument("--jobs", default="1", metavar="N", help="how many hours are read beside each other (1)")
+    folders.add(parser)
+    parser.set_defaults(run=run)
+
+
+@asking.refusals
+def run(arguments: argparse.Namespace) -> int:
+    """Returns 0 once all hours that are over are archived; raises UserError."""
+    if arguments.stage and not arguments.tables:
+        raise UserError("--stage is for --tables; the API of a stage is --url.")
+    jobs, from_ms = whole("--jobs", arguments.jobs, 1, 64), None
+    if arguments.from_at:
+        from_ms = hours.instant_ms(arguments.from_at)
+    try:
+        archives = _archives(arguments, jobs)
+        while True:
+            until_ms = hours.over_until(time.time_ns() // 1_000_000)
+            for archive in archives:
+                archive.run(until_ms, from_ms)
+            from_ms = None
+            if not arguments.follow:
+                return 0
+            time.sleep(EVERY_S)
+    except StreamkeeperError as problem:
+        raise UserError(str(problem)) from None
+    except (BotoCoreError, Boto3Error, ClientError, OSError) as problem:
+        # An upload of boto3's says by its cause what AWS said.
+        raise UserError(
+            f"{arguments.to} cannot be written: {str(problem.__context__ or problem).rstrip('.')}."
+        ) from None
+
+
+def _archives(arguments: argparse.Namespace, jobs: int) -> list[Any]:
+    # With boto3 and the reader of tables, which take a while.
+    from local.archive.destinations import place_at
+    from local.archive.event_readers import ByApi, ByTables, Source
+    from local.archive.run import Archive
+    from local.redrive.stage import connect
+
+    source: Source
+    source = ByTables(connect(arguments.stage)) if arguments.tables else ByApi(asking.streams(arguments, PATIENT_S))
+    place, environment = place_at(arguments.to), folders.chosen(arguments)
+    return [
+        Archive(stream_id, source, place, _columns(stream_id, environment), _say, jobs)
+        for stream_id in arguments.streams
+    ]
+
+
+def _columns(stream_id: str, environment: dict[str, str]) -> tuple[Column, ...]:
+    """The columns of the stream's profile, as this machine has it; none where it has none."""
+    name = stream_id.partition(":")[0]
+    path = folders.known(environment).get(name)
+    if path is None:
+        return ()
+    try:
+        return tuple(of_profile(name, tomllib.loads(profile_text(path))))
+    except tomllib.TOMLDecodeError:
+        raise UserError(f"{os.path.relpath(path)} is not TOML: `streamkeeper profile check` says where.") from None
+
+
+def _say(line: str) -> None:
+    print(printable(line), file=sys.stderr, flush=True)

@@ -1,0 +1,80 @@
+"""Writes the Parquet files of one hour: as few as may be, each of 64 to 512 MB, or one that is smaller.
+
+A file ends once it has `most` bytes. Where the last one is left with less than `least`, it becomes a part of the one
+before. Invariant: at most one row group is held in memory.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from streamkeeper import dataframes
+
+MOST_BYTES, LEAST_BYTES = 384 * 1024**2, 64 * 1024**2
+# Of a row group: what readers like, and no more memory than a small machine has.
+ROWS, GROUP_BYTES = 100_000, 64 * 1024**2
+
+
+class HourFiles:
+    """The files of an hour, in a folder of their own."""
+
+    def __init__(self, folder: Path, schema: Any, most: int = MOST_BYTES, least: int = LEAST_BYTES) -> None:
+        self._folder = folder
+        self._schema = schema
+        self._most, self._least = most, least
+        self._rows: list[Mapping[str, Any]] = []
+        self._bytes = 0
+        self._files: list[Path] = []
+        self._open: tuple[Any, BinaryIO] | None = None
+        self.events = 0
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Takes a row."""
+        self._rows.append(row)
+        self.events += 1
+        self._bytes += len(row["data"] or "") + len(row["bytes"] or b"") + 100
+        if len(self._rows) >= ROWS or self._bytes >= min(GROUP_BYTES, self._most):
+            self._write()
+
+    def close(self) -> list[Path]:
+        """The files, whole, in the order of their rows; none where there was no row."""
+        self._write()
+        self._end()
+        if len(self._files) > 1 and self._files[-1].stat().st_size < self._least:
+            self._join()
+        return self._files
+
+    def _write(self) -> None:
+        if not self._rows:
+            return
+        pyarrow, parquet = dataframes.imported("pyarrow"), dataframes.imported("pyarrow.parquet")
+        if self._open is None:
+            path = self._folder / f"part-{len(self._files):04d}.parquet"
+            self._files.append(path)
+            file = path.open("wb")
+            self._open = parquet.ParquetWriter(file, self._schema, compression="zstd"), file
+        writer, sink = self._open
+        writer.write_table(pyarrow.Table.from_pylist(self._rows, schema=self._schema))
+        self._rows, self._bytes = [], 0
+        if sink.tell() >= self._most:
+            self._end()
+
+    def _end(self) -> None:
+        if self._open is not None:
+            writer, sink = self._open
+            writer.close()
+            sink.close()
+            self._open = None
+
+    def _join(self) -> None:
+        """Makes one file of the last two, a row group at a time."""
+        parquet = dataframes.imported("pyarrow.parquet")
+        last, before = self._files.pop(), self._files[-1]
+        joined = before.with_suffix(".joined")
+        with parquet.ParquetWriter(joined, self._schema, compression="zstd") as writer:
+            for path in (before, last):
+                with parquet.ParquetFile(path) as file:
+                    for group in range(file.num_row_groups):
+                        writer.write_table(file.read_row_group(group))
+        last.unlink()
+        joined.replace(before)

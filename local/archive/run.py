@@ -1,0 +1,175 @@
+"""Archives the hours of a stream that are over, each once, and keeps how far it is beside them.
+
+An hour is read, written into files on this machine, put in its place under names that follow from the hour, and then
+called done. So a run that is killed does the hour again, and puts the same files over those that are there. Invariants:
+an event is in one file; an hour is called done once all of its files are there; nothing of a later hour is called done
+before it.
+"""
+
+import itertools
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from handlers.api.queries import FOR_EVER
+from handlers.api.verdict import counted
+from handlers.profile.columns_field import Column
+from local.archive import columns, files, hours
+from local.archive.columns import Table
+from local.archive.destinations import Place
+from local.archive.event_readers import Page, Source
+from local.archive.files import HourFiles
+from local.user_error import UserError
+from streamkeeper import dataframes
+
+# Beside the partitions; what begins so is no data to Spark, Athena and DuckDB's patterns.
+STATES = "_streamkeeper"
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a unit came to: until when, how many events, in which files of which size."""
+
+    from_ms: int
+    until_ms: int
+    events: int
+    files: int
+    size_bytes: int
+
+
+@dataclass
+class Archive:
+    """That of one stream at a place; `say` prints a line about each unit that had events."""
+
+    stream_id: str
+    source: Source
+    place: Place
+    columns: tuple[Column, ...]
+    say: Callable[[str], None]
+    jobs: int = 1
+    most_bytes: int = files.MOST_BYTES
+    least_bytes: int = files.LEAST_BYTES
+    _state: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, until_ms: int, from_ms: int | None = None) -> int:
+        """Returns how many events it has archived of the hours before `until_ms`; raises UserError.
+
+        It goes on where it stood, or begins at `from_ms`, without that at the first event.
+        """
+        dataframes.imported("pyarrow")
+        self._state = self._read_state()
+        by_key, count, misfits = self.source.is_by_key(self.stream_id), 0, Counter[str]()
+        begin_ms = self._begin(from_ms, by_key=by_key)
+        while begin_ms is not None and begin_ms < until_ms:
+            table = self._table(begin_ms)
+            with ThreadPoolExecutor(self.jobs) as threads:
+                units = list(self._units(begin_ms, until_ms, by_key=by_key))
+                for done in threads.map(lambda unit, table=table: self._archive(table, *unit), units):
+                    self._say(done)
+                    count += done.events
+                    self._save(done.until_ms, table)
+            misfits += table.misfits
+            begin_ms = units[-1][1] if by_key else self._next(units[-1][1])
+        for name, number in misfits.items():
+            words = f"{counted(number, 'value')} of {name} not of its type, and null there"
+            self.say(f"{self.stream_id}: {words}")
+        return count
+
+    def _begin(self, from_ms: int | None, *, by_key: bool) -> int | None:
+        if "until" in self._state:
+            known_ms = hours.instant_ms(self._state["until"])
+            if from_ms is not None and hours.hour_of(from_ms) != known_ms:
+                raise UserError(
+                    f"The archive of {self.stream_id} goes on at {self._state['until']}: leave --from out; to begin "
+                    f"anew, remove {STATES}/ and {hours.streams(self.stream_id)}/ there."
+                )
+            return known_ms if by_key else self._next(known_ms)
+        if from_ms is not None:
+            return hours.hour_of(from_ms)
+        if by_key:
+            raise UserError(f"{self.stream_id} has no order, so nobody knows its first event: say --from.")
+        return self._next(0)
+
+    def _next(self, since_ms: int) -> int | None:
+        """The hour before that of the first event, which may have come a little later than others; None without any."""
+        pages = self.source.pages(self.stream_id, since_ms, FOR_EVER, 1)
+        first = next(itertools.chain.from_iterable(pages), None)
+        if first is None:
+            return None
+        return max(since_ms, hours.hour_of(hours.instant_ms(first["received_at"])) - hours.HOUR_MS)
+
+    def _table(self, from_ms: int) -> Table:
+        known = self._state.get("columns", {})
+        sample: Page = []
+        if any(one.name not in known and one.kind is None for one in self.columns):
+            pages = self.source.pages(self.stream_id, from_ms, FOR_EVER, columns.SAMPLE)
+            for event in itertools.chain.from_iterable(pages):
+                if sample and event["received_at"][:13] != sample[0]["received_at"][:13]:
+                    break
+                sample.append(event)
+        return columns.table(self.columns, known, sample)
+
+    def _units(self, from_ms: int, until_ms: int, *, by_key: bool) -> Iterator[tuple[int, int]]:
+        """What is read at once, as many as are read beside each other."""
+        for _ in range(self.jobs):
+            if from_ms >= until_ms:
+                return
+            end_ms = hours.unit_end(from_ms, until_ms, by_day=by_key)
+            yield from_ms, end_ms
+            from_ms = end_ms
+
+    def _archive(self, table: Table, from_ms: int, until_ms: int) -> Done:
+        schema, by_hour = table.schema(), dict[int, HourFiles]()
+        with tempfile.TemporaryDirectory(prefix="streamkeeper-archive-") as name:
+            for event in itertools.chain.from_iterable(self.source.pages(self.stream_id, from_ms, until_ms)):
+                hour_ms = hours.hour_of(hours.instant_ms(event["received_at"]))
+                if hour_ms not in by_hour:
+                    folder = Path(name, str(hour_ms))
+                    folder.mkdir()
+                    by_hour[hour_ms] = HourFiles(folder, schema, self.most_bytes, self.least_bytes)
+                by_hour[hour_ms].add(table.row(event))
+            written = {hour_ms: one.close() for hour_ms, one in by_hour.items()}
+            size = sum(path.stat().st_size for paths in written.values() for path in paths)
+            for hour_ms in range(from_ms, until_ms, hours.HOUR_MS):
+                self._put(hours.partition(self.stream_id, hour_ms), written.get(hour_ms, []))
+        events = sum(one.events for one in by_hour.values())
+        return Done(from_ms, until_ms, events, sum(map(len, written.values())), size)
+
+    def _put(self, partition: str, paths: list[Path]) -> None:
+        """Puts the files of an hour in their place, and takes away what a run left there that was killed."""
+        names = [f"{partition}/{path.name}" for path in paths]
+        for name, path in zip(names, paths, strict=True):
+            self.place.put(name, path)
+        for name in self.place.names(partition):
+            if name not in names:
+                self.place.remove(name)
+
+    def _say(self, done: Done) -> None:
+        if done.events:
+            words = f"{counted(done.events, 'event')} in {counted(done.files, 'file')}"
+            self.say(f"{self.stream_id} {hours.written(done.from_ms)[:13]}h: {words}, {done.size_bytes / 1e6:,.1f} MB")
+
+    @property
+    def _state_name(self) -> str:
+        return f"{STATES}/{hours.streams(self.stream_id).removeprefix('stream=')}.json"
+
+    def _read_state(self) -> dict[str, Any]:
+        content = self.place.read(self._state_name)
+        if content is None:
+            return {}
+        try:
+            state = json.loads(content)
+            hours.instant_ms(state["until"])
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{self._state_name} in the archive is not what this command wrote.") from None
+        assert isinstance(state, dict)
+        return state
+
+    def _save(self, until_ms: int, table: Table) -> None:
+        self._state = {"until": hours.written(until_ms), "columns": self._state.get("columns", {}) | table.kinds}
+        self.place.write(self._state_name, json.dumps(self._state, indent=1).encode())

@@ -1,0 +1,330 @@
+"""`streamkeeper archive`: each event once, in the file of its hour, whoever is killed; read by DuckDB."""
+
+import base64
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import boto3
+import duckdb
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from handlers.framing.events import StreamEvent
+from handlers.profile.addresses import ProfileError
+from handlers.profile.columns_field import KINDS, RESERVED, of_profile
+from handlers.profile.parse import parse
+from handlers.redrive.redriving import Stage
+from handlers.redrive.restore import Events
+from handlers.store.event_items import StoragePolicy
+from handlers.store.overflow import Objects
+from handlers.store.typed_values import key, number
+from local.archive import hours
+from local.archive.destinations import Folder, Place, place_at
+from local.archive.event_readers import ByTables
+from local.archive.files import HourFiles
+from local.archive.run import Archive
+from local.cli import main
+from local.simulation.shared_tasks import store_on
+from local.simulation.tables import MemoryDynamoDB
+from local.user_error import UserError
+from streamkeeper import dataframes
+from tests.client.api_server import asked, page
+from tests.examples import examples
+from tests.handlers import engine
+from tests.handlers.servers import serving
+
+STREAM = "prices:eur usd/1"
+ORIGIN_MS = 1_800_000_000_000  # 2027-01-15T08:00:00Z
+HOUR_MS = 3_600_000
+TABLES = {"events_table": "events", "control_table": "control"}
+PROFILE = {"columns": {"price": "$.p", "side": "$.s", "count": {"path": "$.n", "type": "int64"}}}
+STORES = ("items", "log", "none")
+
+
+class Killed(BaseException):
+    """The process has gone."""
+
+
+class Dying(Folder):
+    """A folder whose process is killed before its `nth` change."""
+
+    def __init__(self, folder: Path, nth: int) -> None:
+        super().__init__(folder)
+        self.left = nth
+
+    def _replace(self, name: str, fill: Callable[[Path], object]) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Killed
+        super()._replace(name, fill)
+
+
+@dataclass
+class Rig:
+    """A stream in tables in memory, whose events come so many milliseconds after ORIGIN_MS, and its archive."""
+
+    folder: Path
+    offsets_ms: list[int]
+    store: str = "items"
+    bodies: Callable[[int], Any] = lambda n: {"n": n, "p": n / 4, "s": "buy"}
+    said: list[str] = field(default_factory=list)
+    tables: MemoryDynamoDB = field(default_factory=lambda: MemoryDynamoDB("events", "control"))
+
+    def __post_init__(self) -> None:
+        layout: dict[str, Any] = {"partitions": number(0 if self.store == "log" else 1)}
+        if self.store == "none":
+            layout["order"] = {"S": "none"}
+        self.tables.put_item(TableName="control", Item=key(STREAM, "lease") | {"fence": number(1)} | layout)
+        found = [
+            StreamEvent(str(n), json.dumps(self.bodies(n)), None, None, None, ORIGIN_MS + at)
+            for n, at in enumerate(sorted(self.offsets_ms))
+        ]
+        store = store_on(self.tables, TABLES)
+        if self.store == "log":
+            now = [ORIGIN_MS]
+            log = store.log(STREAM, 1, lambda: now[0], window_ms=900_000, keep_days=0)
+            for event in found:
+                now[0] = event.received_at_ms
+                log.write(0, [event])
+        elif found:
+            policy = StoragePolicy(order="none" if self.store == "none" else "index")
+            store.write(STREAM, 1, 0, found, policy)
+
+    def archive(self, place: Place | None = None, **more: Any) -> Archive:
+        """The archive, by a process of its own."""
+        events = Events(self.tables, "events", Objects(lambda: None, ""))
+        stage = Stage(None, "", self.tables, "control", events, None, "")
+        columns = tuple(of_profile("prices", PROFILE))
+        return Archive(STREAM, ByTables(stage), place or Folder(self.folder), columns, self.said.append, **more)
+
+    def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each row of each file, with the folder of the file below that of the stream."""
+        for path in sorted(self.folder.rglob("*.parquet")):
+            place = str(path.parent.relative_to(self.folder / hours.streams(STREAM)))
+            yield from ((place, row) for row in pyarrow.parquet.ParquetFile(path).read().to_pylist())
+
+    def check(self, until_ms: int) -> None:
+        """Every event before that instant is in one file, that of its hour, and no other is in any."""
+        wanted = Counter(
+            (hours.partition(STREAM, ORIGIN_MS + at).partition("/")[2], str(n))
+            for n, at in enumerate(sorted(self.offsets_ms))
+            if ORIGIN_MS + at < until_ms
+        )
+        assert Counter((place, row["key"]) for place, row in self.rows()) == wanted
+
+
+times = st.lists(st.integers(0, 7 * HOUR_MS), max_size=25, unique=True)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(times, st.sampled_from(STORES), st.lists(st.integers(0, 9), max_size=4), st.integers(1, 3), st.data())
+def test_an_event_is_in_one_file_however_often_the_process_dies(
+    tmp_path_factory: pytest.TempPathFactory, offsets: list[int], store: str, kills: list[int], jobs: int,
+    data: st.DataObject,
+) -> None:  # fmt: skip
+    """Runs go on where the last one stood, to instants that are drawn; files of a killed run are put over."""
+    rig = Rig(tmp_path_factory.mktemp("archive"), offsets, store)
+    begin = ORIGIN_MS if store == "none" else None
+    most, until_ms = data.draw(st.sampled_from([1, 400, 10**9])), ORIGIN_MS
+    for nth in kills:
+        until_ms = max(until_ms, ORIGIN_MS + data.draw(st.integers(0, 9)) * HOUR_MS)
+        archive = rig.archive(Dying(rig.folder, nth), jobs=jobs, most_bytes=most, least_bytes=most // 4)
+        try:
+            archive.run(until_ms, None if (rig.folder / "_streamkeeper").exists() else begin)
+        except Killed:
+            continue
+        rig.check(until_ms)
+    until_ms = ORIGIN_MS + 9 * HOUR_MS
+    archive = rig.archive(jobs=jobs, most_bytes=most, least_bytes=most // 4)
+    archive.run(until_ms, None if (rig.folder / "_streamkeeper").exists() else begin)
+    rig.check(until_ms)
+    assert rig.archive().run(until_ms) == 0
+
+
+def test_what_a_killed_run_left_is_taken_away(tmp_path: Path) -> None:
+    """An hour that is not called done may have more files than it has events for: they expired meanwhile."""
+    rig = Rig(tmp_path, [0, HOUR_MS])
+    left = tmp_path / hours.partition(STREAM, ORIGIN_MS + HOUR_MS) / "part-0001.parquet"
+    rig.archive().run(ORIGIN_MS + HOUR_MS)
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"left")
+    rig.archive().run(ORIGIN_MS + 2 * HOUR_MS)
+    rig.check(ORIGIN_MS + 2 * HOUR_MS)
+
+
+def test_an_hour_is_over_once_nothing_more_is_stored() -> None:
+    """Sixteen minutes after its end: the function that received its last event has ended by then."""
+    at = {"08:59": 59, "09:15:59": 75.98, "09:16": 76, "10:16": 136}
+    over = {name: hours.over_until(ORIGIN_MS + round(minutes * 60_000)) for name, minutes in at.items()}
+    assert over == {
+        "08:59": ORIGIN_MS, "09:15:59": ORIGIN_MS, "09:16": ORIGIN_MS + HOUR_MS, "10:16": ORIGIN_MS + 2 * HOUR_MS,
+    }  # fmt: skip
+    assert hours.partition(STREAM, ORIGIN_MS) == "stream=prices%3Aeur%20usd%2F1/day=2027-01-15/hour=08"
+
+
+def test_a_type_stays_what_the_first_hour_said(tmp_path: Path) -> None:
+    """A later value that does not fit is null and counted, as a whole number of 2^63 is. The profile says the rest."""
+
+    def body(n: int) -> Any:
+        return [{"p": 1, "s": "buy", "n": "7"}, {"p": "1.5", "s": 3}, {"p": "high", "n": 2**63}, "no object"][n]
+
+    rig = Rig(tmp_path, [0, HOUR_MS, HOUR_MS + 1, HOUR_MS + 2], bodies=body)
+    for until in (1, 2):
+        rig.archive().run(ORIGIN_MS + until * HOUR_MS)
+    found = [(row["price"], row["side"], row["count"]) for _, row in rig.rows()]
+    assert found == [(1.0, "buy", 7), (1.5, "3", None), (None, None, None), (None, None, None)]
+    assert sorted(rig.said)[:2] == [
+        f"{STREAM} 2027-01-15T08h: 1 event in 1 file, 0.0 MB", f"{STREAM} 2027-01-15T09h: 3 events in 1 file, 0.0 MB",
+    ]  # fmt: skip
+    assert sorted(rig.said)[2:] == [
+        f"{STREAM}: 1 value of {name} not of its type, and null there" for name in ("count", "price")
+    ]
+    schemas = {pyarrow.parquet.read_schema(path) for path in tmp_path.rglob("*.parquet")}
+    assert len(schemas) == 1
+
+
+def test_duckdb_reads_it_as_a_table(tmp_path: Path) -> None:
+    """Partitions are columns, the stream's id has its colon, and an hour is read without the others."""
+    rig = Rig(tmp_path, [0, 1, HOUR_MS, 20 * HOUR_MS])
+    rig.archive().run(ORIGIN_MS + 21 * HOUR_MS)
+    table = f"read_parquet('{tmp_path}/stream=*/*/*/*.parquet', hive_partitioning=true)"
+    read = duckdb.sql(
+        f"SELECT stream, CAST(day AS VARCHAR), CAST(hour AS VARCHAR), count(*), avg(price), min(received_at) = "
+        f"max(received_at) FROM {table} GROUP BY ALL ORDER BY 2, 3"
+    )
+    assert read is not None
+    assert read.fetchall() == [
+        (STREAM, "2027-01-15", "08", 2, 0.125, False), (STREAM, "2027-01-15", "09", 1, 0.5, True),
+        (STREAM, "2027-01-16", "04", 1, 0.75, True),
+    ]  # fmt: skip
+
+
+sizes = st.lists(st.integers(0, 3000), min_size=1, max_size=60)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(sizes)
+def test_files_are_neither_small_nor_large(tmp_path_factory: pytest.TempPathFactory, bodies: list[int]) -> None:
+    """Each has `least` at least where there are several, and one row group more than `most` with `least` at most."""
+    folder, schema = tmp_path_factory.mktemp("hour"), dataframes.schema()
+    files = HourFiles(folder, schema, most=12_000, least=4_000)
+    rows, noise = [], random.Random(len(bodies))
+    for at, size in enumerate(bodies):
+        event = {"position": f"{at:05d}", "received_at": None, "key": str(at), "id": None, "name": None}
+        rows.append(dataframes.row(event | {"data_base64": base64.b64encode(noise.randbytes(size)).decode()}))
+        files.add(rows[-1])
+    paths = files.close()
+    read = [row for path in paths for row in pyarrow.parquet.ParquetFile(path).read().to_pylist()]
+    assert read == rows
+    assert sorted(folder.iterdir()) == sorted(paths)
+    assert [path.name for path in paths] == [f"part-{at:04d}.parquet" for at in range(len(paths))]
+    if len(paths) > 1:
+        assert all(path.stat().st_size >= 4_000 for path in paths)
+
+
+def test_a_run_goes_on_or_says_why_not(tmp_path: Path) -> None:
+    """Another --from, no beginning, a state that is none: one sentence each."""
+    rig = Rig(tmp_path, [0])
+    rig.archive().run(ORIGIN_MS + HOUR_MS)
+    with pytest.raises(UserError, match=r"goes on at 2027-01-15T09:00:00.000Z: leave --from out; to begin anew"):
+        rig.archive().run(ORIGIN_MS + HOUR_MS, ORIGIN_MS)
+    with pytest.raises(UserError, match="has no order, so nobody knows its first event: say --from"):
+        Rig(tmp_path / "none", [0], "none").archive().run(ORIGIN_MS)
+    with pytest.raises(UserError, match="was never started in this stage"):
+        replace(rig.archive(), stream_id="other").run(ORIGIN_MS)
+    (state,) = (tmp_path / "_streamkeeper").iterdir()
+    state.write_text("{}")
+    with pytest.raises(UserError, match="in the archive is not what this command wrote"):
+        rig.archive().run(ORIGIN_MS)
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({}, "columns must be a table of names and JSON paths"),
+        ({"key": "$.k"}, "columns.key is a column of every archive"),
+        ({"Price": "$.p"}, "columns.Price must be a-z, 0-9 and _"),
+        ({"price": "p"}, "columns.price must be a JSON path"),
+        ({"price": {"path": "$.p"}}, "columns.price.type is missing"),
+        ({"price": {"path": "$.p", "type": "float"}}, "columns.price.type must be"),
+        ({"price": {"path": "$.p", "type": "double", "of": 1}}, "columns.price.of is not a field of a column"),
+    ],
+)
+def test_a_profile_says_what_is_wrong_with_its_columns(columns: dict[str, Any], problem: str) -> None:
+    """In one sentence, with the field."""
+    with pytest.raises(ProfileError) as refused:
+        parse("s", {"address": "https://s.example", "framing": "sse", "columns": columns}, {})
+    assert problem in str(refused.value)
+
+
+def test_the_reserved_names_are_those_of_every_archive() -> None:
+    """A function's code imports nothing of the client's, so it has them once more."""
+    assert {*dataframes.COLUMNS, "stream", "day", "hour"} == RESERVED
+    assert KINDS == ("string", "double", "int64", "boolean", "timestamp")
+
+
+def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is asked."""
+    monkeypatch.delenv("STREAMKEEPER_URL", raising=False)
+    for options, words in (
+        (["--stage", "prod"], "--stage is for --tables"),
+        (["--jobs", "0"], "--jobs must be a whole number from 1 to 64"),
+        (["--to", "s3:///x"], "--to must be s3://BUCKET/PREFIX or a folder"),
+    ):
+        assert main(["archive", "demo", "--to", "here", *options]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_the_api_is_read_page_by_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command asks whether the stream has an order, where it begins, for the hour, and where the next one is."""
+    monkeypatch.chdir(tmp_path)
+    with serving(page(), page(1), page(), page(1), page(1, 2, is_last=False), page(3), page()) as server:
+        assert main(["archive", "prices", "--to", "archive", "--url", server.address]) == 0
+    asked_for = [re.sub(r"%3A00\.000Z|%3A|%2F", "", line.partition("?")[2]) for line in asked(server)]
+    assert asked_for == [
+        "limit=1",
+        "from=1970-01-01T0000&limit=1",
+        "from=2026-11-23T2300&to=2026-11-24T0000&limit=1000",
+        "from=2026-11-24T0000&limit=1",
+        "from=2026-11-24T0000&to=2026-11-24T0100&limit=1000",
+        "from=2026-11-24T0000&to=2026-11-24T0100&after=000000000000002000000000000000000000000&limit=1000",
+        "from=2026-11-24T0100&limit=1",
+    ]
+    assert capsys.readouterr().err == "prices 2026-11-24T00h: 3 events in 1 file, 0.0 MB\n"
+
+
+@pytest.mark.long
+@pytest.mark.cpu(20)
+def test_a_bucket_holds_what_a_folder_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the embedded S3: the same files under the same names, and what a killed run left is gone."""
+    with engine.running(tmp_path / "engine") as address:
+        for name, value in {"AWS_ENDPOINT_URL": address, "AWS_DEFAULT_REGION": "us-east-1"}.items():
+            monkeypatch.setenv(name, value)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "local")
+        s3 = boto3.client("s3")
+        s3.create_bucket(Bucket="archive")
+        left = f"events/{hours.partition(STREAM, ORIGIN_MS)}/part-0007.parquet"
+        s3.put_object(Bucket="archive", Key=left, Body=b"left")
+        rig = Rig(tmp_path / "folder", [0, 1, 5 * HOUR_MS])
+        for place in (Folder(rig.folder), place_at("s3://archive/events")):
+            for until in (1, 7):
+                rig.archive(place).run(ORIGIN_MS + until * HOUR_MS)
+        kept = s3.list_objects_v2(Bucket="archive", Prefix="events/")["Contents"]
+        found = {
+            one["Key"].removeprefix("events/"): s3.get_object(Bucket="archive", Key=one["Key"])["Body"].read()
+            for one in kept
+        }
+    files = [path for path in rig.folder.rglob("*") if path.is_file()]
+    assert found == {str(path.relative_to(rig.folder)): path.read_bytes() for path in files}
+    assert len(found) == 3
