@@ -25,7 +25,7 @@ from states_language import DefinitionError, load, read_definition
 # Everything the template is made of. handlers/ is not, but for the problems that API Gateway answers with: the template
 # names the zip, not its contents.
 PROBLEMS = "handlers/api/problems.json"
-SOURCES = ("serverless.yml", "package.json", "package-lock.json", "env", "packaging", "statemachines", PROBLEMS)
+SOURCES = ("serverless.yml", "package-lock.json", "env", "packaging", "statemachines", PROBLEMS)
 COMPILED = "cloudformation-template-update-stack.json"
 OSLS = Path("node_modules", "osls", "bin", "serverless.js")
 # What Node runs. In its three seconds of work it gains less by optimizing code than that costs, a seventh of them.
