@@ -66,12 +66,9 @@ def parameters(release: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has the libraries."""
-    folder = tmp_path_factory.mktemp("python")
+def python_with(folder: Path, *wanted: str) -> Path:
+    """A Python of its own that has these libraries."""
     venv.create(folder, with_pip=True)
-    wanted = (f"aws-cdk-lib=={CDK}", f"constructs=={CONSTRUCTS}", f"python-hcl2=={HCL}")
     run(folder, "bin/pip", "install", "--quiet", "--disable-pip-version-check", *wanted)
     return folder / "bin" / "python"
 
@@ -86,8 +83,9 @@ def check(given: dict[str, Any], parameters: dict[str, Any]) -> None:
 
 
 @pytest.mark.cpu(300)
-def test_both_constructs_synthesize_the_same(project: Path, python: Path, parameters: dict[str, Any]) -> None:
+def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str, Any], tmp_path: Path) -> None:
     """One nested stack of the release's template, with the profile as an object: in TypeScript as in Python."""
+    python = python_with(tmp_path, f"aws-cdk-lib=={CDK}", f"constructs=={CONSTRUCTS}")
     wanted = (f"aws-cdk-lib@{CDK}", f"constructs@{CONSTRUCTS}", "typescript@5", "@types/node@20")
     run(project, "npm", "install", "--no-save", "--no-audit", "--no-fund", "--silent", *wanted)
     options = ("--strict", "--target", "es2022", "--module", "commonjs", "--moduleResolution", "node")
@@ -108,20 +106,18 @@ def test_both_constructs_synthesize_the_same(project: Path, python: Path, parame
 
 
 @pytest.mark.cpu(120)
-def test_the_terraform_module_makes_its_example(
-    project: Path, python: Path, parameters: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_terraform_module_makes_its_example(project: Path, parameters: dict[str, Any], tmp_path: Path) -> None:
     """Where `terraform` and its provider are, it plans and applies, to an emulator; else its syntax alone is read.
 
     TERRAFORM_PLUGINS names a folder with the provider, where no registry of Terraform answers.
     """
-    check(read_as_hcl(project, python), parameters)
+    check(read_as_hcl(project, python_with(tmp_path / "python", f"python-hcl2=={HCL}")), parameters)
     example = project / "examples" / "terraform"
     plugins = os.environ.get("TERRAFORM_PLUGINS")
     begin = ("terraform", "init", "-input=false", *([f"-plugin-dir={plugins}"] if plugins else []))
     if shutil.which("terraform") is None or subprocess.run(begin, cwd=example, capture_output=True).returncode != 0:
         return
-    with opened(tmp_path) as account:
+    with opened(tmp_path / "account") as account:
         (example / "emulated_override.tf").write_text(EMULATED.format(url=account.url))
         plan = planned(example)
         assert set(plan.values()) == {"create"}
