@@ -132,6 +132,6 @@ def unconnected_ms(lease: Lease, now_ms: int) -> int:
     It should be while an execution holds it and no stop is requested. By the holder's lease it was until that expired.
     A stream whose budget is used up need not be.
     """
-    if not lease.execution or lease.stop or now_ms < lease.paused_until_ms:
+    if not lease.execution or lease.stop:
         return 0
     return max(0, now_ms - max(lease.expires_at_ms, lease.started_at_ms, lease.paused_until_ms))

@@ -31,7 +31,7 @@ from handlers.connection.ends import asked_already, once, paused, renewal_due
 from handlers.connection.inputs import RestOwed, StoreFailed
 from handlers.connection.lease import is_connected, superseded
 from handlers.connection.loop import connect
-from handlers.connection.spending import OVER_BUDGET, is_pause, pause_kind
+from handlers.connection.spending import DAY_MS, OVER_BUDGET, is_pause, pause_kind
 from handlers.connection.steps import (
     ChangeRest,
     Ended,
@@ -241,7 +241,9 @@ class _Attempts:
     def _rest_after(self, before: Rest, report: Report) -> Rest:
         outcome = report.outcome
         if report.progress.ended_by == OVER_BUDGET and (budget := self._profile.budget) is not None:
-            return Rest(pause_kind(budget), 1, self._now_ms + round(1000 * (outcome.retry_after_s or 0)))
+            until_ms = self._now_ms + round(1000 * (outcome.retry_after_s or 0))
+            # It was judged a moment ago: the pause ends with that day, not a moment later.
+            return Rest(pause_kind(budget), 1, until_ms - until_ms % DAY_MS)
         kind = failure_kind(report)
         was_lost = kind is not None and report.progress.ended_by not in MADE_ROOM
         if was_lost and report.reconnection_ms is not None:

@@ -18,9 +18,10 @@ from handlers.profile.parse import parse
 from handlers.store.control_record import budget_words
 from handlers.store.stream_records import StreamRecords
 from local.costs import month
-from local.costs.counted_run import NAMES, CountedSandbox, Stream, machine_of
+from local.costs.counted_run import NAMES, CountedSandbox, GroupSandbox, Stream, machine_of
 from local.costs.model import Load
 from local.costs.model import profile as priced_profile
+from local.simulation import groups
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_stage import INPUT, VirtualStage
 from tests.handlers.scripted import Functions, Script
@@ -89,12 +90,14 @@ def sends(*chunks: tuple[int, int, int]) -> Script:
 
 def test_a_stream_counts_over_its_functions_and_goes_on() -> None:
     """Events and bytes of the day; what came before is not counted twice, and the next day begins at nothing."""
-    world = World(sends((10, 1, 4)), sends((1, 3, 6), (800, 7, 9)), sends((10, 10, 11)))
+    world = World(sends((10, 1, 4)), sends((1, 3, 6), (800, 7, 9)), sends((10, 10, 11)), looks_s=(1_000,))
     world.start(budget=BUDGET)
     assert (world.spent.events, world.spent.bytes) == (4, 12)
     assert budget_words(world.item, world.now_ms) == ""
     world.start(budget=BUDGET)
     # Four events as a write, two of which were known: the bytes are counted in proportion.
+    today = world.told[1_000]["budget"]
+    assert (today["events"], today["bytes"]) == (6, 18)
     assert world.spent == Spending(20_001, 3, 9, 0, 10, 0, "go on")
     key = {"PK": {"S": "demo"}, "SK": {"S": "connection#000000000001"}}
     before = world.tables.get_item(TableName="control", Key=key)["Item"]
@@ -149,7 +152,7 @@ def test_a_raised_budget_ends_a_pause() -> None:
         world.start(budget=BUDGET | {"then": "pause"})
         world.now_ms += 10_000
         world.start(**({} if budget is None else {"budget": budget}))
-        assert world.asked_ms[1] == 70_000
+        assert world.asked_ms == [0, 70_000]
         assert world.stored()[-1] == "14"
 
 
@@ -249,3 +252,36 @@ def test_the_count_survives_handovers_and_kills(kills_s: tuple[int, ...]) -> Non
         assert 0 <= stored - counted <= 16
     else:
         assert counted == stored
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("store", ["items", "log"])
+def test_a_group_counts_each_of_its_streams(store: str) -> None:
+    """Though its heartbeats answer for them: over handovers of the group every event that is stored is counted once."""
+    source = month.scenario("local")
+    stage = VirtualStage(source, machine_of(source), NAMES)
+    clock, load = stage.clock, Load(3, 2, 100, store, None if store == "items" else 2, per_function=3)
+    asked = replace(priced_profile(source, load), budget=Budget(10**6, 0, "go on", 0))
+
+    async def run() -> None:
+        stream = Stream(asked, 2, 100)
+        upstreams = {f"replay:{number}": stream.upstream(clock, 900, number) for number in range(3)}
+        sandbox = GroupSandbox(stage, stream, upstreams)
+        stage.executions.begin(groups.INPUT, sandbox.perform)
+        await clock.sleep_until(clock.now_ms() + 200_000)
+        records = StreamRecords(sandbox.tables, NAMES["control_table"])
+        for name in upstreams:
+            records.stop(name, "2026-01-01T00:03:20.000Z", may_start=False)
+        await clock.sleep_until(clock.now_ms() + 60_000)
+        events = items(sandbox.meter.tables, NAMES["events_table"])
+        for name in upstreams:
+            read = records.read(name)
+            assert read is not None
+            assert read.spending is not None
+            own = [
+                item for item in events if item["PK"]["S"].startswith(name) and ("events" in item or store == "items")
+            ]
+            assert read.lease.fence >= 5
+            assert read.spending.events == sum(int(item.get("events", {"N": "1"})["N"]) for item in own) > 300
+
+    clock.run(run())
