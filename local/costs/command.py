@@ -12,6 +12,7 @@ from handlers.profile.deliver_field import KINDS
 from local.costs import delivered, model, month, prices, repair_costs, stage_costs
 from local.costs.model import PARTITION_UNITS, Costs, Load
 from local.costs.prices import HOURS, Prices
+from local.costs.stage_costs import encryption_usd
 from local.options import number, one_of, whole
 from local.printable import WIDE, columns_of, saying
 from local.user_error import UserError
@@ -101,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     _need_room(load, source.settings)
     with saying("running the stream for a month in virtual time …"):
         found = model.costs(source, month.replayed(source), load, listed)
-    notes = [*_notes(load), *_unpriced(load, listed), *_of_vpc(source.settings, listed)]
+    notes = [*_notes(load), *_unpriced(load, listed), *_of_vpc(source.settings, listed), _of_keys(load, listed)]
     if arguments.json:
         print(json.dumps(_as_json(arguments.stage, load, found, listed, notes), indent=1))
         return 0
@@ -188,6 +189,15 @@ def _of_vpc(settings: Any, listed: Prices) -> list[str]:
         f"a NAT gateway, which functions in a VPC need for public upstreams, is {nat_usd:.2f} a month more in each "
         "zone, and its traffic; with it the endpoints are not needed."
     ]
+
+
+def _of_keys(load: Load, listed: Prices) -> str:
+    """What the key of the tables costs at most, which no request of ours shows."""
+    requests_usd = encryption_usd(-(-load.streams // load.per_function), 2, listed)
+    return (
+        f"requests to KMS for the key of the tables are up to {requests_usd:.2f} a month more, and a key of your own "
+        f"is {listed.usd('kms', 'key_month'):.2f} besides."
+    )
 
 
 def _unpriced(load: Load, listed: Prices) -> list[str]:

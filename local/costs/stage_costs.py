@@ -90,12 +90,14 @@ def stored_usd(bytes_a_month: float, keep_days: int, is_backed_up: bool, prices:
 
 
 def encryption_usd(functions: float, tables: int, prices: Prices) -> float:
-    """What KMS asks a month, at most, for tables with a key of the account's that so many functions use all the time.
+    """What KMS asks a month, at most, for tables with a key of the account's, where so many functions keep streams.
 
+    A tenth more of them run in handovers; the watch, and the function that answers the API, use the tables as well.
     "The key is refreshed once every five minutes per client connection with active traffic" (Amazon DynamoDB Developer
     Guide, "Encryption at rest: how it works"); a function has one connection, and each table has a key of its own.
     """
-    return functions * tables * MONTH_S / KEY_REFRESH_S * prices.usd("kms", "million_requests")
+    connections = 1.1 * functions + 2
+    return connections * tables * MONTH_S / KEY_REFRESH_S * prices.usd("kms", "million_requests")
 
 
 def events_per_s(memory_mb: int, event_bytes: int) -> float:

@@ -137,8 +137,7 @@ def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Itera
     keys = {one.get("KMSMasterKeyArn", "") for one in told if one.get("SSEType") == "KMS"}
     if not keys:
         return
-    # The watch, and the function that answers the API, use them as well.
-    usd = encryption_usd(1.1 * held + 2, len(told), prices)
+    usd = encryption_usd(held, len(told), prices)
     yield Finding(State.OK, "price of the tables' encryption", f"up to {usd:.2f} $ a month for requests of KMS, and "
                   f"{prices.usd('kms', 'key_month'):.2f} $ where the key is your own")  # fmt: skip
 
