@@ -15,11 +15,10 @@ from streamkeeper.follower import Place, follow
 from streamkeeper.instants import Instant, instant
 from streamkeeper.replies import Gap, Started, Status, Stopped, StreamRow
 from streamkeeper.retrying import Outcome, Wait, asking
-from streamkeeper.stored import StoredEvents
+from streamkeeper.stored import MOST, StoredEvents, pages
 from streamkeeper.transport import Transport
 
 _LOG = logging.getLogger("streamkeeper")
-MOST = 1000
 
 
 class Client:
@@ -103,15 +102,7 @@ class Client:
         self.close()
 
     def _pages(self, path: str, query: Mapping[str, Any], left: int | None = None) -> Iterator[dict[str, Any]]:
-        after = query.get("after")
-        while left is None or left > 0:
-            limit = MOST if left is None else min(left, MOST)
-            page = self._asked("GET", _with(path, {**query, "after": after, "limit": limit}))
-            yield page
-            left = None if left is None else left - len(page["events"])
-            after = page["next"]
-            if after is None:
-                return
+        return pages(lambda asked: self._asked("GET", _with(path, asked)), query, left)
 
     def _asked(self, method: str, path: str) -> dict[str, Any]:
         steps, outcome = asking(method, path, self._patient_s), cast(Outcome, None)

@@ -1,12 +1,28 @@
 """The stored events of a stream, a page at a time: to iterate over, or as one table."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from streamkeeper import dataframes
 from streamkeeper.event import Event, event_of
 
 Pages = Callable[[], Iterator[dict[str, Any]]]
+# The most entries that the API puts into a page.
+MOST = 1000
+
+
+def pages(
+    ask: Callable[[dict[str, Any]], dict[str, Any]], query: Mapping[str, Any], left: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """The pages of a list, of `left` entries in all at most; `ask` sends the query and returns the answer's JSON."""
+    after = query.get("after")
+    while left is None or left > 0:
+        page = ask({**query, "after": after, "limit": MOST if left is None else min(left, MOST)})
+        yield page
+        left = None if left is None else left - len(page["events"])
+        after = page["next"]
+        if after is None:
+            return
 
 
 class StoredEvents:

@@ -23,6 +23,7 @@ from local.user_error import UserError
 from streamkeeper import instants
 from streamkeeper.exceptions import is_transient, wanted_rest_s
 from streamkeeper.retrying import Patience
+from streamkeeper.stored import pages
 
 DONE, REFUSED, NOT_RUNNING, NO_STREAM = 0, 1, 3, 4
 EXIT = (
@@ -108,15 +109,7 @@ class Streams:
 
     def pages(self, path: str, query: Mapping[str, Any], left: int | None = None) -> Iterator[dict[str, Any]]:
         """The pages of a list, of so many entries in all where `left` says how many; raises as `ask`."""
-        after = query.get("after")
-        while left is None or left > 0:
-            limit = 1000 if left is None else min(left, 1000)
-            page = self.ask("GET", path, {**query, "after": after, "limit": limit})
-            yield page
-            left = None if left is None else left - len(page["events"])
-            after = page["next"]
-            if after is None:
-                return
+        return pages(lambda asked: self.ask("GET", path, asked), query, left)
 
 
 def local_time(written: str | None) -> str:
