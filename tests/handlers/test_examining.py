@@ -67,6 +67,8 @@ def test_a_profile_is_examined_without_a_request(private: str, tmp_path: Path) -
         answer = examined(
             {"examine": ["prices", "none"]}, own, SecretValues(lambda _: Secrets(), "/streamkeeper/test/")
         )
+        if private == "true":
+            server.wait_for_peers(1)  # who connects knows of it before the server does
     assert answer is not None
     prices, none = answer["examined"]["prices"], answer["examined"]["none"]
     assert none == {"problem": "there is no stream 'none': no profile is named 'none'"}
