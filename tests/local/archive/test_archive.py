@@ -155,7 +155,7 @@ def test_what_a_killed_run_left_is_taken_away(tmp_path: Path) -> None:
     left = tmp_path / hours.partition(STREAM, ORIGIN_MS + HOUR_MS) / "part-0001.parquet"
     rig.archive().run(ORIGIN_MS + HOUR_MS)
     left.parent.mkdir(parents=True)
-    left.write_bytes(b"left")
+    left.write_bytes((tmp_path / hours.partition(STREAM, ORIGIN_MS) / "part-0000.parquet").read_bytes())
     rig.archive().run(ORIGIN_MS + 2 * HOUR_MS)
     rig.check(ORIGIN_MS + 2 * HOUR_MS)
 
