@@ -128,7 +128,7 @@ def _parameters(
         },
     }  # fmt: skip
     for setting, rules in schema["properties"].items():
-        if setting in variants.TIMING or setting == "upstreams":
+        if setting in variants.FIXED or setting == "upstreams":
             continue
         default = _DEFAULTS.get(setting, stage[setting])
         made[parameter(setting)] = {

@@ -16,6 +16,8 @@ STAGE = "zzstage"
 NO_VALUE = {"Ref": "AWS::NoValue"}
 # Settings joined by rules that CloudFormation cannot check, for it adds nothing: every release has prod's.
 TIMING = ("function_timeout_s", "wait_s", "margin_s", "start_allowance_s", "renew_after", "give_up_after")
+# And one of `sls deploy` itself, of which the template has nothing. Every other setting is a parameter.
+FIXED = (*TIMING, "deploy_by_waves")
 # Values that stand nowhere else in a template. The second ones, each a little other, find out where that is not so.
 _FIRST: dict[str, Any] = {
     "lease_every_s": 811, "progress_every_s": 821, "retry_max_delay_s": 3307, "throttle_delay_s": 283,
@@ -84,9 +86,9 @@ def parameter(setting: str) -> str:
     return "".join(word.capitalize() for word in setting.split("_"))
 
 
-def settings(timing: Mapping[str, Any], without: str = "", *, second: bool = False) -> dict[str, Any]:
+def settings(stage: Mapping[str, Any], without: str = "", *, second: bool = False) -> dict[str, Any]:
     """The settings of a packaging: that of a condition which does not hold, or the first or second with all."""
-    own = {name: timing[name] for name in TIMING}
+    own = {name: stage[name] for name in FIXED}
     return own | _FIRST | (_SECOND if second else {}) | WITHOUT.get(without, {})
 
 
@@ -94,7 +96,7 @@ def values(chosen: Mapping[str, Any]) -> list[Value]:
     """What stands for parameters in a packaging with these settings, the longest texts first."""
     found = [Value("Stage", STAGE)]
     for name, value in chosen.items():
-        if name in TIMING or isinstance(value, bool | Mapping) or name == "api_auth":
+        if name in FIXED or isinstance(value, bool | Mapping) or name == "api_auth":
             continue
         if name == "profile_sinks":
             value = value.removeprefix("http").strip(",")

@@ -74,6 +74,15 @@ def test_a_parameter_comes_where_its_value_stands() -> None:
     }
 
 
+def test_each_setting_is_a_parameter_or_named_as_fixed() -> None:
+    """A new setting fails here until somebody says which; what stands for parameters keeps the rules of settings."""
+    known = json.loads((stages.ROOT / "env" / "settings.schema.json").read_text())["properties"]
+    for is_second in (False, True):
+        chosen_settings = variants.settings(stages.load("prod"), second=is_second)
+        assert set(chosen_settings) == set(known)
+        stages.checked(chosen_settings, "a packaging")
+
+
 def test_the_version_is_one() -> None:
     """pyproject.toml has it, and what osls and npm read has the same; the changelog has its section."""
     for name in ("package.json", "package-lock.json"):
@@ -167,7 +176,7 @@ def test_a_release_makes_what_sls_deploys(template: dict[str, Any], tmp_path: Pa
     an unchanged API is not deployed again.
     """
     table = stages.load("prod") | own
-    settings = {name: value for name, value in table.items() if name not in ("claim_tries", "task_timeout_s")}
+    settings = {name: value for name, value in table.items() if name not in stages.DERIVED}
     project = builder.copied(stages.ROOT, tmp_path / "project")
     compiled = cleaned(builder.packaged(project, settings, "mine"))
     code = {"CodeBucket": "code", "CodeKey": "zip", "Stage": "mine"}
