@@ -40,14 +40,22 @@ def page(folder: Path) -> str:
     for path in sorted(folder.glob("*.asl.yml")):
         definition = yaml.safe_load(path.read_text(encoding="utf-8"))
         parts.append(f"## {path.name}\n\n{fill(plain(definition.get('Comment', '')), WIDTH)}\n")
+        former: list[tuple[str, str]] = []
         for title, line in lines(definition):
             if title:
                 parts.append(f"### {title}\n")
             parts.append(f"```mermaid\n{flowchart(line)}\n```\n")
-            parts.append("| state | type | |\n|---|---|---|")
-            parts += [f"| {name} | {one['Type']} | {plain(one['Comment'])} |" for name, one in line["States"].items()]
+            told = [(one["Type"], plain(one["Comment"])) for one in line["States"].values()]
+            # Two lanes have the same states, by other names.
+            parts.append("Its states do what those of the branch above do." if told == former else _table(line))
             parts.append("")
+            former = told
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _table(line: Definition) -> str:
+    rows = (f"| {name} | {one['Type']} | {plain(one['Comment'])} |" for name, one in line["States"].items())
+    return "\n".join(["| state | type | |", "|---|---|---|", *rows])
 
 
 if __name__ == "__main__":
