@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from local.chaos.progress import Progress
 from tests.local.support import PROJECT
 
@@ -60,6 +62,7 @@ def test_what_a_schedule_broke_is_said_at_once() -> None:
     assert shown.line() == "2 of 1,000 schedules, 0 a second, 2 broke the promise, 12.5 h left"
 
 
+@pytest.mark.cpu(4)
 def test_an_interrupt_says_what_is_done_and_how_to_go_on() -> None:
     """Of two processes together, and without a traceback; standard output has the last line and nothing else."""
     primary, secondary = os.openpty()
