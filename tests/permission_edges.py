@@ -40,7 +40,7 @@ _TRANSPORT = ("handlers.dynamodb.", "handlers.aws.clients")
 _VIRTUAL = ("GetItem", "BatchGetItem", "PutItem", "UpdateItem", "BatchExecuteStatement", "Query")
 
 _seen: dict[tuple[Who, Need], str] = {}
-_is_own = False
+_own = 0  # how many ask at the moment: a fixture's thread may, beside a test
 
 
 def lines() -> list[Line]:
@@ -89,17 +89,17 @@ def _record(edge: type, name: str, note: Callable[..., None]) -> None:
 @contextlib.contextmanager
 def own_requests() -> Iterator[None]:
     """What a test asks by itself, while a function that it calls stands on the stack."""
-    global _is_own
-    _is_own = True
+    global _own
+    _own += 1
     try:
         yield
     finally:
-        _is_own = False
+        _own -= 1
 
 
 def modules() -> Who:
     """The modules of handlers on the stack that may say whose request it is; none of a test's own."""
-    if _is_own:
+    if _own:
         return ()
     found: dict[str, None] = {}
     frame: FrameType | None = sys._getframe(1)

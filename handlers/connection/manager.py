@@ -305,7 +305,7 @@ class Manager:
         record = self._record
         if record.opened_ms is None:
             return []
-        if (pause_s := record.pauses_s(now_ms)) is not None:
+        if record.account is not None and (pause_s := record.account.pauses_s(now_ms)) is not None:
             return self._ends(now_ms, ends.paused(pause_s))
         # A kill has nothing to resume from before the first cursor is saved.
         is_due = now_ms - record.saved_at_ms >= self._invocation.progress_every_ms

@@ -328,10 +328,6 @@ class Record:
         if spending is not None and self.account is not None:
             self.account.settles(*spending)
 
-    def pauses_s(self, now_ms: int) -> float | None:
-        """Returns for how long the stream pauses, for its budget is used up; None where it goes on."""
-        return None if self.account is None else self.account.pauses_s(now_ms)
-
     def stored(self, written: Written, *, drops: bool = False) -> list[Effect]:
         """Records the answer to the oldest of those writes; returns the effects that record events lost by it.
 

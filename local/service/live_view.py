@@ -75,11 +75,12 @@ class LiveView:
         """Shows until it is cancelled."""
         while True:
             await self._changed.wait()
+            # Before the checks: what starts during the last of them is shown too.
+            self._changed.clear()
             while self._executions.running():
                 await self._check_safely()
                 await asyncio.sleep(CHECK_EVERY_S)
             await self._check_safely()
-            self._changed.clear()
             self._screen.show(None)
 
     async def _check_safely(self) -> None:
