@@ -73,7 +73,7 @@ def test_schemathesis_finds_nothing(service: Service, tmp_path: Path, part: int)
     operations = [f"{method.upper()} {path}" for path, methods in paths.items() for method in methods]
     drawn = random.Random(seed()).sample(operations, part or len(operations))
     said = asked(service, tmp_path, 1, "--phases", "coverage", *(f"--include-name={name}" for name in drawn))
-    assert re.search(rf"Operations: +{len(drawn)} selected / {len(operations)} total", said)
+    assert re.search(rf"Operations: +{len(drawn)} selected ", said)
     assert "No issues found" in said
 
 
