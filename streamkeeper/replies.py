@@ -36,6 +36,9 @@ class Status(StreamRow):
     pace: dict[str, Any]
     counts: dict[str, Any]
     stuck_at_cursor: dict[str, Any] | None
+    budget: dict[str, Any] | None
+    bill: dict[str, Any] | None
+    profile_problem: NotRequired[str]
     delivery: NotRequired[list[dict[str, Any]]]
 
 
