@@ -57,6 +57,8 @@ class Play:
                     assert step.request.address.startswith(("https://auth", "https://api"))
                 else:
                     tried.append(step.request.headers.get("authorization", b"").decode())
+                assert left, "it asks for more than is answered"
+                assert isinstance(left[0], int) != isinstance(step, Ask), "it asks somebody else"
                 step = steps.send(left.pop(0))
         assert left == []
         return tried
