@@ -46,7 +46,7 @@ export function figuresPart() {
     },
 
     showCost({ about_usd: usd, forecast_month_usd: month, parts, rates }) {
-      const share = `about; ${dollars(parts.connected_usd)} connected, ${dollars(parts.events_usd)} events; ${dollars(month)} a month so`;
+      const share = `about; ${dollars(parts.connected_usd)} connected, ${dollars(parts.events_usd)} events; ${dollars(month)} a month at this rate`;
       put('cost', dollars(usd), `${share}; as AWS bills the stage ${rates.stage} in ${rates.region}`);
     },
   };

@@ -53,6 +53,14 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str], *, 
     return profile
 
 
+def _check_columns(fields: Fields, table: Mapping[str, Any]) -> None:
+    """Notes what is wrong with the columns of the archive, which no function writes."""
+    if "columns" in table:
+        from handlers.profile import columns_field
+
+        columns_field.columns(fields)
+
+
 def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping[str, str], keep_days: int) -> Profile:
     """What the fields say, with a default for each that is absent or wrong; what is wrong is noted in them."""
 
@@ -103,11 +111,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         from handlers.profile import repair_field
 
         profile = dataclasses.replace(profile, repair=repair_field.repair(fields, profile.key, split, variables))
-    if "columns" in table:
-        # They are the archive's, which no function writes.
-        from handlers.profile import columns_field
-
-        columns_field.columns(fields)
+    _check_columns(fields, table)
     _check_places(fields, profile)
     _check_store(fields, profile, table)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")

@@ -105,7 +105,7 @@ def _show(answer: dict[str, Any]) -> None:
     duplicates = counted(counts["duplicates"], "duplicate")
     print(f"  events    {counts['stored']:,} stored, {duplicates}, {counts['dead_lettered']:,} dead-lettered")
     if (bill := answer.get("bill")) is not None:
-        month = f"{bill['forecast_month_usd']:.2f} a month so"
+        month = f"{bill['forecast_month_usd']:.2f} a month at this rate"
         print(f"  bill      about {bill['so_far_usd']:.2f} USD since {local_time(bill['since_at'])}, {month}")
     if (budget := answer.get("budget")) is not None:
         out = f", {budget['left_out']:,} left out" if budget["left_out"] else ""

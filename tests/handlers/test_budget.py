@@ -157,7 +157,7 @@ def test_a_raised_budget_ends_a_pause() -> None:
 
 
 def test_a_paused_stream_is_not_missed() -> None:
-    """Nobody is told that it is away, until the day is over; then everybody is."""
+    """No alert says that it is away until the day is over; then one does."""
     world = World(sends((60, 1, 12)))
     world.start(budget=BUDGET | {"then": "pause"})
     records = StreamRecords(world.tables, "control").read("demo")

@@ -148,6 +148,10 @@ _PROBLEM = _object(
 )
 
 
+_BUDGET = _object(
+    "day_at:instant? events:count bytes:count left_out:count events_per_day:count? bytes_per_day:count? "
+    "used_percent:count then paused_until_at:instant?"
+)
 _FLEET = _object(
     _members("state dry_run:flag message started:count stopped:count as_wanted:count left:count")
     | {"wanted": _object("connected:count stopped:count patterns:count")}
@@ -165,10 +169,7 @@ def schemas() -> dict[str, Schema]:
         "coverage": _COVERAGE,
         "pace": _object("silent_ms:count? usual_every_ms:count? longest_pause_ms:count? quiet_after_ms:count?"),
         "stuck_at_cursor": _object("value? same_ends:count ended_by?"),
-        "budget": _object(
-            "day_at:instant? events:count bytes:count left_out:count events_per_day:count? bytes_per_day:count? "
-            "used_percent:count then paused_until_at:instant?"
-        ),
+        "budget": _BUDGET,
         "bill": _object("since_at:instant? so_far_usd:number forecast_month_usd:number"),
     }
     known = {name: {"anyOf": [schema, {"type": "null"}]} for name, schema in parts.items()}
