@@ -1,6 +1,7 @@
 """What the pages name exists, and the pages stay readable: short lines, a short README, every decision listed."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,15 @@ def test_a_decision_that_is_named_exists() -> None:
         if int(number) not in known
     ]
     assert gone == []
+
+
+def test_what_the_default_run_leaves_out_exists() -> None:
+    """Each file and folder that tests/long.toml names."""
+    rows = tomllib.loads((ROOT / "tests" / "long.toml").read_text(encoding="utf-8"))["left_out"]
+    named = re.findall(
+        r"`((?:tests|states-language)/[\w/.-]+)`", " ".join(text for row in rows for text in row.values())
+    )
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def places(nav: list[Any]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from local.costs.stage_costs import read_units
 from local.generated_pages import run, table, with_tables
 from local.scale.applying_fleet import applied, apply, write_applied
 from local.scale.fleet import Cycle, Day, cycle_of, day
-from local.scale.joining import Joined, join, start
+from local.scale.joining import Joined, join
 from local.scale.quotas import limits_of_a_day, quotas
 from local.scale.throttled import ACCOUNT, API, FUNCTIONS, START, TRANSITIONS, Limits
 
@@ -34,7 +34,6 @@ WITHIN_S = (60, 600, 3_600)
 STARTED, SPREADS_S = 10_000, (0, 30, 60, 90)
 LIGHT = Load(STREAMS // GROUPS, 1 / 60, 200, "log", 60, per_function=STREAMS // GROUPS)
 _WATCHED = 5_000
-REGIONS = {"large": "a large one", "others": "another"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,6 @@ def tables(found: Counted) -> dict[str, list[str]]:
     return {
         "day": _day(found, days),
         "limits": limits(found, days[1]),
-        "start": _start(),
         "join": _join(found),
         "apply": _applied(),
     }
@@ -124,17 +122,6 @@ def limits(found: Counted, one: Day) -> list[str]:
         for one in limits_of_a_day(one, found.cycle, WITHIN_S[1], stages.load("prod")["api_requests_per_s"])
     )
     return table((f"quota, of {quotas()['as_of']}", "default", "asked", "share"), rows)
-
-
-def _start() -> list[str]:
-    rows = []
-    for region, name in REGIONS.items():
-        for spread_s in (*SPREADS_S, 120):
-            one = start(STARTED, spread_s, limits_of_streams(region))
-            counts = one.at_the_api, one.refused, one.functions_refused, one.busy
-            rows.append((name, f"{one.spread_s} s", *map("{:,}".format, counts), f"{one.over_after_s:.0f} s"))
-    heads = ("region", "POSTs spread over", "refused by the API", "by StartExecution", "by Lambda")
-    return table((*heads, "answered by 429 or 503", "all started after"), rows)
 
 
 def _join(found: Counted) -> list[str]:

@@ -153,14 +153,6 @@ def test_every_alarm_has_its_section_in_the_runbook() -> None:
         assert (name, [text.count(f"\n*{part}.* ") for part in ("Means", "Do", "Tried")]) == (name, [1, 1, 1])
 
 
-def test_the_design_names_every_alarm() -> None:
-    """In its table of alerts."""
-    text = (stages.ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`[^|]+`) \| ", text.partition("## Alerts")[2].partition("\n## ")[0], re.MULTILINE)
-    logical = logical_ids()
-    assert {f"{name}Alarm" for row in rows for name in re.findall(r"`(\w+)`", row)} == logical
-
-
 @pytest.mark.parametrize("stage", ["local", "test"])
 def test_nobody_is_mailed_unless_the_stage_says_so(stage: str) -> None:
     """The topic exists for any subscriber; an empty address subscribes nobody."""

@@ -1,6 +1,6 @@
 """What the roles allow is what a local run asks of AWS: nothing less, and nothing more without a word about it."""
 
-import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -11,7 +11,6 @@ import pytest
 from local.permissions import roles
 from local.permissions.roles import Need, Role, Statement
 from local.service import osls
-from local.stages import ROOT
 from tests.handlers.servers import serving
 from tests.harness import STAGE, Service, running
 from tests.local.support import until
@@ -21,8 +20,8 @@ from tests.real import permissions
 # What is asked for and not allowed fails every run of the tests (tests/test_permission_check.py).
 pytestmark = pytest.mark.long
 
-# A row of the table in docs/permissions.md: role, action, resource, why.
-ROW = re.compile(r"^\| `(\w+)` \| `([\w:]+)` \| `([^`]+)` \| (.+) \|$", re.MULTILINE)
+# By role, what it allows and no run uses, `action resource`, and why.
+UNUSED = Path(__file__).with_name("unused_permissions.toml")
 
 Permission = tuple[str, str, str]
 
@@ -101,9 +100,10 @@ def single(roles_: tuple[Role, ...]) -> list[tuple[Role, Statement, str, str]]:
 
 
 def explained() -> list[Permission]:
-    """What docs/permissions.md explains that no run uses."""
-    rows = ROW.findall((ROOT / "docs" / "permissions.md").read_text())
-    return sorted((role, action, resource.replace("<stage>", STAGE)) for role, action, resource, _ in rows)
+    """What unused_permissions.toml explains that no run uses."""
+    found = tomllib.loads(UNUSED.read_text(encoding="utf-8"))
+    rows = ((role, *spelled.split(" ")) for role, reasons in found.items() for spelled in reasons)
+    return sorted((role, action, resource.replace("<stage>", STAGE)) for role, action, resource in rows)
 
 
 def test_every_request_is_allowed(story: Story) -> None:
@@ -120,7 +120,7 @@ def test_every_request_is_allowed(story: Story) -> None:
 
 
 def test_what_is_allowed_is_used_or_explained(story: Story) -> None:
-    """What no request needed is what docs/permissions.md explains, row by row."""
+    """What no request needed is what unused_permissions.toml explains, row by row."""
     spare, known = set(unused(story.roles, story.asked)), set(explained())
     assert (spare - known, known - spare) == (set(), set()), "not explained, and explained though used or not allowed"
 

@@ -4,6 +4,8 @@ Invariant: an object has every member that its schema names and no other, but fo
 tests hold every answer that they get against this.
 """
 
+import json
+from pathlib import Path
 from typing import Any
 
 from handlers.api import problems
@@ -162,7 +164,19 @@ _FLEET = _object(
 
 
 def schemas() -> dict[str, Schema]:
-    """Each schema of the document, by its name."""
+    """Each schema of the document, by its name, with what its members mean."""
+    said = json.loads(Path(__file__).with_name("meanings.json").read_text(encoding="utf-8"))
+    said["BriefStream"] = said["Stream"]
+    return {name: _explained(schema, said.get(name, {})) for name, schema in _schemas().items()}
+
+
+def _explained(schema: Schema, said: dict[str, str]) -> Schema:
+    members = schema.get("properties", {}).items()
+    shown = {name: one | {"description": said[name]} if name in said else one for name, one in members}
+    return schema | {"properties": shown} if shown else schema
+
+
+def _schemas() -> dict[str, Schema]:
     stopped = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
     parts = {
         "cursor": _object("value saved_at:instant?"),
