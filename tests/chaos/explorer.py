@@ -250,7 +250,9 @@ def _trace(model: Model[Any], world: Any, seen: dict[Hashable, int], way: list[i
     """The steps by name; where a step broke an invariant, it is the one that follows."""
     lines: list[str] = []
     for state in way:
-        step = next(step for step in model.steps(world) if seen[model.key(step.world)] == state)
+        step = next((step for step in model.steps(world) if seen.get(model.key(step.world)) == state), None)
+        if step is None:  # a planted defect keeps what the key does not hold
+            break
         lines.append(model.line(world, step))
         world = step.world
     return lines

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from local.chaos.deployments import OTHER_SETTINGS
-from local.chaos.schedule import PAGE, POLICIES, Fault, Schedule
+from local.chaos.schedule import PAGE, Fault, Schedule
 from local.simulation.upstream_memory import EVERYTHING, Memory
 
 # --- one stream -------------------------------------------------------------------------------------------------------
@@ -131,10 +131,6 @@ NAMED = {
     ),
     "one of two is refused": group(stream("evicts", Fault(9_500, "reset"), Fault(9_500, "refusals", 6_000, 429)), CALM),
     "one of two has many events": group(CALM, OFTEN),
-    "dropped twice beside lost answers": group(
-        *(replace(TWICE, policy=policy, reconnect_tries=3) for policy in POLICIES),
-        faults=(Fault(9_400, "unknown outcomes", 8_000),),
-    ),
     "killed with one that does not resume": group(
         stream("evicts", resumes=False), CALM, faults=(Fault(15_000, "kill"),)
     ),

@@ -86,6 +86,17 @@ def test_a_second_claim_of_a_function_is_not_answered_by_its_first(client: Clien
     assert claim(store) == 2
 
 
+def test_each_claim_turn_and_mark_is_counted(client: Client) -> None:
+    """The function's heartbeats say how many: another function reads its streams' records again where that changes."""
+    store = store_of(client)
+    turns, fence = [store.turns], claim(store)
+    turns.append(store.turns)
+    assert store.take_turn(STREAM, fence, NOW_MS + 60_000, NOW_MS, request_id=REQUEST).is_done
+    turns.append(store.turns)
+    assert store.mark_connected(STREAM, fence, NOW_MS + 60_000, request_id=REQUEST, shown=shown()).is_done
+    assert [*turns, store.turns] == [0, 1, 2, 3]
+
+
 def test_a_release_that_was_refused_is_made_with_a_later_heartbeat(client: Client) -> None:
     """Else the function's own heartbeats say for as long as it lives that the stream is connected."""
     store = connected(client)
