@@ -39,7 +39,7 @@ def test_what_has_passed_its_budget_is_printed_and_fails_at_thrice(tmp_path: Pat
         PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
         PYTEST_PLUGINS="xdist.plugin",
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "cpu_budget", "-p", "no:cacheprovider", "-n1", "--cpu"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "cpu_budget", "-p", "no:cacheprovider", "-n1", "--cpu=9"]
     command += ["-o", "markers=long"]
     done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, timeout=60, check=False)
     over = [line for line in done.stdout.splitlines() if "OVER BUDGET" in line]
@@ -51,7 +51,7 @@ def test_what_has_passed_its_budget_is_printed_and_fails_at_thrice(tmp_path: Pat
 
 def test_only_far_beyond_its_budget_a_test_fails_and_what_is_shared_never_does() -> None:
     """Up to thrice the budget it is printed alone."""
-    report = Report(Meter(), False)
+    report = Report(Meter(), 0)
     report._spent = [Spent("a", 2.0, 2.0), Spent("b", 2.1, 2.0), Spent("c", 6.1, 2.0), Spent("d", 99, 1.0, True)]
     assert [one.name for one in report.over()] == ["d", "c", "b"]
     assert [one.name for one in report.too_dear()] == ["c"]

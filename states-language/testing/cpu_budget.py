@@ -1,7 +1,7 @@
 """A pytest plugin: each test has a budget of CPU seconds, and one that passes it is printed at the end of the run.
 
-`@pytest.mark.cpu(seconds)` gives a test another budget than `DEFAULT_S`, a `long` test has none, and `--cpu` prints the
-dearest tests. The tests of the interpreter use it, and those of the product beside it.
+`@pytest.mark.cpu(seconds)` gives a test another budget than `DEFAULT_S`, a `long` test has none, and `--cpu 10` prints
+the ten dearest. The tests of the interpreter use it, and those of the product beside it.
 
 The CPU is that of the process and of its children that were reaped. A fixture that several tests share (of a module, a
 session) belongs to none of them: its set-up and its end count for the file in which they happen. Budgets are seconds of
@@ -25,7 +25,6 @@ SHARED_S = 10.0
 """The budget of what the tests of a file share."""
 TOO_MUCH = 3
 REFERENCE_S = 0.54
-SHOWN = 10
 
 _ADDITIONS = 10_000_000
 _TRIES, _PART = 3, 40
@@ -130,8 +129,8 @@ def _budget_s(item: pytest.Item) -> float:
 class Report:
     """Gathers what the processes of a run have measured, and prints it where there is something to say."""
 
-    def __init__(self, meter: Meter, is_asked: bool) -> None:
-        self._meter, self._is_asked = meter, is_asked
+    def __init__(self, meter: Meter, shown: int) -> None:
+        self._meter, self._shown = meter, shown
         self._spent: list[Spent] = []
 
     @pytest.hookimpl(optionalhook=True)
@@ -160,11 +159,11 @@ class Report:
         return [one for one in self.over() if not one.is_shared and one.spent_s > TOO_MUCH * one.budget_s]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Prints each that has passed its budget, and the dearest where `--cpu` asks for them."""
-        if self._is_asked:
+        """Prints each that has passed its budget, and as many of the dearest as `--cpu` asks for."""
+        if self._shown:
             total_s = sum(one.spent_s for one in self._spent)
-            terminalreporter.write_sep("=", f"CPU: {total_s:.1f} s in tests, the dearest {SHOWN}")
-            for one in sorted(self._spent, key=lambda one: -one.spent_s)[:SHOWN]:
+            terminalreporter.write_sep("=", f"CPU: {total_s:.1f} s in tests, the dearest {self._shown}")
+            for one in sorted(self._spent, key=lambda one: -one.spent_s)[: self._shown]:
                 terminalreporter.write_line(one.line)
         too_dear = self.too_dear()
         for one in self.over():
@@ -174,7 +173,7 @@ class Report:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the option."""
-    parser.addoption("--cpu", action="store_true", help=f"print the {SHOWN} tests that take most CPU seconds")
+    parser.addoption("--cpu", type=int, default=0, metavar="N", help="print the N tests that take most CPU seconds")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -62,11 +62,12 @@ def test_what_a_schedule_broke_is_said_at_once() -> None:
     assert shown.line() == "2 of 1,000 schedules, 0 a second, 2 broke the promise, 12.5 h left"
 
 
-@pytest.mark.cpu(4)
-def test_an_interrupt_says_what_is_done_and_how_to_go_on() -> None:
-    """Of two processes together, and without a traceback; standard output has the last line and nothing else."""
+@pytest.mark.cpu(5)
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.long)])
+def test_an_interrupt_says_what_is_done_and_how_to_go_on(jobs: str) -> None:
+    """Of all processes together, and without a traceback; standard output has the last line and nothing else."""
     primary, secondary = os.openpty()
-    command = [sys.executable, "-m", "local.cli", "chaos", "--schedules", "100000", "--seed", "5", "--jobs", "2"]
+    command = [sys.executable, "-m", "local.cli", "chaos", "--schedules", "100000", "--seed", "5", "--jobs", jobs]
     with subprocess.Popen(
         command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=secondary, start_new_session=True, text=True
     ) as chaos:
@@ -84,6 +85,7 @@ def test_an_interrupt_says_what_is_done_and_how_to_go_on() -> None:
     done = re.fullmatch(r"schedules (\d+) lost 0 .* executions \d+\n", printed)
     assert done is not None, printed
     count = int(done[1])
-    rest = f"Go on with: streamkeeper chaos --seed {5 + count} --schedules {100_000 - count} --jobs 2"
+    more = " --jobs 2" if jobs == "2" else ""
+    rest = f"Go on with: streamkeeper chaos --seed {5 + count} --schedules {100_000 - count}{more}"
     assert said.rstrip().rpartition("\r\x1b[K")[2] == rest
     assert ("Traceback" in said, chaos.returncode) == (False, 130)

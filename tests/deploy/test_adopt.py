@@ -77,7 +77,7 @@ EVERYTHING = {"tables": [CONTROL, EVENTS], "buckets": [BUCKET], "queues": [LETTE
 NOTHING: dict[str, Any] = {"tables": [], "buckets": [], "queues": []}
 
 
-@pytest.mark.cpu(8)
+@pytest.mark.long
 def test_deployed_removed_and_deployed_again(account: Account, project: Path) -> None:
     """A removed stack leaves its data, which the next one has again."""
     _deployed_removed_and_deployed_again(account, project)

@@ -74,6 +74,7 @@ def test_a_table_that_was_restored_is_found_and_mended(account: Any, capsys: pyt
     assert mended["who gets the alarms"] == ("ok", "1, confirmed")
 
 
+@pytest.mark.long
 def test_a_stage_that_is_not_there_is_a_mistake(account: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """One sentence, and exit status 2."""
     assert account.list_tables()["TableNames"]

@@ -14,6 +14,7 @@ from local.service import osls
 from local.user_error import UserError
 from tests.deploy.account import Account
 from tests.local.support import children, until
+from tests.projects import changed
 
 
 def copied(folder: Path) -> Path:
@@ -29,41 +30,34 @@ def cache(root: Path) -> list[str]:
 
 
 def test_osls_runs_again_only_when_something_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second reading needs no Node; a changed setting does, and its template replaces the old one.
-
-    SIGKILL amid a packaging leaves a folder, which the next packaging removes.
-    """
+    """A second reading needs no Node; after the change of a setting it does."""
     root = copied(tmp_path)
-    left = root / ".streamkeeper-build" / "tmp-left"
-    left.mkdir(parents=True)
     # The same files make the same template.
     first = osls.template("test")
+    osls.kept("test", root).parent.mkdir()
     shutil.copy(osls.kept("test", stages.ROOT), osls.kept("test", root))
     monkeypatch.setenv("PATH", "")
     assert osls.template("test", root) == first
-    monkeypatch.undo()
-    assert left.name in cache(root)
-    settings_file = root / "env" / "test.yml"
-    settings_file.write_text(settings_file.read_text().replace("\nmemory_mb: 128", "\nmemory_mb: 512"))
-    second = osls.template("test", root)
-    memory = second["Resources"]["ConnectionManagerLambdaFunction"]["Properties"]["MemorySize"]
-    assert memory == 512
-    (kept,) = cache(root)
-    assert osls.kept("test", root).name == kept
+    changed(root / "env" / "test.yml", ("\nmemory_mb: 128", "\nmemory_mb: 512"))
+    with pytest.raises(UserError, match=r"^Node is missing"):
+        osls.template("test", root)
 
 
 @pytest.mark.long
 def test_a_packaging_that_was_killed_disturbs_no_other(tmp_path: Path) -> None:
-    """Its folder is removed though Node still works in it, as an orphan."""
+    """Its folder is removed though Node still works in it, as an orphan; the template of a change replaces the old."""
     root = copied(tmp_path)
     command = "import sys, pathlib; from local.service import osls; osls.template('test', pathlib.Path(sys.argv[1]))"
     killed = subprocess.Popen([sys.executable, "-c", command, str(root)], cwd=stages.ROOT)
     assert until(lambda: children(killed.pid))
     killed.kill()
     killed.wait(60)
-    (left,) = cache(root)
-    osls.template("test", root)
-    assert left not in cache(root)
+    assert len(cache(root)) == 1
+    for memory_mb in (128, 512):
+        changed(root / "env" / "test.yml", ("\nmemory_mb: 128", f"\nmemory_mb: {memory_mb}"))
+        template = osls.template("test", root)
+        assert template["Resources"]["ConnectionManagerLambdaFunction"]["Properties"]["MemorySize"] == memory_mb
+        assert cache(root) == [osls.kept("test", root).name]
 
 
 def test_a_missing_node_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

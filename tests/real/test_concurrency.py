@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import one_in
 from tests.handlers.servers import CHUNKED, Peer, Script
 from tests.harness import Service, running
 from tests.local.support import until
@@ -37,7 +38,7 @@ def is_connected(service: Service, stream: str) -> bool:
     return str(service.ask("GET", stream)[1]["status"]) == "running"
 
 
-@pytest.mark.parametrize("stream", REFUSED)
+@pytest.mark.parametrize("stream", one_in(3, REFUSED))
 def test_a_refusal_that_passes_ends_nothing(local_run: LocalRun, stream: str) -> None:
     """The third try is answered, and the stream runs without anybody's help."""
     service = local_run

@@ -35,7 +35,7 @@ def is_explained(service: Service, stream_id: str) -> bool:
     return {record["ended_by"] for record in closed(service, stream_id)} == {"taken_over"}
 
 
-@pytest.mark.cpu(6)
+@pytest.mark.long
 def test_streams_of_each_policy_are_handed_over(local_run: LocalRun) -> None:
     """Three streams of one service, one of each policy, each handed over twice in each direction or more.
 

@@ -27,7 +27,7 @@ def numbers(service: Service) -> list[int]:
     return sorted(json.loads(item["data"])["n"] for item in service.items("events", STREAM))
 
 
-@pytest.mark.cpu(10)
+@pytest.mark.long
 def test_a_project_that_changes_while_a_stream_of_it_is_connected(tmp_path: Path) -> None:
     """New functions have the new code, new executions the new definition, and the stream is connected throughout.
 

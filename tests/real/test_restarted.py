@@ -4,6 +4,7 @@ import select
 
 import pytest
 
+from tests.examples import one_in
 from tests.handlers.servers import CHUNKED, Peer, Script, sends
 from tests.local.support import until
 from tests.local_run import LocalRun
@@ -26,10 +27,13 @@ def life(which: int, *ids: int, stays: bool = False) -> Script:
 
 @pytest.mark.parametrize(
     ("stream", "how", "stored"),
-    [
-        ("epochs:restarted", "stored as others", ["0-1", "0-2", "0-3", "1-1", "1-2", "1-3", "1-4"]),
-        ("scripted:restarted", 'not stored: on_conflict = "epoch" would store them', ["0-1", "0-2", "0-3", "1-4"]),
-    ],
+    one_in(
+        2,
+        [
+            ("epochs:restarted", "stored as others", ["0-1", "0-2", "0-3", "1-1", "1-2", "1-3", "1-4"]),
+            ("scripted:restarted", 'not stored: on_conflict = "epoch" would store them', ["0-1", "0-2", "0-3", "1-4"]),
+        ],
+    ),
 )
 def test_a_restarted_server_is_told_and_its_events_are_stored_where_the_profile_says_so(
     local_run: LocalRun, stream: str, how: str, stored: list[str]
@@ -58,6 +62,7 @@ def test_a_restarted_server_is_told_and_its_events_are_stored_where_the_profile_
     assert until(is_listed, 20), local_run.log
 
 
+@pytest.mark.long
 def test_a_silent_upstream_is_quiet_where_no_connection_lives_long_enough_to_stall(local_run: LocalRun) -> None:
     """Each connection is relieved before `stall_after_s`; what is expected counts over all of them."""
     stream = "expected:silent"
