@@ -18,7 +18,7 @@ from handlers.api import status
 from handlers.api.answers import at
 from handlers.api.last_error import Retries
 from handlers.aws.clients import boto3_client, dynamodb
-from handlers.connection.manager import LEASE_TTL_READS
+from handlers.connection.lease import LEASE_TTL_READS
 from handlers.fleet.fleet_records import FleetRecords
 from handlers.fleet.fleet_round import Round
 from handlers.fleet.fleet_steps import Ports, step

@@ -25,8 +25,7 @@ from handlers.api.queries import BadQuery, PageRequest
 from handlers.api.views import Views
 from handlers.aws import executions
 from handlers.aws.clients import boto3_client, bucket, dynamodb, functions
-from handlers.connection.lease import Lease
-from handlers.connection.manager import LEASE_TTL_READS
+from handlers.connection.lease import LEASE_TTL_READS, Lease
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.repair.work import RepairWork

@@ -6,7 +6,7 @@ machine connects again at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from handlers.connection.backoff import Refusal
@@ -43,21 +43,28 @@ class End(NamedTuple):
     is_expired: bool = False
 
 
-def refused(lease: Lease) -> Outcome:
+AT_DEADLINE = End(EXPIRED, "expired", asks_lease=True)
+
+
+def refused(lease: Lease, *, is_relieved: bool) -> Outcome:
     """Returns the end of one whose claim the store refused, as `lease` explains it."""
+    if is_relieved:
+        return taken_over(lease, is_superseded=False)
     status = "stopped" if lease.stop else "superseded"
     return Outcome("", status, f"the claim was refused: {status}")
 
 
-def dropped(closed: Closed, was_connected: bool) -> Outcome:
-    """Returns the end of one that the network ended, should the lease not explain it.
+def dropped(closed: Closed, was_connected: bool, reject_after_ms: int) -> End:
+    """Returns the end of a connection that the network ended, should the lease not explain it.
 
     It is StreamRejected where the request cannot be made; `judged` decides whether that is final.
     """
     detail = f": {closed.detail}" if closed.detail else ""
     verb = "closed" if was_connected else "not opened"
-    error = "StreamRejected" if closed.reason == "rejected" else "StreamDropped"
-    return Outcome(error, "", f"the stream was {verb} ({closed.reason}){detail}", detail=closed.detail)
+    is_rejected = closed.reason == "rejected"
+    error, limit_ms = ("StreamRejected", reject_after_ms) if is_rejected else ("StreamDropped", None)
+    outcome = Outcome(error, "", f"the stream was {verb} ({closed.reason}){detail}", detail=closed.detail)
+    return End(outcome, closed.reason, asks_lease=not is_rejected, refused_ms=limit_ms)
 
 
 def judged(outcome: Outcome, refusal: Refusal, now_ms: int, *, is_alone: bool) -> Outcome:
@@ -154,25 +161,3 @@ def explained(view: LeaseView, ending: Outcome, takeover: Outcome | None) -> Out
     if takeover is not None and view is LeaseView.TAKEN_OVER:
         return takeover
     return None if takeover is not None and view is LeaseView.CLAIMED else ending
-
-
-# How long a closed connection watches a successor that claimed and has not connected. An upstream that evicts answers
-# the newer connection first, so its mark is on the way; one that forbids two is opened only after the release, which
-# takes one connect more.
-WATCH_MS = 2_000
-
-
-@dataclass
-class Draining:
-    """What is known of the end of a connection that leaves, or will.
-
-    `outcome` is its own reason to end, which the lease may explain otherwise where `asks_lease`. It waits for what is
-    not stored until `until_ms`, None before it leaves; then it watches its successor for `watch_ms` at most. Nothing
-    more can come of the upstream once that `is_closed`.
-    """
-
-    watch_ms: int
-    outcome: Outcome = LET_GO
-    asks_lease: bool = False
-    until_ms: int | None = None
-    is_closed: bool = False

@@ -7,6 +7,7 @@ people is not a stream, whatever its status.
 from datetime import UTC, datetime
 
 from handlers.connection.effects import Outcome
+from handlers.connection.ends import End
 from handlers.connection.inputs import Opened
 from handlers.framing import content_codings
 from handlers.framing.decoders import refuses
@@ -21,40 +22,37 @@ MOST_RETRY_AFTER_S = 86_400.0
 _NOT_OF_THE_CURSOR = frozenset({401, 402, 403, 405, 407})
 
 
-def judge(profile: Profile, opened: Opened, meaning: Meaning) -> Outcome | None:
-    """Returns why the answer is not a connection, or None when it is one.
+def judge(profile: Profile, opened: Opened, meaning: Meaning) -> End | None:
+    """Returns how an answer that is not a connection ends it; None for an answer that is one.
 
     A refusal is StreamRejected; `ends.judged` decides whether it is final.
     """
     status = opened.status
     if meaning == "ended":
-        return Outcome("", "ended", f"the upstream answered {status}: the stream has ended")
+        return End(Outcome("", "ended", f"the upstream answered {status}: the stream has ended"), "ended")
     wait_s = retry_after_s(opened.headers.get("retry-after", ""), opened.headers.get("date", ""))
     if meaning == "success":
         if profile.is_socket:
             return None  # the head of a handshake is the reader's to check
         if what := refuses(profile.framing, opened.headers.get("content-type")):
-            return _unreadable(f"the upstream answered with {what}", wait_s)
+            return _unreadable(profile, f"the upstream answered with {what}", wait_s)
         try:
             content_codings.coding(opened.headers.get("content-encoding"))
         except content_codings.UnknownCoding as error:
-            return _unreadable(str(error), wait_s)
+            return _unreadable(profile, str(error), wait_s)
         return None
     if meaning == "throttled":
-        return Outcome("StreamThrottled", "", f"the upstream answered {status}", wait_s, status)
-    name = "StreamDropped" if meaning == "dropped" else "StreamRejected"
-    return Outcome(name, "", f"the upstream answered {status}", wait_s, status)
+        return End(Outcome("StreamThrottled", "", f"the upstream answered {status}", wait_s, status), "refused")
+    name, limit_ms = ("StreamDropped", None) if meaning == "dropped" else ("StreamRejected", profile.reject_after_ms)
+    # The profile's own word for a status is final at once.
+    limit_ms = 0 if meaning == "rejected" else limit_ms
+    return End(Outcome(name, "", f"the upstream answered {status}", wait_s, status), "refused", refused_ms=limit_ms)
 
 
-def _unreadable(message: str, wait_s: float | None) -> Outcome:
-    return Outcome("StreamRejected", "", message, wait_s, detail=message)
-
-
-def refused_as(outcome: Outcome) -> str:
-    """Returns the ledger's word for what `judge` returned: a 200 that no decoder can read was refused by us."""
-    if not outcome.error:
-        return "ended"
-    return "refused" if outcome.http_status else "unreadable"
+def _unreadable(profile: Profile, message: str, wait_s: float | None) -> End:
+    """Returns the end of a 200 that no decoder can read: it was refused by us."""
+    outcome = Outcome("StreamRejected", "", message, wait_s, detail=message)
+    return End(outcome, "unreadable", refused_ms=profile.reject_after_ms)
 
 
 def is_expired(profile: Profile, status: int) -> bool:

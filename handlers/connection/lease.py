@@ -28,8 +28,8 @@ from dataclasses import dataclass
 # The errors by which an execution lets go of a stream that is over. After any other its predecessor, if there is one,
 # goes on with the stream: a successor that broke has ended nothing.
 FINAL_ENDINGS = ("StreamEnded", "StreamRejected", "InvalidRequest", "StreamBroken")
-
-
+# A holder counts as dead after this many of its renewals have failed to come.
+LEASE_TTL_READS = 4
 _WORDS = re.compile(r"[0-9A-Za-z-]+")
 
 

@@ -11,32 +11,11 @@ Invariant: a connection leaves between its claim and its deadline, and a hot one
 
 from __future__ import annotations
 
-import enum
-
-from handlers.connection.lease import Lease, LeaseView, superseded
+from handlers.connection import ends
+from handlers.connection.ends import End
+from handlers.connection.lease import FINAL_ENDINGS, Lease, LeaseView, superseded
 from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
-
-
-class Phase(enum.Enum):
-    """Where a connection is in its life: `manager.py` has what leads from one to the next. The value is for logs."""
-
-    CLAIMING = "claiming"
-    AWAITING_RELEASE = "awaiting release"  # the upstream forbids two, and the older is still open
-    OPENING = "opening"  # the request is sent, no answer yet
-    CONNECTED = "connected"
-    OVERLAPPING = "overlapping"  # taken over; it reads on until `overlap_s` is over
-    DRAINING = "draining"  # closed: what was read is stored, then the lease says why it closed
-    FINISHED = "finished"
-
-
-LIVE = frozenset({Phase.CONNECTED, Phase.OVERLAPPING})
-HAS_ASKED = LIVE | {Phase.OPENING}
-
-
-class ProtocolMisuse(RuntimeError):
-    """An input came that the phase does not know: a defect of the performer, never of the upstream."""
-
 
 # Connections nearer than a quarter of a life are moved apart; half a life apart they stay so, whatever a start takes.
 NEAR, APART = 4, 2
@@ -69,16 +48,17 @@ class Lifetime:
     A hot one's lane stays connected beside another of its execution.
     """
 
-    def __init__(self, profile: Profile, invocation: Invocation, ttl_ms: int) -> None:
+    def __init__(self, profile: Profile, invocation: Invocation) -> None:
         deadline_ms, margin_ms = invocation.deadline_ms, invocation.margin_ms
         self._leave_at_ms = deadline_ms - margin_ms
         self._last_ms = deadline_ms - margin_ms // 2
         self._spare_ms = margin_ms // 4
-        self._ttl_ms = ttl_ms
+        self.ttl_ms = invocation.lease_ttl_ms
         # A newer connection whose lease lasts that long stays: one that keeps renewing has far longer.
-        self._stays_ms = min(self._spare_ms, ttl_ms // 2)
+        self._stays_ms = min(self._spare_ms, self.ttl_ms // 2)
         # A longer overlap would leave its lane too late for its next turn.
         self._overlap_ms = min(profile.overlap_ms, invocation.overlap_max_ms)
+        self._is_exclusive = profile.overlap == "forbids"
         self._is_hot = profile.standby == "hot"
         self._execution = invocation.execution
         self._claimed_ms = 0
@@ -94,6 +74,29 @@ class Lifetime:
     def begins(self, now_ms: int) -> None:
         """Records the instant of the claim."""
         self._claimed_ms = now_ms
+
+    def end(self, now_ms: int, lease: Lease, view: LeaseView) -> End | None:
+        """Returns how the connection ends, given what it has just read in the lease; None where it stays.
+
+        `overlap_ends_ms` then says whether it overlaps with a newer one.
+        """
+        if self.is_relieved(now_ms, lease, view):
+            return End(ends.taken_over(lease, self.is_superseded(lease)), "taken_over")
+        if view is LeaseView.CLAIMED and self._is_exclusive:
+            return End(ends.LET_GO, "let_go", asks_lease=True)
+        return ends.AT_DEADLINE if self.may_leave(now_ms, lease, view) else None
+
+    def is_relieved(self, now_ms: int, lease: Lease, view: LeaseView) -> bool:
+        """Returns whether it was taken over and its overlap is over; `overlap_ends_ms` is None where it stays."""
+        if view is LeaseView.TAKEN_OVER and not self.keeps(lease):
+            if self.overlap_ends_ms is None:
+                self.overlaps(now_ms, lease)
+            return self.overlap_ends_ms is not None and now_ms >= self.overlap_ends_ms
+        # The newer one is closed again, so this one stays. But not where the upstream has told the newer one that the
+        # stream is over: then nobody comes.
+        if self.overlap_ends_ms is not None and lease.ending not in FINAL_ENDINGS:
+            self.stays()
+        return self.overlap_ends_ms is not None
 
     def overlaps(self, now_ms: int, lease: Lease) -> None:
         """Records that it was taken over and reads on for its overlap, or until it would leave anyway.
@@ -167,7 +170,7 @@ class Lifetime:
 
         A hot one's lease does not outlast its stay, so that the older of two can see whether the newer is about to go.
         """
-        until_ms = now_ms + self._ttl_ms
+        until_ms = now_ms + self.ttl_ms
         # A renewal to an earlier instant is refused, its cursor too: a clock that is set back must not cost the cursor.
         self._expires_at_ms = max(self._expires_at_ms, min(until_ms, self._last_ms) if self._is_hot else until_ms)
         return self._expires_at_ms

@@ -24,7 +24,6 @@ from handlers.connection.effects import (
     Heartbeat,
     MarkConnected,
     Open,
-    Outcome,
     Progress,
     Release,
     Write,
@@ -110,13 +109,12 @@ def connect(
     the invocation knows, `has_rested` whether it waited for it. `secrets` are the values that its messages hold. Once
     the upstream has answered, others may try as well.
     """
-    manager = Manager(profile, invocation, after_fence, rest, has_rested=has_rested, secrets=secrets)
-    rests = RestChanges(rest)
-    waiting: deque[Effect] = deque(manager.start(now_ms))
+    manager, rests = Manager(profile, invocation, secrets), RestChanges(rest)
+    waiting: deque[Effect] = deque(manager.start(now_ms, after_fence, rest, has_rested=has_rested))
     asked_ms, connect_ms, answer = now_ms, None, Answer(now_ms)
 
     def owed(found: Rest) -> Rest | None:
-        return owes(now_ms, _report(manager, manager.ending, connect_ms), found)
+        return owes(now_ms, manager.report(manager.ending, connect_ms), found)
 
     while True:
         step: Effect | Await
@@ -129,8 +127,7 @@ def connect(
                 continue
         step = waiting.popleft() if waiting else Await(manager.wake_at_ms, manager.lease_due_ms)
         if isinstance(step, Finish):
-            report = _report(manager, step.outcome, connect_ms)
-            return report, rests
+            return manager.report(step.outcome, connect_ms), rests
         step = rests.beside(step, now_ms, owed)
         answer = yield step
         now_ms, value, arrived_ms, unread_ms = answer
@@ -141,8 +138,8 @@ def connect(
             return value
         elif isinstance(value, Claimed) and not profile.again:
             before_ms, died = value.resumption.connected_ms, invocation.died
-            if (end := asked_before(value.lease, before_ms, now_ms, manager.lease_ttl_ms, died)) is not None:
-                return _report(manager, end, connect_ms), rests
+            if (end := asked_before(value.lease, before_ms, now_ms, invocation.lease_ttl_ms, died)) is not None:
+                return manager.report(end, connect_ms), rests
         elif isinstance(value, Opened):
             connect_ms = (now_ms if arrived_ms is None else arrived_ms) - asked_ms
         if value is None:
@@ -152,12 +149,6 @@ def connect(
             waiting.clear()  # each would be refused too, after a back-off of its own
         # What follows from an answer comes before what was waiting: the cursor is saved between two writes.
         waiting.extendleft(reversed(following))
-
-
-def _report(manager: Manager, outcome: Outcome, connect_ms: int | None) -> Report:
-    return Report(
-        outcome, manager.progress, connect_ms, manager.reconnection_ms, manager.stays_at, refusal=manager.refusal
-    )
 
 
 def _due(manager: Manager, answer: Answer) -> list[Effect] | None:

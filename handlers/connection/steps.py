@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from handlers.connection.backoff import Refusal, Rest
 from handlers.connection.effects import Effect, Outcome, Progress
-from handlers.connection.lease import Lease
+from handlers.connection.lease import LEASE_TTL_READS, Lease
 from handlers.framing.oversize import BufferBudget
 
 T = TypeVar("T")
@@ -50,6 +50,11 @@ class Invocation:
     def holder(self) -> str:
         """The name that no other invocation has."""
         return f"{self.lane}/{self.request_id}"
+
+    @property
+    def lease_ttl_ms(self) -> int:
+        """How long after its renewal a lease expires."""
+        return LEASE_TTL_READS * max(self.lease_every_ms, self.progress_every_ms)
 
     @property
     def is_renewal_due(self) -> bool:
@@ -133,16 +138,6 @@ class Await:
 
     wake_ms: int | None
     lease_ms: int | None
-
-    @property
-    def until_ms(self) -> int:
-        """The first of the two instants; a connection that has not ended always waits for one."""
-        wake_ms, lease_ms = self.wake_ms, self.lease_ms
-        if wake_ms is None or lease_ms is None:
-            instant = lease_ms if wake_ms is None else wake_ms
-            assert instant is not None
-            return instant
-        return min(wake_ms, lease_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 from handlers.connection.effects import Outcome, Progress
 from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED, late, renewal_due
-from handlers.connection.manager import LEASE_TTL_READS
+from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.steps import Invocation, Report
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.framing.oversize import BufferBudget, SharedBufferBudget

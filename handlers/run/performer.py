@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -231,7 +231,8 @@ class Performer(Generic[T]):
             self.ends.append((stream, defect))
         else:
             if isinstance(step, Await):
-                self._awaits[stream] = step.until_ms  # at the end: a stream that was served comes after all others
+                # At the end: a stream that was served comes after all others. Each wait is for one instant at least.
+                self._awaits[stream] = min(ms for ms in (step.wake_ms, step.lease_ms) if ms is not None)
             elif isinstance(step, Pause):
                 self._pauses[stream] = now_ms + step.for_ms
             else:
@@ -244,6 +245,7 @@ class Performer(Generic[T]):
         if isinstance(step, MarkConnected | Ended):
             self.answered.add(stream)
             (self.connected.add if isinstance(step, MarkConnected) else self.connected.discard)(stream)
+        requests: Sequence[Callable[[], Any]] = ()
         try:
             match step:
                 case Open() if one.unsendable:
@@ -263,22 +265,20 @@ class Performer(Generic[T]):
                     blocked_ms, one.blocked_ms = one.blocked_ms, 0
                     self._log_report(one.profile, one.invocation, report, blocked_ms)
                 case ReadSecrets(anew):
-                    self._ask(stream, functools.partial(_read_secrets, self._secrets, one, anew))
-                    return
+                    requests = [functools.partial(_read_secrets, self._secrets, one, anew)]
                 case _:
-                    self._ask(stream, *one.requests.of(step))
-                    return
+                    requests = one.requests.of(step)
+            if requests:
+                self._at_store.add(stream)
+                if self._clock.now_ms() >= self._stop_ms:
+                    self._take(stream, Answered(error=StoreUnavailable(NO_TIME)))
+                else:
+                    self._pool.ask(stream, *requests)
+                return
         except Exception as defect:
             self._fail(stream, defect)
         else:
             self._answer(stream)
-
-    def _ask(self, stream: str, *requests: Callable[[], Any]) -> None:
-        self._at_store.add(stream)
-        if self._clock.now_ms() >= self._stop_ms:
-            self._take(stream, Answered(error=StoreUnavailable(NO_TIME)))
-        else:
-            self._pool.ask(stream, *requests)
 
     def _open(self, stream: str, one: _Stream[T], cursor: str | None) -> None:
         self._forget_upstream(stream)

@@ -15,8 +15,8 @@ from handlers.api import event_pages, status
 from handlers.api.answers import at
 from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
+from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap, Record, corrected, gaps
-from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.repair_record import Repair
 from handlers.connection.repaired import applied
 from handlers.store import typed_values

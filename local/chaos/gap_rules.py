@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from handlers.connection.ledger import KEPT_MS, LOST, Gap, Record, gaps
-from handlers.connection.record import BROKEN
+from handlers.connection.liveness import BROKEN
 from handlers.store import ledger_records
 from handlers.store.typed_values import Item
 from local.chaos.losses import lease_ttl_ms, ledger, open_gaps, rows_of, standstills, uncovered

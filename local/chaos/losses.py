@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.ledger import DELIVERED, LOST, Gap, Record, corrected, gaps
-from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store import ledger_records, typed_values
 from handlers.store.control_record import ControlRecord, to_record
 from local.chaos.schedule import requests

@@ -7,8 +7,8 @@ It reads the world after the run and changes nothing. What an execution's end mu
 from dataclasses import dataclass
 from itertools import pairwise
 
-from handlers.connection.ends import WATCH_MS
-from handlers.connection.manager import LEASE_TTL_READS
+from handlers.connection.draining import WATCH_MS
+from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.orphans import GRACE_MS
 from handlers.store import control_record, typed_values
 from local.chaos import delivery_rules, repair_rules

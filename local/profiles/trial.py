@@ -19,8 +19,8 @@ from handlers.api.problems import sentence
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.ends import End
 from handlers.connection.inputs import Chunk, Closed, Opened
-from handlers.connection.intake import taken_apart
 from handlers.connection.judging import is_confirmed, is_expired, judge
+from handlers.connection.reading import taken_apart
 from handlers.errors import StreamDropped, StreamkeeperError
 from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_behind
 from handlers.framing.frames import Frame, FramingError, as_frames
@@ -89,8 +89,9 @@ class Trial:
         if refusal is not None:
             self.ended = True
             # Whether it is final is for how long it has been so: a function decides that.
-            error = "refused" if refusal.error == "StreamRejected" else refusal.error
-            self.say(f"{error or refusal.status}: {refusal.message}")
+            outcome = refusal.outcome
+            error = "refused" if outcome.error == "StreamRejected" else outcome.error
+            self.say(f"{error or outcome.status}: {outcome.message}")
 
     def frame(self, frame: Frame) -> None:
         """Prints one frame; nothing after an end counts."""

@@ -129,8 +129,8 @@ class Machine:
             "model", "AB"[lane], EXECUTIONS[execution], "", deadline_ms, TICK_MS * MARGIN_TICKS, TICK_MS, TICK_MS,
             overlap_max_ms=TICK_MS, died=died_text(told),
         )  # fmt: skip
-        manager = self.rules.manager(PROFILES[self.policy], invocation, 0 if again is None else again.manager.fence)
-        effects = tuple(manager.start(world.now_ms))
+        manager = self.rules.manager(PROFILES[self.policy], invocation)
+        effects = tuple(manager.start(world.now_ms, 0 if again is None else again.manager.fence))
         name = world.started + 1
         process = Process(name, execution, lane, manager, effects, deadline_ms, summary(manager), told=told)
         request, heard = (name, True) if again is None else (again.request, again.heard)

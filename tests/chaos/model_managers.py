@@ -22,41 +22,37 @@ IGNORED = frozenset(
         "_profile",
         "_decoder",  # holds nothing between whole lines, and the model's chunks are whole lines
         "_invocation",  # the process's own
-        "_watches_from_ms",  # as long before the deadline as ever
-        "lease_ttl_ms",
+        "_heartbeats",  # as long before the deadline as ever
         "_spare_ms",
-        "_ttl_ms",
+        "ttl_ms",
         "_stays_ms",
         "_overlap_ms",
-        "_after_fence",
         "watch_ms",
         "_is_hot",
         "_execution",  # the process's own
-        "claimed_ms",  # as long before the deadline as a function lives
-        "_claimed_ms",
+        "_claimed_ms",  # as long before the deadline as a function lives
         "_expires_at_ms",  # a clock of the model never goes back, so what was asked for before decides nothing
         "_beside",  # a fence: whether it is the one that is connected is in the key
         "fence",  # its order is in the key
         "resumed",
-        "ending",
+        "_ending",
         "frames",
         "bytes",
         "events",
         "unterminated_bytes",
         "_seen_ms",
-        "_ended_by",
         "_stored",
         "_duplicates",
         "_dead_lettered",
         "_conflicts",
-        "deadline_ms",  # the process's own
+        "_deadline_ms",  # the process's own
         "_outcome",
         "outcome",  # follows from what it has handled
         "_is_ended",
         "_heard_ms",
         "_arrived_ms",
         "_unread_ms",
-        "_unstored",
+        "_arrived",
         "_gaps_recorded",
     }
 )
@@ -64,7 +60,7 @@ IGNORED = frozenset(
 FACTS = frozenset({"opened_ms", "closed_ms"})
 CHANGEABLE = (deque, list, dict, set)
 # What a manager consists of.
-PARTS = frozenset({"_lifetime", "_draining", "_intake", "_record", "pending", "liveness"})
+PARTS = frozenset({"_lifetime", "_draining", "_intake", "_record", "pending", "liveness", "backlog"})
 
 
 # What a manager of these types has is never changed in place, and nothing else comes in its place.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from handlers.connection.effects import Claim, Effect, Heartbeat, MarkConnected, Release, RenewTurn, TakeTurn
 from handlers.connection.inputs import Chunk, Claimed, ClaimRefused, Closed, Input, LeaseRead, Opened, Resumption
 from handlers.connection.lease import Lease
-from handlers.connection.lifetime import Phase
+from handlers.connection.phases import Phase
 from tests.chaos.explorer import Violation
 from tests.chaos.model_world import EXECUTIONS, Lane, Late, Process, World
 

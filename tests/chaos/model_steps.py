@@ -41,7 +41,7 @@ from handlers.connection.inputs import (
     Written,
 )
 from handlers.connection.lease import Lease, LeaseView, lease_view
-from handlers.connection.lifetime import LIVE, Phase
+from handlers.connection.phases import LIVE, Phase
 from tests.chaos import explorer
 from tests.chaos.explorer import Step, Violation
 from tests.chaos.model_machine import Machine

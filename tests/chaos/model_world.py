@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from handlers.connection.effects import Claim, Effect, Heartbeat, Release, TakeTurn
 from handlers.connection.inputs import Chunk, Closed, Input, Opened
 from handlers.connection.lease import Lease
-from handlers.connection.lifetime import Phase
 from handlers.connection.manager import Manager
+from handlers.connection.phases import Phase
 from handlers.profile.parse import parse
 from tests.chaos.explorer import ranks
 

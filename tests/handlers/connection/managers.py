@@ -14,8 +14,8 @@ from handlers.connection.effects import (
 )
 from handlers.connection.inputs import Claimed, Closed, LeaseRead, Opened, Resumption
 from handlers.connection.lease import Lease
+from handlers.connection.liveness import Liveness
 from handlers.connection.manager import Manager
-from handlers.connection.record import Liveness
 from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
@@ -36,12 +36,10 @@ def profile(overlap: str = "evicts", **more: Any) -> Profile:
     return parse("example", table, {})
 
 
-def fresh(
-    overlap: str = "evicts", overlap_max_ms: int = 10_000, died: str = "", after_fence: int = 0, **more: Any
-) -> Manager:
+def fresh(overlap: str = "evicts", overlap_max_ms: int = 10_000, died: str = "", **more: Any) -> Manager:
     """A manager that has not begun."""
     invocation = Invocation("demo", "A", "mine", "r1", DEADLINE_MS, MARGIN_MS, 1_000, 5_000, overlap_max_ms, died=died)
-    return Manager(profile(overlap, **more), invocation, after_fence)
+    return Manager(profile(overlap, **more), invocation)
 
 
 # What most of them go on from, and the lease that they have claimed.

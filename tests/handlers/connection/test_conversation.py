@@ -17,8 +17,8 @@ from handlers.connection.effects import (
     Write,
 )
 from handlers.connection.inputs import Chunk, Claimed, Closed, Opened, Resumption, Woken
-from handlers.connection.lifetime import Phase
 from handlers.connection.manager import Manager
+from handlers.connection.phases import Phase
 from handlers.connection.steps import Invocation
 from handlers.framing.websocket import CLOSE, PING, PONG, TEXT, encoded_frame
 from handlers.profile.parse import parse

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from handlers.connection.draining import WATCH_MS
 from handlers.connection.effects import (
     CloseUpstream,
     Finish,
@@ -14,7 +15,6 @@ from handlers.connection.effects import (
     SaveRecord,
     Write,
 )
-from handlers.connection.ends import WATCH_MS
 from handlers.connection.inputs import (
     Chunk,
     Closed,
@@ -25,9 +25,10 @@ from handlers.connection.inputs import (
     Woken,
     Written,
 )
-from handlers.connection.lease import Lease
-from handlers.connection.lifetime import Phase
-from handlers.connection.record import BROKEN, LOOK_EVERY
+from handlers.connection.lease import LEASE_TTL_READS, Lease
+from handlers.connection.liveness import BROKEN
+from handlers.connection.phases import Phase
+from handlers.connection.record import LOOK_EVERY
 from tests.handlers.connection.managers import (
     DEADLINE_MS,
     FENCE,
@@ -279,7 +280,7 @@ def test_gaps_are_written_down_once_the_predecessor_must_be_dead() -> None:
     """A connection looks for gaps once, when whoever was silent before it must be dead."""
     holder = LeaseRead(Lease(fence=FENCE))
     manager = connected()
-    ttl_ms = manager.lease_ttl_ms
+    ttl_ms = LEASE_TTL_READS * 5_000
     assert kinds(manager.handle(30 + ttl_ms, holder)) == [Heartbeat]
     assert kinds(manager.handle(31 + ttl_ms + 5_000, holder)) == [Heartbeat, RecordGaps]
     assert kinds(manager.handle(31 + ttl_ms + 10_000, holder)) == [Heartbeat]

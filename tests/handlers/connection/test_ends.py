@@ -46,5 +46,5 @@ def test_a_renewal_that_is_due_stands_in_the_place_of_a_usual_end() -> None:
 )
 def test_a_close_says_why(closed: Closed, was_connected: bool, error: str, message: str) -> None:
     """What no retry can help is rejected; the rest is dropped."""
-    outcome = ends.dropped(closed, was_connected)
+    outcome = ends.dropped(closed, was_connected, 300).outcome
     assert (outcome.error, outcome.message) == (error, message)

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from handlers.connection.effects import CloseUpstream, Heartbeat, MarkConnected
 from handlers.connection.inputs import Closed, LeaseRead, Opened, Woken
-from handlers.connection.lease import Lease
-from handlers.connection.lifetime import Phase
-from handlers.connection.manager import LEASE_TTL_READS
+from handlers.connection.lease import LEASE_TTL_READS, Lease
+from handlers.connection.phases import Phase
 from tests.handlers.connection.managers import (
     DEADLINE_MS,
     FENCE,

@@ -69,8 +69,8 @@ def test_beside_another_execution_one_overlaps_once() -> None:
 
 def lifetime_of(*, is_hot: bool = False, ttl_ms: int = 20_000) -> Lifetime:
     """One that is killed at 100 s, with a margin of 8 s, and began at 0."""
-    invocation = Invocation("demo", "A", "mine", "r1", 100_000, 8_000, 1_000, 5_000, overlap_max_ms=2_000)
-    lifetime = Lifetime(profile("tolerates", standby="hot" if is_hot else "cold"), invocation, ttl_ms)
+    invocation = Invocation("demo", "A", "mine", "r1", 100_000, 8_000, 1_000, ttl_ms // 4, overlap_max_ms=2_000)
+    lifetime = Lifetime(profile("tolerates", standby="hot" if is_hot else "cold"), invocation)
     lifetime.begins(0)
     return lifetime
 

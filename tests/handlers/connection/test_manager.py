@@ -30,11 +30,11 @@ from handlers.connection.inputs import (
     Woken,
     Written,
 )
-from handlers.connection.lease import Lease
+from handlers.connection.lease import LEASE_TTL_READS, Lease
 from handlers.connection.ledger import LOST, gaps, records
 from handlers.connection.ledger import Record as LedgerRecord
-from handlers.connection.lifetime import Phase, ProtocolMisuse
-from handlers.connection.manager import LEASE_TTL_READS, Manager
+from handlers.connection.manager import Manager
+from handlers.connection.phases import Phase, ProtocolMisuse
 from tests.handlers.connection.managers import FENCE, SAVES, claimed, connected, drained, event, fresh, kinds, outcome
 
 
@@ -99,14 +99,14 @@ def test_a_turn_is_taken_from_the_dead_alone() -> None:
 
 def test_a_claim_in_place_takes_the_turn_with_it() -> None:
     """Where nobody came since, the request goes out at once; where the claim brings no turn, it is asked for."""
-    manager = fresh("forbids", after_fence=FENCE - 1)
-    assert manager.start(0) == [Claim(FENCE - 1, 0, manager.expires_at_ms(0))]
+    manager = fresh("forbids")
+    assert manager.start(0, FENCE - 1) == [Claim(FENCE - 1, 0, LEASE_TTL_READS * 5_000)]
     taken = Lease(fence=FENCE, connected_token=FENCE, released_token=FENCE - 1)
     assert manager.handle(10, Claimed(taken, Resumption("7"))) == [Open("7")]
-    other = fresh("forbids", after_fence=FENCE - 1)
-    other.start(0)
+    other = fresh("forbids")
+    other.start(0, FENCE - 1)
     assert kinds(other.handle(10, Claimed(Lease(fence=FENCE), Resumption(None)))) == [TakeTurn]
-    assert fresh("evicts", after_fence=FENCE - 1).start(0) == [Claim(FENCE - 1)]
+    assert fresh("evicts").start(0, FENCE - 1) == [Claim(FENCE - 1)]
 
 
 def test_a_turn_that_was_taken_is_given_back_though_nobody_answered() -> None:

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from handlers.connection.effects import Outcome, RecordGaps, RecordLoss
 from handlers.connection.inputs import GapsRecorded, Resumption, Written
+from handlers.connection.liveness import Liveness
+from handlers.connection.pending import Pending
 from handlers.connection.reconnection import lived
-from handlers.connection.record import Liveness, Record
+from handlers.connection.record import Record
 from handlers.framing.events import StreamEvent
 from tests.handlers.connection.managers import arrives
 
@@ -41,9 +43,10 @@ def opened(
 def test_an_end_is_written_down_with_what_was_stored_until_then() -> None:
     """Before it is saved the record says nothing of an end; then it has the reason and the instant."""
     record = opened()
-    record.sent([event("8"), event("9")])
+    record.pending.sent([event("8"), event("9")], record.liveness.arrived_ms)
     arrives(record.liveness, 4_000, None, None)
-    record.closes("expired", LEFT)
+    record.ends("expired", LEFT)
+    record.closes()
     assert (record.progress.ended_by, record.progress.closed_ms) == ("", 4_000)
     record.stored(Written(1, 1))
     saved = record.save(4_100, is_open=False)
@@ -56,7 +59,8 @@ def test_a_close_that_came_before_the_leaving_counts() -> None:
     """The upstream may have gone while the connection was about to leave; a later close moves nothing."""
     record = opened()
     arrives(record.liveness, 4_000, None, None)
-    record.closes("expired", LEFT)
+    record.ends("expired", LEFT)
+    record.closes()
     arrives(record.liveness, 4_200, 3_900, None)
     record.closed("ended_by_upstream")
     assert record.closed_ms == 3_900
@@ -73,7 +77,8 @@ def test_one_that_ends_inside_a_frame_was_good_until_before_that(ended_by: str) 
         arrives(record.liveness, at_ms, None, None)
         record.liveness.framed(record.liveness.heard(), ended_some=ended_some, is_inside=not ended_some)
     arrives(record.liveness, 4_100, None, None)
-    record.closes(ended_by, LEFT)
+    record.ends(ended_by, LEFT)
+    record.closes()
     progress = record.save(4_100, is_open=False)
     heard_ms = 4_100 if ended_by == "ended_by_upstream" else 4_000  # the end is its own word
     assert (progress.closed_ms, progress.heard_ms, progress.seen_ms) == (2_000, heard_ms, 1_500)
@@ -89,7 +94,8 @@ def test_one_that_was_never_answered_has_no_close() -> None:
     record = Record(DEADLINE_MS)
     record.begins(1_000)
     arrives(record.liveness, 2_000, None, None)
-    record.closes("refused", LEFT)
+    record.ends("refused", LEFT)
+    record.closes()
     record.closed("refused")
     assert (record.progress.opened_ms, record.progress.closed_ms, record.progress.seen_ms) == (None, None, 1_000)
 
@@ -101,7 +107,8 @@ def test_when_the_upstream_was_heard_last_is_written_down() -> None:
     arrives(record.liveness, 2_000, 1_900, None)
     record.liveness.heard()
     arrives(record.liveness, 4_000, None, None)
-    record.closes("let_go", LEFT)
+    record.ends("let_go", LEFT)
+    record.closes()
     assert (record.progress.closed_ms, record.progress.heard_ms) == (4_000, 1_900)
     assert Record(DEADLINE_MS).progress.heard_ms is None
 
@@ -126,14 +133,16 @@ def test_a_cursor_that_expired_is_replaced_and_the_record_ends_where_it_was_last
     """Without an event it brought nothing that was asked for; with one it did, until it was heard before."""
     record = opened()
     record.cursor_expired(1_600, "start", 1_400)
-    record.closes("cursor_expired", LEFT)
-    assert (record.resumed, record.closed_ms, record.progress.forgot_ms) == (False, 1_500, 1_600)
+    record.ends("cursor_expired", LEFT)
+    record.closes()
+    assert (record.progress.resumed, record.closed_ms, record.progress.forgot_ms) == (False, 1_500, 1_600)
     record = opened()
-    record.sent([event("8")])
+    record.pending.sent([event("8")], record.liveness.arrived_ms)
     arrives(record.liveness, 3_100, None, None)
     record.cursor_expired(3_100, "start", 2_500)
-    record.closes("cursor_expired", LEFT)
-    assert (record.resumed, record.closed_ms, record.progress.forgot_ms) == (True, 2_500, 3_100)
+    record.ends("cursor_expired", LEFT)
+    record.closes()
+    assert (record.progress.resumed, record.closed_ms, record.progress.forgot_ms) == (True, 2_500, 3_100)
     record.stored(Written(1, 0))
     assert record.pending.take() == "start"
 
@@ -144,7 +153,7 @@ def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row(
 
     def lost(at_ms: int, written: Written, *, drops: bool = True) -> list[RecordLoss]:
         arrives(record.liveness, at_ms, None, None)
-        record.sent([event(None)])
+        record.pending.sent([event(None)], record.liveness.arrived_ms)
         return [one for one in record.stored(written, drops=drops) if isinstance(one, RecordLoss)]
 
     dropped, cause = Written(0, 1, conflicts=1), "ids_restarted"
@@ -165,7 +174,8 @@ def test_who_has_ended_an_open_gap_looks_again_at_its_own_end() -> None:
         assert record.gaps(9) == [RecordGaps(9)]
         record.misses(GapsRecorded(1, is_open))
         assert record.gaps(9) == []
-        record.closes("taken_over", LEFT)
+        record.ends("taken_over", LEFT)
+        record.closes()
         record.save(9_100, is_open=False)
         assert [record.gaps(9), record.gaps(9)] == [looks, []]
 
@@ -189,7 +199,8 @@ def test_gaps_are_written_down_again_by_one_that_proves_more() -> None:
         record = opened()
         assert len(record.gaps(10)) == 1
         arrives(record.liveness, closed_ms, None, None)
-        record.closes("ended_by_upstream", LEFT)
+        record.ends("ended_by_upstream", LEFT)
+        record.closes()
         record.save(closed_ms, is_open=False)
         assert [len(record.gaps(10)), len(record.gaps(10))] == [looks, 0]
 
@@ -215,7 +226,7 @@ def test_one_whose_upstream_was_idle_has_caught_up(heard: list[tuple[int, bool]]
     assert record.progress.live_ms == live_ms
     assert record.has_caught_up is (live_ms < 100_000)
     waits = opened(behind_ms=99_600)
-    waits.sent([event("8")])
+    waits.pending.sent([event("8")], waits.liveness.arrived_ms)
     for at_ms, is_idle in heard:
         hears(waits, at_ms, 1, is_idle=is_idle)
     assert waits.progress.live_ms == 101_500
@@ -240,7 +251,8 @@ def test_an_end_after_the_silence_is_a_sign_of_life_where_the_upstream_sends_it(
     record = opened(behind_ms=99_600)
     hears(record, 2_000, 1, is_idle=False)
     arrives(record.liveness, closed_ms, None, None)
-    record.closes(ended_by, LEFT)
+    record.ends(ended_by, LEFT)
+    record.closes()
     assert record.save(closed_ms, is_open=False).live_ms == live_ms
     assert record.has_caught_up is (live_ms < 100_000)
 
@@ -248,7 +260,7 @@ def test_an_end_after_the_silence_is_a_sign_of_life_where_the_upstream_sends_it(
 @given(st.lists(st.tuples(st.sampled_from(["sent", "stored", "unread", "quiet"]), st.integers(0, 50)), max_size=40))
 def test_none_is_known_good_after_the_arrival_of_what_is_not_stored(steps: list[tuple[str, int]]) -> None:
     """Whatever waits, for the store or to be read, bounds what is seen; nothing makes it fall; quiet is connected."""
-    liveness = Liveness()
+    liveness, pending = Liveness(), Pending()
     now_ms, seen_ms, waiting = 1_000, 1_000, []
     for step, ms in steps:
         now_ms += 10
@@ -256,12 +268,12 @@ def test_none_is_known_good_after_the_arrival_of_what_is_not_stored(steps: list[
         arrived_ms = max(seen_ms, now_ms - ms)
         arrives(liveness, now_ms, arrived_ms, unread_ms)
         if step == "sent":
-            liveness.sent()
+            pending.sent([event("8")], arrived_ms)
             waiting.append(arrived_ms)
         elif step == "stored" and waiting:
-            liveness.stored()
+            pending.stored(Written(1, 0))
             waiting.pop(0)
-        before_ms, seen_ms = seen_ms, liveness.seen_ms(now_ms, seen_ms)
+        before_ms, seen_ms = seen_ms, liveness.seen_ms(now_ms, seen_ms, pending.arrivals)
         unstored = [*waiting, *([] if unread_ms is None else [unread_ms])]
         assert seen_ms == max(before_ms, min([now_ms, *unstored]))
         assert all(seen_ms <= at_ms for at_ms in unstored)

@@ -1,0 +1,52 @@
+"""Decides how a connection comes to open its upstream: what it claims, and whose turn it awaits.
+
+Where an upstream forbids two connections, a successor claims the stream, waits until the older one is released or dead,
+and takes its turn by one conditional write:
+
+    fence 7, connected 7            it reads the lease again, every `RELEASE_POLL_MS`
+    fence 8, connected 7            a newer connection has claimed: this one makes way
+    fence 7, connected 6, released 6    TakeTurn; the answer says whether the turn is its own
+
+Invariant: no request goes out before the claim is granted, nor before the turn where the upstream forbids two.
+"""
+
+from __future__ import annotations
+
+from handlers.connection import ends
+from handlers.connection.backoff import TRY_MS, Rest
+from handlers.connection.effects import Claim, Effect, TakeTurn
+from handlers.connection.ends import End
+from handlers.connection.lease import Lease, LeaseView, is_connected, is_over, may_open
+from handlers.connection.lifetime import Lifetime
+from handlers.profile.behaviour import Profile
+
+RELEASE_POLL_MS = 200
+# A newer connection has claimed; this one was taken over if that one connects.
+MAKES_WAY = End(ends.LET_GO, "claimed_by_successor", asks_lease=True)
+
+
+def claim(
+    profile: Profile, lifetime: Lifetime, now_ms: int, after_fence: int, rest: Rest, *, has_rested: bool
+) -> Claim:
+    """Returns the claim of a connection that follows `after_fence`, and was to wait for `rest`."""
+    # Nobody else can be connected: the turn comes with the claim.
+    takes_turn = profile.overlap == "forbids" and after_fence > 0
+    expires_at_ms = lifetime.expires_at_ms(now_ms) if takes_turn else 0
+    # Others that backed off beside this one would try at the same instant: one of them does, the others wait on.
+    owed_ms = rest.until_ms
+    try_until_ms = now_ms + profile.connect_timeout_ms + TRY_MS if owed_ms else 0
+    return Claim(after_fence, owed_ms, expires_at_ms, try_until_ms, has_rested)
+
+
+def turn(
+    profile: Profile, lifetime: Lifetime, died: str, now_ms: int, fence: int, lease: Lease, view: LeaseView
+) -> tuple[list[Effect], End | None]:
+    """Returns how a connection that waits takes its turn, nothing while it is not its turn, or how it ends instead."""
+    if view is not LeaseView.HOLDER or lease.connected_token > fence:
+        return [], MAKES_WAY
+    if not profile.again and is_connected(lease, now_ms, died):
+        return [], End(ends.asked_already(is_alive=True), "claimed_by_successor")
+    if not may_open(lease, fence, now_ms, died):
+        return [], None
+    over = lease.connected_token if is_over(lease, died) else 0
+    return [TakeTurn(fence, lifetime.expires_at_ms(now_ms), over)], None

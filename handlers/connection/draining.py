@@ -1,0 +1,122 @@
+"""Decides how a connection leaves: what is stored and written down before its end, and which end the lease explains.
+
+    close      the upstream is closed; what it had sent may still come
+    store      every event that was read is written
+    save       the record and the cursor, which pass nothing that a kill could lose
+    release    a successor that waited for it reads a cursor that is complete
+    finish     with its own reason, or as taken over: an upstream that evicts closes the older connection as it answers
+               the newer one, whose mark may be on the way
+
+Where the lease may explain the end, the connection reads it, again and again, for as long as a successor that has
+claimed may yet connect. Invariant: nothing is released before everything is stored, unless no time is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from handlers.connection import ends
+from handlers.connection.effects import CloseUpstream, Effect, Finish, Outcome, Release, ReplaceCursor, SaveRecord
+from handlers.connection.ends import End
+from handlers.connection.intake import Intake
+from handlers.connection.lease import Lease, LeaseView
+from handlers.connection.lifetime import Lifetime
+from handlers.connection.record import Record
+from handlers.profile.behaviour import Profile
+
+# An upstream that evicts answers the newer connection first, so its mark is on the way.
+WATCH_MS = 2_000
+WATCH_POLL_MS = 100
+
+
+def watch_ms(profile: Profile) -> int:
+    """Returns how long a closed connection of the profile watches a successor that claimed and has not connected."""
+    # A successor that waits for the release needs one more connect; one that sends messages first needs their time.
+    connect_ms = profile.connect_timeout_ms if profile.overlap == "forbids" else 0
+    return WATCH_MS + connect_ms + profile.longest_talk_ms
+
+
+@dataclass
+class Draining:
+    """What is known of the end of a connection that leaves, or will.
+
+    `outcome` is its own reason to end, which the lease may explain otherwise where `asks_lease`. It waits for what is
+    not stored until `until_ms`, None before it leaves; then it watches its successor for `watch_ms` at most, and reads
+    the lease at `lease_due_ms`. Nothing more can come of the upstream once that `is_closed`.
+    """
+
+    watch_ms: int
+    outcome: Outcome = ends.LET_GO
+    asks_lease: bool = False
+    until_ms: int | None = None
+    lease_due_ms: int | None = None
+    is_closed: bool = False
+
+    def is_drained(self, record: Record) -> bool:
+        """Whether all that was read is stored, and nothing more can come."""
+        return self.is_closed and record.pending.is_stored
+
+    def because(self, end: End, record: Record) -> None:
+        """Records why it ends; what it had read before may say so once it leaves already."""
+        self.outcome, self.asks_lease = end.outcome, end.asks_lease
+        record.ends(end.ended_by, end.outcome)
+
+    def begins(self, now_ms: int, record: Record, intake: Intake, lifetime: Lifetime, has_asked: bool) -> list[Effect]:
+        """Returns how the upstream is closed; it is open where the connection `has_asked` for it."""
+        self.until_ms = lifetime.drains_until_ms(now_ms)
+        self.is_closed = self.is_closed or not has_asked
+        record.closes()
+        last_words = intake.leaves()
+        says = last_words if has_asked and not self.is_closed else []
+        return [*says, *([CloseUpstream()] if has_asked else [])]
+
+    def drained(
+        self, now_ms: int, record: Record, intake: Intake, lifetime: Lifetime, lease: Lease, has_turn: bool
+    ) -> list[Effect]:
+        """Returns what follows once all that was read is stored; nothing before.
+
+        `has_turn` is whether the connection took its turn, where an upstream forbids two.
+        """
+        if self.is_closed and (waited := intake.flush(now_ms, record, is_leaving=True)):
+            return waited
+        if not self.is_drained(record):
+            return []
+        if unfinished := intake.unfinished(now_ms, record):
+            return unfinished
+        record.unterminated_bytes = intake.tail_bytes()
+        progress, cursor = record.save(now_ms, is_open=False), record.pending.take()
+        # Without an answer an older connection may still be open, and must not count as closed.
+        is_released = record.opened_ms is not None or has_turn
+        effects: list[Effect] = [SaveRecord(progress)]
+        if cursor is not None and not is_released:
+            effects = [ReplaceCursor(cursor, progress)]
+        if record.shows_gaps:
+            effects += record.gaps(lifetime.ttl_ms, leaves_some=self.asks_lease)
+        if is_released:
+            effects.append(Release(cursor, progress, is_relieved=lease.connected_token > record.fence))
+        if not self.asks_lease:
+            return [*effects, Finish(self.outcome)]
+        self.until_ms = lifetime.watches_until_ms(now_ms, self.watch_ms)
+        self.lease_due_ms = None if is_released else now_ms  # the answer to the release is the lease
+        return effects
+
+    def explained(self, now_ms: int, record: Record, lifetime: Lifetime, lease: Lease, view: LeaseView) -> list[Effect]:
+        """Returns the end that the lease explains, or nothing while a successor that claimed may yet connect."""
+        if not self.asks_lease or not self.is_drained(record):
+            return []
+        takeover = None if lifetime.keeps(lease) else ends.taken_over(lease, lifetime.is_superseded(lease))
+        outcome = ends.explained(view, self.outcome, takeover)
+        if outcome is None:
+            self.lease_due_ms = now_ms + WATCH_POLL_MS
+            return []
+        if outcome is not takeover:
+            return [Finish(outcome)]
+        record.ends("taken_over", outcome)
+        return [SaveRecord(record.save(now_ms, is_open=False)), Finish(outcome)]
+
+    def passes(self, now_ms: int, record: Record) -> list[Effect]:
+        """Returns the end where nothing has explained it in time; nothing before."""
+        if self.until_ms is None or now_ms < self.until_ms:
+            return []
+        # Where events are in flight the ledger's record stays as it is: it covers nothing that is not stored.
+        return [Finish(self.outcome if self.is_drained(record) else ends.NOT_DRAINED)]

@@ -1,0 +1,100 @@
+"""Knows the writes of a connection that are not answered yet, the cursors behind them, and when their events arrived.
+
+    0.0 s  a write of the events 8 and 9      the cursor 7 may be saved
+    0.1 s  a heartbeat that names 10          still 7: 10 counts once the write before it is answered
+    0.2 s  the write is answered              10 may be saved
+
+Invariant: a cursor is saved once, and only when every write before it is answered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from handlers.connection.inputs import Written
+from handlers.connection.spending import Account
+from handlers.framing.events import StreamEvent
+
+
+class Pending:
+    """The unanswered writes of one connection, oldest first; `account` is that of its budget, where it has one."""
+
+    def __init__(self, account: Account | None = None) -> None:
+        self._account = account
+        self._writes: deque[str | None] = deque()  # the last cursor of each, None where it has none
+        self._arrived: deque[int] = deque()  # when the events of each had arrived
+        self._reached: str | None = None
+        self.events = 0  # of all writes, answered or not
+        self.saved: str | None = None
+        self.asked_from: str | None = None
+
+    def begins(self, cursor: str | None) -> None:
+        """Records the saved cursor, after which the upstream is asked to resume."""
+        self.saved = self._reached = self.asked_from = cursor
+
+    def sent(self, events: Sequence[StreamEvent], arrived_ms: int, *, joins: bool = False) -> None:
+        """Records that events which arrived then are on their way: in a write of their own, or in the newest one."""
+        self.events += len(events)
+        cursor = next((event.cursor for event in reversed(events) if event.cursor is not None), None)
+        if not joins:
+            self._writes.append(cursor)
+            self._arrived.append(arrived_ms)
+        elif cursor is not None:
+            self.skipped(cursor)
+        if self._account is not None:
+            self._account.sent(events, joins=joins)
+
+    def stored(self, written: Written) -> int:
+        """Records the answer to the oldest write; returns when its events had arrived."""
+        cursor = self._writes.popleft()
+        self._reached = self._reached if cursor is None else cursor
+        came_ms = self._arrived.popleft()
+        if self._account is not None:
+            count = written.stored + written.duplicates + written.dead_lettered
+            self._account.stored(came_ms, written.stored, count)
+        return came_ms
+
+    def skipped(self, cursor: str) -> None:
+        """Records the cursor of something that is not stored: it counts once everything before it is stored."""
+        if self._writes:
+            self._writes[-1] = cursor
+        else:
+            self._reached = cursor
+
+    def expired(self, cursor: str) -> None:
+        """Saves `cursor` in place of all cursors of this connection: the upstream accepts none of them any more."""
+        self._reached = cursor
+        self._writes = deque(None for _ in self._writes)
+
+    @property
+    def last(self) -> str | None:
+        """The cursor behind all that was read, whether it may be saved yet or not."""
+        return next((cursor for cursor in reversed(self._writes) if cursor is not None), self._reached)
+
+    @property
+    def arrivals(self) -> tuple[int, ...]:
+        """When the events of each unanswered write had arrived."""
+        return tuple(self._arrived)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether every write is answered."""
+        return not self._writes
+
+    @property
+    def is_unmoved(self) -> bool:
+        """Whether no cursor was reached but the one that was sent, and no write is unanswered."""
+        return not self._writes and self._reached == self.asked_from
+
+    @property
+    def is_first(self) -> bool:
+        """Whether there is a cursor to save and none was ever saved: a kill now would leave nothing to resume from."""
+        return self.saved is None and self._reached is not None
+
+    def take(self) -> str | None:
+        """Returns the cursor to be saved now; None where it is saved already."""
+        if self._reached == self.saved:
+            return None
+        self.saved = self._reached
+        return self.saved

@@ -1,0 +1,115 @@
+"""Reads decoded frames by the rules of a profile: which are events, how far the stream has come, what ends it.
+
+Pure. Invariant: nothing behind a frame that ends the connection is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_after, cursor_behind, forget_parsed, to_event
+from handlers.framing.frames import Decoded, Frame, as_frames
+from handlers.framing.marks import Kind
+from handlers.profile.behaviour import Profile
+
+if TYPE_CHECKING:
+    from handlers.connection.numbers import Numbers
+
+# An end and a loss are events as well: what the upstream said is stored. A comment never is.
+_STORED = frozenset({Kind.EVENT, Kind.END, Kind.LOSS, Kind.SNAPSHOT})
+_STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
+# They are not events, and may say how far the stream has come.
+_BESIDE = frozenset({Kind.HEARTBEAT, Kind.DISCONNECT})
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read: `frames` counts those that are no comments, `stop` is what ends the connection, if anything.
+
+    `losses` has the number of events of each announced loss, None where the upstream did not say. `oldest` is the
+    oldest place that can be asked for, where the frame that stops it names one. `left_out` counts the events that the
+    profile does not keep.
+    """
+
+    events: tuple[StreamEvent, ...]
+    cursor: str | None
+    frames: int
+    losses: Sequence[int | None]
+    stop: Kind | None = None
+    oldest: str | None = None
+    left_out: int = 0
+
+
+def read(
+    profile: Profile,
+    frames: Decoded,
+    last_id: str | None,
+    now_ms: int,
+    place: str,
+    first: int,
+    *,
+    is_resumed: bool,
+    numbers: Numbers | None = None,
+) -> Reading:
+    """Reads `frames` by the rules of `profile`; `place` and its number `first` name an event where nothing else does.
+
+    `last_id` is the last event ID behind them, as the decoder has it. `is_resumed` is whether the connection asked for
+    what came after a cursor. What is missing in `numbers` is a loss, announced by the event behind it.
+    """
+    events: list[StreamEvent] = []
+    cursor: str | None = None
+    count = left_out = 0
+    losses: list[int | None] = []
+    splits = profile.split is not None
+    batch: Sequence[StreamEvent] = ()
+    key = profile.whole_key if splits else profile.key
+    # Most framings return frames already; checking it here saves a call for each chunk.
+    whole = cast(Sequence[Frame], frames) if frames and isinstance(frames[0], Frame) else as_frames(frames)
+    for frame in whole:
+        if not splits:
+            kind = profile.marks.kind(frame)
+        else:
+            kind, batch = taken_apart(profile, frame, now_ms)
+        count += not frame.is_comment
+        if kind is Kind.LOSS:
+            losses.append(profile.marks.lost(frame))
+        if numbers is not None and kind in _STORED:
+            losses += numbers.missing(frame, begins=kind is Kind.SNAPSHOT)
+        if kind is Kind.SNAPSHOT and frame.name is None:
+            frame = frame._replace(name=kind.value)
+        if profile.keep and kind is Kind.EVENT and not batch and not frame.is_comment and not profile.keeps(frame):
+            left_out += 1
+            after = cursor_after(frame, profile.cursor)
+            cursor = after if after is not None else cursor
+        elif batch or (kind in _STORED and not frame.is_comment):
+            for event in batch or (to_event(frame, now_ms, key=key, cursor=profile.cursor),):
+                cursor = event.cursor if event.cursor is not None else cursor
+                if event.key == LEFT_OUT:
+                    left_out += 1
+                    continue
+                if profile.key == "each":
+                    event = event._replace(key=f"{place}-{first + len(events):09d}")
+                events.append(event)
+        elif kind in _BESIDE and not frame.is_comment:
+            after = profile.cursor_beside(kind, frame, is_resumed=is_resumed)
+            cursor = after if after is not None else cursor
+        if kind in _STOPS:
+            oldest = profile.oldest_after(frame) if kind is Kind.EXPIRED else None
+            return Reading(tuple(events), cursor, count, losses, kind, oldest, left_out)
+    forget_parsed()
+    after = cursor_behind(last_id, profile.cursor)
+    cursor = after if after is not None else cursor
+    return Reading(tuple(events), cursor, count, losses, left_out=left_out)
+
+
+def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequence[StreamEvent]]:
+    """Reads `frame` for a profile that splits, and returns the events of its elements; none where it is not a batch."""
+    # First, for it parses the frame as `kind` does, and also notes where the elements are in it.
+    batch = profile.events(frame, now_ms)
+    kind = profile.kind(frame)
+    if batch:
+        return (Kind.EVENT if kind is Kind.HEARTBEAT else kind), batch
+    is_empty = batch is not None and kind is Kind.EVENT
+    return (Kind.HEARTBEAT if is_empty else kind), ()
