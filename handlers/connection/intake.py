@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from handlers.connection import ends
 from handlers.connection.effects import Effect, Open, Outcome, Write
 from handlers.connection.ends import End
+from handlers.connection.frame_reading import Reading, read
 from handlers.connection.inputs import Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge
 from handlers.connection.ledger import CURSOR_EXPIRED
-from handlers.connection.reading import Reading, read
 from handlers.connection.record import Record
 from handlers.framing.events import StreamEvent
 from handlers.framing.frames import Decoded, FrameTooLong, FramingError

@@ -18,9 +18,9 @@ import boto3
 from handlers.api.problems import sentence
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.ends import End
+from handlers.connection.frame_reading import taken_apart
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge
-from handlers.connection.reading import taken_apart
 from handlers.errors import StreamDropped, StreamkeeperError
 from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_behind
 from handlers.framing.frames import Frame, FramingError, as_frames
