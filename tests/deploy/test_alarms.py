@@ -59,6 +59,8 @@ def test_every_alarm_acts_on_the_topic() -> None:
         "AWS/States/ExecutionsTimedOut/Start",
         "AWS/States/ExecutionsFailed/Upgrade",
         "AWS/States/ExecutionsFailed/Fleet",
+        "AWS/States/ExecutionsAborted/Upgrade",
+        "AWS/States/ExecutionsAborted/Fleet",
         "AWS/ApiGateway/5XXError",
         "AWS/ApiGateway/4XXError",
         "AWS/SQS/NumberOfMessagesSent",
