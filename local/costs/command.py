@@ -12,7 +12,6 @@ from handlers.profile.deliver_field import KINDS
 from local.costs import delivered, model, month, prices, repair_costs, stage_costs
 from local.costs.model import PARTITION_UNITS, Costs, Load
 from local.costs.prices import HOURS, Prices
-from local.costs.stage_costs import encryption_usd
 from local.options import number, one_of, whole
 from local.printable import WIDE, columns_of, saying
 from local.user_error import UserError
@@ -32,6 +31,7 @@ WHY = {
     "storage": "what is kept: events {keep_days}, records {ledger_keep_days}",
     "logs": "log lines of the connections",
     "watch": "what the watch reads of the stream",
+    "encryption": "requests to KMS for the tables' key, at most",
     "metrics": "metrics that the stream's connections keep, by {metrics_by}",
     "delivery": "noting what arrived, and bringing it to {sinks}: the function, its table and its log",
     "sinks": "what the sinks ask for taking them",
@@ -41,6 +41,7 @@ FIXED_WHY = {
     "metrics": "metrics of the watch",
     "dashboard": "the first three of an account are free",
     "watch": "the function that watches, once a minute",
+    "encryption": "requests to KMS for the tables' key by the watch and the API, at most",
     "vpc": "interface endpoints of the VPC by the hour, in the zone of each subnet",
     "delivery_alarms": "the alarms of the delivery",
     "delivery_metrics": "metrics of the delivery",
@@ -102,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     _need_room(load, source.settings)
     with saying("running the stream for a month in virtual time …"):
         found = model.costs(source, month.replayed(source), load, listed)
-    notes = [*_notes(load), *_unpriced(load, listed), *_of_vpc(source.settings, listed), _of_keys(load, listed)]
+    notes = [*_notes(load), *_unpriced(load, listed), *_of_vpc(source.settings, listed), _of_keys(listed)]
     if arguments.json:
         print(json.dumps(_as_json(arguments.stage, load, found, listed, notes), indent=1))
         return 0
@@ -191,13 +192,9 @@ def _of_vpc(settings: Any, listed: Prices) -> list[str]:
     ]
 
 
-def _of_keys(load: Load, listed: Prices) -> str:
-    """What the key of the tables costs at most, which no request of ours shows."""
-    requests_usd = encryption_usd(-(-load.streams // load.per_function), 2, listed)
-    return (
-        f"requests to KMS for the key of the tables are up to {requests_usd:.2f} a month more, and a key of your own "
-        f"is {listed.usd('kms', 'key_month'):.2f} besides."
-    )
+def _of_keys(listed: Prices) -> str:
+    """What a key costs that is not the one that AWS manages."""
+    return f"a key of your own for the tables is {listed.usd('kms', 'key_month'):.2f} a month besides."
 
 
 def _unpriced(load: Load, listed: Prices) -> list[str]:

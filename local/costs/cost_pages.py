@@ -48,6 +48,7 @@ WHY = {
     "storage": "events for {keep_days} days, records for {ledger_keep_days}",
     "logs": "what the functions write to their log",
     "watch": "what the watch reads of a stream, once a minute",
+    "encryption": "requests to KMS for the tables' key, at most",
     "metrics": "stored events, as a metric of the stage",
 }
 

@@ -37,7 +37,9 @@ RAREST_PER_S = 20 / STRETCH_S
 STREAM_ID = "replay"
 # "A partition … 1,000 write units a second"; an event is one there, whatever its index takes.
 PARTITION_UNITS = 1000
-PARTS = ("lambda", "step_functions", "events", "control_writes", "reads", "storage", "logs", "watch", "metrics")
+PARTS = (
+    "lambda", "step_functions", "events", "control_writes", "reads", "storage", "logs", "watch", "encryption", "metrics",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
     parts["step_functions"] = used.transitions * prices.usd("step_functions", "million_transitions") / together
     parts["logs"] = stage_costs.connection_log_usd(used.invocations, prices) / together
     parts["watch"] = stage_costs.watch_stream_usd(prices, together)
+    parts["encryption"] = stage_costs.encryption_usd(stage_costs.IN_HANDOVERS / together, stage_costs.TABLES, prices)
     # Where there are events each connection has stored something.
     reports = idle.reports
     if load.events_per_s:

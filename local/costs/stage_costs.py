@@ -36,6 +36,9 @@ HOUR_S = 3600
 # What a function in a VPC reaches by interface endpoints; DynamoDB and S3 have gateways, which cost nothing.
 ENDPOINTS = ("sqs", "secretsmanager", "ssm", "lambda")
 KEY_REFRESH_S = 300
+# The events and the control table. For each function that keeps streams a tenth more run in handovers; besides, the
+# watch and the function that answers the API use the tables.
+TABLES, IN_HANDOVERS, BESIDE_CONNECTIONS = 2, 1.1, 2
 _STREAMS = 50
 TABLE = "control"
 _NOW_MS = 1_767_225_600_000
@@ -52,6 +55,7 @@ def fixed_usd(settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
         "metrics": len(WATCH_METRICS) * metric_usd,
         "dashboard": prices.usd("cloudwatch", "dashboard_month"),
         "watch": _watch_usd(settings, prices),
+        "encryption": encryption_usd(BESIDE_CONNECTIONS, TABLES, prices),
     }
 
 
@@ -89,14 +93,12 @@ def stored_usd(bytes_a_month: float, keep_days: int, is_backed_up: bool, prices:
     return stored / GB * (prices.usd("dynamodb", "gb_month") + backup_usd)
 
 
-def encryption_usd(functions: float, tables: int, prices: Prices) -> float:
-    """What KMS asks a month, at most, for tables with a key of the account's, where so many functions keep streams.
+def encryption_usd(connections: float, tables: int, prices: Prices) -> float:
+    """What KMS asks a month, at most, for tables with a key of the account's that so many functions use at a time.
 
-    A tenth more of them run in handovers; the watch, and the function that answers the API, use the tables as well.
     "The key is refreshed once every five minutes per client connection with active traffic" (Amazon DynamoDB Developer
     Guide, "Encryption at rest: how it works"); a function has one connection, and each table has a key of its own.
     """
-    connections = 1.1 * functions + 2
     return connections * tables * MONTH_S / KEY_REFRESH_S * prices.usd("kms", "million_requests")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from handlers.api.verdict import counted
 from handlers.group import is_group
 from local.costs.prices import Prices
-from local.costs.stage_costs import encryption_usd
+from local.costs.stage_costs import BESIDE_CONNECTIONS, IN_HANDOVERS, encryption_usd
 from local.doctor import account_facts
 from local.doctor.account_facts import MANAGER, Facts
 from local.doctor.findings import Finding, State, Unasked, unasked
@@ -137,7 +137,7 @@ def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Itera
     keys = {one.get("KMSMasterKeyArn", "") for one in told if one.get("SSEType") == "KMS"}
     if not keys:
         return
-    usd = encryption_usd(held, len(told), prices)
+    usd = encryption_usd(IN_HANDOVERS * held + BESIDE_CONNECTIONS, len(told), prices)
     yield Finding(State.OK, "price of the tables' encryption", f"up to {usd:.2f} $ a month for requests of KMS, and "
                   f"{prices.usd('kms', 'key_month'):.2f} $ where the key is your own")  # fmt: skip
 
