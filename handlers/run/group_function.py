@@ -237,7 +237,7 @@ class _Function:
         roster = self._roster
         roster.begins(stream)
         try:
-            profile = self._profiles.read(stream)
+            profile = self._profiles.read(stream, roster.joined(stream))
         except InvalidRequest as error:
             next_step = NextStep.UNREAD if self._profiles.asks(stream, roster.joined(stream)) else NextStep.OVER
             self._has_ended(stream, Kept(next_step, Report(raised(error), Progress(0, now_ms))))
@@ -295,6 +295,8 @@ class _Function:
             self._pacing.done(stream)
             if isinstance(what, Exception):  # a defect outside its steps
                 what = Kept(NextStep.AGAIN, Report(raised(what), Progress(0, self._clock.now_ms())))
+            if what.report.outcome.error == "StreamRejected":
+                self._profiles.rejected(stream)
             self._has_ended(stream, what)
 
     def _has_ended(self, stream: str, what: Kept) -> None:

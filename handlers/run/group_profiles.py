@@ -1,8 +1,9 @@
 """The profiles of a group's streams: read as each begins, and requested where the function's own is missing or wrong.
 
 A function knows the profiles that were deployed before it began; a stream whose profile is not among them may join
-while it runs. So nobody is rejected for a profile before the function has requested it as it is deployed now: once for
-all streams of a name that wait, and once more where a stream joins anew.
+while it runs, and one that was rejected may join again once its profile is corrected. So nobody is rejected for a
+profile before the function has requested it as it is deployed now: once for all streams of a name that wait, and once
+more where a stream joins anew.
 
     read("new:1")                      InvalidRequest
     asks("new:1", joined)              True, and the stream waits
@@ -36,17 +37,23 @@ class GroupProfiles:
         self._read = read
         self._make_threads = threads
         self._threads: Threads | None = None
-        self._told_profiles: dict[str, Profile] = {}
+        # By name: the deployed profile that was received, and the function's own at that time.
+        self._told_profiles: dict[str, tuple[Profile, Profile | None]] = {}
+        self._doubted: set[str] = set()  # the names of which an upstream has rejected a stream since the last answer
         self._waiting: dict[str, dict[str, str | None]] = {}  # by name: the waiting streams, and when they joined
         self._told: dict[str, str | None] = {}  # when the streams that were answered had joined
         self._again_ms: dict[str, int] = {}  # by name: when a failed request is repeated
 
-    def read(self, stream: str) -> Profile:
-        """Returns the stream's profile.
+    def read(self, stream: str, joined: str | None) -> Profile:
+        """Returns the profile of the stream that joined then.
 
-        Raises InvalidRequest where it is not known, not for this stream, or for longer frames than a function holds.
+        Raises InvalidRequest where it is not known, not for this stream, for longer frames than a function holds, or
+        where another stream was rejected with it and it may have been corrected since.
         """
-        name, profile = _name(stream), self._profile(stream)
+        name = _name(stream)
+        if name in self._doubted and not self._is_told(stream, joined):
+            raise InvalidRequest(f"a stream of the profile {name!r} was rejected, and the profile is requested anew")
+        profile = self._profile(stream)
         if (wanted := profile.max_frame_bytes) > MOST_FRAME_BYTES:
             raise InvalidRequest(
                 f"the profile {name!r} has max_frame_bytes = {wanted}, and a function that streams share holds "
@@ -59,9 +66,13 @@ class GroupProfiles:
             )
         return profile
 
+    def rejected(self, stream: str) -> None:
+        """Records that an upstream has rejected the stream: whoever joins from now on awaits the deployed profile."""
+        self._doubted.add(_name(stream))
+
     def asks(self, stream: str, joined: str | None) -> bool:
         """Returns whether the stream is to wait for an answer; False where it has had one since it joined."""
-        if stream in self._told and self._told[stream] == joined:
+        if self._is_told(stream, joined):
             return False
         name = _name(stream)
         if name not in self._waiting:
@@ -75,9 +86,10 @@ class GroupProfiles:
             if answer.error is not None and not isinstance(answer.error, InvalidRequest):
                 self._again_ms[name] = now_ms + AGAIN_MS
                 continue
-            if answer.error is None:
-                self._told_profiles[name] = answer.value
             streams = self._waiting.pop(name)
+            if answer.error is None:
+                self._told_profiles[name] = answer.value, self._own(next(iter(streams)))
+                self._doubted.discard(name)
             self._told |= streams
             for stream in streams:
                 yield stream, answer.error
@@ -95,14 +107,21 @@ class GroupProfiles:
         if self._threads is not None:
             self._threads.stop(0)
 
-    def _profile(self, stream: str) -> Profile:
-        """The function's own profile, which may have changed, else the deployed one that was received."""
+    def _is_told(self, stream: str, joined: str | None) -> bool:
+        return stream in self._told and self._told[stream] == joined
+
+    def _own(self, stream: str) -> Profile | None:
         try:
-            profile = self._read.own(stream)
+            return self._read.own(stream)
         except InvalidRequest:
-            if _name(stream) not in self._told_profiles:
-                raise
-            profile = self._told_profiles[_name(stream)]
+            return None
+
+    def _profile(self, stream: str) -> Profile:
+        """The deployed profile that was received, or the function's own: where there was no answer, or it has changed
+        since, as those in a bucket do."""
+        told, before = self._told_profiles.get(_name(stream), (None, None))
+        own = self._own(stream)
+        profile = told if told is not None and (own is None or own is before) else self._read.own(stream)
         try:
             profile.address_for(stream)
         except ProfileError as error:

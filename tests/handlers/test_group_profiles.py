@@ -89,7 +89,7 @@ def test_nothing_is_asked_for_what_the_function_has() -> None:
     """Nor is a thread made for that."""
     deployed = Deployed()
     deployed.own["a"] = profile("a")
-    assert deployed.profiles.read("a:1") is deployed.own["a"]
+    assert deployed.profiles.read("a:1", "joined") is deployed.own["a"]
     assert (deployed.answers(), deployed.threads, deployed.profiles.due_ms) == ({}, [], None)
     deployed.profiles.stop()
     assert not deployed.thread.is_stopped
@@ -101,10 +101,10 @@ def test_a_frame_that_no_shared_function_holds_is_refused_by_name() -> None:
     longest = {"address": "https://example.com/", "framing": "sse", "max_frame_bytes": MOST_FRAME_BYTES}
     deployed.own["a"] = parse("a", longest, {})
     deployed.own["b"] = deployed.now["b"] = parse("b", longest | {"max_frame_bytes": MOST_FRAME_BYTES + 1}, {})
-    assert deployed.profiles.read("a") is deployed.own["a"]
+    assert deployed.profiles.read("a", "joined") is deployed.own["a"]
     for is_asked in (True, False):
         with pytest.raises(InvalidRequest, match=r"^the profile .b. has max_frame_bytes = 4194305, and"):
-            deployed.profiles.read("b")
+            deployed.profiles.read("b", "joined")
         assert deployed.profiles.asks("b", "joined") is is_asked
         deployed.answers()
 
@@ -114,12 +114,12 @@ def test_streams_of_a_name_share_a_question() -> None:
     deployed = Deployed()
     for stream in ("a:1", "a:2", "b"):
         with pytest.raises(InvalidRequest, match="no profile is named"):
-            deployed.profiles.read(stream)
+            deployed.profiles.read(stream, "joined")
         assert deployed.profiles.asks(stream, "joined")
     deployed.now["a"] = profile("a")
     assert deployed.answers() == {"a:1": "", "a:2": "", "b": "no profile is named 'b'"}
     assert (deployed.questions, deployed.threads) == (["a:1", "b"], ["profiles"])
-    assert deployed.profiles.read("a:2") is deployed.now["a"]
+    assert deployed.profiles.read("a:2", "joined") is deployed.now["a"]
     assert deployed.answers() == {}
     deployed.profiles.stop()
     assert deployed.thread.is_stopped
@@ -132,12 +132,31 @@ def test_who_has_no_address_in_the_deployed_profile_either_is_not_asked_for_twic
     assert deployed.profiles.asks("a", "first")
     assert deployed.answers() == {"a": ""}
     with pytest.raises(InvalidRequest):
-        deployed.profiles.read("a")
+        deployed.profiles.read("a", "joined")
     assert not deployed.profiles.asks("a", "first")
     assert deployed.profiles.asks("a", "second")
     deployed.now["a"] = profile("a")
     assert deployed.answers() == {"a": ""}
-    assert deployed.profiles.read("a") is deployed.now["a"]
+    assert deployed.profiles.read("a", "joined") is deployed.now["a"]
+
+
+def test_what_was_rejected_is_asked_for_once_it_joins_anew() -> None:
+    """It begins with what is deployed by then, and so does whoever waits; what a bucket has later is newer still."""
+    deployed = Deployed()
+    deployed.own["a"] = wrong = profile("a", "https://example.com/wrong")
+    assert deployed.profiles.read("a:1", "first") is wrong
+    deployed.profiles.rejected("a:1")
+    deployed.now["a"] = right = profile("a")
+    for stream, joined in (("a:1", "second"), ("a:2", "first")):
+        with pytest.raises(InvalidRequest, match="was rejected"):
+            deployed.profiles.read(stream, joined)
+        assert deployed.profiles.asks(stream, joined)
+    assert deployed.answers() == {"a:1": "", "a:2": ""}
+    assert (deployed.questions, deployed.profiles.read("a:1", "second")) == (["a:1"], right)
+    deployed.profiles.rejected("a:1")
+    assert deployed.profiles.read("a:2", "first") is right  # it was answered since it joined
+    deployed.own["a"] = newer = profile("a", "https://example.com/newer")
+    assert deployed.profiles.read("a:2", "first") is newer
 
 
 @given(st.lists(st.integers(1, 2 * AGAIN_MS), min_size=1, max_size=20))
