@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol, Self
 # Lambda's own limit: "The maximum value is 900 seconds (15 minutes)".
 MAX_SECONDS = 900
 MAX_DAYS = 3650
+# Events or bytes.
+MOST_OF_A_DAY = 10**12
 MAX_REST_S = 3600
 # What a function's start may take, beside the rest before it.
 START_MS = 5_000
@@ -83,7 +85,8 @@ class Settings(_Loaded):
 
     `events_bucket`, `repair_function` and `profiles_bucket` are "" where there is none, `ledger_keep_days` 0 where
     records are kept for ever. `keep_days` is for how many days events are kept whose profile does not say, 0 for ever;
-    `metrics_by` what has metrics of its own.
+    `metrics_by` what has metrics of its own, `budget_events` and `budget_bytes` how much all streams may store in a
+    day, 0 for no bound.
     """
 
     events_table: str
@@ -97,6 +100,8 @@ class Settings(_Loaded):
     events_bucket: str
     ledger_keep_days: int
     keep_days: int
+    budget_events: int
+    budget_bytes: int
     metrics_by: Literal["stage", "profile", "stream"]
     metrics_namespace: str
     secrets_prefix: str
@@ -248,6 +253,8 @@ _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "wait_ms": lambda env: _milliseconds(env, "WAIT_S"),
     "ledger_keep_days": lambda env: _whole(env, "LEDGER_KEEP_DAYS", "days", 0, MAX_DAYS),
     "keep_days": lambda env: _whole(env, "KEEP_DAYS", "days", 0, MAX_DAYS),
+    "budget_events": lambda env: _whole(env, "BUDGET_EVENTS_PER_DAY", "events", 0, MOST_OF_A_DAY),
+    "budget_bytes": lambda env: _whole(env, "BUDGET_BYTES_PER_DAY", "bytes", 0, MOST_OF_A_DAY),
     "metrics_by": lambda env: _metrics_by(env),
     "metrics_namespace": lambda env: _text(env, "POWERTOOLS_METRICS_NAMESPACE"),
     "secrets_prefix": lambda env: _text(env, "SECRETS_PREFIX"),

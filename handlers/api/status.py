@@ -123,6 +123,7 @@ def _budget(records: Records, now_ms: int) -> dict[str, Any] | None:
         "events_per_day": today.most_events or None,
         "bytes_per_day": today.most_bytes or None,
         "used_percent": int(100 * today.share),
+        "of": today.of,
         "then": today.then,
         "paused_until_at": at(paused_ms) if paused_ms > now_ms else None,
     }

@@ -101,7 +101,8 @@ class Progress:
     connection, `pause_ms` the longest pause before one, and `expect_ms` what the profile expects (`quiet.py`).
     `stopped_ms` is since when a stop was requested before the start that it follows, None where none was. `missing` are
     the losses that the upstream announced on it, and the gaps of which it could not ask for all that came in them.
-    `spending` is what the stream has stored in a day beside its budget (`spending.py`), "" where it has none.
+    `spending` is what the stream has stored in a day beside its budget (`spending.py`), "" where it has none; `counted`
+    are the events and bytes that this connection has stored, for the budgets that it shares.
     """
 
     fence: int
@@ -135,6 +136,7 @@ class Progress:
     stopped_ms: int | None = None
     missing: int = 0
     spending: str = ""
+    counted: tuple[int, int] = (0, 0)
 
     @property
     def silence(self) -> Silence:

@@ -103,13 +103,16 @@ class LeaseRead:
     """The lease as it stands now; `resumption` is None but in the answer to TakeTurn.
 
     `rest` is the back-off that is recorded beside it, in the answer to a write that would change it; else None.
-    `settled` is the spending of the connection before as it was known at the claim and as it ended, once.
+    `settled` is the spending of the connection before as it was known at the claim and as it ended, once. `wide` is how
+    many percent of the most used budget that it shares are used by now, and whose budget that is; None where it was not
+    read.
     """
 
     lease: Lease
     resumption: Resumption | None = None
     rest: Rest | None = None
     settled: tuple[str, str] | None = None
+    wide: tuple[int, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

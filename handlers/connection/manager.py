@@ -220,6 +220,7 @@ class Manager:
     def _lease_read(self, now_ms: int, read: inputs.LeaseRead) -> list[Effect]:
         self._lease = lease = read.lease
         self._record.settles(read.settled)
+        self._record.learns(now_ms, read.wide)
         view = lease_view(lease, self.fence)
         if self.phase is Phase.DRAINING:
             return self._draining.explained(now_ms, self._record, self._lifetime, lease, view)

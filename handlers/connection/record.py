@@ -94,6 +94,7 @@ class Record:
             stopped_ms=self.stopped_ms,
             missing=self._losses + self._missing_gaps,
             spending="" if self.account is None else self.account.spent.written(),
+            counted=(0, 0) if self.account is None else self.account.counted,
         )
 
     @property
@@ -149,6 +150,11 @@ class Record:
         """Records what the connection before has stored of the budget, as it was known and as it ended."""
         if spending is not None and self.account is not None:
             self.account.settles(*spending)
+
+    def learns(self, now_ms: int, wide: tuple[int, str] | None) -> None:
+        """Records how much of a budget that it shares is used."""
+        if wide is not None and self.account is not None:
+            self.account.learns(now_ms, *wide)
 
     def stored(self, written: Written, *, drops: bool = False) -> list[Effect]:
         """Records the answer to the oldest write; returns the effects that record events lost by it.

@@ -7,6 +7,9 @@ once that one is released (`settled`): each event was counted by the connection 
     connection 1   100 stored          … 104 at its end
     connection 2   claims at 100, stores 20: 120; connection 1 is released: 124
 
+A budget of the profile or of the stage has one count for all its streams. To that each connection adds what it has
+stored itself (`counted`), once a minute at most, and learns how much is used (`learns`).
+
 What a killed connection has stored since its last heartbeat is not counted. Of a write in which some events were known
 already the bytes are counted in proportion. Pure: instants are integer milliseconds. Invariant: within a day no count
 ever shrinks.
@@ -32,7 +35,8 @@ OVER_BUDGET = "over_budget"
 
 def pause_kind(budget: Budget) -> str:
     """Returns as which kind of rest a pause is written down: that of this budget, so that a raised one ends it."""
-    return f"{OVER_BUDGET}:{budget.most_events}/{budget.most_bytes}"
+    limits = ((budget.most_events, budget.most_bytes), *((one.most_events, one.most_bytes) for one in budget.wide))
+    return f"{OVER_BUDGET}:{'/'.join(str(most) for pair in limits for most in pair)}"
 
 
 def is_pause(kind: str) -> bool:
@@ -41,7 +45,10 @@ def is_pause(kind: str) -> bool:
 
 
 class Spending(NamedTuple):
-    """What a stream has stored on that day since 1970, and its budget, 0 for no bound; `left_out` was not stored."""
+    """What a stream has stored on that day since 1970, and its budget, 0 for no bound; `left_out` was not stored.
+
+    Of the most used budget that it shares, `wide_percent` are used, and `whose` says whose that is.
+    """
 
     day: int
     events: int = 0
@@ -50,16 +57,28 @@ class Spending(NamedTuple):
     most_events: int = 0
     most_bytes: int = 0
     then: str = ""
+    wide_percent: int = 0
+    whose: str = ""
 
     @property
-    def share(self) -> float:
-        """Which part of the budget is used, of events or of bytes, whichever is more."""
+    def own_share(self) -> float:
+        """Which part of the stream's own budget is used, of events or of bytes, whichever is more."""
         pairs = ((self.events, self.most_events), (self.bytes, self.most_bytes))
         return max((used / most for used, most in pairs if most), default=0.0)
 
+    @property
+    def share(self) -> float:
+        """Which part of the most used budget is used, its own or one that it shares."""
+        return max(self.own_share, self.wide_percent / 100)
+
+    @property
+    def of(self) -> str:
+        """Whose budget that is: of the stream, of the profile or of the stage."""
+        return self.whose if self.wide_percent / 100 > self.own_share else "stream"
+
     def on(self, day: int) -> Spending:
         """Returns what is known of that day: nothing yet where it is a later one."""
-        return self if day <= self.day else self._replace(day=day, events=0, bytes=0, left_out=0)
+        return self if day <= self.day else self._replace(day=day, events=0, bytes=0, left_out=0, wide_percent=0)
 
     def plus(self, events: int, size: int, left_out: int) -> Spending:
         """Returns the same with so much more."""
@@ -75,7 +94,8 @@ class Spending(NamedTuple):
         if now.share < WARNS_AT:
             return ""
         limits = [f"{most:,} {unit}" for most, unit in ((now.most_events, "events"), (now.most_bytes, "bytes")) if most]
-        what = f"{int(100 * now.share)} % of the day's budget of {' and '.join(limits)} is used"
+        whose = " and ".join(limits) if now.of == "stream" else f"the {now.of}"
+        what = f"{int(100 * now.share)} % of the day's budget of {whose} is used"
         if now.share < 1 or now.then == "go on":
             return what
         return (
@@ -86,10 +106,9 @@ class Spending(NamedTuple):
 def spending_of(text: str) -> Spending | None:
     """Returns what `Spending.written` wrote; None where it is none."""
     parts = text.split("/")
-    if len(parts) != len(Spending._fields) or not all(part.isdecimal() for part in parts[:-1]):
+    if len(parts) != len(Spending._fields) or not all(part.isdecimal() for part in (*parts[:6], parts[7])):
         return None
-    day, events, size, left_out, most_events, most_bytes = map(int, parts[:-1])
-    return Spending(day, events, size, left_out, most_events, most_bytes, parts[-1])
+    return Spending(*map(int, parts[:6]), parts[6], int(parts[7]), parts[8])
 
 
 class Account:
@@ -98,6 +117,7 @@ class Account:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self.spent = Spending(0, 0, 0, 0, budget.most_events, budget.most_bytes, budget.then)
+        self.counted = (0, 0)  # the events and bytes that this connection has stored, on whichever day
         self._sizes: deque[int] = deque()  # of each write that is not answered
 
     def begins(self, before: str) -> None:
@@ -117,6 +137,10 @@ class Account:
         more = (after.events - base.events, after.bytes - base.bytes, after.left_out - base.left_out)
         self.spent = mine.plus(*(max(0, one) for one in more))
 
+    def learns(self, now_ms: int, percent: int, whose: str) -> None:
+        """Records how many percent of the most used budget that it shares are used, and whose that is."""
+        self.spent = self.spent.on(now_ms // DAY_MS)._replace(wide_percent=percent, whose=whose)
+
     def sent(self, events: Sequence[StreamEvent], *, joins: bool) -> None:
         """Records that events are on their way, in a write of their own or in the newest (`joins`)."""
         size = sum(_size(event) for event in events)
@@ -127,8 +151,9 @@ class Account:
 
     def stored(self, came_ms: int, stored: int, count: int) -> None:
         """Records the answer to the oldest write: so many of its `count` events were new."""
-        size = self._sizes.popleft()
-        self.spent = self.spent.on(came_ms // DAY_MS).plus(stored, size * stored // count if count else 0, 0)
+        size = self._sizes.popleft() * stored // count if count else 0
+        self.spent = self.spent.on(came_ms // DAY_MS).plus(stored, size, 0)
+        self.counted = (self.counted[0] + stored, self.counted[1] + size)
 
     def keeps(self, now_ms: int, events: Sequence[StreamEvent]) -> tuple[StreamEvent, ...]:
         """Returns the events that are to be stored: beyond the budget a sample, where the profile wants one.

@@ -1,6 +1,10 @@
-"""Parses the profile's field `budget`: how much of a stream may be stored in a day of UTC, and what follows beyond it.
+"""Parses the profile's field `budget`: how much may be stored in a day of UTC, and what follows beyond it.
 
     budget = { events_per_day = 1000000, bytes_per_day = 500000000, then = "sample", keep_one_in = 100 }
+    budget = { profile_events_per_day = 50000000, then = "pause" }
+
+The first is of each stream, the second of all streams of the profile together. A stage may have one as well, which is a
+setting; what follows is what each profile says.
 
 Invariant: a `Budget` that is returned without a note in `Fields` is sound.
 """
@@ -14,13 +18,30 @@ MOST = 10**12
 _LIMIT, _THEN, _ONE_IN = whole(MOST), choice(get_args(Then)), whole(1_000_000, least=2)
 
 
+class Wide(NamedTuple):
+    """What the streams of the profile or of the stage may store together in a day; 0 is no bound."""
+
+    whose: str
+    most_events: int
+    most_bytes: int
+
+    def percent(self, events: int, size: int) -> int:
+        """Returns how much of it is used."""
+        pairs = ((events, self.most_events), (size, self.most_bytes))
+        return max((100 * used // most for used, most in pairs if most), default=0)
+
+
 class Budget(NamedTuple):
-    """What each stream of the profile may store in a day; 0 is no bound. `one_in` is of how many a sample keeps one."""
+    """What each stream of the profile may store in a day; 0 is no bound. `one_in` is of how many a sample keeps one.
+
+    `wide` are the budgets that it shares with other streams.
+    """
 
     most_events: int
     most_bytes: int
     then: Then
     one_in: int
+    wide: tuple[Wide, ...] = ()
 
 
 def budget(fields: Fields) -> Budget | None:
@@ -28,14 +49,21 @@ def budget(fields: Fields) -> Budget | None:
     inner = fields.table("budget", "a table such as { events_per_day = 1000000 }")
     if inner is None:
         return None
-    events, size = (inner.read(name, _LIMIT) or 0 for name in ("events_per_day", "bytes_per_day"))
+    names = ("events_per_day", "bytes_per_day", "profile_events_per_day", "profile_bytes_per_day")
+    events, size, *of_profile = (inner.read(name, _LIMIT) or 0 for name in names)
     then = inner.read("then", _THEN, "go on")
     one_in = inner.read("keep_one_in", _ONE_IN) or 0
-    if not (events or size):
-        inner.wrong("events_per_day", "or bytes_per_day must say how much a day may have")
+    if not (events or size or any(of_profile)):
+        inner.wrong("events_per_day", f"or another of {', '.join(names[1:])} must say how much a day may have")
     if bool(one_in) != (then == "sample"):
         inner.wrong(
             "keep_one_in", 'must say of how many events a sample keeps one, where then = "sample", and only there'
         )
-    inner.refuse_the_rest("budget: events_per_day, bytes_per_day, then, keep_one_in")
-    return Budget(events, size, then, one_in)
+    inner.refuse_the_rest(f"budget: {', '.join(names)}, then, keep_one_in")
+    return Budget(events, size, then, one_in, (Wide("profile", *of_profile),) if any(of_profile) else ())
+
+
+def with_stage(own: Budget | None, events: int, size: int) -> Budget:
+    """Returns the budget with that of the stage; a profile without one goes on beyond it."""
+    own = own or Budget(0, 0, "go on", 0)
+    return own._replace(wide=(*own.wide, Wide("stage", events, size)))

@@ -40,16 +40,27 @@ _MARKS = {
 }
 
 
-def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str], *, keep_days: int = 0) -> Profile:
+def parse(
+    name: str,
+    table: Mapping[str, Any],
+    variables: Mapping[str, str],
+    *,
+    keep_days: int = 0,
+    stage_budget: tuple[int, int] = (0, 0),
+) -> Profile:
     """The profile of `table`, a TOML document; raises BadProfile with every problem there is.
 
     `variables` are those that an address may begin with (`${UPSTREAM_DEMO}`); `keep_days` is the stage's, which holds
-    where the profile does not say.
+    where the profile does not say. `stage_budget` are the events and bytes of a day of all streams, 0 for no bound.
     """
     fields = Fields(name, table, [])
     profile = read(fields, name, table, variables, keep_days)
     if fields.problems:
         raise BadProfile(fields.problems)
+    if any(stage_budget):
+        from handlers.profile import budget_field
+
+        profile = dataclasses.replace(profile, budget=budget_field.with_stage(profile.budget, *stage_budget))
     return profile
 
 

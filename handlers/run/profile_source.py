@@ -52,7 +52,7 @@ class Profiles:
     """The profiles of one stage, as one function reads them.
 
     `s3` makes the client that gets objects, `versions` boto3's, which few need; `warn` takes a sentence about each
-    object that is not used. `keep_days` is what holds where a profile does not say.
+    object that is not used. `keep_days` is what holds where a profile does not say, `stage_budget` as `parse` has it.
     """
 
     places: Settings | ControlSettings | RepairSettings | DeliverySettings
@@ -60,6 +60,7 @@ class Profiles:
     versions: Callable[[], Any]
     warn: Callable[[str], object]
     keep_days: int = 0
+    stage_budget: tuple[int, int] = (0, 0)
     now_s: Callable[[], float] = time.monotonic
     _objects: dict[str, _Object] = field(default_factory=dict)
     _parsed: dict[str, tuple[str, Profile]] = field(default_factory=dict)
@@ -115,7 +116,8 @@ class Profiles:
         from handlers.profile.parse import parse
 
         try:
-            return parse(name, tomllib.loads(text), upstreams, keep_days=self.keep_days)
+            table = tomllib.loads(text)
+            return parse(name, table, upstreams, keep_days=self.keep_days, stage_budget=self.stage_budget)
         except tomllib.TOMLDecodeError:
             raise _not_toml(name) from None
         except ProfileError as error:

@@ -15,10 +15,12 @@ from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.inputs import GapsRecorded
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap, Record, gaps, unasked
 from handlers.connection.repair_record import Repair
+from handlers.group import GROUP
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table, setting, values_of
 from handlers.store.typed_values import Item, count, key, number, read_as
 
+DAY_S = 86_400
 # The prefix of the sort keys of gaps.
 GAP = "gap#"
 
@@ -259,6 +261,15 @@ class LedgerRecords:
         """What a connection's record says of the stream's budget; "" where it has none, or says nothing."""
         row = self._table.get(stream_id, connection_key(fence)) or {}
         return typed_values.text(row, "spending") or ""
+
+    def spend(self, whose: str, day: int, events: int, size: int) -> tuple[int, int]:
+        """Adds to what the streams of a profile or of the stage have stored on that day; returns how much that is."""
+        update = "SET #events = if_not_exists(#events, :zero) + :events, #bytes = if_not_exists(#bytes, :zero) + :bytes"
+        values = {":zero": 0, ":events": events, ":bytes": size, ":expires_at": (day + 2) * DAY_S}
+        place = key(GROUP, f"spent#{whose}#{day}")
+        typed = {name: number(value) for name, value in values.items()}
+        _, item = self._table.change(place, f"{update}, #expires_at = :expires_at", "", typed)
+        return count(item or {}, "events") or 0, count(item or {}, "bytes") or 0
 
     def save_repair(self, stream_id: str, gap: Gap, repair: Repair) -> bool:
         """Returns whether the gap's record has the repair now: False where another wrote since `repair.stamp`."""

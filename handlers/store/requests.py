@@ -5,6 +5,7 @@ knows no thread, no socket and no time of its own. Invariant: a step takes the s
 the first failure no more are made.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,6 +39,7 @@ from handlers.connection.inputs import (
     Written,
 )
 from handlers.connection.lease import is_ended, superseded
+from handlers.connection.spending import DAY_MS
 from handlers.connection.steps import ChangeRest, Invocation, ReadRest, RestRead, Step
 from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile
@@ -51,6 +53,8 @@ from handlers.store.typed_values import Item
 if TYPE_CHECKING:
     from handlers.store.segment_writer import SegmentWriter
 
+# How often a connection adds to the budgets that it shares with other streams.
+SHARED_EVERY_MS = 60_000
 # Returns the answer to the step: None where it needs none. Raises StoreUnavailable.
 Request = Callable[[], Any]
 
@@ -73,6 +77,8 @@ class Requests:
         self._unsaved: Progress | None = None  # the same, where the ledger has refused it
         self._kept: Item | None = None  # the record of the predecessor as this one has written it
         self._before: tuple[int, str] | None = None  # whose spending is to be settled, and as it was known
+        # Of each budget that it shares: when the connection last added what it has stored, and how much that was.
+        self._shared: dict[str, tuple[int, tuple[int, int]]] = {}
         self._looked: int | None = None  # the connection that recorded gaps, if the control record lacks it
 
     def of(self, step: Step) -> list[Request]:
@@ -249,6 +255,7 @@ class Requests:
         answer = self._answer(reply)
         if self._before is not None and self._before[0] <= answer.lease.released_token:
             answer = replace(answer, settled=self._settled(*self._before))
+        answer = replace(answer, wide=self._shares(step.progress.counted))
         return answer if change is None else replace(answer, rest=reply.record.rest)
 
     def _settled(self, fence: int, known: str) -> tuple[str, str]:
@@ -256,6 +263,25 @@ class Requests:
         final = self._store.ledger.spending(self._invocation.stream_id, fence)
         self._before = None
         return known, final
+
+    def _shares(self, counted: tuple[int, int], *, is_last: bool = False) -> tuple[int, str] | None:
+        """Adds what the connection has stored to the budgets that it shares; how much of the most used one is used.
+
+        Once a minute, and only where it has stored something since. What the table refuses is added the next time.
+        """
+        found, now_ms = list[tuple[int, str]](), self._now_ms()
+        for one in () if self._profile.budget is None else self._profile.budget.wide:
+            added_ms, added = self._shared.get(one.whose, (0, (0, 0)))
+            is_due = is_last or now_ms - added_ms >= SHARED_EVERY_MS
+            if not is_due or (added_ms and added == counted):
+                continue
+            whose = one.whose if one.whose == "stage" else f"{one.whose}:{self._profile.name}"
+            with contextlib.suppress(StoreUnavailable):
+                more = (counted[0] - added[0], counted[1] - added[1])
+                used = self._store.ledger.spend(whose, now_ms // DAY_MS, *more)
+                self._shared[one.whose] = now_ms, counted
+                found.append((one.percent(*used), one.whose))
+        return max(found, default=None)
 
     def _owed(self) -> list[Request]:
         """What is tried again before a connection that was answered lets go: nobody else would record how it ended."""
@@ -267,6 +293,7 @@ class Requests:
             # A turn that the upstream never answered was not marked: this shows the connection for the first time.
             shown = self._found_before() | shown
         reply = self._store.release(self._invocation.stream_id, fence, shown, self._change(step.rest))
+        self._shares(step.progress.counted, is_last=True)
         return replace(self._answer(reply), rest=reply.record.rest)
 
     def _change(self, rest: RestChange | None) -> Change | None:

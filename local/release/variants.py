@@ -25,7 +25,7 @@ _FIRST: dict[str, Any] = {
     "streams_per_function": 347, "connection_concurrency": 90001, "control_concurrency": 90007,
     "watch_concurrency": 90011, "memory_mb": 5003, "control_memory_mb": 5009, "watch_memory_mb": 5011,
     "delivery_memory_mb": 5021, "log_retention_days": 3288, "api_requests_per_s": 9001, "api_burst": 4999,
-    "keep_days": 3607, "ledger_keep_days": 3613, "metrics_by": "stream", "log_level": "DEBUG",
+    "keep_days": 3607, "ledger_keep_days": 3613, "budget_events_per_day": 7700023, "budget_bytes_per_day": 7700029, "metrics_by": "stream", "log_level": "DEBUG",
     "machine_log_level": "FATAL", "api_auth": "iam", "api_access_log": True, "deletion_protection": True,
     "point_in_time_recovery": True, "alert_email": "zzmail@zz.example", "vpc_subnet_ids": "subnet-0aaaaaaa1",
     "vpc_security_group_ids": "sg-0bbbbbbb1", "profiles_bucket": "zz-profiles-zz", "profiles_folder": "zz-folder/",

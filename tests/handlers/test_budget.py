@@ -12,7 +12,7 @@ from handlers.connection.inputs import Chunk, Opened
 from handlers.connection.lease import unconnected_ms
 from handlers.connection.spending import DAY_MS, Account, Spending, spending_of
 from handlers.framing.events import StreamEvent
-from handlers.profile.budget_field import Budget
+from handlers.profile.budget_field import Budget, Wide, with_stage
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
 from handlers.store.control_record import budget_words
@@ -135,6 +135,7 @@ def test_beyond_it_a_stream_pauses_until_the_day_is_over() -> None:
         "events_per_day": 10,
         "bytes_per_day": None,
         "used_percent": 120,
+        "of": "stream",
         "then": "pause",
         "paused_until_at": "2024-10-05T00:00:00.000Z",
     }
@@ -142,6 +143,32 @@ def test_beyond_it_a_stream_pauses_until_the_day_is_over() -> None:
     assert paused["last_error"]["tried_again_at"] == "2024-10-05T00:00:00.000Z"
     gaps = [gap for gap in world.shown()["coverage"]["gaps"] if gap["cause"] == "over_budget"]
     assert [gap["length_ms"] for gap in gaps] == [1_080_000]
+
+
+@pytest.mark.parametrize("whose", ["profile", "stage"])
+def test_a_budget_that_others_have_used_pauses_a_stream_as_well(whose: str) -> None:
+    """What each stores is added once a minute, and where it ends; the next day has a count of its own."""
+    world = World(sends((10, 1, 2), (60, 3, 4), (200, 5, 6)), sends((30, 7, 8)), looks_s=(100,))
+    name, others = "stage" if whose == "stage" else f"profile:{world.profile().name}", 15
+    place = {"PK": "#", "SK": f"spent#{name}#20000"}
+    world.tables.put_item(
+        TableName="control", Item={key: {"S": value} for key, value in place.items()} | {"events": {"N": str(others)}}
+    )
+    asked = world.profile(budget={"profile_events_per_day": 20, "then": "pause"})
+    if whose == "stage":
+        alone = world.profile(budget={"events_per_day": 100, "then": "pause"}).budget
+        asked = replace(asked, budget=with_stage(alone, 20, 0))
+    world.run(asked, world.invocation("A"))
+    assert world.stored() == ["1", "2", "3", "4", "5", "6"]
+    shown = world.shown()
+    assert (shown["budget"]["of"], shown["budget"]["used_percent"]) == (whose, 105)
+    assert world.told[100]["reason"] == f"95 % of the day's budget of the {whose} is used"
+    assert budget_words(world.item, world.now_ms).startswith(f"105 % of the day's budget of the {whose} is used: paused")
+    while len(world.opened) < 2:
+        world.run(asked, world.invocation("A"))
+    assert world.asked_ms == [0, 1_200_000]
+    counts = {item["SK"]["S"]: item["events"]["N"] for item in items(world.tables, "control") if "events" in item}
+    assert counts == {f"spent#{name}#20000": "21", f"spent#{name}#20001": "2"}
 
 
 def test_a_raised_budget_ends_a_pause() -> None:
@@ -202,12 +229,12 @@ def test_bytes_are_a_bound_as_well() -> None:
 def test_what_is_no_budget_is_refused_in_a_sentence() -> None:
     """Which field, and what would be right."""
     wrong: dict[str, tuple[dict[str, Any], str]] = {
-        "nothing": ({}, "events_per_day or bytes_per_day must say how much a day may have"),
+        "nothing": ({}, "events_per_day or another of bytes_per_day, profile_events_per_day, profile_bytes_per_day"),
         "zero": ({"events_per_day": 0}, "events_per_day must be a whole number from 1 to 1000000000000"),
         "log": ({**BUDGET, "then": "log"}, "then must be one of go on, sample, pause"),
         "sample": ({**BUDGET, "then": "sample"}, "keep_one_in must say of how many events a sample keeps one"),
         "share": ({**BUDGET, "keep_one_in": 5}, "keep_one_in must say of how many events a sample keeps one"),
-        "more": ({**BUDGET, "days": 1}, "budget: events_per_day, bytes_per_day, then, keep_one_in"),
+        "more": ({**BUDGET, "days": 1}, "profile_events_per_day, profile_bytes_per_day, then, keep_one_in"),
     }
     for name, (budget, sentence) in wrong.items():
         with pytest.raises(BadProfile) as refused:
@@ -261,7 +288,8 @@ def test_a_group_counts_each_of_its_streams(store: str) -> None:
     source = month.scenario("local")
     stage = VirtualStage(source, machine_of(source), NAMES)
     clock, load = stage.clock, Load(3, 2, 100, store, None if store == "items" else 2, per_function=3)
-    asked = replace(priced_profile(source, load), budget=Budget(10**6, 0, "go on", 0))
+    wide = (Wide("profile", 10**6, 0), Wide("stage", 10**6, 0))
+    asked = replace(priced_profile(source, load), budget=Budget(10**6, 0, "go on", 0, wide))
 
     async def run() -> None:
         stream = Stream(asked, 2, 100)
@@ -273,7 +301,7 @@ def test_a_group_counts_each_of_its_streams(store: str) -> None:
         for name in upstreams:
             records.stop(name, "2026-01-01T00:03:20.000Z", may_start=False)
         await clock.sleep_until(clock.now_ms() + 60_000)
-        events = items(sandbox.meter.tables, NAMES["events_table"])
+        events, stored = items(sandbox.meter.tables, NAMES["events_table"]), 0
         for name in upstreams:
             read = records.read(name)
             assert read is not None
@@ -283,5 +311,8 @@ def test_a_group_counts_each_of_its_streams(store: str) -> None:
             ]
             assert read.lease.fence >= 5
             assert read.spending.events == sum(int(item.get("events", {"N": "1"})["N"]) for item in own) > 300
+            stored += read.spending.events
+        shared = [one for one in items(sandbox.meter.tables, NAMES["control_table"]) if "spent#" in one["SK"]["S"]]
+        assert [int(one["events"]["N"]) for one in shared] == [stored, stored]
 
     clock.run(run())

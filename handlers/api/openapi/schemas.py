@@ -152,7 +152,7 @@ _PROBLEM = _object(
 
 _BUDGET = _object(
     "day_at:instant? events:count bytes:count left_out:count events_per_day:count? bytes_per_day:count? "
-    "used_percent:count then paused_until_at:instant?"
+    "used_percent:count of then paused_until_at:instant?"
 )
 _FLEET = _object(
     _members("state dry_run:flag message started:count stopped:count as_wanted:count left:count")
