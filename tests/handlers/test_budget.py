@@ -163,7 +163,8 @@ def test_a_budget_that_others_have_used_pauses_a_stream_as_well(whose: str) -> N
     shown = world.shown()
     assert (shown["budget"]["of"], shown["budget"]["used_percent"]) == (whose, 105)
     assert world.told[100]["reason"] == f"95 % of the day's budget of the {whose} is used"
-    assert budget_words(world.item, world.now_ms).startswith(f"105 % of the day's budget of the {whose} is used: paused")
+    words = f"105 % of the day's budget of the {whose} is used: paused"
+    assert budget_words(world.item, world.now_ms).startswith(words)
     while len(world.opened) < 2:
         world.run(asked, world.invocation("A"))
     assert world.asked_ms == [0, 1_200_000]
