@@ -253,8 +253,8 @@ _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "wait_ms": lambda env: _milliseconds(env, "WAIT_S"),
     "ledger_keep_days": lambda env: _whole(env, "LEDGER_KEEP_DAYS", "days", 0, MAX_DAYS),
     "keep_days": lambda env: _whole(env, "KEEP_DAYS", "days", 0, MAX_DAYS),
-    "budget_events": lambda env: _whole(env, "BUDGET_EVENTS_PER_DAY", "events", 0, MOST_OF_A_DAY),
-    "budget_bytes": lambda env: _whole(env, "BUDGET_BYTES_PER_DAY", "bytes", 0, MOST_OF_A_DAY),
+    "budget_events": lambda env: _budget(env, "events"),
+    "budget_bytes": lambda env: _budget(env, "bytes"),
     "metrics_by": lambda env: _metrics_by(env),
     "metrics_namespace": lambda env: _text(env, "POWERTOOLS_METRICS_NAMESPACE"),
     "secrets_prefix": lambda env: _text(env, "SECRETS_PREFIX"),
@@ -287,6 +287,11 @@ def load_delays(environment: Mapping[str, str]) -> tuple[int, int, int, int, int
         _rest_ms(environment, "COOL_DOWN_S"),
         _jitter_ms(environment),
     )
+
+
+def _budget(environment: Mapping[str, str], unit: str) -> int:
+    name = f"BUDGET_{unit.upper()}_PER_DAY"
+    return _whole({name: "0", **environment}, name, unit, 0, MOST_OF_A_DAY)
 
 
 def _is_root(url: str) -> bool:

@@ -108,7 +108,8 @@ def spending_of(text: str) -> Spending | None:
     parts = text.split("/")
     if len(parts) != len(Spending._fields) or not all(part.isdecimal() for part in (*parts[:6], parts[7])):
         return None
-    return Spending(*map(int, parts[:6]), parts[6], int(parts[7]), parts[8])
+    day, events, size, left_out, most_events, most_bytes = map(int, parts[:6])
+    return Spending(day, events, size, left_out, most_events, most_bytes, parts[6], int(parts[7]), parts[8])
 
 
 class Account:

@@ -104,6 +104,8 @@ def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> N
         "EVENTS_BUCKET": {"Ref": "EventsBucket"},
         "KEEP_DAYS": "30",
         "LEDGER_KEEP_DAYS": "30",
+        "BUDGET_EVENTS_PER_DAY": "0",
+        "BUDGET_BYTES_PER_DAY": "0",
         "METRICS_BY": "stage",
         "SECRETS_PREFIX": "/streamkeeper/dev/",
         "MALLOC_ARENA_MAX": "1",
