@@ -184,9 +184,9 @@ def _refusal(api: Api, number: int) -> str:
     answer = api.request("POST", f"/connections/{PROFILE}:{number}")
     if answer.is_success:
         return ""
-    if answer.status in (429, 503) and answer.kind != "full":
-        return answer.sentence
-    raise UserError(f"{PROFILE}:{number} was answered by {answer.sentence}")
+    if answer.refusal.may_pass and answer.refusal.kind != "full":
+        return str(answer.refusal)
+    raise UserError(f"{PROFILE}:{number} was answered by {answer.refusal}")
 
 
 async def _connected(peers: Peers, streams: int) -> int:

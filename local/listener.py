@@ -10,7 +10,7 @@ import contextlib
 import errno
 import socket
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Literal
 
 import uvicorn
@@ -25,14 +25,6 @@ HOST = "127.0.0.1"
 _BACKLOG = 512
 # How often a socket is asked whether somebody is there.
 WS_PING_S = 5.0
-
-
-def read_port(environment: Mapping[str, str]) -> int:
-    """Returns the port of the HTTP API: PORT, by default 3000; UserError for what is none."""
-    text = environment.get("PORT") or "3000"
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65533):
-        raise UserError(f"PORT must be a number from 1 to 65533, not {text!r}; PORT, PORT+1 and PORT+2 are used.")
-    return int(text)
 
 
 def bind(port: int, purpose: str) -> socket.socket:

@@ -1,30 +1,27 @@
-"""Reads what the options of a command say, strictly: what is no number, or out of bounds, is refused in one sentence.
-
-Invariant: the sentence names the option, its bounds and what was given.
-"""
+"""Reads the options of a command strictly, and refuses a wrong one in a sentence with its name, bounds and value."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from local.user_error import UserError
 
 
 def whole(option: str, value: str, least: int, most: int) -> int:
-    """Returns the whole number that an option is; digits alone, of any size that `most` has."""
+    """Returns an option that is a whole number, written with digits only."""
     if not (value.isascii() and value.isdigit() and len(value) <= 17 and least <= int(value) <= most):
         raise UserError(f"{option} must be a whole number from {least} to {most}, not {value!r}.")
     return int(value)
 
 
 def one_of(option: str, value: str, allowed: Sequence[str]) -> str:
-    """Returns the word that an option is."""
+    """Returns an option that is one of these words."""
     if value not in allowed:
         raise UserError(f"{option} must be one of {', '.join(allowed)}, not {value!r}.")
     return value
 
 
 def number(option: str, value: str, least: float, most: float) -> float:
-    """Returns the number that an option is."""
+    """Returns an option that is a number."""
     try:
         given = float(value) if value.isascii() and "_" not in value else math.nan
     except ValueError:
@@ -32,3 +29,11 @@ def number(option: str, value: str, least: float, most: float) -> float:
     if not least <= given <= most:
         raise UserError(f"{option} must be a number from {least:g} to {most:g}, not {value!r}.")
     return given
+
+
+def read_port(environment: Mapping[str, str]) -> int:
+    """Returns the port of the HTTP API: PORT, 3000 by default; raises UserError if it is not one."""
+    text = environment.get("PORT") or "3000"
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65533):
+        raise UserError(f"PORT must be a number from 1 to 65533, not {text!r}; PORT, PORT+1 and PORT+2 are used.")
+    return int(text)

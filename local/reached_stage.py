@@ -15,7 +15,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from local import stages
 from local.aws_endpoints import OWN_KEYS
-from local.listener import HOST, read_port
+from local.listener import HOST
+from local.options import read_port
 from local.template import REGION
 from local.user_error import UserError
 

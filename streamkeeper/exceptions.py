@@ -1,4 +1,4 @@
-"""The errors of the client. No message holds the key, a header, or a body that is not a problem of the API's own."""
+"""The errors of the client. No message contains the key, a header, or a body other than the API's own problems."""
 
 import email.utils
 import json
@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 
 _TRANSIENT = (429, 500, 502, 503, 504)
-# Written by a later version: no retry helps, though the status is 503.
+# The stream was written by a later version: a retry cannot help, although the status is 503.
 _LASTING = "unknown-layout"
 
 
 class StreamkeeperError(Exception):
-    """What all errors of the client are."""
+    """The base of all errors of the client."""
 
     may_pass = False
     retry_after_s = 0.0
@@ -25,7 +25,7 @@ class InvalidRequest(StreamkeeperError, ValueError):
 class Unreachable(StreamkeeperError, ConnectionError):
     """No answer came: nobody listens, the connection broke, or TLS failed.
 
-    It may pass where the API has answered before: until then the address may be wrong.
+    It may pass if the API has answered before: until then the address may be wrong.
     """
 
     def __init__(self, sentence: str, *, may_pass: bool) -> None:
@@ -36,20 +36,19 @@ class Unreachable(StreamkeeperError, ConnectionError):
 class Refused(StreamkeeperError):
     """The API refused.
 
-    `kind` is the last word of the problem's `type` (docs/api.md), "" where the answer is no problem; `field` names
-    what of the request is wrong, and `fix` says what to do.
+    `kind` is the last word of the problem's `type` (docs/api.md), or "" if the answer is not a problem; `field` names
+    the wrong part of the request, and `fix` says what to do. `body` is the answer's text.
     """
 
     def __init__(self, status: int, headers: Mapping[str, str], body: str) -> None:
-        self.status = status
+        self.status, self.body = status, body
         problem = _problem(body)
         self.kind = problem.get("type", "").rpartition(":")[2]
         self.detail, self.fix = problem.get("detail", ""), problem.get("fix", "")
         self.field, self.request_id = problem.get("field"), problem.get("request_id")
         self.may_pass = is_transient(status, self.kind)
         self.retry_after_s = wanted_rest_s(headers.get("retry-after", ""))
-        name = HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
-        words = f"{status} {name}".rstrip()
+        words = phrase(status)
         super().__init__(f"{words}: {self.detail} {self.fix}".rstrip() if self.detail else f"{words}.")
 
 
@@ -62,7 +61,7 @@ class NotAllowed(Refused):
 
 
 class Invalid(Refused, InvalidRequest):
-    """Another 4xx: what was sent is wrong."""
+    """Another 4xx: the request is wrong."""
 
 
 class Throttled(Refused):
@@ -70,11 +69,11 @@ class Throttled(Refused):
 
 
 class Unavailable(Refused):
-    """5xx, for longer than the client waits; or 503 `unknown-layout`, which no retry helps."""
+    """5xx, for longer than the client waits; or 503 `unknown-layout`, which no retry can mend."""
 
 
 def refusal(status: int, headers: Mapping[str, str], body: str) -> Refused:
-    """The error that an answer outside of 2xx is; the names of the headers are in small letters."""
+    """The error for an answer outside of 2xx; header names are in lower case."""
     if status == 404:
         return NotFound(status, headers, body)
     if status in (401, 403):
@@ -86,13 +85,18 @@ def refusal(status: int, headers: Mapping[str, str], body: str) -> Refused:
     return Invalid(status, headers, body) if status >= 400 else Refused(status, headers, body)
 
 
+def phrase(status: int) -> str:
+    """The status with its name: 404 Not Found."""
+    return f"{status} {HTTPStatus(status).phrase if status in set(HTTPStatus) else ''}".rstrip()
+
+
 def is_transient(status: int, kind: str) -> bool:
     """Whether the same request may be answered later; `kind` is the problem's."""
     return status in _TRANSIENT and kind != _LASTING
 
 
 def wanted_rest_s(text: str) -> float:
-    """How long a Retry-After, of seconds or a date (RFC 9110, 10.2.3), asks to be left alone; 0 where it is neither."""
+    """The seconds to wait by a Retry-After, which is a number or a date (RFC 9110, 10.2.3); 0 if it is neither."""
     if text.isascii() and text.isdigit():
         return float(text[:9])
     try:

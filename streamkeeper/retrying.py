@@ -1,15 +1,18 @@
-"""Decides whether a request is sent again, and when. Pure: whoever performs the steps sends and waits.
+"""Decides whether a request is sent again, and when. Pure: the caller who performs the steps sends and waits.
 
-Invariants: a request is sent again not before its Retry-After; the waits of a request are `patient_s` in all at most;
-what cannot pass is raised at once.
+Invariants: a request is not sent again before its Retry-After; the waits of a request add up to `patient_s` at most;
+an error that will not pass is raised at once.
 """
 
 import json
-from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from streamkeeper.exceptions import StreamkeeperError, refusal
+from streamkeeper.exceptions import Refused, StreamkeeperError, refusal
+
+T = TypeVar("T")
+JSON = {"accept": "application/json"}
 
 # The first wait between two tries, and the longest, unless the API asks for more.
 EVERY_S, LONGEST_S = 1.0, 30.0
@@ -17,42 +20,54 @@ EVERY_S, LONGEST_S = 1.0, 30.0
 
 @dataclass(frozen=True)
 class Reply:
-    """What the API answered; the names of the headers are in small letters."""
+    """An answer of the API; header names are in lower case."""
 
     status: int
     headers: dict[str, str]
     body: str
 
+    @property
+    def is_success(self) -> bool:
+        """Whether the request was carried out."""
+        return 200 <= self.status < 300
+
+    @property
+    def refusal(self) -> Refused:
+        """The error that this answer is, unless it is a success."""
+        return refusal(self.status, self.headers, self.body)
+
 
 @dataclass(frozen=True)
 class Send:
-    """A request to send; the performer answers with the Reply, or the Unreachable that came of it."""
+    """A request to send; the performer returns the Reply, or an Unreachable if there was none."""
 
     method: str
     path: str
+    headers: Mapping[str, str] = field(default_factory=lambda: JSON)
+    body: bytes = b""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """How long to wait, and the error it is for; None where nothing new was there."""
+    """How long to wait, and a sentence for the log that says why; "" if there is simply nothing new."""
 
     seconds: float
-    reason: StreamkeeperError | None = None
+    why: str = ""
 
 
 Outcome = Reply | StreamkeeperError | None
-Asking = Generator[Send | Wait, Outcome, dict[str, Any]]
+Steps = Generator[Send | Wait, Outcome, T]
 
 
 class Patience:
-    """How long to wait before a request is sent again; `left_s` is what may still be waited."""
+    """Decides how long to wait before a request is sent again; `left_s` is how much longer it may wait."""
 
     def __init__(self, patient_s: float) -> None:
         self.left_s = patient_s
         self._rest_s = EVERY_S
 
     def wait_s(self, retry_after_s: float) -> float | None:
-        """The next wait, twice the former one; None where the request is not sent again."""
+        """The next wait, twice as long as the last; None if the request should not be sent again."""
         wait_s = max(self._rest_s, retry_after_s)
         if wait_s > self.left_s:
             return None
@@ -61,23 +76,37 @@ class Patience:
         return wait_s
 
 
-def asking(method: str, path: str, patient_s: float) -> Asking:
-    """Yields the steps of a request; returns the answer's JSON, or raises the error that the last try came to."""
+def performed(steps: Steps[T], send: Callable[[Send], Outcome], wait: Callable[[Wait], None]) -> T:
+    """Performs the steps one after the other; returns or raises as they do."""
+    outcome: Outcome = None
+    while True:
+        try:
+            step = steps.send(outcome)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if isinstance(step, Wait):
+            wait(step)
+        outcome = send(step) if isinstance(step, Send) else None
+
+
+def asking(request: Send, patient_s: float) -> Steps[dict[str, Any]]:
+    """The steps of a request; returns the answer's JSON, or raises the error of the last try."""
     patience = Patience(patient_s)
     while True:
-        outcome = yield Send(method, path)
+        outcome = yield request
         problem: StreamkeeperError
         if isinstance(outcome, Reply):
-            if 200 <= outcome.status < 300:
+            if outcome.is_success:
                 return _json(outcome.body)
-            problem = refusal(outcome.status, outcome.headers, outcome.body)
+            problem = outcome.refusal
         else:
             assert outcome is not None
             problem = outcome
         wait_s = patience.wait_s(problem.retry_after_s) if problem.may_pass else None
         if wait_s is None:
             raise problem
-        yield Wait(wait_s, problem)
+        yield Wait(wait_s, f"{problem} Trying again in {wait_s:g} s.")
 
 
 def _json(body: str) -> dict[str, Any]:
@@ -86,5 +115,5 @@ def _json(body: str) -> dict[str, Any]:
     except ValueError:
         read = None
     if not isinstance(read, dict):
-        raise StreamkeeperError("The answer is not JSON: the address is not that of an API of Streamkeeper's.")
+        raise StreamkeeperError("The answer is not JSON, so this address is not that of a Streamkeeper API.")
     return read

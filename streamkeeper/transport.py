@@ -1,14 +1,18 @@
-"""Sends a request to the API over a pool of connections, which threads may share.
+"""Sends requests to the API over a pool of connections, which threads may share; through the environment's proxy.
 
-Invariant: the key goes to https:// addresses and to this machine alone, no redirect is followed, and no error holds it.
+Invariants: the key is sent only to https:// addresses and to this machine, and no error contains it; no redirect is
+followed.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote, unquote, urlencode
+from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 from urllib3.exceptions import HTTPError, LocationParseError, SSLError
-from urllib3.util import Timeout, Url, parse_url
+from urllib3.util import Timeout, Url, make_headers, parse_url
 
 from streamkeeper.exceptions import InvalidRequest, Unreachable
 from streamkeeper.retrying import Outcome, Reply, Send
@@ -18,26 +22,27 @@ _KEY = re.compile("[!-~]*")
 
 
 class Transport:
-    """The API at an address; raises InvalidRequest for an address or a key that cannot be one."""
+    """The API at an address; raises InvalidRequest if the address or the key cannot be one."""
 
     def __init__(self, url: str, key: str | None, timeout_s: float) -> None:
         self.url = url.rstrip("/")
-        address = _parsed(self.url)
+        self.address = address = _parsed(self.url)
         self.origin = f"{address.scheme}://{address.netloc}"
         if not _KEY.fullmatch(key or ""):
-            raise InvalidRequest("A key has letters of ASCII, digits and signs alone; this one has others.")
+            raise InvalidRequest("A key has only ASCII letters, digits and signs; this one has other characters.")
         if key and address.scheme != "https" and address.host not in _LOOPBACK:
-            raise InvalidRequest(f"A key is sent to https:// addresses alone, and {self.url} is none.")
+            raise InvalidRequest(f"A key is sent only to https:// addresses, and {self.url} is not one.")
         self._answered = False
-        self._headers = {"accept": "application/json", "accept-encoding": "gzip"} | ({"x-api-key": key} if key else {})
-        self._pool = urllib3.PoolManager(maxsize=8, retries=False, timeout=Timeout(connect=10, read=timeout_s))
+        self._headers = {"accept-encoding": "gzip"} | ({"x-api-key": key} if key else {})
+        self._pool = _pool(address, timeout_s)
 
     def send(self, request: Send) -> Outcome:
-        """Returns the reply, or the error where none came."""
+        """Returns the reply, or an error if none came."""
         try:
             response: Any = self._pool.request(
-                request.method, self.url + request.path, headers=self._headers, redirect=False
-            )
+                request.method, self.url + request.path, body=request.body or None,
+                headers={**request.headers, **self._headers}, redirect=False,
+            )  # fmt: skip
             self._answered = True
             headers = {name.lower(): value for name, value in response.headers.items()}
             return Reply(response.status, headers, response.data.decode("utf-8", "replace"))
@@ -47,8 +52,34 @@ class Transport:
             return Unreachable(f"{self.origin} does not answer.", may_pass=self._answered)
 
     def close(self) -> None:
-        """Closes the connections that are kept."""
+        """Closes the idle connections."""
         self._pool.clear()
+
+
+def path_of(stream_id: str, below: str = "") -> str:
+    """The path of a stream, whose id is one segment of it; raises InvalidRequest if the id is empty."""
+    if not stream_id:
+        raise InvalidRequest("The stream id is empty: write a profile's name, optionally with a colon and any text.")
+    segment = quote(stream_id, safe="")
+    # A segment of dots alone would lead to another path.
+    return f"/connections/{segment if segment.strip('.') else segment.replace('.', '%2E')}{below}"
+
+
+def with_query(path: str, query: Mapping[str, Any]) -> str:
+    """The path with the parts of the query that have a value."""
+    chosen = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(chosen)}" if chosen else path
+
+
+def _pool(address: Url, timeout_s: float) -> urllib3.PoolManager:
+    options: Any = {"maxsize": 32, "retries": False, "timeout": Timeout(connect=10, read=timeout_s)}
+    is_direct = address.host in _LOOPBACK or proxy_bypass(address.host or "")
+    proxy = None if is_direct else getproxies().get(address.scheme or "")
+    if proxy is None:
+        return urllib3.PoolManager(**options)
+    auth = parse_url(proxy).auth
+    headers = make_headers(proxy_basic_auth=unquote(auth)) if auth else None
+    return urllib3.ProxyManager(proxy, proxy_headers=headers, **options)
 
 
 def _parsed(url: str) -> Url:

@@ -4,10 +4,15 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from local.api_client.http_client import HERE, Api
+from local.options import read_port
 from local.printable import printable_lines
+from streamkeeper.exceptions import phrase
+
+if TYPE_CHECKING:
+    from botocore.session import Session
 
 REFUSED = 1
 _UNAUTHORIZED = 403
@@ -17,10 +22,10 @@ def add(subparsers: Any) -> None:
     """Adds the verb."""
     parser = subparsers.add_parser(
         "request",
-        description="Sends a request to the HTTP API and prints its answer. One to an address of AWS's is signed with "
-        "the credentials that the AWS command line would use (api_auth: iam), unless there is a key (api_auth: key).",
+        description="Sends a request to the HTTP API and prints its answer. A request to AWS is signed with the "
+        "credentials that the AWS command line would use (api_auth: iam), unless there is a key (api_auth: key).",
         epilog="Environment: STREAMKEEPER_URL is the address, STREAMKEEPER_API_KEY the key; PORT (3000) that of the "
-        "run on this machine. Exit status: 0 for 2XX, 1 for another answer, 2 where there is none.",
+        "run on this machine. Exit status: 0 for 2XX, 1 for another answer, 2 if there is none.",
     )
     parser.add_argument("method", metavar="METHOD", type=str.upper, help="GET, POST or DELETE")
     parser.add_argument("path", metavar="PATH", help="such as /connections/demo, percent-encoded")
@@ -30,7 +35,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 for an answer of 2XX, 1 for another; raises UserError."""
+    """Returns 0 for a 2XX answer, 1 for another; raises UserError."""
     api = here(os.environ, arguments.url, sign=arguments.sign)
     answer = api.request(arguments.method, arguments.path)
     print(printable_lines(answer.body))
@@ -39,12 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
     hint = ""
     if answer.status == _UNAUTHORIZED and "Missing Authentication Token" in answer.body:
         hint = " (there is no such route; or the stage asks for a signature, and none was sent)"
-    print(f"streamkeeper: {answer.phrase}{hint}", file=sys.stderr)
+    print(f"streamkeeper: {phrase(answer.status)}{hint}", file=sys.stderr)
     return REFUSED
 
 
-def here(environment: Mapping[str, str], url: str | None, *, sign: bool) -> Api:
-    """Returns the API that is meant: at `url`, else at STREAMKEEPER_URL, else of the run on this machine."""
-    local = f"http://{HERE}:{environment.get('PORT') or 3000}"
-    address = url or environment.get("STREAMKEEPER_URL") or local
-    return Api(address, environment.get("STREAMKEEPER_API_KEY", ""), sign)
+def here(environment: Mapping[str, str], url: str | None, *, sign: bool, session: "Session | None" = None) -> Api:
+    """Returns the API at `url`, or else at STREAMKEEPER_URL, or else of the run on this machine; raises UserError."""
+    address = url or environment.get("STREAMKEEPER_URL") or f"http://{HERE}:{read_port(environment)}"
+    return Api(address, environment.get("STREAMKEEPER_API_KEY", ""), sign=sign, session=session)

@@ -1,9 +1,9 @@
-"""The verb `console`: serves the page of an API on this machine's loopback, and asks the API in the page's place.
+"""The verb `console`: serves the page of an API on this machine's loopback, and asks the API on the page's behalf.
 
-A browser makes no signature, so the page of a stage with `api_auth: iam` cannot be opened by its address. Here each
-request of the page is signed, or gets the key, on its way. Invariants: no credential reaches the browser; requests
-without the secret word that begins each path, new each time, and those of another host's page (local/own_hosts.py) are
-refused; what the API answers is passed on as it is, but for an event stream, which is kept open here.
+A browser cannot sign, so the page of a stage with `api_auth: iam` cannot be opened by its address. Here each request
+of the page is signed, or given the key, on its way. Invariants: no credential reaches the browser; a request is refused
+unless its path begins with a secret word, new each time, and if it comes from another host's page (local/own_hosts.py);
+the API's answers are passed on unchanged, except event streams, which are kept open here.
 """
 
 import argparse
@@ -13,7 +13,6 @@ import secrets
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -32,13 +31,13 @@ from local.user_error import UserError
 
 REFUSED, INTERRUPTED = 1, 130
 _DENIED = (401, 403)
-# What of a request is the API's, and of an answer the page's.
+# The headers of a request that the API gets, and those of an answer that the page gets.
 _CONDITIONS = ("if-none-match",)
 _PASSED = (
     *("content-type", "content-security-policy", "x-content-type-options", "referrer-policy"),
     *("cache-control", "etag", "retry-after", "allow"),
 )
-# How often new events are polled: a deployed API is paid for by the request.
+# How often new events are polled; a deployed API costs money per request.
 EVERY_S = 2.0
 
 
@@ -58,20 +57,20 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 1 where the API refuses; serves until a signal; raises UserError."""
-    api = replace(here(os.environ, arguments.url, sign=arguments.sign), session=new_session())
+    """Serves until a signal; returns 1 if the API refuses; raises UserError."""
+    api = here(os.environ, arguments.url, sign=arguments.sign, session=new_session())
     first = api.request("GET", "/connections?limit=1")
     if not first.is_success:
-        print(f"streamkeeper: {api.url} refuses: {printable(first.sentence)}", file=sys.stderr)
+        print(f"streamkeeper: {api.url} refuses: {printable(str(first.refusal))}", file=sys.stderr)
         return REFUSED
     return asyncio.run(_served(api, arguments.port))
 
 
 def app(api: Api, word: str) -> Starlette:
-    """The application that answers below `/<word>/` what the API answers."""
+    """The application that passes on the API's answers below `/<word>/`."""
 
     async def asked(request: Request) -> Response:
-        # As it came: an encoded slash is not a slash.
+        # Undecoded, because an encoded slash is not a slash.
         path = request.scope["raw_path"].decode("ascii", "replace").removeprefix(f"/{word}")
         query = request.scope["query_string"].decode("ascii", "replace")
         if request.method == "GET" and path.endswith("/events") and live_tail.wants(request.headers):
@@ -93,12 +92,12 @@ def app(api: Api, word: str) -> Starlette:
         except UserError as mistake:
             return _problem(str(mistake))
         if answer.status in _DENIED:
-            # The page would ask for a key, which is not what lacks.
-            return _problem(f"The API refuses these credentials: {answer.sentence}")
+            # With the status of the answer, the page would ask for a key, which would not help.
+            return _problem(f"The API refuses these credentials: {answer.refusal}")
         passed = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
         return Response(answer.body, answer.status, passed)
 
-    # Not in a pattern of a path, so that the comparison takes as long whatever was typed.
+    # Compared here, not by a route's pattern, so that the time taken tells nothing about the word.
     async def guarded(request: Request) -> Response:
         typed = request.scope["path"].split("/")[1].encode()
         is_known = secrets.compare_digest(typed, word.encode())
@@ -115,11 +114,11 @@ async def _served(api: Api, port: int) -> int:
     for number, status in ((signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 0)):
         asyncio.get_running_loop().add_signal_handler(number, ended.set_result, status)
     print(f"http://{HOST}:{listener.port}/{word}/console", flush=True)
-    print(f"It asks {printable(api.url)} with your credentials, until Ctrl-C.", file=sys.stderr)
+    print(f"The page reads {printable(api.url)} with your credentials; Ctrl-C ends it.", file=sys.stderr)
     try:
         return await ended
     finally:
-        # A second Ctrl-C ends it at once.
+        # A second Ctrl-C ends it immediately.
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
         await listener.close()

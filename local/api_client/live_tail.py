@@ -1,8 +1,8 @@
-"""Keeps an event stream of a stream's events open, as the deployed API cannot: page after page of the same function.
+"""Keeps an event stream of a stream's events open, as the deployed API cannot, by reading page after page.
 
-It reads JSON pages and writes each new event as a message, with the place to go on from as its id; a
-client that comes again with Last-Event-ID misses nothing. Invariants: what the first page is refused with is the
-answer; for a client that has gone nothing more is read.
+It reads pages of JSON and writes each new event as a message, whose id is the place from which to go on; a client that
+returns with Last-Event-ID misses nothing. Invariants: if the first page is refused, that refusal is the answer; nothing
+more is read for a client that has gone.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ async def _messages(page: Page, after: str, body: bytes, every_s: float) -> Asyn
             said_s = time.monotonic()
             yield text or ": still here\n\n"
         while True:
-            if not following.is_behind(answer):
+            if not following.is_behind:
                 await asyncio.sleep(every_s)
             answered = await page(following.after(time.monotonic_ns() // 1_000_000))
             if answered.status_code == 200:

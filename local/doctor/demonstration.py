@@ -20,9 +20,10 @@ from local.api_client.http_client import HERE, Api
 from local.doctor.account_facts import Account
 from local.doctor.findings import Finding, State, Unasked
 from local.doctor.stage_template import Deployed
-from local.listener import read_port
-from local.streams.asking import NO_STREAM, Refused, Streams, path_of
+from local.options import read_port
+from local.streams.asking import Streams, path_of
 from local.user_error import UserError
+from streamkeeper.exceptions import NotFound, Refused
 
 # A first connection may wait for a cold start, and an upstream for ten seconds to connect.
 WITHIN_S, EVERY_S = 90.0, 0.5
@@ -64,7 +65,7 @@ def played(api: Api, account: Account, deployed: Deployed, stream_id: str) -> It
     try:
         before = streams.ask("GET", path)["status"]
     except (Refused, UserError) as problem:
-        if not isinstance(problem, Refused) or problem.status != NO_STREAM:
+        if not isinstance(problem, NotFound):
             yield Finding(State.WRONG, f"{what}, API", str(problem), "answered", "docs/deploy.md#who-may-call-the-api")
             return
         before = "stopped"

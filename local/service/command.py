@@ -16,8 +16,9 @@ from typing import IO, Any
 from local import collection, own_hosts
 from local.aws_endpoints import OWN_KEYS, needs_embedded, require_others
 from local.checkout import IS_CHECKOUT
-from local.listener import HOST, bind, port_of, read_port
+from local.listener import HOST, bind, port_of
 from local.metrics import export
+from local.options import read_port
 from local.permissions.guard import RECORD
 from local.profiles import folders
 from local.service import capacity, osls

@@ -1,29 +1,27 @@
-"""What the verbs on streams have in common: which API is asked, what an answer means, and how it is shown.
+"""What the verbs on streams have in common: which API they ask, what an answer means, and how they show it.
 
-Invariants: a key comes from the environment alone; colours are for a terminal alone; every refusal is one line; who is
-patient asks again where an answer may come later, and not sooner than Retry-After says.
+Invariants: a key comes only from the environment; only a terminal gets colours; every refusal is one line.
 """
 
 import argparse
 import functools
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote, urlencode
 
+from handlers.api.verdict import counted
 from local.api_client.command import here
-from local.api_client.http_client import Answer, Api
+from local.api_client.http_client import Api, as_user_errors
 from local.printable import printable, saying
 from local.user_error import UserError
-from streamkeeper import instants
-from streamkeeper.exceptions import is_transient, wanted_rest_s
-from streamkeeper.retrying import Patience
+from streamkeeper import instants, transport
+from streamkeeper.exceptions import NotFound, Refused, is_transient
+from streamkeeper.retrying import JSON, Outcome, Reply, Send, Steps, T, Wait, asking, performed
 from streamkeeper.stored import pages
+from streamkeeper.transport import with_query
 
 DONE, REFUSED, NOT_RUNNING, NO_STREAM = 0, 1, 3, 4
 EXIT = (
@@ -31,84 +29,45 @@ EXIT = (
     "(status alone), 4 there is no such stream, 130 Ctrl-C. Environment: STREAMKEEPER_URL is the API's address, "
     "STREAMKEEPER_API_KEY the key; without them, the run on this machine (PORT, 3000)."
 )
-_NOT_FOUND = 404
-# After how long somebody who waits for an answer reads that there is none.
+# A command that waits this long for an answer says so.
 SILENT_S = 3.0
 Run = Callable[[argparse.Namespace], int]
 _COLOURS = {"running": 32, "starting": 33, "reconnecting": 33, "stopping": 33, "rejected": 31, "broken": 31}
 
 
-class Refused(Exception):
-    """The API refused; `status` is what the command exits with."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.answer = answer
-        self.status = NO_STREAM if answer.status == _NOT_FOUND else REFUSED
-        super().__init__(answer.sentence)
-
-    @property
-    def may_pass(self) -> bool:
-        """Whether the same request may be answered later."""
-        return is_transient(self.answer.status, self.answer.kind)
-
-    @property
-    def retry_after_s(self) -> float:
-        """How long the API wants to be left alone, 0 where it does not say."""
-        return wanted_rest_s(self.answer.headers.get("retry-after", ""))
-
-
-@dataclass(frozen=True)
 class Streams:
-    """The streams of an API, which is asked again for `patient_s` where it does not answer now, if it ever did."""
+    """The streams of an API. One that has answered before is asked again for up to `patient_s` a request."""
 
-    api: Api
-    patient_s: float = 0
-    _answered: list[bool] = field(default_factory=list)
+    def __init__(self, api: Api, patient_s: float = 0) -> None:
+        self.api, self._patient_s, self._is_away = api, patient_s, False
 
     def ask(
         self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes = b"", kind: str = ""
     ) -> dict[str, Any]:
-        """The answer's JSON; raises Refused, and UserError where there is none. `kind` is the media type of a body."""
-        patience, has_waited = Patience(self.patient_s), False
-        while True:
-            try:
-                answer = self._asked(method, path, query, body, kind)
-            except (Refused, UserError) as problem:
-                may_pass, retry_after_s = bool(self._answered), 0.0
-                if isinstance(problem, Refused):
-                    may_pass, retry_after_s = problem.may_pass, problem.retry_after_s
-                wait_s = patience.wait_s(retry_after_s) if may_pass else None
-                if wait_s is None:
-                    raise
-                print(f"streamkeeper: {printable(str(problem))} Trying again in {wait_s:g} s.", file=sys.stderr)
-                time.sleep(wait_s)
-                has_waited = True
-                continue
-            if has_waited:
-                print("streamkeeper: the API answers again.", file=sys.stderr)
-            self._answered.append(True)
-            return answer
+        """The answer's JSON; raises Refused, or UserError if there is none. `kind` is the media type of a body."""
+        headers = JSON | ({"content-type": kind} if kind else {})
+        return self.performed(asking(Send(method, with_query(path, query or {}), headers, body), self._patient_s))
 
-    def _asked(
-        self, method: str, path: str, query: Mapping[str, Any] | None, body_sent: bytes, kind: str
-    ) -> dict[str, Any]:
-        chosen = {name: value for name, value in (query or {}).items() if value not in (None, "")}
-        headers = {"Content-Type": kind} if kind else None
-        asked_for = path + (f"?{urlencode(chosen)}" if chosen else "")
+    def performed(self, steps: Steps[T]) -> T:
+        """What the steps return; raises as `ask`."""
+        with as_user_errors():
+            return performed(steps, self._send, self._wait)
+
+    def _send(self, request: Send) -> Outcome:
         with saying(f"{self.api.url} has not answered yet; waiting.", SILENT_S, to_pipes=True):
-            answer = self.api.request(method, asked_for, headers, body_sent)
-        if not answer.is_success:
-            raise Refused(answer)
-        try:
-            body = json.loads(answer.body)
-        except ValueError:
-            body = None
-        if not isinstance(body, dict):
-            raise UserError(f"{self.api.url} answers with what is not JSON: it is no API of Streamkeeper's.")
-        return body
+            outcome = self.api.send(request)
+        was_away, self._is_away = self._is_away, not isinstance(outcome, Reply) or is_transient(outcome.status, "")
+        if was_away and not self._is_away:
+            print("streamkeeper: the API answers again.", file=sys.stderr)
+        return outcome
+
+    def _wait(self, step: Wait) -> None:
+        if step.why:
+            print(f"streamkeeper: {printable(step.why)}", file=sys.stderr)
+        time.sleep(step.seconds)
 
     def pages(self, path: str, query: Mapping[str, Any], left: int | None = None) -> Iterator[dict[str, Any]]:
-        """The pages of a list, of so many entries in all where `left` says how many; raises as `ask`."""
+        """The pages of a list, with `left` entries in all if that is given; raises as `ask`."""
         return pages(lambda asked: self.ask("GET", path, asked), query, left)
 
 
@@ -120,10 +79,9 @@ def local_time(written: str | None) -> str:
 
 
 def path_of(stream_id: str, below: str = "") -> str:
-    """The path of a stream, whose id is one segment of it; raises UserError where that is empty."""
-    if not stream_id:
-        raise UserError("The stream id is empty: write a profile's name, perhaps with a colon and any text.")
-    return f"/connections/{quote(stream_id, safe='')}{below}"
+    """The path of a stream; raises UserError if the id is empty."""
+    with as_user_errors():
+        return transport.path_of(stream_id, below)
 
 
 def verb(
@@ -168,9 +126,9 @@ def refusals(run: Run) -> Run:
             return run(arguments)
         except Refused as refusal:
             if arguments.json:
-                print(" ".join(refusal.answer.body.split("\n")).strip())
+                print(" ".join(refusal.body.split("\n")).strip())
             print(f"streamkeeper: {printable(str(refusal))}", file=sys.stderr)
-            return refusal.status
+            return NO_STREAM if isinstance(refusal, NotFound) else REFUSED
 
     return told
 
@@ -188,6 +146,14 @@ def in_colour(word: str, of: str = "") -> str:
     code = _COLOURS.get(of or word)
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
     return word if code is None or is_plain else f"\x1b[{code}m{word}\x1b[0m"
+
+
+def repair_words(repair: dict[str, Any]) -> str:
+    """What the repair of a gap has brought, to follow the gap's state."""
+    said = [f"{counted(repair['stored'], 'event')} came"] if repair["stored"] else []
+    said += [repair["reason"]] if repair["reason"] else []
+    said += [f"tried again {local_time(repair['next_at'])}"] if repair["next_at"] else []
+    return f": {'; '.join(said)}" if said else ""
 
 
 def start_or_instant(text: str) -> str:

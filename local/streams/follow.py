@@ -1,30 +1,27 @@
 """The verb `follow`: prints the events of a stream as they are stored, until Ctrl-C.
 
-It asks for page after page, as docs/store.md says. Invariants: an event is printed once, however late it was written;
-an API that does not answer is asked again, one that will never answer is not; at its end the command prints
-how to go on behind what was printed.
+Invariants: an event is printed once, however late it was written; an API that has answered before is asked again while
+it is away; when the command ends, it prints how to go on behind the last printed event.
 """
 
 import argparse
 import contextlib
 import json
-import math
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from local.printable import printable
 from local.streams import asking
-from local.streams.asking import Refused, Streams, path_of
-from streamkeeper.following import Following
+from local.streams.asking import Streams, path_of
+from streamkeeper.following import Following, polling
+from streamkeeper.stored import MOST
+from streamkeeper.transport import with_query
 
 EVERY_S = 1.0
-# How long after a POST its execution may need to claim the stream.
-STARTS_S = 15.0
 
 
 def add(subparsers: Any) -> None:
@@ -41,8 +38,8 @@ def add(subparsers: Any) -> None:
 
 @asking.refusals
 def run(arguments: argparse.Namespace) -> int:
-    """Ends where the API refuses; raises KeyboardInterrupt at Ctrl-C."""
-    follower = _Follower(asking.streams(arguments, math.inf), arguments)
+    """Ends when the API refuses; raises KeyboardInterrupt at Ctrl-C."""
+    follower = _Follower(asking.streams(arguments), arguments)
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     from_at = arguments.from_at or (None if arguments.all or arguments.after else now)
     try:
@@ -56,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Follower:
-    """Prints what is new; `printed` is the position of the last event that was printed whole."""
+    """Prints new events; `printed` is the position of the last one that was printed completely."""
 
     def __init__(self, streams: Streams, arguments: argparse.Namespace) -> None:
         self.printed: str = arguments.after
@@ -65,46 +62,35 @@ class _Follower:
         self._arguments = arguments
 
     def run(self, from_at: str | None) -> NoReturn:
-        """Raises Refused where the API refuses for good, UserError where it never answered."""
-        left_s = STARTS_S
-        path = path_of(self._arguments.stream_id, "/events")
-        while True:
-            after = self._following.after(time.monotonic_ns() // 1_000_000)
-            try:
-                page = self._streams.ask("GET", path, {"after": after, "limit": 1000, "from": from_at})
-            except Refused as refusal:
-                # A stream that was started a moment ago is not there until its execution has claimed it.
-                if refusal.answer.kind != "never-started" or left_s <= 0:
-                    raise
-                if left_s == STARTS_S:
-                    print(f"streamkeeper: the stream has not started yet; waiting {left_s:g} s.", file=sys.stderr)
-                left_s -= EVERY_S
-                time.sleep(EVERY_S)
-                continue
-            self._print(page)
-            if not self._following.is_behind(page):
-                time.sleep(EVERY_S)
+        """Raises Refused if the API refuses for good, UserError if it never answers."""
+        base = path_of(self._arguments.stream_id, "/events")
 
-    def _print(self, page: dict[str, Any]) -> None:
-        for event in self._following.take(page):
+        def path(after: str) -> str:
+            return with_query(base, {"after": after, "limit": MOST, "from": from_at})
+
+        while True:
+            self._print(self._streams.performed(polling(self._following, path, EVERY_S)))
+
+    def _print(self, events: list[dict[str, Any]]) -> None:
+        for event in events:
             words = json.dumps(event, ensure_ascii=False) if self._arguments.json else line(event)
             with _uninterrupted():
                 print(words)
-                # One that was written late stands before others, and nobody goes back.
+                # A late event stands before others, and the place never goes back.
                 self.printed = self._following.later(self.printed, event["position"])
         sys.stdout.flush()
 
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Holds Ctrl-C back until the block is over: a line is printed and known, or neither; a second one ends it."""
+    """Holds Ctrl-C back until the block is over, so that a line is printed and remembered; a second one ends it."""
     held: list[int] = []
 
     def hold(number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, former)
         held.append(number)
 
-    # Bound before: the signal may come while the handler is set.
+    # Set before the handler: the signal may come while that is being set.
     former = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, hold)
     try:
@@ -116,7 +102,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def line(event: dict[str, Any]) -> str:
-    """An event for a person: when it came, its key and its body."""
+    """An event for people: its time of arrival, its key and its body."""
     data = event.get("data")
     body = data if data is not None else f"[{event.get('left_out') or event.get('dead_letter') or 'bytes, as base64'}]"
     return printable(f"{event['received_at']}  {event['key']}  {body}".replace("\n", " "))

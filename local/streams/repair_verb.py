@@ -10,8 +10,7 @@ from handlers.api.verdict import counted
 from local.costs.repair_costs import cost_usd
 from local.printable import printable
 from local.streams import asking
-from local.streams.asking import DONE, NOT_RUNNING, local_time, path_of
-from local.streams.gap_words import repair_words
+from local.streams.asking import DONE, NOT_RUNNING, local_time, path_of, repair_words
 
 NOT_REPAIRED = NOT_RUNNING
 POLL_S = 1.0

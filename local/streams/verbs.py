@@ -10,8 +10,7 @@ from handlers.api.verdict import counted, spelled
 from handlers.deliver.operating import COMMANDS
 from local.printable import printable
 from local.streams import asking, fleet_verbs
-from local.streams.asking import DONE, NOT_RUNNING, in_colour, local_time, path_of
-from local.streams.gap_words import repair_words
+from local.streams.asking import DONE, NOT_RUNNING, in_colour, local_time, path_of, repair_words
 from local.user_error import UserError
 
 

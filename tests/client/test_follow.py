@@ -104,7 +104,7 @@ def test_a_file_keeps_the_place(tmp_path: Path, waits: list[float]) -> None:
         assert afters(server) == [6, 7]
         assert [path.name for path in tmp_path.iterdir()] == [file.name]
         kept = file.read_text()
-        with pytest.raises(StreamkeeperError, match="is of the stream 'prices', not of 'others'"):
+        with pytest.raises(StreamkeeperError, match="belongs to the stream 'prices', not to 'others'"):
             asyncio.run(taken(client.follow("others", checkpoint=file), 1))
         assert file.read_text() == kept
         for text, words in (("", "is no checkpoint: name another file"), ("{}", "has another layout")):

@@ -76,7 +76,7 @@ def test_follow_waits_for_a_stream_that_starts(waits: list[float], capsys: pytes
         assert cli.main(["follow", "demo", "--url", server.address]) == 1
     said = capsys.readouterr()
     assert (waits[:2], said.out) == ([1.0, 1.0], "2026-11-24T00:00:00Z  1  x\n")
-    assert said.err.startswith("streamkeeper: the stream has not started yet; waiting 15 s.\n")
+    assert said.err.startswith("streamkeeper: The stream has not started yet; waiting 15 s.\n")
     with serving(answers(never, 404)) as server:
         assert cli.main(["follow", "demo", "--url", server.address]) == 4
     assert len(server.peers) == 16
