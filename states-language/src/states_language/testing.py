@@ -24,8 +24,8 @@ from states_language.machine import Machine, Options
 from states_language.tasks.calls import TaskCall
 from states_language.tasks.lambdas import Functions
 from states_language.tasks.mocks import Mock
-from states_language.tasks.resources import ACTIVITY, function_name
-from states_language.tasks.stubs import Behaviour, Stubs, event_of, key_of, named
+from states_language.tasks.resources import function_name
+from states_language.tasks.stubs import Behaviour, Stubs, completed, event_of, key_of, named
 from states_language.values import compact, same
 
 Source = Machine | Mapping[str, Any] | str | os.PathLike[str]
@@ -223,19 +223,8 @@ class Answers:
     async def perform(self, call: TaskCall) -> Any:
         """Return the answer; raises TaskFailure."""
         self.calls.append(call)
-        if call.service == ACTIVITY and call.pending is not None:
-            call.pending.start("test")
-        try:
-            answer = await self._answer(call)
-        except TaskFailure as failure:
-            if call.pending is None:
-                raise
-            call.pending.fail(failure.error, failure.cause)
-            return {}
-        if call.pending is None:
-            return answer
-        call.pending.succeed(answer)
-        return {}
+        answer = self._answer(call)
+        return await (answer if call.pending is None else completed(call, call.pending, answer))
 
     async def _answer(self, call: TaskCall) -> Any:
         answers = self._answers
@@ -246,6 +235,8 @@ class Answers:
         if isinstance(answer, InTurn):
             answer = answer.answers[min(self._counts[name], len(answer.answers) - 1)]
             self._counts[name] += 1
+        if call.pending is not None and not (isinstance(answer, Behaviour) and answer.never):
+            call.pending.start("test")
         if isinstance(answer, TaskFailure):
             raise TaskFailure(answer.error, answer.cause)
         if callable(answer):

@@ -22,7 +22,7 @@ from states_language.history import failure
 from states_language.machine import Machine
 from states_language.place import MAP_RUN, Redriven, Within
 from states_language.states.amounts import Amount
-from states_language.states.iterations import ItemEnvironment
+from states_language.states.iterations import ItemEnvironment, Items
 
 MOST_AT_ONCE = 10_000
 """Executions of one run at a time, whatever MaxConcurrency says (Developer Guide)."""
@@ -122,7 +122,7 @@ class MapRun:
         redrives = former["redrives"] + 1
         return replace(self._report(0), **kept, redrives=redrives, redriven_ms=self.branch.clock.now_ms())
 
-    async def run(self, items: list[Any], select: Callable[[Any, Any], Any]) -> Any:
+    async def run(self, items: Items, select: Callable[[Any, Any], Any]) -> Any:
         """Return the outputs, the ResultWriter's result, or, not raised, the StateError of a run that failed."""
         branch, report = self.branch, self.report
         if report.redrives > MOST_REDRIVES:
@@ -153,15 +153,18 @@ class MapRun:
         branch.add("MapRunSucceeded")
         return outputs
 
-    async def _batched(self, items: list[Any], select: Callable[[Any, Any], Any]) -> list[tuple[Any, int]]:
+    async def _batched(self, items: Items, select: Callable[[Any, Any], Any]) -> list[tuple[Any, int]]:
         """Return the input of each execution, and how many items it has."""
         branch, parts = self.branch, self.distribution
         sources = ["STATE_DATA"] * len(items)
         if parts.reader is not None:
             items, sources = await parts.reader.read(self.raw, self.narrowed, branch, self.most_items)
+        # An iteration over an object gets a key and its value (Developer Guide, and measured by others).
+        pairs = [{"Key": key, "Value": value} for key, value in items.items()] if isinstance(items, dict) else []
+        described = pairs or [{"Value": item} for item in items]
         chosen = [
-            select(ItemEnvironment(branch, index, item, source), item)
-            for index, (item, source) in enumerate(zip(items, sources, strict=True))
+            select(ItemEnvironment(branch, {"Index": index, **item, "Source": source}), item if pairs else item["Value"])
+            for index, (item, source) in enumerate(zip(described, sources, strict=True))
         ]
         self.report.total = len(items)
         if parts.batcher is not None:

@@ -66,10 +66,10 @@ class Template:
             return lambda data, branch: [made(data, branch) if made else part for made, part in elements]
         return None
 
-    def typed(self, expected: str, states: States, branch: Environment) -> Any:
-        """Return the value of an expression of the expected type; raises QueryFailure (recorded for Items)."""
+    def typed(self, expected: str, states: States, branch: Environment, *others: str) -> Any:
+        """Return the value of an expression of the expected type or another; raises QueryFailure (recorded for Items)."""
         value = self.fill(states, branch)
-        if kind(value) == expected or self.query is None:
+        if kind(value) in (expected, *others) or self.query is None:
             return value
         raise self.query.unexpected(expected, value, self.location, compact(value))
 

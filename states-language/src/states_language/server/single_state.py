@@ -212,7 +212,7 @@ class StateTest:
             path = self.state.get("ItemsPath", "$")
             data = self.shown.get("afterInputPath", self.request.data)
             items = await self._value({"Type": "Pass", "Parameters": {"value.$": path}}, data)
-            if not isinstance(items, list):
+            if not isinstance(items, (list, dict) if _is_distributed(self.state) else list):
                 place = path[1:] if path.startswith("$$") else path
                 cause = f'Reference path "{place}" must point to array.'
                 self.shown["error"] = {"error": "States.Runtime", "cause": cause}
@@ -251,14 +251,14 @@ class StateTest:
     async def _show_items(self) -> None:
         """Show what each iteration gets, after an ItemSelector and after an ItemBatcher."""
         processor: dict[str, Any] = {"StartAt": "Item", "States": {"Item": {"Type": "Pass", "End": True}}}
-        names = ("QueryLanguage", "InputPath", "ItemsPath", "Items", "ItemSelector")
+        names = ("QueryLanguage", "InputPath", "ItemsPath", "Items")
         kept = {key: self.state[key] for key in names if key in self.state}
-        if "ItemSelector" in self.state:
-            await self._show("afterItemSelector", {"Type": "Map", **kept, "ItemProcessor": processor})
-        if "ItemBatcher" in self.state:
-            batched = {**processor, "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
-            kept["ItemBatcher"] = self.state["ItemBatcher"]
-            await self._show("afterItemBatcher", {"Type": "Map", **kept, "ItemProcessor": batched})
+        if _is_distributed(self.state):
+            processor["ProcessorConfig"] = {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}
+        for name in ("ItemSelector", "ItemBatcher"):
+            if name in self.state:
+                kept[name] = self.state[name]
+                await self._show(f"after{name}", {"Type": "Map", **kept, "ItemProcessor": processor})
 
     async def _show_after(self, execution: Execution) -> None:
         if self._kind not in ("Pass", *_RETRYING):
@@ -286,6 +286,11 @@ class StateTest:
 
     def _pass(self, *names: str) -> dict[str, Any]:
         return {"Type": "Pass", **{key: self.state[key] for key in names if key in self.state}}
+
+
+def _is_distributed(state: Mapping[str, Any]) -> bool:
+    config = (state.get("ItemProcessor") or state.get("Iterator") or {}).get("ProcessorConfig") or {}
+    return bool(config.get("Mode") == "DISTRIBUTED")
 
 
 def _mock(result: tuple[Any] | None, error: StateError | None) -> Perform:

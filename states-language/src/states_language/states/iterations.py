@@ -16,14 +16,16 @@ from states_language.states.base import Line, Retrying
 MOST_AT_ONCE = 40
 """Iterations of an inline Map at a time, whatever MaxConcurrency says (Developer Guide)."""
 
+Items = list[Any] | dict[str, Any]
+"""The elements of an array, or the members of an object."""
+
 
 class ItemEnvironment:
-    """The environment of an ItemSelector: that of the Map state, with the item, and of a distributed one its source."""
+    """The environment of an ItemSelector: that of the Map state, with the item as Map.Item."""
 
-    def __init__(self, branch: Branch, index: int, value: Any, source: str | None = None) -> None:
+    def __init__(self, branch: Branch, item: dict[str, Any]) -> None:
         self.variable, self.functions, self.random = branch.variable, branch.functions, branch.random
-        self._branch = branch
-        self._item = {"Index": index, "Value": value} | ({} if source is None else {"Source": source})
+        self._branch, self._item = branch, item
 
     def context(self) -> dict[str, Any]:
         """Return the Context Object, with Map.Item."""
@@ -177,7 +179,8 @@ class Iterations(Lines):
 
     def _start(self, child: Branch, index: int, place: Place | None) -> None:
         item = self.items[index]
-        self.start(child, index, self.line, lambda: self.select(ItemEnvironment(self.parent, index, item), item), place)
+        environment = ItemEnvironment(self.parent, {"Index": index, "Value": item})
+        self.start(child, index, self.line, lambda: self.select(environment, item), place)
 
     def succeed(self, child: Branch, index: int, output: Any) -> None:
         """Record the output of an iteration that has ended, and begin the next."""

@@ -1,6 +1,7 @@
-"""The Map state: runs the same line of states for each item of an array.
+"""The Map state: runs the same line of states for each item of an array, or each member of an object.
 
 An inline Map runs them within this execution (`iterations`), a distributed one as executions of their own (`map_run`).
+A distributed Map alone takes an object: an inline one "accepts only a JSON array" (Developer Guide, and recorded).
 """
 
 import re
@@ -20,7 +21,7 @@ from states_language.jsonpath.selection import Name
 from states_language.machine import Machine
 from states_language.states.amounts import Amount, filled
 from states_language.states.base import Compile, Line
-from states_language.states.iterations import Grouping, Iterations
+from states_language.states.iterations import Grouping, Items, Iterations
 from states_language.values import MISSING, compact
 
 INLINE = "INLINE"
@@ -90,8 +91,9 @@ class Map(Grouping):
         if fields.queries:
             if "Items" in fields:
                 items = fields.get("Items")
-                if not isinstance(items, list) and not is_query(items):
-                    raise fields.fail("Items", "must be an array or a JSONata expression")
+                if not isinstance(items, (list, dict) if self.distributed else list) and not is_query(items):
+                    what = "an array, an object" if self.distributed else "an array"
+                    raise fields.fail("Items", f"must be {what} or a JSONata expression")
                 self.items = Template(items, fields.at("Items"), "Items")
         else:
             self.path = compiled(fields.get("ItemsPath", "$"), fields.at("ItemsPath"))
@@ -121,14 +123,16 @@ class Map(Grouping):
         if self.distributed:
             branch.group = run = MapRun(self.distribution, branch, data, narrowed, at_once, within)
             return await self.outcome(branch, run.run(items, select))
-        branch.group = iterations = Iterations(branch, self.line, items, select, at_once, within)
+        branch.group = iterations = Iterations(branch, self.line, list(items), select, at_once, within)
         return await self.outcome(branch, iterations.done)
 
-    def _find_items(self, data: Any, narrowed: Any, branch: Branch) -> list[Any]:
+    def _find_items(self, data: Any, narrowed: Any, branch: Branch) -> Items:
+        also = (dict,) if self.distributed else ()
         if self.items is not None:
-            return list(self.items.typed("array", states_of(data), branch))
+            found = self.items.typed("array", states_of(data), branch, *(["object"] if also else []))
+            return found if isinstance(found, dict) else list(found)
         if isinstance(self.flow, QueryFlow):
-            if isinstance(data, list):
+            if isinstance(data, (list, *also)):
                 return data
             raise QueryFailure(f"Map state input must be an array but was: {compact(data)}", None)
         items = self.path.look(narrowed, branch)
@@ -136,7 +140,7 @@ class Map(Grouping):
             steps = self.path.steps
             last = steps[-1].name if steps and isinstance(steps[-1], Name) else self.path.text
             raise EvaluationError(f'Unable to apply step "{last}" to input {compact(narrowed)}')
-        if not isinstance(items, list):
+        if not isinstance(items, (list, *also)):
             text = self.path.text.removeprefix("$") if self.path.context else self.path.text
             raise EvaluationError(f'Reference path "{text}" must point to array.')
         return items

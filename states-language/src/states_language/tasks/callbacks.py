@@ -79,6 +79,11 @@ class Pending:
         if self._started is not None:
             callback(self._started[0])
 
+    def crash(self, problem: BaseException | None) -> None:
+        """Raise a defect of what answers the Task where the Task waits; nothing for None."""
+        if problem is not None and self.open:
+            self.outcome.set_exception(problem)
+
     def close(self) -> None:
         """Stop waiting."""
         self.outcome.cancel()

@@ -15,10 +15,10 @@ from typing import Any
 
 from states_language.clock import Clock, owner, uuid4
 from states_language.failures import TaskFailure
-from states_language.tasks.callbacks import Pending, Tokens
+from states_language.tasks.callbacks import Tokens
 from states_language.tasks.calls import Perform, TaskCall
 from states_language.tasks.resources import ACTIVITY, TOKEN
-from states_language.tasks.stubs import event_of, named
+from states_language.tasks.stubs import KILLED, completed, event_of, named
 from states_language.values import compact
 
 Function = Callable[[Any, Any], Any]
@@ -120,16 +120,8 @@ class Functions:
             await self.clock.sleep_until(self.clock.now_ms() + delay_ms)
         if call.pending is None or call.pattern == TOKEN:
             return await self.invoke(name, function, event_of(call), call)
-        return await self._complete(call.pending, call, function)
-
-    async def _complete(self, pending: Pending, call: TaskCall, function: Function) -> Any:
-        """Complete a job or an activity with what the function returns."""
-        pending.start("function")
-        try:
-            pending.succeed(await self.invoke(call.state, function, event_of(call), call))
-        except TaskFailure as failure:
-            pending.fail(failure.error, failure.cause)
-        return {}
+        call.pending.start("function")
+        return await completed(call, call.pending, self.invoke(call.state, function, event_of(call), call))
 
     async def invoke(self, name: str, function: Function, payload: Any, call: TaskCall | None = None) -> Any:
         """Return the function's result, passed through JSON as AWS does; raises TaskFailure.
@@ -149,7 +141,7 @@ class Functions:
         _KEPT.add(work)
         work.add_done_callback(_KEPT.discard)
         message = f"Task timed out after {self.function_timeout_s:.2f} seconds"
-        limit = self.clock.call_at(deadline_ms, lambda: invocation.kill("Sandbox.Timedout", message))
+        limit = self.clock.call_at(deadline_ms, lambda: invocation.kill(KILLED, message))
         self.running.append(invocation)
         try:
             answer = await invocation.answered

@@ -3,14 +3,16 @@
 Invariant: the same calls in the same order get the same answers, and an answer is a copy that the machine may keep.
 """
 
+import asyncio
 import copy
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from states_language.clock import Clock
 from states_language.failures import TaskFailure
+from states_language.tasks.callbacks import Pending
 from states_language.tasks.calls import TaskCall
 from states_language.tasks.resources import ACTIVITY
 from states_language.values import compact
@@ -24,6 +26,8 @@ class _Echo:
 
 
 ECHO: Any = _Echo()
+KILLED = "Sandbox.Timedout"
+"""The error of a function that is killed because it takes too long."""
 YEAR_MS = 366 * 24 * 3600 * 1000
 
 
@@ -53,6 +57,33 @@ def event_of(call: TaskCall) -> Any:
 def named(call: TaskCall, names: Container[str]) -> str:
     """Return by which of the names a call is answered: by its state's where that is among them, else by `key_of`."""
     return call.state if call.state in names else key_of(call)
+
+
+_WORKERS: set[asyncio.Task[None]] = set()
+
+
+async def completed(call: TaskCall, pending: Pending, answer: Coroutine[Any, Any, Any]) -> dict[str, Any]:
+    """Complete a Task that waits with this answer, and return what the call itself is answered.
+
+    An activity's worker answers later: the Task is scheduled first, and its time-outs count meanwhile.
+    """
+
+    async def work() -> None:
+        try:
+            pending.succeed(await answer)
+        except TaskFailure as failure:
+            if failure.error == KILLED and call.function:
+                raise
+            pending.fail(failure.error, failure.cause)
+
+    if call.service != ACTIVITY:
+        await work()
+        return {}
+    worker = asyncio.get_running_loop().create_task(work())
+    _WORKERS.add(worker)
+    worker.add_done_callback(_WORKERS.discard)
+    worker.add_done_callback(lambda ended: None if ended.cancelled() else pending.crash(ended.exception()))
+    return {}
 
 
 class Mocked(Protocol):
@@ -96,27 +127,20 @@ class Stubs:
             behaviour = Behaviour() if call.function else Behaviour(answer={})
             if self.calls[name] == 1:
                 self.unknown(name)
-        try:
-            answer = await self.answer(call, behaviour)
-        except TaskFailure as failure:
-            if call.pending is None or failure.error == "Sandbox.Timedout":
-                raise
-            call.pending.fail(failure.error, failure.cause)
-            return {}
-        if call.pending is not None:
-            call.pending.succeed(answer)
-            return {}
-        return answer
+        answer = self.answer(call, behaviour)
+        return await (answer if call.pending is None else completed(call, call.pending, answer))
 
     async def answer(self, call: TaskCall, behaviour: Behaviour) -> Any:
         """Return the answer that the behaviour says, when it says; raises TaskFailure."""
+        if call.pending is not None and not behaviour.never:  # where an activity is never answered, nobody polls
+            call.pending.start("worker")
         limit_ms = round(self.function_timeout_s * 1000) if call.function else YEAR_MS
         delay_ms = YEAR_MS if behaviour.never else behaviour.delay_ms
         if delay_ms > 0:
             await self.clock.sleep_until(self.clock.now_ms() + min(delay_ms, limit_ms))
         if delay_ms >= limit_ms:
             message = f"Error: Task timed out after {self.function_timeout_s:.2f} seconds"
-            raise TaskFailure("Sandbox.Timedout", compact({"errorType": "Sandbox.Timedout", "errorMessage": message}))
+            raise TaskFailure(KILLED, compact({"errorType": KILLED, "errorMessage": message}))
         if behaviour.error is not None:
             raise TaskFailure(behaviour.error, behaviour.cause)
         if behaviour.answer is ECHO:
