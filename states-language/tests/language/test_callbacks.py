@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from machines import at_ms, machine, types
-from states_language import Execution, TaskCall, TaskFailure, TokenClosed, Tokens, TokenUnknown
+from states_language import Behaviour, Execution, TaskCall, TaskFailure, TokenClosed, Tokens, TokenUnknown
 from states_language.tasks.callbacks import Ended, is_token, settle
+from states_language.testing import run_machine
 
 SEND = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
 STATE = {
@@ -229,3 +230,36 @@ def test_an_activity_does_not_exist() -> None:
     execution = machine(("S", {"Type": "Task", "Resource": ACTIVITY})).execute()
     assert (execution.error, types(execution)[2:]) == ("States.Runtime", ["ExecutionFailed"])
     assert str(execution.cause).endswith(f" The activity {ACTIVITY} does not exist.")
+
+
+APPROVE = {"Type": "Task", "Resource": "arn:aws:states:us-east-1:123456789012:activity:approve"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "limits", "seconds", "events"),
+    [
+        (Behaviour(never=True), {"TimeoutSeconds": 10, "HeartbeatSeconds": 3}, 10, ["Scheduled", "TimedOut"]),
+        (Behaviour(delay_ms=9000), {"HeartbeatSeconds": 3}, 3, ["Scheduled", "Started", "TimedOut"]),
+        (Behaviour(answer=1, delay_ms=2000), {"HeartbeatSeconds": 3}, 2, ["Scheduled", "Started", "Succeeded"]),
+        (TaskFailure(None, "no"), {"TimeoutSeconds": 10}, 0, ["Scheduled", "Started", "Failed"]),
+    ],
+)
+def test_an_activity_is_scheduled_before_its_worker(
+    answer: Any, limits: dict[str, int], seconds: int, events: list[str]
+) -> None:
+    """One that nobody polls times out; the heartbeat counts from the worker's start."""
+    run = run_machine(machine(("A", {**APPROVE, **limits})), functions={"activity:approve": answer})
+    assert (run.elapsed_s, [event["type"] for event in run.history if "Activity" in event["type"]]) == (
+        seconds,
+        [f"Activity{event}" for event in events],
+    )
+
+
+def test_a_worker_that_asserts_fails_the_test() -> None:
+    """It works beside the execution, and nothing that the machine catches hides it."""
+
+    def work(_payload: Any, _context: Any) -> None:
+        raise AssertionError("not approved")
+
+    with pytest.raises(AssertionError, match="not approved"):
+        run_machine(machine(("A", APPROVE)), functions={"A": work})

@@ -434,3 +434,24 @@ def redriven(failed: Machine, last: Execution, count: int, perform: Any = None) 
     before = Redriven(json.loads(json.dumps(last.part)), count, last.started_ms, last.event_count)
     again: Execution = failed.execute(last.input, perform=perform, redriven=before)
     return again
+
+
+KEYED = {"k.$": "$$.Map.Item.Key", "v.$": "$$.Map.Item.Value", "i.$": "$$.Map.Item.Index"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "output"),
+    [
+        ({"ItemsPath": "$.o"}, [{"Key": "a", "Value": 1}, {"Key": "b", "Value": [2]}]),
+        ({"ItemsPath": "$.o", "ItemSelector": KEYED}, [{"k": "a", "v": 1, "i": 0}, {"k": "b", "v": [2], "i": 1}]),
+        (
+            {"QueryLanguage": "JSONata", "Items": "{% $states.input.o %}", "ItemBatcher": {"MaxItemsPerBatch": 2}},
+            [{"Items": [{"Key": "a", "Value": 1}, {"Key": "b", "Value": [2]}]}],
+        ),
+        ({"QueryLanguage": "JSONata", "Items": {"x": None}}, [{"Key": "x", "Value": None}]),
+        ({"QueryLanguage": "JSONata", "Items": {}}, []),
+    ],
+)
+def test_the_members_of_an_object_are_items(fields: dict[str, Any], output: Any) -> None:
+    """Each gets its key and its value, in the order of the object."""
+    assert machine(("M", distributed(**fields))).execute({"o": {"a": 1, "b": [2]}}).output == output

@@ -163,7 +163,9 @@ class MapRun:
         pairs = [{"Key": key, "Value": value} for key, value in items.items()] if isinstance(items, dict) else []
         described = pairs or [{"Value": item} for item in items]
         chosen = [
-            select(ItemEnvironment(branch, {"Index": index, **item, "Source": source}), item if pairs else item["Value"])
+            select(
+                ItemEnvironment(branch, {"Index": index, **item, "Source": source}), item if pairs else item["Value"]
+            )
             for index, (item, source) in enumerate(zip(described, sources, strict=True))
         ]
         self.report.total = len(items)

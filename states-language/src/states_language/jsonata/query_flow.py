@@ -67,7 +67,7 @@ class Template:
         return None
 
     def typed(self, expected: str, states: States, branch: Environment, *others: str) -> Any:
-        """Return the value of an expression of the expected type or another; raises QueryFailure (recorded for Items)."""
+        """Return the value of an expression of one of these types; raises QueryFailure (recorded for Items)."""
         value = self.fill(states, branch)
         if kind(value) in (expected, *others) or self.query is None:
             return value

@@ -10,7 +10,7 @@ A host serves `application(states)`, an ASGI application, or puts `states.answer
 ends with `states.executions.close()`, `states.close()` and `tasks.close()`. `python -m states_language.server` is such
 a host. What a host deploys is passed to `StepFunctions` as `loaded_stack` returns it, and later to `deploy`. `Refusal`
 is an error with AWS's name. These modules are public too: `sdk` (how Tasks spell names, values and errors of services),
-`threaded` (a server in a thread, for tests).
+`threaded` (a server in a thread, for tests), `http_task` (http:invoke and its connections).
 All else may change without notice.
 """
 

@@ -33,6 +33,7 @@ from states_language.server import (
     loaded_stack,
     settle,
 )
+from states_language.server.http_task import Connection, by_name
 from states_language.server.serving import HOST, serving
 from states_language.server.stack import machines_of
 from states_language.tasks.calls import TaskCall
@@ -66,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--keep-days", type=float, default=KEPT.age_s / 86_400, metavar="DAYS", help="and how long (%(default)g)"
     )
+    made.add_argument("--connections", type=Path, metavar="FILE", help="the connections of http:invoke by name or ARN")
     made.add_argument("--functions", metavar="FUNCTIONS", help="a Python module or .py, or a .yml of answers by name")
     return made
 
@@ -124,7 +126,9 @@ async def serve(arguments: argparse.Namespace, answers: Answers, ended: asyncio.
         raise Mistake(f"The folder {arguments.data} cannot be used: {problem.strerror}.") from None
     except (DefinitionError, Refusal) as problem:
         raise Mistake(f"{arguments.template}: {problem}") from None
-    tasks, outside = TaskPerformer(endpoints.invoke, endpoints.client, states), Outside(clock, answers, Host())
+    connections = by_name(_connections(arguments.connections))
+    tasks = TaskPerformer(endpoints.invoke, endpoints.client, states, connections)
+    outside = Outside(clock, answers, Host())
 
     async def perform(call: TaskCall) -> Any:
         answered = answers.functions.keys() | answers.behaviours.keys()
@@ -150,6 +154,13 @@ async def serve(arguments: argparse.Namespace, answers: Answers, ended: asyncio.
             states.executions.close()
             states.close()
             tasks.close()
+
+
+def _connections(path: Path | None) -> dict[str, Connection]:
+    found = {} if path is None else files.data(path, "The file of connections")
+    if isinstance(found, dict) and all(isinstance(one, dict) and "AuthorizationType" in one for one in found.values()):
+        return found
+    raise Mistake(f"{path}: each name needs what CreateConnection takes, AuthorizationType and AuthParameters.")
 
 
 def _say(sentence: str) -> None:

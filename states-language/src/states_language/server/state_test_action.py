@@ -28,6 +28,8 @@ _NEEDS_A_MOCK = (
     "TestState API does not support Map or Parallel states. "
     "Supported state types include: [Task, Wait, Pass, Succeed, Fail, Choice]"
 )
+_WAITS = "TestState API does not support Activity tasks, .sync or .waitForTaskToken without a mock."
+"""That they are not supported is documented, the words are ours."""
 _NUMBERS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage", "errorDetails")
 
 
@@ -185,6 +187,9 @@ def _check_mock(parameters: Parameters, state: dict[str, Any], request: StateTes
     if not mock:
         if kind in ("Parallel", "Map"):
             raise Refusal("InvalidDefinition", _NEEDS_A_MOCK)
+        resource = read_resource(state["Resource"]) if kind == "Task" else None
+        if isinstance(resource, Resource) and (resource.activity or resource.pattern):
+            raise Refusal("InvalidDefinition", _WAITS)
         return
     if parameters.get("revealSecrets"):
         raise Refusal("ValidationException", "TestState does not support RevealSecrets when a mock is specified.")

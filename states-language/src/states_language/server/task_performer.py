@@ -17,6 +17,7 @@ from botocore.model import OperationModel
 from states_language import TaskCall, TaskFailure
 from states_language.server import sdk
 from states_language.server.actions import StepFunctions
+from states_language.server.http_task import Connections, HttpTask
 from states_language.server.requests import Refusal
 from states_language.server.requests import model as states_model
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, settle
@@ -46,10 +47,20 @@ Invoke = Callable[[str, bytes], Awaitable[Answer]]
 
 
 class TaskPerformer:
-    """Performs Task states: `invoke` runs a function, `client` returns botocore's client of a service."""
+    """Performs Task states: `invoke` runs a function, `client` returns botocore's client of a service.
 
-    def __init__(self, invoke: Invoke, client: Callable[[str], Any], states: StepFunctions) -> None:
+    connections: those of EventBridge, without which http:invoke sends nothing.
+    """
+
+    def __init__(
+        self,
+        invoke: Invoke,
+        client: Callable[[str], Any],
+        states: StepFunctions,
+        connections: Connections = lambda _arn: None,
+    ) -> None:
         self._run = invoke
+        self._http = HttpTask(connections)
         self._client = client
         self._states = states
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="integration")
@@ -68,7 +79,8 @@ class TaskPerformer:
         if self._closed:
             raise asyncio.CancelledError  # like what waits for a thread when they end
         loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(self._threads, self._request, call)
+        request = self._http.perform if (call.service, call.sdk) == ("http", False) else self._request
+        answer = await loop.run_in_executor(self._threads, request, call)
         if (call.service, call.action, call.sdk) == ("events", "putEvents", False) and answer.get("FailedEntryCount"):
             # Recorded: an entry that was refused fails the Task, and the cause is the whole answer.
             cause = {name: answer[name] for name in ("Entries", "FailedEntryCount")}

@@ -20,6 +20,7 @@ from botocore.config import Config
 from states_language import TaskCall, TaskFailure
 from states_language.clock import RealClock
 from states_language.server.actions import StepFunctions, application
+from states_language.server.http_task import Connection, by_name
 from states_language.server.requests import REGION
 from states_language.server.serving import serving
 from states_language.server.task_performer import TaskPerformer, UnknownFunction
@@ -31,11 +32,14 @@ class Server:
     """Step Functions at `url`, where Waits take no time unless `virtual_time` is false.
 
     functions: the answers, as `run_machine` takes them; may be changed at any time. Nested executions and activities
-    need none. mistakes: calls without an answer, and assertions that failed in a function.
+    need none. connections: those of http:invoke, by name or ARN, as EventBridge's CreateConnection takes them; with
+    these it asks the address that a Task names. mistakes: calls without an answer, and assertions that failed in a
+    function.
     """
 
     def __init__(self, *, virtual_time: bool = True) -> None:
         self.functions: dict[str, Answer] = {}
+        self.connections: dict[str, Connection] = {}
         self._answers = Answers(RealClock(), self.functions)
         self.mistakes = self._answers.mistakes
         self._virtual_time = virtual_time
@@ -62,11 +66,12 @@ class Server:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         with tempfile.TemporaryDirectory() as folder:
             states = StepFunctions(Path(folder), RealClock(), virtual_time=self._virtual_time)
-            tasks = TaskPerformer(_no_function, _no_client, states)
+            tasks = TaskPerformer(_no_function, _no_client, states, by_name(self.connections))
 
             async def perform(call: TaskCall) -> Any:
                 states.tokens.watch(call.pending)
-                if not self._answers.has(call) and call.service in ("states", "sfn", ACTIVITY):
+                performed = ("states", "sfn", ACTIVITY, *(["http"] if self.connections else []))
+                if not self._answers.has(call) and call.service in performed:
                     return await tasks.perform(call)
                 return await self._answers.perform(call)
 

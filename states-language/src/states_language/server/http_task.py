@@ -1,0 +1,246 @@
+"""Performs http:invoke: a request to the address that a Task names, with what its EventBridge connection adds.
+
+Source: AWS Step Functions Developer Guide, "Call HTTPS APIs in Step Functions". Chosen without a source: redirections
+are not followed, http:// addresses are allowed, and the cause of a status that is no success is the answer's body.
+Invariants: without its connection no request is sent, and no credential of one is in an error or a result.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from states_language.failures import TaskFailure
+from states_language.history import PAYLOAD_LIMIT_BYTES
+from states_language.tasks.calls import TaskCall
+from states_language.values import compact, parse_json, too_large
+
+Connection = Mapping[str, Any]
+"""What EventBridge's CreateConnection takes: AuthorizationType and AuthParameters."""
+Connections = Callable[[str], Connection | None]
+"""Returns a connection by its ARN; None for one that does not exist."""
+
+TIMEOUT_S = 60
+METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD")
+_FORBIDDEN = frozenset({
+    "a-im", "accept-charset", "accept-datetime", "accept-encoding", "authorization", "cache-control", "connection",
+    "content-encoding", "content-md5", "date", "expect", "forwarded", "from", "host", "http2-settings", "if-match",
+    "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "max-forwards", "origin", "pragma",
+    "proxy-authorization", "referer", "server", "te", "trailer", "transfer-encoding", "upgrade", "via", "warning",
+})  # fmt: skip
+_FORBIDDEN_PREFIXES = ("x-forwarded-", "x-amz-", "x-amzn-")
+_BINARY = ("application/octet-stream", "image/", "video/", "audio/")
+_ARRAYS: dict[str, Callable[[str, int], str]] = {
+    "INDICES": lambda key, index: f"{key}[{index}]",
+    "REPEAT": lambda key, _: key,
+    "BRACKETS": lambda key, _: f"{key}[]",
+}
+_NOT_FOUND = "Events.ConnectionResource.ResourceNotFound"
+_NOT_AUTHORIZED = "Events.ConnectionResource.InvalidConnectionState"
+_MARGIN_S = 30
+"""A token of OAuth is renewed so long before it ends."""
+
+
+def by_name(connections: Mapping[str, Connection]) -> Connections:
+    """Return the connections of a mapping, whose keys are ARNs or names."""
+    return lambda arn: connections.get(arn, connections.get(arn.partition(":connection/")[2].partition("/")[0]))
+
+
+class HttpTask:
+    """Performs the calls of http:invoke; any thread may use it."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        timeout = urllib3.Timeout(total=TIMEOUT_S)
+        self._pool = urllib3.PoolManager(retries=False, timeout=timeout)
+        self._tokens: dict[str, tuple[Connection, str, float]] = {}
+        self._lock = threading.Lock()
+
+    def perform(self, call: TaskCall) -> dict[str, Any]:
+        """Return what the address answers; raises TaskFailure."""
+        given = call.parameters if isinstance(call.parameters, dict) else {}
+        method, address = _text(given, "Method"), _text(given, "ApiEndpoint")
+        if method not in METHODS:
+            raise _refused(f"The field 'Method' must be one of {', '.join(METHODS)}")
+        if not address.lower().startswith(("http://", "https://")):
+            raise _refused("The field 'ApiEndpoint' must be the URL of an HTTPS API")
+        arn = _text(given.get("InvocationConfig") or given.get("Authentication") or {}, "ConnectionArn")
+        connection = self._connections(arn)
+        if connection is None:
+            raise TaskFailure(_NOT_FOUND, f"Connection not found: {arn}")
+        added = _added(connection.get("AuthParameters", {}).get("InvocationHttpParameters", {}))
+        region = call.execution_arn.split(":")[3]
+        headers = _headers(given.get("Headers")) | _lower(added["HeaderParameters"])
+        headers |= {"user-agent": f"Amazon|StepFunctions|HttpInvoke|{region}"}
+        headers |= {"range": f"bytes=0-{PAYLOAD_LIMIT_BYTES}"} | _lower(self._credentials(arn, connection))
+        body = _body(given, added["BodyParameters"])
+        if body is not None:
+            headers.setdefault("content-type", "application/json; charset=UTF-8")
+        query = _query(given.get("QueryParameters"), added["QueryStringParameters"])
+        if query:
+            address += ("&" if "?" in address else "?") + query
+        return _answer(*self._send(method, address, headers, body))
+
+    def _send(
+        self, method: str, address: str, headers: dict[str, str], body: str | None
+    ) -> tuple[urllib3.BaseHTTPResponse, bytes]:
+        try:
+            response = self._pool.request(
+                method, address, headers=headers, body=None if body is None else body.encode(),
+                redirect=False, preload_content=False,
+            )  # fmt: skip
+            with response:
+                return response, response.read(PAYLOAD_LIMIT_BYTES + 1)
+        except (HTTPError, ValueError) as problem:
+            # A message of urllib3 names the address, whose query may hold a secret of the connection.
+            raise TaskFailure("States.Http.Socket", f"{type(problem).__name__}: no answer of the endpoint") from None
+
+    # ---- the connection ----
+
+    def _credentials(self, arn: str, connection: Connection) -> dict[str, str]:
+        kind, parameters = connection.get("AuthorizationType"), connection.get("AuthParameters", {})
+        try:
+            if kind == "API_KEY":
+                given = parameters["ApiKeyAuthParameters"]
+                return {given["ApiKeyName"]: given["ApiKeyValue"]}
+            if kind == "BASIC":
+                given = parameters["BasicAuthParameters"]
+                return urllib3.make_headers(basic_auth=f"{given['Username']}:{given['Password']}")
+            if kind == "OAUTH_CLIENT_CREDENTIALS":
+                return {"authorization": f"Bearer {self._token(arn, connection)}"}
+        except (KeyError, TypeError):
+            pass
+        raise TaskFailure(_NOT_AUTHORIZED, f"The connection {arn} has no AuthParameters of the type {kind}")
+
+    def _token(self, arn: str, connection: Connection) -> str:
+        """Return a token of the authorization endpoint, kept as long as it says."""
+        with self._lock:
+            made_for, token, until_s = self._tokens.get(arn, ({}, "", 0.0))
+            if made_for == connection and time.monotonic() < until_s:
+                return token
+        given = connection["AuthParameters"]["OAuthParameters"]
+        client, added = given["ClientParameters"], _added(given.get("OAuthHttpParameters", {}))
+        form = {"grant_type": "client_credentials", "client_id": client["ClientID"]}
+        form["client_secret"] = client["ClientSecret"]
+        method, address = given.get("HttpMethod", "POST"), given["AuthorizationEndpoint"]
+        query, content = added["QueryStringParameters"], urlencode(form | added["BodyParameters"])
+        if method == "GET":
+            query, content = form | query, ""
+        if query:
+            address += f"?{urlencode(query)}"
+        headers = {"content-type": "application/x-www-form-urlencoded"} | _lower(added["HeaderParameters"])
+        response, body = self._send(method, address, headers, content)
+        try:
+            answer = json.loads(body)
+            token, lives_s = str(answer["access_token"]), float(answer.get("expires_in", 0))
+        except (ValueError, KeyError, TypeError):
+            cause = f"The authorization endpoint of {arn} answered {response.status} without an access_token"
+            raise TaskFailure(_NOT_AUTHORIZED, cause) from None
+        with self._lock:
+            self._tokens[arn] = connection, token, time.monotonic() + lives_s - _MARGIN_S
+        return token
+
+
+def _added(parameters: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return what a connection adds to headers, query and body."""
+    names = ("HeaderParameters", "QueryStringParameters", "BodyParameters")
+    return {name: {str(one["Key"]): str(one["Value"]) for one in parameters.get(name, [])} for name in names}
+
+
+def _headers(given: Any) -> dict[str, str]:
+    headers = _lower(given or {}) if isinstance(given or {}, dict) else None
+    if headers is None:
+        raise _refused("The field 'Headers' must be a JSON object")
+    for name in headers:
+        if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES):
+            raise _refused(f"The header '{name}' must not be specified in an HTTP Task")
+    return headers
+
+
+def _lower(headers: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        str(name).lower(): ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in headers.items()
+    }
+
+
+def _query(given: Any, added: dict[str, str]) -> str:
+    if isinstance(given, str | list):  # written out already, as `a=1&b=2` or an array of such texts
+        written = given if isinstance(given, str) else "&".join(map(str, given))
+        return "&".join(part for part in (written, urlencode(added)) if part)
+    return urlencode({**(given or {}), **added}, doseq=True, quote_via=quote)
+
+
+def _body(given: dict[str, Any], added: dict[str, str]) -> str | None:
+    body, transform = given.get("RequestBody"), given.get("Transform") or {}
+    if added:
+        if body is not None and not isinstance(body, dict):
+            raise _refused("The connection has body parameters, so the field 'RequestBody' must be a JSON object")
+        body = {**(body or {}), **added}
+    if body is None or isinstance(body, str):
+        return body
+    if transform.get("RequestBodyEncoding") != "URL_ENCODED":
+        return compact(body)
+    form = (transform.get("RequestEncodingOptions") or {}).get("ArrayFormat", "INDICES")
+    return "&".join(f"{quote(key, safe='')}={quote(value, safe=',')}" for key, value in _pairs("", body, form))
+
+
+def _pairs(name: str, value: Any, form: str) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a form; an object within is `metadata[order]`."""
+    if isinstance(value, dict):
+        for key, member in value.items():
+            yield from _pairs(f"{name}[{key}]" if name else key, member, form)
+    elif isinstance(value, list) and form == "COMMAS":
+        yield name, ",".join(map(_written, value))
+    elif isinstance(value, list):
+        for index, element in enumerate(value):
+            yield from _pairs(_ARRAYS.get(form, _ARRAYS["INDICES"])(name, index), element, form)
+    else:
+        yield name, _written(value)
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else compact(value)
+
+
+def _answer(response: urllib3.BaseHTTPResponse, body: bytes) -> dict[str, Any]:
+    if len(body) > PAYLOAD_LIMIT_BYTES:
+        raise TaskFailure("States.DataLimitExceeded", too_large("http"), terminal=True)
+    kind = response.headers.get("content-type", "").lower()
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        kind, text = _BINARY[0], ""
+    if kind.startswith(_BINARY):
+        raise _refused("The response of the endpoint is not a text")
+    if not HTTPStatus(200) <= response.status < HTTPStatus(300):
+        raise TaskFailure(f"States.Http.StatusCode.{response.status}", text or response.reason)
+    parsed: Any = text
+    if "json" in kind and text:
+        try:
+            parsed = parse_json(text)
+        except (ValueError, RecursionError):
+            parsed = text
+    return {
+        "Headers": {name.lower(): response.headers.getlist(name) for name in response.headers},
+        "ResponseBody": parsed,
+        "StatusCode": response.status,
+        "StatusText": response.reason or "",
+    }
+
+
+def _text(given: Any, name: str) -> str:
+    value = given.get(name) if isinstance(given, dict) else None
+    if not isinstance(value, str) or not value:
+        raise _refused(f"The field '{name}' is required but was missing")
+    return value
+
+
+def _refused(rule: str) -> TaskFailure:
+    return TaskFailure("States.Runtime", rule)

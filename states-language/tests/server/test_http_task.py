@@ -1,0 +1,217 @@
+"""http:invoke: what reaches the endpoint, what comes back, what a connection adds. The endpoint is a real server."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+import pytest
+
+from endpoint import ROLE, calling, refusal
+from states_language import TaskCall, TaskFailure
+from states_language.server.http_task import HttpTask, by_name
+from states_language.server.threaded import Server
+
+ARN = "arn:aws:events:us-east-1:123456789012:connection/Shop/81210c42"
+ADDED = {
+    "HeaderParameters": [{"Key": "Header-Param", "Value": "theirs"}],
+    "QueryStringParameters": [{"Key": "q", "Value": "theirs"}],
+    "BodyParameters": [{"Key": "mode", "Value": "theirs"}],
+}
+
+
+class Seen(NamedTuple):
+    """A request as the endpoint got it."""
+
+    line: str
+    headers: dict[str, str]
+    body: str
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """/token issues tokens, /binary is an image, /large a megabyte, /NNN this status, all else counts the calls."""
+
+    seen: list[Seen]
+
+    def do(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
+        self.seen.append(Seen(self.requestline, {name.lower(): value for name, value in self.headers.items()}, body))
+        path = self.path.partition("?")[0].strip("/")
+        kind, answer = "application/json", json.dumps({"calls": len(self.seen)}).encode()
+        if path == "token":
+            answer = json.dumps({"access_token": "t-1", "expires_in": 3600}).encode()
+        elif path == "binary":
+            kind = "image/png"
+        elif path == "large":
+            answer = b"[" + b"1," * 500_000 + b"1]"
+        self.send_response(int(path) if path.isdigit() else 200)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    do_GET = do_POST = do_PUT = do
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing is printed."""
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def seen() -> list[Seen]:
+    Endpoint.seen = []
+    return Endpoint.seen
+
+
+def asked(connection: dict[str, Any] | None, **parameters: Any) -> dict[str, Any]:
+    """The result of a Task with these parameters and this connection."""
+    given = {"Method": "GET", "InvocationConfig": {"ConnectionArn": ARN}, **parameters}
+    arn = "arn:aws:states:eu-west-1:111111111111:execution:m:e"
+    call = TaskCall("arn:aws:states:::http:invoke", "http", "invoke", False, None, given, None, arn, "S", 0, None)
+    return HttpTask(by_name({} if connection is None else {"Shop": connection})).perform(call)
+
+
+def failed(connection: dict[str, Any] | None, **parameters: Any) -> tuple[str | None, str | None]:
+    """Error and cause of a Task with these parameters and this connection."""
+    with pytest.raises(TaskFailure) as failure:
+        asked(connection, **parameters)
+    return failure.value.error, failure.value.cause
+
+
+def keyed(**added: Any) -> dict[str, Any]:
+    key = {"ApiKeyAuthParameters": {"ApiKeyName": "Api-Key", "ApiKeyValue": "secret"}}
+    return {"AuthorizationType": "API_KEY", "AuthParameters": {**key, "InvocationHttpParameters": added}}
+
+
+def test_the_connection_goes_before_the_task(endpoint: str, seen: list[Seen]) -> None:
+    """Headers, query and body of both are merged, as the Developer Guide's example is."""
+    answer = asked(
+        keyed(**ADDED),
+        ApiEndpoint=f"{endpoint}/path?a=1",
+        Method="POST",
+        Headers={"Request-Id": "r", "Header-Param": "ours"},
+        QueryParameters={"q": "ours", "list": ["x", "y z"]},
+        RequestBody={"Job": "Engineer", "mode": "ours"},
+    )
+    (request,) = seen
+    assert request.line == "POST /path?a=1&q=theirs&list=x&list=y%20z HTTP/1.1"
+    assert request.body == '{"Job":"Engineer","mode":"theirs"}'
+    wanted = {
+        "api-key": "secret",
+        "header-param": "theirs",
+        "request-id": "r",
+        "content-type": "application/json; charset=UTF-8",
+        "range": "bytes=0-262144",
+        "user-agent": "Amazon|StepFunctions|HttpInvoke|eu-west-1",
+    }
+    assert wanted.items() <= request.headers.items()
+    assert (answer["StatusCode"], answer["StatusText"], answer["ResponseBody"]) == (200, "OK", {"calls": 1})
+    assert answer["Headers"]["content-type"] == ["application/json"]
+
+
+@pytest.mark.parametrize(
+    ("form", "body"),
+    [
+        ("INDICES", "a[0]=x&a[1]=y"),
+        ("REPEAT", "a=x&a=y"),
+        ("COMMAS", "a=x,y"),
+        ("BRACKETS", "a[]=x&a[]=y"),
+    ],
+)
+def test_a_form_writes_arrays_in_four_ways(endpoint: str, seen: list[Seen], form: str, body: str) -> None:
+    """Keys are encoded, and an object within is a bracket."""
+    transform = {"RequestBodyEncoding": "URL_ENCODED", "RequestEncodingOptions": {"ArrayFormat": form}}
+    content = {"a": ["x", "y"], "metadata": {"order details": "b c", "n": 1}}
+    asked(keyed(), ApiEndpoint=endpoint, Method="POST", RequestBody=content, Transform=transform)
+    encoded = body.replace("[", "%5B").replace("]", "%5D")
+    assert seen[0].body == f"{encoded}&metadata%5Border%20details%5D=b%20c&metadata%5Bn%5D=1"
+
+
+def test_basic_and_oauth_authorize(endpoint: str, seen: list[Seen]) -> None:
+    """The token of OAuth is asked for with the client's credentials, at the endpoint of the connection."""
+    basic = {"BasicAuthParameters": {"Username": "u", "Password": "p"}}
+    asked({"AuthorizationType": "BASIC", "AuthParameters": basic}, ApiEndpoint=endpoint)
+    oauth = {
+        "ClientParameters": {"ClientID": "id", "ClientSecret": "s"},
+        "AuthorizationEndpoint": f"{endpoint}/token",
+        "HttpMethod": "POST",
+        "OAuthHttpParameters": {"BodyParameters": [{"Key": "scope", "Value": "all"}]},
+    }
+    asked(
+        {"AuthorizationType": "OAUTH_CLIENT_CREDENTIALS", "AuthParameters": {"OAuthParameters": oauth}},
+        ApiEndpoint=endpoint,
+    )
+    assert [one.headers.get("authorization") for one in seen] == ["Basic dTpw", None, "Bearer t-1"]
+    assert seen[1].body == "grant_type=client_credentials&client_id=id&client_secret=s&scope=all"
+
+
+@pytest.mark.usefixtures("seen")
+def test_what_is_no_success_fails_by_its_name(endpoint: str) -> None:
+    """A status, an answer that is no text or too large, nobody at the address; no cause has a secret."""
+    assert failed(keyed(), ApiEndpoint=f"{endpoint}/404") == ("States.Http.StatusCode.404", '{"calls": 1}')
+    assert failed(keyed(), ApiEndpoint=f"{endpoint}/302")[0] == "States.Http.StatusCode.302"
+    assert failed(keyed(), ApiEndpoint=f"{endpoint}/binary")[0] == "States.Runtime"
+    assert failed(keyed(), ApiEndpoint=f"{endpoint}/large")[0] == "States.DataLimitExceeded"
+    nobody = failed(keyed(QueryStringParameters=[{"Key": "k", "Value": "secret"}]), ApiEndpoint="http://127.0.0.1:9")
+    assert nobody[0] == "States.Http.Socket"
+    assert "secret" not in str(nobody)
+
+
+def test_no_request_is_sent_for_what_is_wrong(endpoint: str, seen: list[Seen]) -> None:
+    """An unknown connection and one without credentials, forbidden headers, a body that cannot be merged."""
+    assert failed(None, ApiEndpoint=endpoint)[0] == "Events.ConnectionResource.ResourceNotFound"
+    bare = {"AuthorizationType": "BASIC", "AuthParameters": {}}
+    assert failed(bare, ApiEndpoint=endpoint)[0] == "Events.ConnectionResource.InvalidConnectionState"
+    wrongs: list[dict[str, Any]] = [
+        {"Headers": {"Authorization": "x"}},
+        {"Headers": {"X-Amz-Date": "x"}},
+        {"Method": "TRACE"},
+        {"InvocationConfig": {}},
+        {"RequestBody": "text"},
+    ]
+    for wrong in wrongs:
+        connection = keyed(**ADDED) if "RequestBody" in wrong else keyed()
+        assert failed(connection, **{"ApiEndpoint": endpoint, **wrong})[0] == "States.Runtime"
+    assert seen == []
+
+
+@pytest.mark.usefixtures("seen")
+def test_a_machine_asks_the_endpoint(endpoint: str) -> None:
+    """Through the server, whose connections are set by name; TestState, too. The history has no credential."""
+    parameters = {"ApiEndpoint": endpoint, "Method": "GET", "Authentication": {"ConnectionArn": ARN}}
+    definition = calling("arn:aws:states:::http:invoke", parameters, End=True)
+    with Server() as server:
+        server.connections["Shop"] = keyed()
+        states = server.client()
+        tested = states.test_state(definition=json.dumps(definition["States"]["S"]), roleArn=ROLE)
+        assert json.loads(tested["output"])["ResponseBody"] == {"calls": 1}
+        arn = states.create_state_machine(name="m", definition=json.dumps(definition), roleArn=ROLE)["stateMachineArn"]
+        execution = states.start_execution(stateMachineArn=arn)["executionArn"]
+        while (done := states.describe_execution(executionArn=execution))["status"] == "RUNNING":
+            pass
+        assert json.loads(done["output"])["ResponseBody"] == {"calls": 2}
+        assert "secret" not in str(states.get_execution_history(executionArn=execution))
+
+
+def test_a_state_that_waits_needs_a_mock() -> None:
+    """TestState refuses an activity, a job and a token without one, at once."""
+    with Server() as server:
+        states = server.client()
+        for resource in ("arn:aws:states:us-east-1:1:activity:a", "arn:aws:states:::sqs:sendMessage.waitForTaskToken"):
+            state = {"Type": "Task", "Resource": resource, "End": True}
+            assert refusal(states.test_state, definition=json.dumps(state), roleArn=ROLE)[0] == "InvalidDefinition"
+            answered = states.test_state(
+                definition=json.dumps(state), mock={"result": "{}", "fieldValidationMode": "NONE"}
+            )
+            assert answered["status"] == "SUCCEEDED"
