@@ -6,7 +6,7 @@ A distributed Map alone takes an object: an inline one "accepts only a JSON arra
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields
@@ -127,23 +127,23 @@ class Map(Grouping):
         return await self.outcome(branch, iterations.done)
 
     def _find_items(self, data: Any, narrowed: Any, branch: Branch) -> Items:
-        also = (dict,) if self.distributed else ()
+        taken: tuple[type, ...] = (list, dict) if self.distributed else (list,)
         if self.items is not None:
-            found = self.items.typed("array", states_of(data), branch, *(["object"] if also else []))
+            found = self.items.typed("array", states_of(data), branch, *(["object"] if self.distributed else []))
             return found if isinstance(found, dict) else list(found)
         if isinstance(self.flow, QueryFlow):
-            if isinstance(data, (list, *also)):
-                return data
+            if isinstance(data, taken):
+                return cast("Items", data)
             raise QueryFailure(f"Map state input must be an array but was: {compact(data)}", None)
         items = self.path.look(narrowed, branch)
         if items is MISSING:
             steps = self.path.steps
             last = steps[-1].name if steps and isinstance(steps[-1], Name) else self.path.text
             raise EvaluationError(f'Unable to apply step "{last}" to input {compact(narrowed)}')
-        if not isinstance(items, (list, *also)):
+        if not isinstance(items, taken):
             text = self.path.text.removeprefix("$") if self.path.context else self.path.text
             raise EvaluationError(f'Reference path "{text}" must point to array.')
-        return items
+        return cast("Items", items)
 
 
 Select = Callable[[Any, Any], Any]

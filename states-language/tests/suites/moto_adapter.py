@@ -1,0 +1,218 @@
+"""A pytest plugin that puts this interpreter in the place of moto's, to run moto's own tests on it.
+
+    PYTHONPATH=.../tests/suites pytest -p moto_adapter tests/test_stepfunctions/parser    # in moto's checkout or sdist
+
+moto keeps its API, its machines and its other services; what it asks of an ExecutionWorker is here.
+"""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import boto3
+from botocore.exceptions import ClientError
+from moto.stepfunctions.parser import models
+from moto.stepfunctions.parser.api import InvalidDefinition
+from moto.stepfunctions.parser.asl.eval.callback.callback import CallbackConsumerTimeout, CallbackOutcomeSuccess
+from moto.stepfunctions.parser.asl.eval.program_state import (
+    ProgramEnded,
+    ProgramError,
+    ProgramStopped,
+    ProgramTimedOut,
+)
+from moto.stepfunctions.parser.backend import execution as backend
+
+from states_language import DefinitionError, Execution, RealClock, TokenClosed, TokenUnknown, load
+from states_language.distributed.report import MapRunReport
+from states_language.server import StepFunctions, TaskPerformer, UnknownFunction
+from states_language.server.map_runs import described
+
+
+class Invoked(NamedTuple):
+    """What moto's Lambda answered."""
+
+    payload: bytes
+    function_error: str | None
+
+
+class Worker:
+    """Runs one execution; it is moto's worker, and the environment that moto asks for what came of it."""
+
+    def __init__(self, evaluation_details: Any, exec_comm: Any, **_: Any) -> None:
+        self._details, self._done = evaluation_details, exec_comm
+        self._region = evaluation_details.aws_execution_details.region
+        self._ready = threading.Event()
+        self.states, self.event_manager = SimpleNamespace(), SimpleNamespace()
+        self.states.get_input = lambda: self._execution.output
+        self.event_manager.get_event_history = lambda: [
+            {**event, "timestamp": datetime.fromtimestamp(event["timestamp"] / 1000, UTC)}
+            for event in list(self._execution.history)
+        ]
+        self.callback_pool_manager = SimpleNamespace(heartbeat=self._heartbeat, notify=self._notify)
+        self.map_run_record_pool_manager = SimpleNamespace(get=self._map_run, get_all=self._map_runs)
+
+    @property
+    def env(self) -> "Worker":
+        """This worker; its execution has begun."""
+        self._ready.wait()
+        return self
+
+    def start(self) -> None:
+        """Run it in a thread."""
+        threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True).start()
+
+    def stop(self, error: str | None, cause: str | None, **_: Any) -> None:
+        """Abort it."""
+        self._called(lambda: self._execution.stop(error, cause))
+
+    def program_state(self) -> Any:
+        """Return how it ended, as moto's interpreter says it."""
+        ended = self._execution
+        if ended.status == "FAILED":
+            return ProgramError({"error": ended.error, "cause": ended.cause})
+        if ended.status == "ABORTED":
+            return ProgramStopped(datetime.now(UTC), ended.error, ended.cause)
+        return ProgramEnded() if ended.status == "SUCCEEDED" else ProgramTimedOut()
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        execution, machine = self._details.execution_details, self._details.state_machine_details
+        with TemporaryDirectory() as folder:
+            service = StepFunctions(Path(folder), RealClock())
+            tasks = TaskPerformer(self._invoke, lambda name: boto3.client(name, self._region), service)
+            self._tokens = service.tokens
+            self._execution: Execution = load(json.loads(machine.definition), deployed=True).start(
+                execution.inpt, clock=RealClock(), perform=tasks.perform, arn=execution.arn,
+                name=execution.name or execution.arn.rpartition(":")[2], machine_arn=machine.arn,
+                machine_name=machine.name, role_arn=execution.role_arn,
+            )  # fmt: skip
+            self._ready.set()
+            await self._execution.wait()
+            self._done.terminated()
+            tasks.close()
+            service.close()
+
+    async def _invoke(self, name: str, payload: bytes) -> Invoked:
+        client = boto3.client("lambda", self._region)
+        try:
+            answer = await asyncio.to_thread(client.invoke, FunctionName=name, Payload=payload)
+        except ClientError:
+            raise UnknownFunction(name) from None
+        return Invoked(answer["Payload"].read(), answer.get("FunctionError"))
+
+    def _heartbeat(self, callback_id: str) -> bool:
+        return self._token(lambda: self._tokens.heartbeat(callback_id))
+
+    def _notify(self, callback_id: str, outcome: Any) -> bool:
+        if isinstance(outcome, CallbackOutcomeSuccess):
+            return self._token(lambda: self._tokens.succeed(callback_id, json.loads(outcome.output)))
+        return self._token(lambda: self._tokens.fail(callback_id, outcome.error, outcome.cause))
+
+    def _token(self, call: Callable[[], object]) -> bool:
+        try:
+            self._called(call)
+        except TokenUnknown:
+            return False
+        except TokenClosed:
+            raise CallbackConsumerTimeout from None
+        return True
+
+    def _map_runs(self) -> list[Any]:
+        """Return the Map Runs, as moto asks for them."""
+        pairs = zip(self._execution.map_runs, described(self._execution), strict=True)
+        return [MapRun(run, _dated(one)) for run, one in pairs]
+
+    def _map_run(self, arn: str) -> Any:
+        return next((run for run in self._map_runs() if run.arn == arn), None)
+
+    def _called(self, call: Callable[[], object]) -> None:
+        """Call in the loop's thread, and return when it has been."""
+        self._ready.wait()
+
+        async def called() -> None:
+            call()
+
+        asyncio.run_coroutine_threadsafe(called(), self._loop).result()
+
+
+class MapRun(NamedTuple):
+    """A Map Run, as moto asks for it."""
+
+    report: MapRunReport
+    described: dict[str, Any]
+
+    @property
+    def arn(self) -> str:
+        """Its ARN."""
+        return self.report.arn
+
+    def describe(self) -> dict[str, Any]:
+        """DescribeMapRun's answer, which has what ListMapRuns says."""
+        return self.described
+
+    list_item = describe
+
+    def update(self, **bounds: Any) -> None:
+        """UpdateMapRun."""
+        self.report.update(*map(bounds.get, UPDATED))
+
+
+class SyncWorker(Worker):
+    """Runs an Express execution before StartSyncExecution is answered."""
+
+    def start(self) -> None:
+        """Run it here."""
+        asyncio.run(self._run())
+
+
+DATES = ("startDate", "stopDate")
+UPDATED = ("max_concurrency", "tolerated_failure_count", "tolerated_failure_percentage")
+
+
+def _dated(run: dict[str, Any]) -> dict[str, Any]:
+    return {name: datetime.fromtimestamp(one / 1000, UTC) if name in DATES else one for name, one in run.items()}
+
+
+def _check(definition: str) -> None:
+    try:
+        load(json.loads(definition), deployed=True)
+    except (ValueError, DefinitionError) as problem:
+        raise InvalidDefinition(message=f"Invalid State Machine Definition: '{problem}'") from None
+
+
+@contextmanager
+def swapped() -> Iterator[None]:
+    """Has moto execute machines by this interpreter."""
+    places: list[tuple[Any, str, Any]] = [
+        (backend, "ExecutionWorker", Worker),
+        (backend, "SyncExecutionWorker", SyncWorker),
+        (models.StepFunctionsParserBackend, "_validate_definition", staticmethod(_check)),
+    ]
+    former = [(place, name, vars(place)[name]) for place, name, _ in places]
+    for place, name, ours in places:
+        setattr(place, name, ours)
+    try:
+        yield
+    finally:
+        for place, name, theirs in former:
+            setattr(place, name, theirs)
+
+
+_SWAPPED = swapped()
+
+
+def pytest_configure() -> None:
+    """Swaps it in for a whole run."""
+    _SWAPPED.__enter__()
+
+
+def pytest_unconfigure() -> None:
+    """Swaps it out."""
+    _SWAPPED.__exit__(None, None, None)
