@@ -92,6 +92,9 @@ def test_a_definite_path_that_leads_nowhere_is_an_error_in_jayways_words(path: s
         "$.length(",
         "$.a[::0]",
         "$[?(@.n ==)]",
+        "$[?(false)]",
+        "$[?(@.n && false)]",
+        "$[?(!5)]",
     ],
 )
 def test_a_text_that_is_not_a_path_is_refused(path: str) -> None:

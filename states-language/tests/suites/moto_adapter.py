@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -142,7 +143,8 @@ class Worker:
         asyncio.run_coroutine_threadsafe(called(), self._loop).result()
 
 
-class MapRun(NamedTuple):
+@dataclass
+class MapRun:
     """A Map Run, as moto asks for it."""
 
     report: MapRunReport

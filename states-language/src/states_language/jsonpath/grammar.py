@@ -196,12 +196,16 @@ class _Parser(Scanner):
             if not self.skip(")"):
                 raise self.fail()
             return inner
+        self.spaces()
+        is_path = self.text.startswith(("@", "$"), self.at)
         left = self.operand()
         for sign, compare in _OPERATORS.items():
             if self.skip(sign):
                 return functools.partial(compared, compare, left, self.operand())
         if word := self.match(_WORD_OPERATOR):
             raise PathSyntaxError(f"the operator {word.group()} of a filter is not supported")
+        if not is_path:  # a literal alone tests nothing; Jayway refuses it, too
+            raise self.fail()
         return lambda here, root: left(here, root) is not MISSING
 
     def operand(self) -> Callable[[Any, Any], Any]:

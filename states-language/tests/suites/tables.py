@@ -1,0 +1,247 @@
+# ruff: noqa: E402  # a script, which finds what is beside it
+"""Runs the suites of others on this interpreter, and prints what differs with its reason: the tables of the docs.
+
+    python tests/suites/tables.py recordings
+    python tests/suites/tables.py jsonata CHECKOUT          # jsonata-js/jsonata
+    python tests/suites/tables.py asl-validator CHECKOUT    # ChristopheBougere/asl-validator
+    python tests/suites/tables.py statelint CHECKOUT        # awslabs/statelint
+    python tests/suites/tables.py jayway CHECKOUT           # json-path/JsonPath
+    python tests/suites/tables.py moto CHECKOUT             # getmoto/moto, or its source distribution
+
+CHECKOUT is a folder of yours; nothing is fetched, and nothing of it is in this package. Exit status 1: something
+differs that REASONS does not name.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TESTS = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS), str(TESTS.parent / "testing")]
+
+from states_language import problems
+from states_language.definition.fields import DefinitionError
+from states_language.jsonata.engine import Jsonata
+from states_language.jsonata.evaluation import WHOLE, Exceeded, Unsupported, _Bounds, from_library, to_library
+from states_language.jsonata.functions import frame
+from states_language.jsonata.library import Utils
+from states_language.jsonata.patterns import pattern
+from states_language.jsonata.syntax import fault, message, nodes
+from states_language.jsonpath.grammar import compile_path
+from states_language.values import joined, same
+from suites.reasons import REASONS
+
+
+class Result(NamedTuple):
+    """One case: its name, and what differs; "" where nothing does."""
+
+    name: str
+    differs: str = ""
+
+
+# ---- JSONata's own suite: test/test-suite ----
+
+
+def jsonata(checkout: Path) -> Iterator[Result]:
+    """Result, undefined or code of each case."""
+    folder = checkout / "test" / "test-suite"
+    datasets = {file.stem: json.loads(file.read_text("utf-8")) for file in (folder / "datasets").glob("*.json")}
+    for file in sorted((folder / "groups").rglob("*.json")):
+        read = json.loads(file.read_text("utf-8"))
+        for at, case in enumerate(read if isinstance(read, list) else [read]):
+            number = f"[{at}]" if isinstance(read, list) else ""
+            if "expr-file" in case:
+                case["expr"] = (file.parent / case["expr-file"]).read_text("utf-8")
+            data = case["data"] if "data" in case else datasets.get(case.get("dataset"), ABSENT)
+            yield Result(f"{file.parent.name}/{file.stem}{number}", _expression(case, data))
+
+
+ABSENT = object()
+
+
+def _expression(case: dict[str, Any], data: Any) -> str:
+    wanted = case.get("code") or (case.get("error") or {}).get("code")
+    try:
+        found = _evaluated(case["expr"], data, case.get("bindings", {}))
+    except Exception as problem:
+        # The suite's own harness ends what nests or lasts too long with U1001.
+        code = "U1001" if isinstance(problem, Exceeded) else (message(problem) or str(problem)).partition(":")[0]
+        return "" if wanted == code else f"{code} instead of {wanted or _shown(case.get('result', ABSENT))}"
+    if wanted:
+        return f"{_shown(found)} instead of {wanted}"
+    expected = ABSENT if case.get("undefinedResult") else case.get("result", ABSENT)
+    equal = found is expected or (found is not ABSENT and expected is not ABSENT and same(found, expected))
+    return "" if equal or case.get("unordered") else f"{_shown(found)} instead of {_shown(expected)}"
+
+
+def _evaluated(text: str, data: Any, bindings: dict[str, Any]) -> Any:
+    try:
+        machine = Jsonata(text, pattern)
+    except Exception as problem:
+        raise ValueError(fault(problem)) from None
+    if machine.errors:
+        raise ValueError(fault(machine.errors[0]))
+    for node in nodes(machine.ast):
+        if node.type in ("string", "name") and isinstance(node.value, str):
+            node.value = joined(node.value)
+    given = None if data is ABSENT else to_library(data)
+    names = machine.create_frame(frame(lambda: 0, lambda: 0.5))
+    if isinstance(given, list):
+        given = Utils.create_sequence(given)
+        given.outer_wrapper = True
+    names.bind("$", given)
+    for name, value in bindings.items():
+        names.bind(name, to_library(value))
+    machine.bounds = _Bounds(WHOLE)
+    Jsonata.CURRENT.jsonata = machine
+    found = machine.eval(machine.ast, given, names)
+    try:
+        return ABSENT if found is None else from_library(found)
+    except Unsupported:
+        return ABSENT  # a function, which the suite expects nowhere as a result
+
+
+def _shown(value: Any) -> str:
+    return "undefined" if value is ABSENT else json.dumps(value)[:60]
+
+
+# ---- validators: which definitions are accepted ----
+
+
+def _verdict(definition: Any) -> list[str]:
+    try:
+        return [str(problem) for problem in problems(definition)]
+    except DefinitionError as problem:
+        return [str(problem)]
+
+
+def _judged(name: str, definition: Any, valid: bool) -> Result:
+    found = _verdict(definition)
+    if valid is not bool(found):
+        return Result(name)
+    return Result(name, f"refused: {found[0]}" if valid else "accepted")
+
+
+def asl_validator(checkout: Path) -> Iterator[Result]:
+    """The files that begin with `valid` and `invalid`."""
+    for file in sorted((checkout / "src" / "__tests__" / "definitions").glob("*valid-*.json")):
+        yield _judged(file.stem, json.loads(file.read_text("utf-8")), file.stem.startswith("valid-"))
+
+
+def statelint(checkout: Path) -> Iterator[Result]:
+    """The files of the examples whose number of problems is expected."""
+    for spec in sorted((checkout / "spec").glob("*_spec.rb")):
+        for example in re.split(r"^  it ", spec.read_text("utf-8"), flags=re.MULTILINE)[1:]:
+            file = re.search(r"test/([\w.-]+\.json)", example)
+            count = re.search(r"problems\.(?:size|length)\)\.to eq\(?\s*(\d+)", example)
+            if file and count:
+                definition = json.loads((checkout / "test" / file[1]).read_text("utf-8"))
+                yield _judged(file[1], definition, int(count[1]) == 0)
+
+
+def jayway(checkout: Path) -> Iterator[Result]:
+    """The paths and filters that its tests compile, and those that they expect to be refused."""
+    seen = set()
+    for name in ("PathCompilerTest", "FilterCompilerTest"):
+        file = checkout / "json-path/src/test/java/com/jayway/jsonpath" / f"{name}.java"
+        for verb, written in _COMPILED.findall(file.read_text("utf-8")):
+            text = re.sub(r"\\(.)", r"\1", written)
+            path = text if name.startswith("Path") else f"${text}"
+            if path not in seen:
+                seen.add(path)
+                accepted, valid = not isinstance(_parsed(path), Exception), verb == "compile"
+                yield Result(path, "" if accepted is valid else "refused" if valid else "accepted")
+
+
+_COMPILED = re.compile(
+    r'(assertThrows\(Invalid[^"]*\bcompile|assertInvalidPathException|compile)\("((?:[^"\\]|\\.)*)"\)'
+)
+
+
+def _parsed(path: str) -> Any:
+    try:
+        return compile_path(path)
+    except ValueError as problem:
+        return problem
+
+
+# ---- what runs under pytest ----
+
+_OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED) (?:\[\d+\] )?(\S+?)(?: - (.*)|: (.*))?$")
+
+
+def _pytest(arguments: list[str], folder: Path, **variables: str) -> Iterator[Result]:
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-rA",
+        "--tb=no",
+        "--color=no",
+        *arguments,
+    ]
+    done = subprocess.run(command, cwd=folder, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True)
+    for line in done.stdout.splitlines():
+        if found := _OUTCOME.match(line):
+            why = found[3] or found[4] or found[1]
+            yield Result(found[2].rpartition("/")[2], "" if found[1] == "PASSED" else why)
+
+
+def moto(checkout: Path) -> Iterator[Result]:
+    """The tests of moto's interpreter, on this one."""
+    tests = ["-p", "moto_adapter", "tests/test_stepfunctions/parser"]
+    variables = {"PYTHONPATH": str(TESTS / "suites"), "TESTS_SKIP_REQUIRES_DOCKER": "true"}
+    return _pytest(tests, checkout, **variables)
+
+
+def recordings(_checkout: Path) -> Iterator[Result]:
+    """What AWS answered, in tests/conformance/data: each file of recordings is a test."""
+    return _pytest(["tests/conformance", "-m", ""], TESTS.parent)
+
+
+SUITES: dict[str, Callable[[Path], Iterator[Result]]] = {
+    "asl-validator": asl_validator,
+    "jayway": jayway,
+    "jsonata": jsonata,
+    "moto": moto,
+    "recordings": recordings,
+    "statelint": statelint,
+}
+
+
+def main() -> int:
+    """Return the exit status of the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("checkout", type=Path, nargs="?", default=Path())
+    arguments = parser.parse_args()
+    results = list(SUITES[arguments.suite](arguments.checkout.resolve()))
+    if not results:
+        print(f"{arguments.checkout}: there is no case of {arguments.suite}", file=sys.stderr)
+        return 2
+    named, unnamed = REASONS.get(arguments.suite, {}), 0
+    reasons: Counter[str] = Counter()
+    for result in results:
+        if result.differs:
+            reason = next((why for pattern, why in named.items() if re.fullmatch(pattern, result.name)), "")
+            reasons[reason or "not named"] += 1
+            unnamed += not reason
+            print(f"{result.name}: {result.differs}  [{reason or 'not named'}]")
+    print(f"{arguments.suite}: {len(results)} cases, {len(results) - reasons.total()} as expected")
+    for reason, count in reasons.most_common():
+        print(f"  {count:4} {reason}")
+    return int(unnamed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
