@@ -176,3 +176,12 @@ def test_a_function_at_the_end_fails_when_it_is_read(path: str) -> None:
     with pytest.raises(EvaluationError, match=re.escape(f"Invalid path '{path}' : a function of a path is not")):
         compile_path(path).get({"a": [1]})
     assert not compile_path(path).reference
+
+
+@pytest.mark.parametrize(("value", "shown"), [(5, "5"), ("x", "x"), (None, "null")])
+def test_a_filter_fails_at_what_has_no_elements(value: Any, shown: str) -> None:
+    """Where the way to it is definite, as Jayway's; behind several nodes it picks nothing of such a one."""
+    text = f"Filter: [?] can not be applied to primitives. Current context is: {shown}"
+    with pytest.raises(EvaluationError, match=re.escape(text)):
+        compile_path("$.a[?(@ > 1)]").get({"a": value})
+    assert compile_path("$.*[?(@ > 1)]").get({"a": value, "b": [1, 2]}) == [2]

@@ -15,7 +15,7 @@ from typing import Any
 from states_language.context import Environment
 from states_language.failures import EvaluationError, ResultPathFailure
 from states_language.scheduling.lanes import Costly, here
-from states_language.values import MISSING, NESTED
+from states_language.values import MISSING, NESTED, compact
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,10 @@ class Path:
         value = root
         for position, step in enumerate(self.steps):
             if isinstance(step, Many):
+                if step.text == "?" and not isinstance(value, dict | list):
+                    shown = value if isinstance(value, str) else compact(value)
+                    what = f"Filter: [?] can not be applied to primitives. Current context is: {shown}"
+                    raise EvaluationError(f"Invalid path '{self.text}' : {what}")  # as Jayway does
                 return self._many(value, position, root)
             child = _child(value, step)
             if child is MISSING:
@@ -311,8 +315,8 @@ def refused(_value: Any, _root: Any) -> Iterator[Any]:
 
 
 def filtered(test: Callable[[Any, Any], bool], value: Any, root: Any) -> Iterator[Any]:
-    """Yield the elements of an array, or the one object, that pass the test."""
-    for candidate in children(value, root) if isinstance(value, list) else iter([value]):
+    """Yield the elements of an array, or the one object, that pass the test; nothing of any other value."""
+    for candidate in children(value, root) if isinstance(value, list) else [value] if isinstance(value, dict) else ():
         visit(1)
         if test(candidate, root):
             yield candidate
