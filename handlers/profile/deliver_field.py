@@ -15,9 +15,10 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 from urllib.parse import urlsplit
 
+from handlers.profile import sections
 from handlers.profile.addresses import ProfileError, check_address
 from handlers.profile.checked_fields import FLAG, TEXT, Fields, Form, number, whole
-from handlers.profile.secret_references import Reference, references
+from handlers.profile.secret_references import Reference
 
 # Of each kind: what the name of a target may be, and what that is in words. Sources: the API references.
 NAMES = {
@@ -147,10 +148,8 @@ def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
 
 def _secret(fields: Fields) -> Reference | None:
     text = fields.read("secret", TEXT, "")
-    try:
-        referred = references(text)
-    except ProfileError as error:
-        fields.wrong("secret", str(error))
+    referred = sections.check_references(fields, "secret", text)
+    if referred is None:
         return None
     if len(referred) != 1 or not re.fullmatch(r"\$\{[^}]*\}", text):
         fields.wrong("secret", "must refer to the secret that signs, ${secret:name}")

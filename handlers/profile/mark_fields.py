@@ -5,7 +5,7 @@ one mark of `Kind.END`, and `end = [{ event = "bye" }, { data = "[DONE]" }]` is 
 may say besides where in the frame a cursor stands, and a loss where the number of events does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from handlers.framing.events import JsonPath, parse_path
@@ -27,16 +27,18 @@ _WHO = ("a heartbeat can, and a disconnect a cursor", "a loss can")
 
 def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
     """The marks of one kind: none, one or a list of them."""
-    value = fields.take(field)
-    if value is None:
-        return []
-    named = []
-    for one in value if isinstance(value, list) else [value]:
+    return [(kind, one) for one in listed(fields, field, lambda value: _mark(value, _PLACES.get(kind, ())))]
+
+
+def listed(fields: Fields, field: str, read: Callable[[Any], Mark], more: str = "") -> list[Mark]:
+    """The marks of a field that has none, one or a list; `read` raises ProfileError, and `more` is added to that."""
+    value, found = fields.take(field), []
+    for one in value if isinstance(value, list) else [] if value is None else [value]:
         try:
-            named.append((kind, _mark(one, _PLACES.get(kind, ()))))
+            found.append(read(one))
         except ProfileError as error:
-            fields.wrong(field, str(error))
-    return named
+            fields.wrong(field, f"{error}{more}")
+    return found
 
 
 def mark(value: Any) -> Mark:

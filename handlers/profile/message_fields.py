@@ -12,12 +12,11 @@ from typing import Any, cast
 from handlers.framing.events import parse_path
 from handlers.framing.marks import Kind, Mark
 from handlers.profile import addresses, sections
-from handlers.profile.addresses import ProfileError
-from handlers.profile.checked_fields import A_PATH, PATH, Fields, did_you_mean, number
-from handlers.profile.mark_fields import mark
+from handlers.profile.checked_fields import A_PATH, PATH, Fields, number
+from handlers.profile.mark_fields import listed, mark
 from handlers.profile.messages import CLOSE_MEANINGS, CloseMeaning, Exchange, Numbering, asks_by_message
 
-_CODE = re.compile(r"1[0-9]{3}|[34][0-9]{3}")
+_CODE = re.compile(r"1[0-9]{3}|[34][0-9]{3}"), "a close code from 1000 to 4999"
 _ANSWER = '{ "$.op" = "subscribed" }, a text, or a list of such'
 _SHAPES = {
     "subscribe": '[{ send = { op = "subscribe" }, expect = { "$.op" = "subscribed" } }]',
@@ -162,25 +161,14 @@ def _message(inner: Fields, *, is_needed: bool) -> Any:
 
 
 def _answers(inner: Fields, field: str) -> tuple[Mark, ...]:
-    value = inner.take(field)
-    marks: list[Mark] = []
-    for one in value if isinstance(value, list) else [] if value is None else [value]:
-        try:
-            # A table of paths is short for a mark of JSON.
-            is_short = isinstance(one, dict) and bool(one) and all(str(name).startswith("$") for name in one)
-            marks.append(mark({"data": one} if isinstance(one, str) else {"json": one} if is_short else one))
-        except ProfileError as error:
-            inner.wrong(field, f"{error}; or {_ANSWER}")
-    return tuple(marks)
+    def read(one: Any) -> Mark:
+        # A table of paths is short for a mark of JSON.
+        is_short = isinstance(one, dict) and bool(one) and all(str(name).startswith("$") for name in one)
+        return mark({"data": one} if isinstance(one, str) else {"json": one} if is_short else one)
+
+    return tuple(listed(inner, field, read, f"; or {_ANSWER}"))
 
 
 def _close_codes(fields: Fields) -> tuple[tuple[int, CloseMeaning], ...]:
-    inner = fields.table("close_codes", 'a table such as { 4001 = "rejected" }')
-    meanings: list[tuple[int, CloseMeaning]] = []
-    for code, meaning in (inner.rest() if inner is not None else {}).items():
-        if not _CODE.fullmatch(str(code)) or meaning not in CLOSE_MEANINGS:
-            known = f"{', '.join(CLOSE_MEANINGS)}{did_you_mean(meaning, CLOSE_MEANINGS)}"
-            fields.wrong(f"close_codes.{code}", f"must be a close code from 1000 to 4999 with one of {known}")
-        else:
-            meanings.append((int(code), cast(CloseMeaning, meaning)))
-    return tuple(meanings)
+    found = sections.meanings(fields, "close_codes", '{ 4001 = "rejected" }', _CODE, CLOSE_MEANINGS)
+    return cast(tuple[tuple[int, CloseMeaning], ...], found)

@@ -6,7 +6,7 @@ nothing after it checks one again. A field that it does not know is a problem to
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from handlers.framing.decoders import FRAMINGS
 from handlers.framing.marks import Kind, Mark, marks
@@ -17,17 +17,6 @@ from handlers.profile.checked_fields import BadProfile, Fields
 from handlers.profile.resume import BY_MESSAGE, LAST_EVENT_ID
 from handlers.profile.resume import resume as parse_resume
 from handlers.profile.secret_references import references, without
-
-if TYPE_CHECKING:
-    from handlers.framing.selection import Keep
-    from handlers.framing.splitting import Split
-    from handlers.profile.budget_field import Budget
-    from handlers.profile.deliver_field import Target
-    from handlers.profile.message_fields import Conversation
-    from handlers.profile.messages import Numbering
-    from handlers.profile.ticket_field import Ticket
-    from handlers.profile.tls_field import Trust
-    from handlers.profile.token_field import Token
 
 # What a profile says only of a socket, or of a feed that counts.
 _OF_SOCKETS = ("subscribe", "ping", "leave", "close_codes")
@@ -64,14 +53,6 @@ def parse(
     return profile
 
 
-def _check_columns(fields: Fields, table: Mapping[str, Any]) -> None:
-    """Notes what is wrong with the columns of the archive, which no function writes."""
-    if "columns" in table:
-        from handlers.profile import columns_field
-
-        columns_field.columns(fields)
-
-
 def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping[str, str], keep_days: int) -> Profile:
     """What the fields say, with a default for each that is absent or wrong; what is wrong is noted in them."""
 
@@ -81,6 +62,9 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         references(address.partition("?")[2])
         return address
 
+    def rare(name: str, *given: Any, absent: Any = None, **more: Any) -> Any:
+        return _reader(name)(fields, *given, **more) if name in table else absent
+
     said = {
         one.name: fields.read(one.name, one.metadata["form"], one.metadata["default"])
         for one in dataclasses.fields(Profile)
@@ -88,15 +72,17 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
     }
     said |= _defaults(said, table, keep_days)
     has_ids = FRAMINGS[said["framing"]].has_ids
-    split = _split(fields, table)
+    split = rare("split")
     cursor = sections.rule(fields, "cursor", ("id",), has_ids, split) or ("id" if has_ids else None)
-    talk = _conversation(fields, table)
+    talk = _reader("conversation")(fields) if any(name in table for name in _OF_SOCKETS) else None
     by_message = talk is not None and talk.holds_cursor
     resume, expired = parse_resume(fields, BY_MESSAGE if by_message else LAST_EVENT_ID if cursor == "id" else None)
     marked = [*(talk.marks() if talk is not None else []), *expired, *_marks(fields)]
+    address = fields.checked("address", check)
+    key = sections.rule(fields, "key", ("id", "hash", "each"), has_ids, split) or ("id" if has_ids else "hash")
     profile = Profile(
         name=name,
-        address=fields.checked("address", check),
+        address=address,
         headers=sections.headers(fields),
         body=sections.body(fields, said["method"], resume),
         statuses=sections.statuses(fields),
@@ -104,32 +90,26 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         backoff=sections.backoff(fields),
         resume=resume,
         split=split,
-        key=sections.rule(fields, "key", ("id", "hash", "each"), has_ids, split) or ("id" if has_ids else "hash"),
+        key=key,
         cursor=cursor,
-        deliver=_deliver(fields, table),
-        keep=_keep(fields, table, split, has_ids),
-        sequence=_sequence(fields, table),
+        deliver=rare("deliver", absent=()),
+        keep=rare("keep", split, absent=(), has_names=has_ids),
+        sequence=rare("sequence"),
         **({} if talk is None else talk.fields()),
-        token=_token(fields, table, check, allow_private=said["allow_private"]),
-        ticket=_ticket(fields, table, check),
-        tls=_tls(fields, table),
-        budget=_budget(fields, table),
+        token=rare("token", check, allow_private=said["allow_private"]),
+        ticket=rare("ticket", check),
+        tls=rare("tls"),
+        budget=rare("budget"),
+        repair=rare("repair", key, split, variables),
         **said,
     )
+    rare("columns")  # of the archive: no function writes them, but what is wrong with them is noted
     sections.query(fields, profile.address)
-    if "repair" in table:
-        # Few profiles say how gaps are repaired, and what is imported lengthens each cold start.
-        from handlers.profile import repair_field
-
-        profile = dataclasses.replace(profile, repair=repair_field.repair(fields, profile.key, split, variables))
-    _check_columns(fields, table)
     _check_places(fields, profile)
     _check_store(fields, profile, table)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
     _check_together(fields, profile, [mark for _, mark in marked], has_ids)
-    _check_socket(fields, profile, table)
-    if "retry_max_s" in table and profile.framing != "sse":
-        fields.wrong("retry_max_s", 'is for framing = "sse", where alone an upstream can ask for a reconnection time')
+    _check_framing(fields, profile, table)
     return profile
 
 
@@ -149,59 +129,52 @@ def _marks(fields: Fields) -> Iterator[tuple[Kind, Mark]]:
         yield from mark_fields.marks(fields, name, kind)
 
 
-def _split(fields: Fields, table: Mapping[str, Any]) -> "Split | None":
-    """How a frame is taken apart. Few profiles do that, and what is imported lengthens each cold start."""
-    if "split" not in table:
-        return None
-    from handlers.profile import split_field
+def _reader(name: str) -> Callable[..., Any]:
+    """How a field is read that few profiles have: what is imported lengthens each cold start."""
+    match name:
+        case "split":
+            from handlers.profile.split_field import split as read_split
 
-    return split_field.split(fields)
+            return read_split
+        case "keep":
+            from handlers.profile.keep_field import keep
 
+            return keep
+        case "token":
+            from handlers.profile.token_field import token
 
-def _keep(fields: Fields, table: Mapping[str, Any], split: "Split | None", has_names: bool) -> "tuple[Keep, ...]":
-    """Which events are kept; most profiles keep all."""
-    if "keep" not in table:
-        return ()
-    from handlers.profile import keep_field
+            return token
+        case "ticket":
+            from handlers.profile.ticket_field import ticket
 
-    return keep_field.keep(fields, split, has_names=has_names)
+            return ticket
+        case "tls":
+            from handlers.profile.tls_field import tls
 
+            return tls
+        case "budget":
+            from handlers.profile.budget_field import budget
 
-def _token(
-    fields: Fields, table: Mapping[str, Any], check: Callable[[str], str], *, allow_private: bool
-) -> "Token | None":
-    """Where a token comes from; most profiles need none."""
-    if "token" not in table:
-        return None
-    from handlers.profile import token_field
+            return budget
+        case "deliver":
+            from handlers.profile.deliver_field import targets
 
-    return token_field.token(fields, check, allow_private=allow_private)
+            return targets
+        case "repair":
+            from handlers.profile.repair_field import repair
 
+            return repair
+        case "columns":
+            from handlers.profile.columns_field import columns
 
-def _ticket(fields: Fields, table: Mapping[str, Any], check: Callable[[str], str]) -> "Ticket | None":
-    """What is requested before each opening; most profiles request nothing."""
-    if "ticket" not in table:
-        return None
-    from handlers.profile import ticket_field
+            return columns
+        case "sequence":
+            from handlers.profile.message_fields import numbering
 
-    return ticket_field.ticket(fields, check)
+            return numbering
+    from handlers.profile.message_fields import conversation
 
-
-def _tls(fields: Fields, table: Mapping[str, Any]) -> "Trust | None":
-    """Whom the upstream is trusted by; most profiles trust the public authorities."""
-    if "tls" not in table:
-        return None
-    from handlers.profile import tls_field
-
-    return tls_field.tls(fields)
-
-
-def _budget(fields: Fields, table: Mapping[str, Any]) -> "Budget | None":
-    if "budget" not in table:
-        return None
-    from handlers.profile import budget_field
-
-    return budget_field.budget(fields)
+    return conversation
 
 
 def _check_places(fields: Fields, profile: Profile) -> None:
@@ -218,34 +191,10 @@ def _check_places(fields: Fields, profile: Profile) -> None:
             fields.wrong(field, f"holds {{{name}}}, which no token and no place of a ticket of this profile fills")
 
 
-def _deliver(fields: Fields, table: Mapping[str, Any]) -> "tuple[Target, ...]":
-    """Where events go next. Few profiles say, and the function that connects has nothing to do with it."""
-    if "deliver" not in table:
-        return ()
-    from handlers.profile import deliver_field
-
-    return deliver_field.targets(fields)
-
-
-def _conversation(fields: Fields, table: Mapping[str, Any]) -> "Conversation | None":
-    """What is said on a socket. Few profiles do that, and what is imported lengthens each cold start."""
-    if not any(name in table for name in _OF_SOCKETS):
-        return None
-    from handlers.profile import message_fields
-
-    return message_fields.conversation(fields)
-
-
-def _sequence(fields: Fields, table: Mapping[str, Any]) -> "Numbering | None":
-    if "sequence" not in table:
-        return None
-    from handlers.profile import message_fields
-
-    return message_fields.numbering(fields)
-
-
-def _check_socket(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> None:
-    """Notes what fits a socket alone, or anything but one."""
+def _check_framing(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> None:
+    """Notes what another framing is for: an event stream's alone, a socket's alone, or anything but a socket's."""
+    if "retry_max_s" in table and profile.framing != "sse":
+        fields.wrong("retry_max_s", 'is for framing = "sse", where alone an upstream can ask for a reconnection time')
     is_of_socket = profile.address.partition(":")[0] in ("ws", "wss")
     if not profile.is_socket:
         for name in (*_OF_SOCKETS, "snapshot"):

@@ -6,7 +6,8 @@ is returned without a note is sound.
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from urllib.parse import parse_qsl
 
@@ -16,13 +17,14 @@ from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError
 from handlers.profile.checked_fields import FIELD_VALUE, PATH, Fields, did_you_mean, is_header, number
 from handlers.profile.resume import Resume
-from handlers.profile.secret_references import is_bare, references, without
+from handlers.profile.secret_references import Reference, is_bare, references, without
 
 if TYPE_CHECKING:
     from handlers.framing.splitting import Split
 
 Meaning = Literal["success", "ended", "expired", "throttled", "dropped", "refused", "rejected"]
 MEANINGS: tuple[Meaning, ...] = get_args(Meaning)
+_STATUS = re.compile(r"[2-5][0-9][0-9]"), "a status from 200 to 599"
 
 
 def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
@@ -49,16 +51,23 @@ def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
 
 def statuses(fields: Fields) -> tuple[tuple[int, Meaning], ...]:
     """What the statuses mean that the profile names."""
-    inner = fields.table("statuses", 'a table such as { 416 = "expired" }')
-    meanings: list[tuple[int, Meaning]] = []
-    for status, meaning in (inner.rest() if inner is not None else {}).items():
-        number = int(status) if re.fullmatch(r"[1-5][0-9][0-9]", str(status)) else 0
-        if number < 200 or meaning not in MEANINGS:
-            known = f"{', '.join(MEANINGS)}{did_you_mean(meaning, MEANINGS)}"
-            fields.wrong(f"statuses.{status}", f"must be a status from 200 to 599 with one of {known}")
+    found = meanings(fields, "statuses", '{ 416 = "expired" }', _STATUS, MEANINGS)
+    return cast(tuple[tuple[int, Meaning], ...], found)
+
+
+def meanings(
+    fields: Fields, field: str, example: str, code: tuple[re.Pattern[str], str], words: Sequence[str]
+) -> tuple[tuple[int, str], ...]:
+    """What the codes mean that a table names, each by one of the words; `code` is their pattern, and that in words."""
+    inner = fields.table(field, f"a table such as {example}")
+    found: list[tuple[int, str]] = []
+    for name, meaning in (inner.rest() if inner is not None else {}).items():
+        if not code[0].fullmatch(str(name)) or meaning not in words:
+            known = f"{', '.join(words)}{did_you_mean(meaning, words)}"
+            fields.wrong(f"{field}.{name}", f"must be {code[1]} with one of {known}")
         else:
-            meanings.append((number, meaning))
-    return tuple(meanings)
+            found.append((int(name), meaning))
+    return tuple(found)
 
 
 def headers(fields: Fields) -> tuple[tuple[str, str], ...]:
@@ -71,7 +80,7 @@ def headers(fields: Fields) -> tuple[tuple[str, str], ...]:
         elif not isinstance(value, str) or not FIELD_VALUE.fullmatch(without(value)):
             fields.wrong(f"headers.{header}", "must be a text of visible ASCII characters")
         else:
-            _check_references(fields, f"headers.{header}", value)
+            check_references(fields, f"headers.{header}", value)
             _check_bare(fields, f"headers.{header}", [(header, value)])
             pairs.append((header, value))
     return tuple(pairs)
@@ -80,10 +89,24 @@ def headers(fields: Fields) -> tuple[tuple[str, str], ...]:
 def body(fields: Fields, method: str, resumes: Resume | None) -> str | None:
     """The body as JSON text, secrets still as references; None where none is sent."""
     at = resumes.name if resumes is not None and resumes.place == "body" else ""
-    value = fields.take("body")
-    if value is None:
+    if not fields.has("body"):
         if at:
             fields.wrong("resume.body", "needs a body to stand in")
+        return None
+    text = json_text(fields, method, "a JSON object, such as '{\"stream\": true}'", dict)
+    parsed = json.loads(text) if text is not None else {}
+    for name in at.split("/")[1:-1]:
+        parsed = parsed.get(name, {})
+        if not isinstance(parsed, dict):
+            fields.wrong("resume.body", "must lead through objects of the body")
+            break
+    return text
+
+
+def json_text(fields: Fields, method: str, words: str, kinds: type | UnionType) -> str | None:
+    """The field `body`: the text of JSON of one of the kinds, secrets still as references; None where it is absent."""
+    value = fields.take("body")
+    if value is None:
         return None
     if method != "POST":
         fields.wrong("body", 'needs method = "POST"')
@@ -91,25 +114,19 @@ def body(fields: Fields, method: str, resumes: Resume | None) -> str | None:
         parsed = json.loads(value) if isinstance(value, str) else None
     except (ValueError, RecursionError):
         parsed = None
-    if not isinstance(value, str) or not isinstance(parsed, dict):
-        fields.wrong("body", "must be the text of a JSON object, such as '{\"stream\": true}'")
+    if not isinstance(value, str) or not isinstance(parsed, kinds):
+        fields.wrong("body", f"must be the text of {words}")
         return None
-    for name in at.split("/")[1:-1]:
-        parsed = parsed.get(name, {})
-        if not isinstance(parsed, dict):
-            fields.wrong("resume.body", "must lead through objects of the body")
-            break
-    misspelt = addresses.misspelt(value)
-    if misspelt:
+    if misspelt := addresses.misspelt(value):
         fields.wrong("body", f"holds {misspelt}, which is not known; there are {addresses.KNOWN}")
-    _check_references(fields, "body", value)
-    _check_bare(fields, "body", _texts(json.loads(value)))
+    check_references(fields, "body", value)
+    _check_bare(fields, "body", _texts(parsed))
     return value
 
 
 def check_message(fields: Fields, field: str, message: Any) -> None:
     """Notes references in a message that cannot be read, and a secret that stands there in plain text."""
-    _check_references(fields, field, json.dumps(message))
+    check_references(fields, field, json.dumps(message))
     _check_bare(fields, field, _texts(message))
 
 
@@ -141,11 +158,19 @@ def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool, spli
     return sound if several else sound[0]
 
 
-def _check_references(fields: Fields, field: str, text: str) -> None:
+def check_references(fields: Fields, field: str, text: str) -> list[Reference] | None:
+    """The references in the text of a field; None, and a note, where one cannot be read."""
     try:
-        references(text)
+        return references(text)
     except ProfileError as error:
         fields.wrong(field, str(error))
+        return None
+
+
+def check_hidden(fields: Fields, field: str, text: str) -> None:
+    """Notes a secret that stands in plain text."""
+    if text and without(text) == text:
+        fields.wrong(field, "must refer to a secret, ${secret:name}: it never stands in a profile in plain text")
 
 
 def _check_bare(fields: Fields, field: str, pairs: Iterable[tuple[str, str]]) -> None:

@@ -7,11 +7,9 @@ In a path of the profile `[*]` behind the path of the list is the element: with 
 from typing import Any
 
 from handlers.framing.events import JsonPath, parse_path
-from handlers.framing.marks import Mark
 from handlers.framing.splitting import ELEMENT, Split
-from handlers.profile.addresses import ProfileError
 from handlers.profile.checked_fields import Fields
-from handlers.profile.mark_fields import mark
+from handlers.profile.mark_fields import listed, mark
 
 _NAMES = 'a JSON path of names alone, such as "$.result.events"'
 
@@ -26,7 +24,7 @@ def split(fields: Fields) -> Split | None:
     if path is None:
         inner.wrong("path", "is missing" if value is None else f'must be {_NAMES}, or "$" where the frame is the list')
     path = path or JsonPath("$", ())
-    parsed = Split(path, _kept(inner, path), _name(inner, path), _unfinished(inner))
+    parsed = Split(path, _kept(inner, path), _name(inner, path), tuple(listed(inner, "unfinished", mark)))
     inner.refuse_the_rest("split: path, keep, name, unfinished")
     return parsed
 
@@ -68,14 +66,3 @@ def _name(inner: Fields, path: JsonPath) -> JsonPath | None:
     if name is None:
         inner.wrong("name", f'must be a JSON path such as "{path.text}{ELEMENT}.type"')
     return name
-
-
-def _unfinished(inner: Fields) -> tuple[Mark, ...]:
-    value = inner.take("unfinished")
-    marks = []
-    for one in value if isinstance(value, list) else [] if value is None else [value]:
-        try:
-            marks.append(mark(one))
-        except ProfileError as error:
-            inner.wrong("unfinished", str(error))
-    return tuple(marks)

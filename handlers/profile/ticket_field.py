@@ -6,7 +6,6 @@
 Invariant: a `Ticket` that is returned without a note in `Fields` is sound.
 """
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from handlers.framing.events import JsonPath
-from handlers.profile import addresses, sections
+from handlers.profile import sections
 from handlers.profile.addresses import ProfileError
 from handlers.profile.checked_fields import A_PATH, Fields, choice, is_header
 
@@ -58,7 +57,7 @@ def ticket(fields: Fields, check: Callable[[str], str]) -> Ticket | None:
         address=inner.checked("address", lambda text: _checked(text, check)),
         method=method,
         headers=sections.headers(inner),
-        body=_body(inner, method),
+        body=sections.json_text(inner, method, "a JSON object or array", dict | list),
         places=_places(inner),
     )
     sections.query(inner, parsed.address)
@@ -71,25 +70,6 @@ def _checked(text: str, check: Callable[[str], str]) -> str:
     if urlsplit(address).scheme not in ("http", "https"):
         raise ProfileError("must begin with https:// or http://")
     return address
-
-
-def _body(inner: Fields, method: str) -> str | None:
-    value = inner.take("body")
-    if value is None:
-        return None
-    try:
-        parsed = json.loads(value) if isinstance(value, str) else None
-    except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, dict | list):
-        inner.wrong("body", "must be the text of a JSON object or array")
-        return None
-    if method != "POST":
-        inner.wrong("body", 'needs method = "POST"')
-    if misspelt := addresses.misspelt(value):
-        inner.wrong("body", f"holds {misspelt}, which is not known; there are {addresses.KNOWN}")
-    sections.check_message(inner, "body", parsed)
-    return str(value)
 
 
 def _places(inner: Fields) -> tuple[tuple[str, JsonPath | str], ...]:

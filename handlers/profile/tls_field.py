@@ -9,9 +9,8 @@ Each is PEM: a secret, or, but for the key, the text itself. Invariant: a `Trust
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from handlers.profile.addresses import ProfileError
+from handlers.profile import sections
 from handlers.profile.checked_fields import TEXT, Fields
-from handlers.profile.secret_references import references, without
 
 _BEGIN = "-----BEGIN "
 
@@ -54,18 +53,13 @@ def tls(fields: Fields) -> Trust | None:
         inner.wrong(missing, "is missing: a certificate is shown with its key, and needs both")
     if not any(parsed.texts):
         inner.wrong("", "must have ca, or certificate and key")
-    if parsed.key and without(parsed.key) == parsed.key:
-        inner.wrong("key", "must refer to a secret, ${secret:name}: it never stands in a profile in plain text")
+    sections.check_hidden(inner, "key", parsed.key)
     return parsed
 
 
 def _pem(inner: Fields, name: str) -> str:
     text: str = inner.read(name, TEXT, "")
-    try:
-        referred = references(text)
-    except ProfileError as error:
-        inner.wrong(name, str(error))
-        return text
-    if text and not referred and _BEGIN not in text:
+    referred = sections.check_references(inner, name, text)
+    if text and referred == [] and _BEGIN not in text:
         inner.wrong(name, f"must be a text in PEM ({_BEGIN}…), or refer to a secret, ${{secret:name}}")
     return text

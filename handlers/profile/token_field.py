@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Literal, cast, get_args
 from urllib.parse import urlsplit
 
+from handlers.profile import sections
 from handlers.profile.addresses import ProfileError
 from handlers.profile.checked_fields import FIELD_VALUE, TEXT, Fields, choice, is_header
-from handlers.profile.secret_references import references, without
+from handlers.profile.secret_references import references
 
 Grant = Literal["client_credentials", "refresh_token"]
 Sent = Literal["basic", "body"]
@@ -104,15 +105,11 @@ def plain_address(text: str, check: Callable[[str], str], *, allow_private: bool
 
 def _text(inner: Fields, field: str) -> str:
     text: str = inner.read(field, TEXT, "")
-    try:
-        references(text)
-    except ProfileError as error:
-        inner.wrong(field, str(error))
+    sections.check_references(inner, field, text)
     return text
 
 
 def _secret(inner: Fields, field: str) -> str:
     text = _text(inner, field)
-    if text and without(text) == text:
-        inner.wrong(field, "must refer to a secret, ${secret:name}: it never stands in a profile in plain text")
+    sections.check_hidden(inner, field, text)
     return text
