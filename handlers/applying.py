@@ -47,7 +47,7 @@ def store() -> StreamRecords:
 
 
 def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
-    """How far the step came: {"is_done", "wait_s"}."""
+    """Returns how far the step came: {"is_done", "wait_s"}."""
     logger.append_keys(request_id=lambda_context.aws_request_id, fleet=event["execution"])
     is_dry = bool(event.get("is_dry"))
     records = FleetRecords(store().dynamodb, settings.control_table, is_dry=is_dry)
@@ -60,7 +60,7 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
 
 
 def known(after: str) -> Any:
-    """The ids behind one of the streams that were ever started, in their order."""
+    """Returns the ids behind one of the streams that were ever started, in their order."""
     while ids := store().streams(after, PAGE):
         yield from ids
         after = ids[-1]
@@ -88,5 +88,5 @@ def ask(wanted: Ask) -> tuple[Outcome, str]:
 
 
 def now_ms() -> int:
-    """The time in epoch milliseconds."""
+    """Returns the time in epoch milliseconds."""
     return time.time_ns() // 1_000_000

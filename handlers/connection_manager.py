@@ -42,7 +42,7 @@ class LambdaContext(TimedContext, Protocol):
 
 
 def peak_memory_mb() -> int:
-    """The most memory that this process has taken, in any of its invocations; 0 where the system does not say."""
+    """Returns the most memory that this process has used in any invocation; 0 where the system does not report it."""
     # Of Linux alone. The resource module counts what the process was before it became this program, too.
     with contextlib.suppress(OSError), open("/proc/self/status", "rb") as status:
         for line in status:
@@ -90,7 +90,7 @@ profiles = Profiles(
 
 
 def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
-    """How the connection ended: `status` is "ended", "stopped" or "superseded", and counts.
+    """Returns how the connection ended: `status` is "ended", "stopped" or "superseded", and counts.
 
     Any other end raises a class of `handlers.errors`, InvalidRequest where the event or the profile is wrong. An
     event that asks for a profile is answered by that (`handlers/run/deployed_profiles.py`), one of `streamkeeper
@@ -124,7 +124,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
 
 
 def _examined(event: object) -> dict[str, Any] | None:
-    """What is answered to `streamkeeper doctor`; None for any other event."""
+    """Returns what is answered to `streamkeeper doctor`; None for any other event."""
     if not isinstance(event, Mapping) or "examine" not in event:
         return None
     # A person asks for it, and what is imported lengthens each cold start.
@@ -134,7 +134,7 @@ def _examined(event: object) -> dict[str, Any] | None:
 
 
 def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
-    """How the group's function ended; raises a class of `handlers.errors`. The ARN is that by which it was invoked."""
+    """Returns how the group's function ended; raises a class of `handlers.errors`. It was invoked by the ARN."""
     # Few stages have groups, and what is imported lengthens each cold start.
     from handlers.group.next_step import Delays
     from handlers.run.group_invocation import run_group
@@ -178,7 +178,7 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
 
 
 def read_request(event: object) -> Request:
-    """What `event` requests; "" and 0 where it does not say. Raises InvalidRequest."""
+    """Returns what `event` requests; "" and 0 where it does not say. Raises InvalidRequest."""
     fields = event if isinstance(event, Mapping) else {}
     parameters = fields.get("pathParameters")
     stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None
@@ -225,7 +225,7 @@ def _log(profile: Profile, _who: Invocation, report: Report, blocked_ms: int, gr
 
 
 def _metrics() -> dict[str, Any]:
-    """What all documents have in common."""
+    """Returns what all documents have in common."""
     now_ms = time.time_ns() // 1_000_000
     return {
         "service": logger.service,
@@ -241,7 +241,7 @@ def _print(described: Mapping[str, Any]) -> None:
 
 
 def _returned(outcome: Outcome) -> str:
-    """The status that the function returns; raises the error that the outcome names."""
+    """Returns the status that the function returns; raises the error that the outcome names."""
     if not outcome.error:
         return outcome.status
     wait = "" if outcome.retry_after_s is None else f" (Retry-After: {outcome.retry_after_s:g} s)"

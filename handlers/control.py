@@ -61,7 +61,7 @@ def _objects() -> Objects:
 
 
 def _fetch(key: str) -> bytes | None:
-    """An object's bytes; None where it cannot be read: it may be gone for good, but the next events are not."""
+    """Returns an object's bytes; None where it cannot be read: it may be gone for good, but the next events are not."""
     try:
         return _objects().get(key)
     except StoreUnavailable as error:
@@ -87,7 +87,7 @@ views = Views(
 
 
 def handler(event: object, lambda_context: LambdaContext) -> Answer:
-    """The answer as the Lambda proxy takes it: 200 or 202 with a body, else a problem of handlers/api/problems.py.
+    """Returns the answer for the Lambda proxy: 200 or 202 with a body, else a problem of handlers/api/problems.py.
 
     304: the client has the answer to its GET already; 400: the stream id or the query is malformed; 404: there is no
     such stream; 405: another method; 429: DynamoDB throttles; 503: it does not answer.
@@ -112,7 +112,7 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
 
 
 def _of_store(error: StoreUnavailable) -> Problem:
-    """The problem where the table did not answer, or had what this version cannot read."""
+    """Returns the problem where the table did not answer, or had what this version cannot read."""
     if error.is_unknown_layout:
         return Problem("unknown-layout", str(error))
     headers = {"Retry-After": str(RETRY_AFTER_S)}
@@ -123,7 +123,7 @@ def _of_store(error: StoreUnavailable) -> Problem:
 
 
 def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
-    """What is asked for; raises Problem, ProfileError, BadQuery and StoreUnavailable."""
+    """Returns the answer to the request; raises Problem, ProfileError, BadQuery and StoreUnavailable."""
     resource, query = str(fields.get("resource", STREAM)), fields.get("queryStringParameters")
     profile = check_stream_id(stream_id) if resource.startswith(STREAM) else ""
     if method == "DELETE" and resource == STREAM:
@@ -189,7 +189,7 @@ def _fleet(method: str, query: object, fields: Mapping[str, Any]) -> Answer:
 
 
 def _read(stream_id: str, profile: str) -> Records:
-    """The stream's records; raises StoreUnavailable where their layout is not known: only a status says that itself."""
+    """Returns the stream's records; raises StoreUnavailable for an unknown layout, which only a status can show."""
     records = _records(stream_id, profile)
     if "layout" in records.damage:
         store.layout(stream_id)
@@ -197,7 +197,7 @@ def _read(stream_id: str, profile: str) -> Records:
 
 
 def _begun(stream_id: str) -> Records | None:
-    """What is known of a stream whose first POST was answered a moment ago; None where none was, or nobody says so."""
+    """Returns what is known of a stream whose first POST was answered a moment ago; None if there was none."""
     with contextlib.suppress(StoreUnavailable):
         found = executions.begun(boto3_client("stepfunctions", TRIES), settings.state_machine_arn, stream_id)
         return None if found is None else Records(Lease(execution=found[0], started_at_ms=found[1]), None, None, ())
@@ -205,7 +205,7 @@ def _begun(stream_id: str) -> Records | None:
 
 
 def _records(stream_id: str, profile: str) -> Records:
-    """The stream's records as they are."""
+    """Returns the stream's records as they are."""
     records = store.read(stream_id)
     if records is None and _has_profile(profile):
         records = _begun(stream_id)
@@ -222,7 +222,7 @@ def _layout(stream_id: str, profile: str) -> Layout:
 
 
 def _delivery(stream_id: str, profile: str) -> dict[str, Any]:
-    """What is known of the stream's sinks; nothing is read where its profile names none."""
+    """Returns what is known of the stream's sinks; nothing is read where its profile names none."""
     if not settings.sinks_table or "deliver" not in _fields(profile):
         return {}
     # Few profiles deliver, and what is imported lengthens each cold start.
@@ -253,13 +253,13 @@ def _sinks(stream_id: str, profile: str) -> Answer:
 
 
 def _lag_ms(stream_id: str) -> int | None:
-    """How far the slowest of the stream's sinks is behind; None where its profile names none."""
+    """Returns how far the slowest of the stream's sinks is behind; None where its profile names none."""
     rows = _delivery(stream_id, stream_id.partition(":")[0]).get("delivery", ())
     return max((row["lag_ms"] for row in rows), default=None)
 
 
 def _fields(profile: str) -> frozenset[str]:
-    """The names of the fields of a profile."""
+    """Returns the names of the fields of a profile."""
     return _fields_of(_text(profile))
 
 
@@ -272,7 +272,7 @@ def _fields_of(text: str) -> frozenset[str]:
 
 
 def _text(profile: str) -> str:
-    """The text of a profile; "" where there is none, or it cannot be read."""
+    """Returns the text of a profile; "" where there is none, or it cannot be read."""
     try:
         return profiles.text(profile)
     except (StoreUnavailable, UnicodeDecodeError):

@@ -71,7 +71,7 @@ profiles = Profiles(
 
 
 def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
-    """What a command answers, {"sink", "paused", "replaying"} or {"problem"}; else nothing."""
+    """Returns what a command answers, {"sink", "paused", "replaying"} or {"problem"}; else nothing."""
     logger.append_keys(request_id=lambda_context.aws_request_id)
     delivery = delivering(lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS)
     if "Records" in event:
@@ -87,7 +87,7 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
 
 
 def delivering(left_ms: Callable[[], int]) -> Delivery:
-    """The delivery of a call; where arrivals end is remembered from call to call."""
+    """Returns the delivery of a call; where arrivals end is remembered from call to call."""
     ports = DeliveryPorts(
         targets=lambda stream_id: targets_of(check_stream_id(stream_id)),
         sending=lambda target: sending(target, TOOLS),
@@ -102,7 +102,7 @@ def delivering(left_ms: Callable[[], int]) -> Delivery:
 
 
 def now_ms() -> int:
-    """The time in epoch milliseconds."""
+    """Returns the time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
@@ -147,7 +147,7 @@ def command(delivery: Delivery, event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_order(stream_id: str, after: str, from_ms: int, at_ms: int) -> tuple[Order, Iterator[Entry]]:
-    """The stream's events behind a place, by its own order, and whether positions are instants ("index")."""
+    """Returns the stream's events behind a place, by its own order, and whether positions are instants ("index")."""
     layout = streams.layout(stream_id)
     if layout is None:
         return "index", iter(())
@@ -157,7 +157,7 @@ def in_order(stream_id: str, after: str, from_ms: int, at_ms: int) -> tuple[Orde
 
 
 def targets_of(profile: str) -> tuple[Target, ...]:
-    """Where the events of a profile's streams go, nowhere where there is none; raises ValueError where it is wrong."""
+    """Returns where a profile's events go, nothing where there is no profile; raises ValueError for a wrong one."""
     return _targets(profile, profiles.text(profile))
 
 
@@ -176,12 +176,12 @@ def _targets(profile: str, text: str) -> tuple[Target, ...]:
 
 
 def secret(reference: Reference) -> str:
-    """The secret's value, a minute old at most."""
+    """Returns the secret's value, a minute old at most."""
     return secrets.read([reference])[reference]
 
 
 def service(name: str) -> Any:
-    """The client of a service. A function is waited for, and not called again at once where it has not answered."""
+    """Returns the client of a service. It waits for a function, and does not call it again if no answer comes."""
     return boto3_client("lambda", 1, INVOKE_S) if name == "lambda" else boto3_client(name, TRIES)
 
 
@@ -189,7 +189,7 @@ TOOLS = Tools(service, secret, now_ms)
 
 
 def dead_letter(letter: Letter) -> bool:
-    """Whether the dead-letter queue took the message; the event itself is in the table."""
+    """Returns whether the dead-letter queue took the message; the event itself is in the table."""
     said = {"stream": letter.stream_id, "sink": letter.label, "key": letter.key, "position": letter.position}
     try:
         with translate_errors("SendMessage"):

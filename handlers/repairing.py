@@ -59,9 +59,9 @@ profiles = Profiles(settings, s3, s3, logger.warning, settings.keep_days)
 
 
 def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
-    """What was done: {"status", "gaps"}; with `dry_run` what the gaps in [from_ms, to_ms) would bring, and nothing is.
+    """Returns {"status", "gaps"}. With `dry_run` it fetches the gaps in [from_ms, to_ms), but stores nothing.
 
-    Raises StoreUnavailable, which Lambda tries again, and the watch.
+    Raises StoreUnavailable; Lambda tries again, and so does the watch.
     """
     stream_id = str(event["stream"])
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id=stream_id)
@@ -97,7 +97,7 @@ def perform(steps: Needs) -> Outcome:
 
 
 def profile_of(stream_id: str) -> Profile | None:
-    """The profile of the stream; None where there is none, or it is wrong."""
+    """Returns the profile of the stream; None where there is none, or it is wrong."""
     try:
         return read_profile(stream_id, profiles)
     except InvalidRequest as error:
@@ -106,7 +106,7 @@ def profile_of(stream_id: str) -> Profile | None:
 
 
 def secrets_of(profile: Profile) -> Secrets:
-    """What the requests need: the secrets of the address and of the headers that go with it, and the stream's token."""
+    """Returns the secrets of the address and of its headers, and the stream's token."""
     said = profile.repair
     assert said is not None
     read = secrets.read([*said.secrets, *(profile.secrets if said.headers is None else [])])
@@ -122,7 +122,7 @@ def alert(stream_id: str, gap: Gap, repair: Repair) -> None:
 
 
 def now_ms() -> int:
-    """The time in epoch milliseconds."""
+    """Returns the time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 

@@ -40,7 +40,7 @@ class TimedContext(LambdaContext, Protocol):
     """What a function uses that has to end in time."""
 
     def get_remaining_time_in_millis(self) -> int:
-        """The time that is left until the function is killed."""
+        """Returns the time that is left until the function is killed."""
 
 
 class SettingsError(ValueError):
@@ -75,7 +75,7 @@ class _Loaded:
 
     @classmethod
     def load(cls, environment: Mapping[str, str]) -> Self:
-        """The settings in `environment`; raises SettingsError."""
+        """Returns the settings in `environment`; raises SettingsError."""
         return cls(**{name: _READ[name](environment) for name in cls.__annotations__})
 
 
@@ -210,7 +210,7 @@ class DeliverySettings(_Loaded):
 
 
 def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
-    """What the SDK's variables say of DynamoDB, S3 and SQS, where they say all of it; None where botocore must do it.
+    """Returns what plain requests to DynamoDB, S3 and SQS need; None where only botocore can make them.
 
     That is so without credentials in the environment (profiles, containers, single sign-on), in a partition with other
     endpoints, and where a variable asks for FIPS, dual stack, a proxy or other certificates.
@@ -275,7 +275,7 @@ _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
 
 
 def load_delays(environment: Mapping[str, str]) -> tuple[int, int, int, int, int]:
-    """How long a function that keeps a group rests, in milliseconds; raises SettingsError.
+    """Returns how long a function that keeps a group rests, in milliseconds; raises SettingsError.
 
     In this order: the longest rest after a drop, the first and the longest after too many requests, the rest once the
     retries are used up, and what chance adds to it. Of one stream alone the machine waits so.
@@ -295,7 +295,7 @@ def _budget(environment: Mapping[str, str], unit: str) -> int:
 
 
 def _is_root(url: str) -> bool:
-    """Whether it is a scheme, a host and perhaps a port: no path, for the signature is over "/"."""
+    """Returns whether it is a scheme, a host and perhaps a port: no path, for the signature is over "/"."""
     return re.fullmatch(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?/?", url) is not None
 
 
@@ -307,7 +307,7 @@ def _streams_dir(environment: Mapping[str, str]) -> Path:
 
 
 def _upstreams(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those that packaging put beside the folder of profiles, and those of the environment, which a laptop has."""
+    """Returns the variables that packaging put beside the profiles, and those of the environment (on a laptop)."""
     packaged = _streams_dir(environment).parent / "upstreams.json"
     try:
         named = json.loads(packaged.read_bytes()) if packaged.is_file() else {}
@@ -350,7 +350,7 @@ def _jitter_ms(environment: Mapping[str, str]) -> int:
 
 
 def _within_ms(environment: Mapping[str, str], name: str) -> int:
-    """Within how long a lane tries again; once its retries are used up it rests, and a little longer by chance."""
+    """Returns within how long a lane tries again: its longest back-off, with the pause after its last retry."""
     rest_ms = _rest_ms(environment, "COOL_DOWN_S") + _jitter_ms(environment)
     return max(_rest_ms(environment, name), rest_ms) + START_MS
 

@@ -21,7 +21,7 @@ _CONTEXTS = 16
 
 @cache
 def tls() -> ssl.SSLContext:
-    """The context; nobody may change it."""
+    """Returns the context; nobody may change it."""
     made = ssl.create_default_context()
     made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT
     return made
@@ -29,7 +29,7 @@ def tls() -> ssl.SSLContext:
 
 @lru_cache(_CONTEXTS)
 def own_tls(trust: Trust) -> ssl.SSLContext:
-    """The context of a profile; nobody may change it. Raises ProfileError where a text is not what it should be."""
+    """Returns the context of a profile; nobody may change it. Raises ProfileError for a text that is no PEM."""
     try:
         made = ssl.create_default_context(cadata=None if trust.beside_public else trust.ca or None)
         if trust.beside_public:

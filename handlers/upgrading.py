@@ -39,7 +39,7 @@ def records() -> UpgradeRecords:
 
 
 def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
-    """What the step answers (`handlers/upgrade/upgrade_steps.py`); raises UpgradeRefused where nothing may begin."""
+    """Returns the step's answer (`handlers/upgrade/upgrade_steps.py`); raises UpgradeRefused if nothing may begin."""
     logger.append_keys(request_id=lambda_context.aws_request_id, upgrade=event["execution"])
     functions, states = boto3_client("lambda", TRIES), boto3_client("stepfunctions", TRIES)
     clients = Clients(functions, states, settings.function, settings.state_machine_arn, pace.take)
@@ -50,5 +50,5 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
 
 
 def now_ms() -> int:
-    """The time in epoch milliseconds."""
+    """Returns the time in epoch milliseconds."""
     return time.time_ns() // 1_000_000

@@ -50,7 +50,7 @@ dynamodb = dynamodb_client(plain_aws(os.environ), tries=TRIES)
 
 
 def client(service: str) -> Any:
-    """The client of a service; most runs need the dead-letter queue's alone."""
+    """Returns the client of a service; most runs need the dead-letter queue's alone."""
     return boto3_client(service, TRIES)
 
 
@@ -83,7 +83,7 @@ def memory() -> Memory:
 
 
 def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
-    """How many streams should be connected, how many are not, and who was named or found orphaned now.
+    """Returns how many streams should be connected, how many are not, and who was named or found orphaned now.
 
     The log names each that has not been for UNCONNECTED_AFTER_S, each lease that cannot be read whole, and each orphan;
     of the first two a message does too, once. What DynamoDB refuses is raised, and the metrics of this run are missing.
@@ -116,7 +116,7 @@ def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
 
 
 def tell(seen: Seen) -> list[str]:
-    """Names the streams that are not well in the log, and in a message those who were not named yet: their ids."""
+    """Logs the streams that are not well, and sends a message about those that are new."""
     others = alerts.of_groups(seen.groups)
     away = {one: f"{away_words(length_ms).lower()}{others.get(one, '')}" for one, length_ms in seen.away_ms.items()}
     damage = {stream_id: ", ".join(names) for stream_id, names in seen.damage.items()}
@@ -144,7 +144,7 @@ def tell(seen: Seen) -> list[str]:
 
 
 def name(names: alerts.Names, streams: Mapping[str, str]) -> list[str]:
-    """The ids of the streams that a message names now."""
+    """Returns the ids of the streams that a message names now."""
     try:
         return names.report(streams)
     except (BotoCoreError, ClientError) as problem:
@@ -180,7 +180,7 @@ def count_dead_letters() -> int | None:
 
 
 def start_repairs(now_ms: int) -> list[str]:
-    """The streams for which the function that repairs gaps was started: what is due, and nobody has finished."""
+    """Returns the streams whose repair is due and unfinished; the function that repairs was started for each."""
 
     def start_one(stream_id: str) -> bool:
         return start(lambda: client("lambda"), settings.repair_function, stream_id)
@@ -193,7 +193,7 @@ def start_repairs(now_ms: int) -> list[str]:
 
 
 def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> list[str]:
-    """The ids of those of the suspects whose turn it is that are orphaned; for each one was started if it may be.
+    """Returns the suspects of this turn that are orphaned; a new execution was started for each that may have one.
 
     `groups` has the streams of each group that are away: the log names them beside an orphaned group.
     """

@@ -40,7 +40,7 @@ _KEPT = ("Cache-Control", "ETag", "Vary", "Link")
 
 
 def at(instant_ms: int | None) -> str | None:
-    """The instant as a text; None for None, and for one that no calendar has, as a damaged record may say."""
+    """Returns the instant as a text; None for None, and for one that no calendar has, as a damaged record may say."""
     if instant_ms is None:
         return None
     try:
@@ -51,7 +51,7 @@ def at(instant_ms: int | None) -> str | None:
 
 
 def laid_out(value: Any, indent: int = 0, before: int = 0) -> str:
-    """The value as JSON; it begins behind `indent` blanks and `before` more characters, and ends without a line end."""
+    """Returns the value as JSON, without a line end; `indent` blanks and `before` more characters stand before it."""
     line = json.dumps(value, ensure_ascii=False)
     # One for the comma behind it.
     if not value or not isinstance(value, dict | list) or indent + before + len(line) + 1 <= WIDTH:
@@ -67,7 +67,7 @@ def laid_out(value: Any, indent: int = 0, before: int = 0) -> str:
 
 
 def conditional(answer: Mapping[str, Any], if_none_match: str) -> dict[str, Any]:
-    """The answer to a GET with its tag; a 304 without a body where `if_none_match` has that tag."""
+    """Returns the answer to a GET with its tag; a 304 without a body where `if_none_match` has that tag."""
     if answer["statusCode"] != 200:
         return dict(answer)
     digest = hashlib.sha256(answer["body"].encode("utf-8", "surrogatepass")).digest()[:18]
@@ -80,10 +80,10 @@ def conditional(answer: Mapping[str, Any], if_none_match: str) -> dict[str, Any]
 
 
 def said(code: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The answer with this status and JSON, as the Lambda proxy takes it."""
+    """Returns the answer with this status and JSON, as the Lambda proxy takes it."""
     return text_answer(code, f"{laid_out(body)}\n", {"Content-Type": JSON, **(headers or {})})
 
 
 def text_answer(code: int, body: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    """The answer with this status and text."""
+    """Returns the answer with this status and text."""
     return {"statusCode": code, "headers": {"Cache-Control": CACHE_CONTROL, **headers}, "body": body}

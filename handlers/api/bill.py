@@ -21,7 +21,7 @@ HOUR_MS, MILLION, MONTH_HOURS = 3_600_000, 1_000_000, 730
 
 @cache
 def rates() -> dict[str, Any]:
-    """The rates: `stream_hour_usd`, `million_events_usd` by how events are stored, and of what they are."""
+    """Returns the rates: `stream_hour_usd`, `million_events_usd` by how events are stored, and of what they are."""
     read: dict[str, Any] = json.loads(RATES.read_text(encoding="utf-8"))
     return read
 
@@ -59,7 +59,7 @@ def cost(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> d
 
 
 def bill(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any] | None:
-    """The same in short, for the status; None where the stream was never started."""
+    """Returns the same in short, for the status; None where the stream was never started."""
     said = cost(stream_id, records, now_ms, dead_after_ms)
     if said["from_at"] is None:
         return None

@@ -119,13 +119,13 @@ class Connections:
         return self.all[-1] if self.all else None
 
     def cause(self, one: Connection) -> str:
-        """How the connection ended; "" while it is open, UNHEARD while nobody can know."""
+        """Returns how the connection ended; "" while it is open, UNHEARD while nobody can know."""
         if one.ended_by or one in self.open:
             return one.ended_by
         return UNRECORDED if self._is_over(one) else UNHEARD
 
     def is_of_this_start(self, one: Connection) -> bool:
-        """Whether it came after the last POST: a successor continues those of the execution that it renews."""
+        """Returns whether it came after the last POST: a successor continues those of the execution that it renews."""
         return one.execution == self.lease.execution or one.claimed_ms >= self.lease.started_at_ms
 
     @property
@@ -138,7 +138,7 @@ class Connections:
         return None if stopped_ms is None else (stopped_ms + self.lease.started_at_ms + 1) // 2
 
     def since_start(self) -> list[Connection]:
-        """The connections since the last start that the records show: after each other end somebody connects again.
+        """Returns the connections since the last start that the records show; each other end leads to a reconnection.
 
         So does a successor where its predecessor was stopped or rejected after it had been relieved: that is no start.
         """
@@ -160,7 +160,7 @@ class Connections:
         return is_renewed or self.now_ms - one.wrote_ms <= self.dead_after_ms
 
     def _is_over(self, one: Connection) -> bool:
-        """Whether it has surely ended: its function has connected again, or Lambda has ended it, by any clock."""
+        """Returns whether it has surely ended: its function connected again, or Lambda must have ended it."""
         deadline_ms = one.claimed_ms + LONGEST_MS if one.deadline_ms is None else one.deadline_ms
         return self._went_on(one) or self.now_ms > deadline_ms + self.dead_after_ms
 

@@ -47,13 +47,13 @@ def received(sqs: Any, queue_url: str, is_late: Callable[[], bool]) -> tuple[lis
 
 
 def page(stream_id: str, messages: list[dict[str, Any]], is_all: bool) -> dict[str, Any]:
-    """The answer: the stream's messages, the oldest first, and whether that is the whole queue."""
+    """Returns the answer: the stream's messages, the oldest first, and whether that is the whole queue."""
     shown = [one for message in messages if (one := _shown(stream_id, message)) is not None]
     return {"stream": stream_id, "dead_letters": sorted(shown, key=lambda one: str(one["sent_at"])), "is_all": is_all}
 
 
 def _shown(stream_id: str, message: dict[str, Any]) -> dict[str, Any] | None:
-    """What a message says, without the event's body; None where it is not the stream's."""
+    """Returns what a message says, without the event's body; None where it is not the stream's."""
     try:
         fields = json.loads(message["Body"])
         if fields["stream"] != stream_id:

@@ -64,7 +64,7 @@ def check_place(after: str, order: Order) -> None:
 
 
 def within(entries: Iterable[Entry], request: PageRequest, layout: Layout) -> Iterator[Entry]:
-    """The entries without the events of another time than requested, until no event of that time can follow.
+    """Yields the entries without the events of another time than requested, until no event of that time can follow.
 
     A log has events in the order in which they were appended, which was while their function lived.
     """
@@ -83,7 +83,7 @@ def within(entries: Iterable[Entry], request: PageRequest, layout: Layout) -> It
 def page(
     stream_id: str, entries: Iterable[Entry], limit: int, is_late: Callable[[], bool], order: Order = "index"
 ) -> dict[str, Any]:
-    """The answer: {"stream", "events", "next"}; `next` is None where nothing more was there.
+    """Returns the answer: {"stream", "events", "next"}; `next` is None where nothing more was there.
 
     It holds the entries up to `limit`, and fewer where they would not fit or where it is late; one at least. Where
     `order` is "none" it says so under "order".
@@ -112,7 +112,7 @@ def page(
 
 
 def shown(event: StoredEvent) -> dict[str, Any]:
-    """An event as JSON takes it: a body that is text as `data`, one that is bytes as `data_base64`."""
+    """Returns an event as JSON takes it: a body that is text as `data`, one that is bytes as `data_base64`."""
     if event.data is None:
         return _left_out(event)
     if isinstance(event.data, str):
@@ -133,7 +133,7 @@ def _head(event: StoredEvent) -> dict[str, Any]:
 
 
 def _left_out(event: StoredEvent) -> dict[str, Any]:
-    """The event without its body, and where the body is."""
+    """Returns the event without its body, and where the body is."""
     if event.dead_letter is not None:
         return _head(event) | {"dead_letter": event.dead_letter}
     return _head(event) | {"left_out": "table" if event.object is None else event.object}
@@ -145,7 +145,7 @@ def _bytes(body: Mapping[str, Any]) -> int:
 
 
 def representation(accept: str) -> str:
-    """The first of the three media types that an Accept header names; JSON where it names none.
+    """Returns the first of the three media types that an Accept header names; JSON where it names none.
 
     RFC 9110, section 12.5.1: a weight of 0 means "not acceptable".
     """
@@ -157,7 +157,7 @@ def representation(accept: str) -> str:
 
 
 def answer(kind: str, page: Mapping[str, Any], request: PageRequest) -> tuple[dict[str, str], str]:
-    """The headers and the text of the answer to `request`, whose media type is `kind`."""
+    """Returns the headers and the text of the answer to `request`, whose media type is `kind`."""
     headers = {"Content-Type": CONTENT_TYPES[kind], "Vary": "Accept"}
     if kind == JSON:
         return headers, f"{laid_out(page)}\n"
@@ -172,7 +172,7 @@ def answer(kind: str, page: Mapping[str, Any], request: PageRequest) -> tuple[di
 
 
 def messages(events: Sequence[Mapping[str, Any]], place: str, before: str) -> str:
-    """A message for each event, the JSON of it; nothing in JSON is a line end. At the end a client stands at `place`.
+    """Returns a message for each event, its JSON on one line; after them a client has reached `place`.
 
     `before` is where it stood: an event that was written late has the place of those that were before it.
     """
@@ -187,7 +187,7 @@ def messages(events: Sequence[Mapping[str, Any]], place: str, before: str) -> st
 
 
 def _next(place: str, request: PageRequest) -> str:
-    """The next page, relative to this one."""
+    """Returns the next page, relative to this one."""
     times = {"from": request.from_ms or None, "to": request.to_ms if request.to_ms != FOR_EVER else None}
     chosen = {name: at(instant_ms) for name, instant_ms in times.items() if instant_ms is not None}
     return "?" + urlencode({"after": place, "limit": request.limit, **chosen})

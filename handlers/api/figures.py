@@ -51,7 +51,7 @@ class Coverage:
         return [gap for gap in every if gap.state in LACKING]
 
     def as_json(self) -> dict[str, Any]:
-        """The figures and the gaps."""
+        """Returns the figures and the gaps."""
         whole_ms = self.to_ms - self.since_ms
         # What an upstream announced may have no length, or lie in a gap, or before the first answer.
         open_parts = map(repaired.lacking, self.missing)
@@ -77,7 +77,7 @@ class Coverage:
 
 
 def coverage(status: str, connections: Connections, records: Records) -> Coverage | None:
-    """What the connections since the last start covered; None where none was answered."""
+    """Returns what the connections since the last start covered; None where none was answered."""
     run = connections.since_start()
     shown_records = [record for one in run for record in _records(connections, one)]
     if not shown_records:
@@ -115,7 +115,7 @@ def connected_since_ms(spans: Iterable[Interval]) -> int | None:
 
 
 def known_gaps(status: str, connections: Connections) -> tuple[list[Gap], Gap | None, list[Record]]:
-    """The gaps between the newest connections, the one that no connection has ended, and what both follow from."""
+    """Returns the gaps of the newest connections, the one that goes on, and what both follow from."""
     shown_records = [record for one in connections.all for record in _records(connections, one)]
     if not shown_records:
         return [], None, []
@@ -126,7 +126,7 @@ def known_gaps(status: str, connections: Connections) -> tuple[list[Gap], Gap | 
 
 
 def _away(status: str, connections: Connections, shown_records: list[Record]) -> Gap | None:
-    """The gap that no connection has ended: it ends when nobody asks any more, and is open until then."""
+    """Returns the gap that no connection has ended: it ends when nobody asks any more, and is open until then."""
     ends = [_end_ms(connections, record) for record in shown_records]
     from_ms = max(ends)
     last = shown_records[ends.index(from_ms)]
@@ -137,7 +137,7 @@ def _away(status: str, connections: Connections, shown_records: list[Record]) ->
 
 
 def _asked_until_ms(status: str, connections: Connections) -> int:
-    """Until when somebody was to be connected, as far as these connections go: now, where nothing has ended that."""
+    """Returns until when somebody had to be connected: now, unless something has ended that."""
     lease, newest = connections.lease, connections.newest
     until = [connections.now_ms]
     if lease.stop and lease.stop_at_ms:
@@ -155,7 +155,7 @@ def _asked_until_ms(status: str, connections: Connections) -> int:
 
 
 def reaches_start(connections: Connections, records: Records) -> bool:
-    """Whether every connection since the last start is among these.
+    """Returns whether every connection since the last start is among these.
 
     It is where an older one is among them too, from before the start; else where no older record was left out or has
     expired since.
@@ -168,7 +168,7 @@ def reaches_start(connections: Connections, records: Records) -> bool:
 
 
 def _records(connections: Connections, one: Connection) -> list[Record]:
-    """The connection as the ledger's rules need it; one that is not known to be open closed when it was last seen."""
+    """Returns the connection for the ledger's rules; one that may be dead counts as closed when last seen."""
     opened_ms = one.seen_ms if one.opened_ms is None else one.opened_ms
     closed_ms = one.closed_ms
     if closed_ms is None and one not in connections.open:
@@ -196,7 +196,7 @@ def _end_ms(connections: Connections, record: Record) -> int:
 
 
 def shown_gap(gap: Gap, *, goes_on: bool = False) -> dict[str, Any]:
-    """A gap as JSON takes it; one that goes on has no end yet."""
+    """Returns a gap as JSON takes it; one that goes on has no end yet."""
     return {
         "from_at": at(gap.from_ms),
         "to_at": None if goes_on else at(gap.to_ms),
@@ -209,7 +209,7 @@ def shown_gap(gap: Gap, *, goes_on: bool = False) -> dict[str, Any]:
 
 
 def shown_repair(repair: Repair) -> dict[str, Any]:
-    """What came of the repair of a gap as JSON takes it; `next_at` is null where nobody tries again by himself."""
+    """Returns the outcome of a gap's repair as JSON; `next_at` is null where nothing is tried again."""
     instants = ("first_ms", "last_ms", "open_from_ms", "open_to_ms")
     return {
         "stored": repair.stored,
@@ -221,7 +221,7 @@ def shown_repair(repair: Repair) -> dict[str, Any]:
 
 
 def lost_events(gaps: Iterable[Gap]) -> int | None:
-    """How many events are missing in the gaps, where all of them say so: 0 in none, None where nobody can know."""
+    """Returns how many events are missing in the gaps; None where one of them does not say so."""
     total = 0
     for gap in gaps:
         if gap.state not in LACKING:
@@ -233,13 +233,13 @@ def lost_events(gaps: Iterable[Gap]) -> int | None:
 
 
 def percent(whole_ms: int, lacking_ms: int) -> float:
-    """The share that does not lack, rounded down to a ten-thousandth: only what lacks nothing is 100."""
+    """Returns the share that does not lack, rounded down to a ten-thousandth: only what lacks nothing is 100."""
     whole_ms = max(1, whole_ms)
     return max(0, whole_ms - lacking_ms) * 1_000_000 // whole_ms / 10_000
 
 
 def length_ms(intervals: Iterable[Interval]) -> int:
-    """How long any of them lasted."""
+    """Returns how long any of them lasted."""
     total = 0
     until_ms: int | None = None
     for from_ms, to_ms in sorted(intervals):

@@ -34,7 +34,7 @@ class Stage:
 
 
 def put(stage: Stage, text: str, kind: str, *, is_dry: bool) -> dict[str, Any]:
-    """How far the document is, which an execution applies from now on; raises Problem and StoreUnavailable."""
+    """Returns how far the document is, which an execution applies from now on; raises Problem and StoreUnavailable."""
     wanted = _document(text, kind, stage.has_profile)
     before = stage.records.read()
     is_same = before.state == APPLYING and before.digest == digest_of(wanted)
@@ -66,7 +66,7 @@ def _document(text: str, kind: str, has_profile: Callable[[str], bool]) -> Wante
 
 
 def shown(fleet: Fleet, now_ms: int, *, is_dry: bool) -> dict[str, Any]:
-    """The answer about what is applied, or was last."""
+    """Returns the answer about what is applied, or was last."""
     over_ms = fleet.ended_ms or now_ms
     return {
         "state": fleet.state or "never applied",
@@ -101,7 +101,7 @@ def _message(fleet: Fleet, *, is_dry: bool) -> str:
 
 
 def query(parameters: object) -> bool:
-    """Whether the request is about a dry run; raises Problem for another parameter or value."""
+    """Returns whether the request is about a dry run; raises Problem for another parameter or value."""
     given: Mapping[str, Any] = parameters if isinstance(parameters, Mapping) else {}
     unknown = sorted(set(given) - {"dry_run"})
     if unknown:

@@ -30,7 +30,7 @@ LISTING = Listing(
 
 
 def counts(connections: Connections) -> dict[str, Any]:
-    """What the newest connections wrote, and how they ended.
+    """Returns what the newest connections wrote, and how they ended.
 
     `at_least` is whether they may have written more: the last numbers of one that ended without a record are unknown.
     """
@@ -49,7 +49,7 @@ def counts(connections: Connections) -> dict[str, Any]:
 
 
 def sort_key(position: str) -> str:
-    """The sort key that a position stands for; "" for the beginning."""
+    """Returns the sort key that a position stands for; "" for the beginning."""
     return f"{GAP}{position.replace('/', '#')}" if position else ""
 
 
@@ -57,7 +57,7 @@ def gap_page(
     stream_id: str, status: str, connections: Connections, written: Sequence[tuple[str, Gap]],
     newest: Sequence[tuple[Gap, Repair]], request: PageRequest,
 ) -> dict[str, Any]:  # fmt: skip
-    """The answer: {"stream", "gaps", "next"}; `next` is None where nothing more was there.
+    """Returns the answer: {"stream", "gaps", "next"}; `next` is None where nothing more was there.
 
     `written` are those that are written down behind the position, by their sort keys, one more than the limit where
     there are so many. `newest` are the repairs of the newest gaps, which may cover others. A page has fewer than the
@@ -91,5 +91,5 @@ def _position(key: str) -> str:
 
 
 def _is_of(gap: Gap, request: PageRequest) -> bool:
-    """Whether any of the gap lies in the requested time; a stream that had ended has no gap for it."""
+    """Returns whether any of the gap lies in the requested time; a stream that had ended has no gap for it."""
     return gap.cause != "ended" and gap.from_ms < request.to_ms and gap.to_ms >= request.from_ms

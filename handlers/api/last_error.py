@@ -50,7 +50,7 @@ class Retries:
 
 
 def last_error(status: str, connections: Connections, rest: Rest, retries: Retries) -> dict[str, Any] | None:
-    """The error as JSON takes it; None where nothing failed. `status` is the stream's."""
+    """Returns the error as JSON takes it; None where nothing failed. `status` is the stream's."""
     lease = connections.lease
     if lease.ending not in _EXPLAINED:
         words = f"{status_words.of_execution(lease)}; not tried again: {status_words.NOT_AGAIN}"
@@ -105,14 +105,14 @@ def _dead_lettered(connections: Connections) -> dict[str, Any] | None:
 
 
 def last_failed(connections: Connections) -> Connection | None:
-    """The newest connection that ended by an error; None where none did."""
+    """Returns the newest connection that ended by an error; None where none did."""
     return next((one for one in reversed(connections.all) if connections.cause(one) not in _CALM), None)
 
 
 def _next_try(
     status: str, connections: Connections, one: Connection, rest: Rest, retries: Retries
 ) -> tuple[int | None, int | None, str]:
-    """When the next try comes, when at the latest, and that in words; None and "" where it is not known."""
+    """Returns when the next try comes, when at the latest, and that in words; None and "" where it is not known."""
     now_ms, lease = connections.now_ms, connections.lease
     if status in ("stopping", "stopped"):
         return None, None, "not tried again: a stop is requested"
@@ -134,7 +134,7 @@ def _next_try(
 
 
 def _final_ms(status: str, connections: Connections, one: Connection, rest: Rest) -> int | None:
-    """From when on a refusal that goes on ends the stream; None where it has passed, or this is no such refusal."""
+    """Returns when a refusal that goes on ends the stream; None where it has passed, or is no such refusal."""
     is_refused = one.http_status > 0 or one.ended_by in ("unreadable", "rejected")
     is_passing = is_refused and not one.is_rejected and rest.kind == "refused"
     is_wanted = status in status_words.CLAIMED and status != "stopping"
@@ -144,7 +144,7 @@ def _final_ms(status: str, connections: Connections, one: Connection, rest: Rest
 
 
 def _row(connections: Connections, number: int) -> list[Connection]:
-    """The failures in a row up to this one: since the last connection that was answered, and with its end."""
+    """Returns the failures in a row up to this one: since the last connection that was answered, and with its end."""
     first = number
     while first and connections.all[first].opened_ms is None:
         if connections.cause(connections.all[first - 1]) in _CALM:
@@ -154,12 +154,12 @@ def _row(connections: Connections, number: int) -> list[Connection]:
 
 
 def _failed_ms(one: Connection) -> int:
-    """When it ended: one that was never answered when it wrote that down."""
+    """Returns when it ended: one that was never answered when it wrote that down."""
     if one.closed_ms is not None:
         return one.closed_ms
     return one.wrote_ms if one.opened_ms is None else one.seen_ms
 
 
 def _answered_ms(one: Connection) -> int | None:
-    """When the upstream answered it with the stream, or with the stream's end; None where it did neither."""
+    """Returns when the upstream answered it with the stream, or with the stream's end; None where it did neither."""
     return _failed_ms(one) if one.opened_ms is None and one.ended_by == "ended" else one.opened_ms

@@ -41,7 +41,7 @@ class Problem(Exception):
         return int(kinds()[self.kind]["status"])
 
     def body(self, request_id: str) -> dict[str, Any]:
-        """The members; `request_id` is API Gateway's id of the request, "" where nothing has one."""
+        """Returns the members; `request_id` is API Gateway's id of the request, "" where nothing has one."""
         known = kinds()[self.kind]
         return {
             "type": f"{TYPE}{self.kind}",
@@ -62,6 +62,6 @@ def kinds() -> dict[str, dict[str, Any]]:
 
 
 def sentence(text: str) -> str:
-    """The text as a sentence: it begins with a capital letter and ends with a full stop or a question mark."""
+    """Returns the text as a sentence: it begins with a capital letter and ends with a full stop or a question mark."""
     whole = f"{text[:1].upper()}{text[1:]}".rstrip(".")
     return whole if whole.endswith("?") else f"{whole}."

@@ -43,7 +43,7 @@ class PageRequest:
     to_ms: int = FOR_EVER
 
     def has(self, instant_ms: int) -> bool:
-        """Whether the page has what came at this instant."""
+        """Returns whether the page has what came at this instant."""
         return self.from_ms <= instant_ms < self.to_ms
 
 
@@ -61,7 +61,7 @@ class Listing:
     is_timed: bool = False
 
     def read(self, query: object, last_event_id: str = "") -> PageRequest:
-        """What the query's parameters say; raises BadQuery. None is a query without parameters.
+        """Returns what the query's parameters say; raises BadQuery. None is a query without parameters.
 
         `last_event_id` is a place that stands in for that of the query, for a client that comes again asks as before.
         """
@@ -86,7 +86,7 @@ class Listing:
 
 
 def instant_ms(name: str, value: object) -> int | None:
-    """The milliseconds since 1970 of an instant, rounded down; None where there is none, raises BadQuery."""
+    """Returns the milliseconds since 1970 of an instant, rounded down; None where there is none, raises BadQuery."""
     if value is None:
         return None
     match = _INSTANT.fullmatch(str(value))

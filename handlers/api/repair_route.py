@@ -39,12 +39,12 @@ class Stage:
 
 
 def no_address(profile: str) -> Problem:
-    """The profile does not say from where gaps are repaired."""
+    """Returns the problem of a profile that names no address from which gaps are repaired."""
     return Problem("no-repair", f"the profile {profile!r} names no address for repairs", "streamId")
 
 
 def answer(stage: Stage, stream_id: str, query: object, now_ms: int) -> dict[str, Any]:
-    """The answer; raises BadQuery, Problem and StoreUnavailable."""
+    """Returns the answer; raises BadQuery, Problem and StoreUnavailable."""
     from_ms, to_ms, is_dry = _read(query)
     gaps = left(stage.records.newest_gaps(stream_id, MOST_GAPS))
     wanted = [gap for gap in reversed(gaps) if gap.from_ms < to_ms and gap.to_ms >= from_ms]

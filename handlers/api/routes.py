@@ -101,7 +101,7 @@ ROUTES = {
 
 
 def index(profiles: Iterable[str]) -> dict[str, Any]:
-    """The answer of `GET /`; a stream id is a profile's name, or the name, a colon and any text."""
+    """Returns the answer of `GET /`; a stream id is a profile's name, or the name, a colon and any text."""
     summaries = {name: route.summary for name, route in ROUTES.items()}
     return {
         "service": "streamkeeper",
@@ -112,13 +112,13 @@ def index(profiles: Iterable[str]) -> dict[str, Any]:
 
 
 def methods(path: str) -> list[str]:
-    """The methods that there are of a path."""
+    """Returns the methods that there are of a path."""
     return [method for method, _, of in (name.partition(" ") for name in ROUTES) if of == path]
 
 
 @cache
 def console_files() -> dict[str, Path]:
-    """The files of the page, by their names."""
+    """Returns the files of the page, by their names."""
     return {path.name: path for path in sorted(FOLDER.iterdir()) if path.suffix in TYPES}
 
 
@@ -145,7 +145,7 @@ def console(resource: str, parameters: object) -> dict[str, Any]:
 
 
 def base(fields: Mapping[str, Any], resource: str = OPENAPI) -> str:
-    """What stands before each path of the API in a request for `resource`: the stage, where it is deployed."""
+    """Returns what stands before each path of the API in a request for `resource`: the stage, where it is deployed."""
     context = fields.get("requestContext")
     path = str(context.get("path", "")) if isinstance(context, Mapping) else ""
     return path.removesuffix(resource)
@@ -161,7 +161,7 @@ def to_page(fields: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def read_header(event: Mapping[str, Any], name: str) -> str:
-    """The header of the request with this name, in lower case; "" where it has none."""
+    """Returns the header of the request with this name, in lower case; "" where it has none."""
     headers = event.get("headers")
     pairs = headers.items() if isinstance(headers, Mapping) else ()
     return next((str(value) for key, value in pairs if str(key).lower() == name), "")
@@ -177,7 +177,7 @@ def read_request_id(event: Mapping[str, Any]) -> str:
 
 
 def read_event(event: object) -> tuple[str, str]:
-    """The method and the stream id of a Lambda proxy's event, "" for what it lacks."""
+    """Returns the method and the stream id of a Lambda proxy's event, "" for what it lacks."""
     fields = event if isinstance(event, Mapping) else {}
     parameters = fields.get("pathParameters")
     stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None

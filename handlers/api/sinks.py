@@ -36,7 +36,7 @@ class Sinks:
         self._records, self._arrivals = SinkRecords(table), Arrivals(table)
 
     def each(self, stream_id: str, labels: Iterable[str]) -> list[tuple[SinkRecord, Lag]]:
-        """The record of each sink that the profile names, and how far it is behind; raises StoreUnavailable."""
+        """Returns the record of each sink that the profile names, and how far it is behind; raises StoreUnavailable."""
         known = {record.sink: record for record in self._records.all(stream_id)}
         records = [known.get(label, SinkRecord(label)) for label in sorted(labels)]
         # A sink that has no record yet begins with what comes.
@@ -44,7 +44,7 @@ class Sinks:
 
 
 def row(record: SinkRecord, behind: Lag, now_ms: int) -> dict[str, Any]:
-    """What is known of one sink."""
+    """Returns what is known of one sink."""
     return {
         "sink": record.sink,
         "delivered": record.delivered,
@@ -62,7 +62,7 @@ def row(record: SinkRecord, behind: Lag, now_ms: int) -> dict[str, Any]:
 
 
 def command(query: object, labels: Iterable[str]) -> dict[str, Any]:
-    """What is asked, as the delivery takes it; raises BadQuery, and a Problem where the stream has no sinks."""
+    """Returns what is asked, as the delivery takes it; raises BadQuery, and a Problem where the stream has no sinks."""
     asked = query if isinstance(query, Mapping) else {}
     known = sorted(labels)
     sink, is_all = asked.get("sink", known[0] if len(known) == 1 else ""), asked.get("all", "false")

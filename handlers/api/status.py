@@ -43,7 +43,7 @@ SHOWN = (
 def answer(
     stream_id: str, records: Records, now_ms: int, dead_after_ms: int, retries: Retries, *, is_brief: bool = False
 ) -> dict[str, Any]:
-    """The whole answer about a stream, as JSON takes it; with `is_brief` the verdict is of its newest connection alone.
+    """Returns the answer about a stream as JSON; if `is_brief`, the verdict covers its newest connection alone.
 
     A connection other than the holder counts as open until it was silent for longer than `dead_after_ms`. Instants are
     texts in UTC and end in `_at`; lengths are milliseconds. handlers/api/status_words.py lists the statuses.
@@ -93,7 +93,7 @@ def answer(
 
 
 def _pace(connections: Connections, records: Records) -> dict[str, Any]:
-    """When the last new event came, how that compares with how often one usually does, and when ids started over."""
+    """Returns when the last new event came, the usual pace, and when ids started over."""
     silence, stored = status_words.silence(connections, records), sum(one.stored for one in connections.all)
     open_ms = sum(one.last_ms - one.opened_ms for one in connections.all if one.opened_ms is not None)
     return {
@@ -110,7 +110,7 @@ def _pace(connections: Connections, records: Records) -> dict[str, Any]:
 
 
 def _budget(records: Records, now_ms: int) -> dict[str, Any] | None:
-    """What the stream has stored today beside its budget; None where it has none."""
+    """Returns what the stream has stored today beside its budget; None where it has none."""
     spending = records.spending
     if spending is None:
         return None
@@ -130,7 +130,7 @@ def _budget(records: Records, now_ms: int) -> dict[str, Any] | None:
 
 
 def _stuck(status: str, connections: Connections, records: Records) -> dict[str, Any] | None:
-    """The cursor at which the last connections came to the same end; None where they did not, or one got beyond."""
+    """Returns the cursor at which the last connections all came to the same end; None where one got beyond."""
     newest, ends = connections.newest, records.rest.same_ends
     if ends < STUCK_AFTER or status not in status_words.ACTIVE or newest is None or newest.stored:
         return None
@@ -149,7 +149,7 @@ def _stuck_words(stuck: dict[str, Any] | None) -> str:
 def _standing(
     status: str, connections: Connections, covered: Coverage | None, trouble: str, connected_ms: int | None
 ) -> tuple[int | None, Standing]:
-    """Since when the stream stands as it does, None where these records do not say, and how that is.
+    """Returns since when the stream has its status, None where these records do not say, and that status.
 
     Where they do not reach back to the last pause, the control record may say since when it is connected.
     """
@@ -188,7 +188,7 @@ def _since_ms(status: str, connections: Connections, covered: Coverage | None) -
 
 
 def _lanes(status: str, connections: Connections) -> dict[str, Any]:
-    """Each lane's phase and its last connection, by lane."""
+    """Returns each lane's phase and its last connection, by lane."""
     lease, newest = connections.lease, {one.lane: one for one in connections.all}
     names = sorted({*newest, *(LANES if lease.execution else ())})
     lanes = {
@@ -227,7 +227,7 @@ def _shown(last: Connection | None) -> dict[str, Any]:
 
 
 def sinks_of(name: str, text: str) -> frozenset[str]:
-    """What stands for the sinks that the text of a profile names; none where it is not TOML."""
+    """Returns what stands for the sinks that the text of a profile names; none where it is not TOML."""
     try:
         table = tomllib.loads(text)
     except ValueError:
@@ -250,7 +250,7 @@ def page(
     is_late: Callable[[], bool],
     lag: Callable[[str], int | None] = lambda _: None,
 ) -> dict[str, Any]:
-    """The answer: {"streams", "next"}; `next` is None where no id was left. `lag` returns a stream's, in milliseconds.
+    """Returns {"streams", "next"}; `next` is None after the last id. `lag` returns a stream's lag in milliseconds.
 
     It holds the streams up to `limit`, and fewer where it is late; one id is passed at least. A stream whose records
     are gone by now is left out.

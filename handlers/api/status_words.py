@@ -45,7 +45,7 @@ NOT_AGAIN = "start it to continue from its cursor"
 
 
 def word(lease: Lease, *, is_open: bool, is_heard: bool, has_connected: bool) -> str:
-    """The status.
+    """Returns the status.
 
     `is_open` is whether a connection is known to be open, `is_heard` whether the execution or a connection left a trace
     in the last ten minutes, `has_connected` whether the execution, or the one it renews, has a connection's record.
@@ -65,14 +65,14 @@ def word(lease: Lease, *, is_open: bool, is_heard: bool, has_connected: bool) ->
 
 
 def ending(lease: Lease) -> str:
-    """How the last execution ended, as it wrote down: stopped, ended, rejected or broken."""
+    """Returns how the last execution ended, as it wrote down: stopped, ended, rejected or broken."""
     if lease.ending == "StreamEnded":
         return "stopped" if lease.ending_cause == "stopped" else "ended"
     return _ENDINGS.get(lease.ending, "broken")
 
 
 def status(connections: Connections) -> str:
-    """The status that the records show."""
+    """Returns the status that the records show."""
     lease, newest = connections.lease, connections.newest
     heard_ms = max((max(one.last_ms, one.wrote_ms) for one in connections.all), default=0)
     heard_ms = max(heard_ms, lease.started_at_ms, lease.paused_until_ms)
@@ -104,13 +104,13 @@ def ended_why(status: str, connections: Connections) -> str:
 
 
 def short(cause: str, one: Connection) -> str:
-    """What failed in as few words as say it, as in "401 Unauthorized"; `cause` is what `Connections.cause` returns."""
+    """Returns the failure in a few words, such as "401 Unauthorized"; `cause` is that of `Connections.cause`."""
     known = {UNHEARD: "its function is slow, paused or gone", UNRECORDED: "its function ended without a word"}
     return known.get(cause) or detail(one) or cause.replace("_", " ")
 
 
 def silence(connections: Connections, records: Records) -> Silence:
-    """What the newest connection that was answered says of pauses, and the log of the last event."""
+    """Returns what the newest connection that was answered says of pauses, and the log of the last event."""
     last = next(
         (one.silence for one in reversed(connections.all) if one.opened_ms is not None), Silence(None, None, None)
     )
@@ -119,7 +119,7 @@ def silence(connections: Connections, records: Records) -> Silence:
 
 
 def unwell(status: str, connections: Connections, records: Records) -> str:
-    """What is wrong with a stream that runs: its ids start over, it is quiet, or near its budget; "" if not."""
+    """Returns what is wrong with a stream that runs: its ids start over, it is quiet, or near its budget; "" if not."""
     if status != "running":
         return ""
     pauses, now_ms = silence(connections, records), connections.now_ms
@@ -151,7 +151,7 @@ def _broken(connections: Connections) -> str:
 
 
 def of_connection(cause: str, one: Connection) -> str:
-    """How a connection ended, as in "refused: 401 Unauthorized"; `cause` is what `Connections.cause` returns."""
+    """Returns how it ended, such as "refused: 401 Unauthorized"; `cause` is that of `Connections.cause`."""
     if cause == UNHEARD:
         return f"lane {one.lane} is not heard of any more: its function is slow, paused or gone"
     if cause == UNRECORDED:
@@ -170,24 +170,24 @@ def detail(one: Connection) -> str:
 
 
 def of_execution(lease: Lease) -> str:
-    """How the last execution ended, as in "InvalidRequest: the profile 'prices' is not valid TOML"."""
+    """Returns how the last execution ended, as in "InvalidRequest: the profile 'prices' is not valid TOML"."""
     words = ending_detail(lease)
     return f"{lease.ending}: {words}" if words else lease.ending
 
 
 def ending_detail(lease: Lease) -> str:
-    """What the machine wrote down beside the error's name, as a sentence; "" where there is none."""
+    """Returns what the machine wrote down beside the error's name, as a sentence; "" where there is none."""
     return of_cause(lease.ending_cause)
 
 
 def of_cause(cause: str) -> str:
-    """The function's own message out of the Cause of its error; a Cause that is no such JSON as it is."""
+    """Returns the function's own message out of the Cause of its error; a Cause that is no such JSON as it is."""
     message = _MESSAGE.match(cause)
     return bounded(json.loads(message[1], strict=False) if message else cause)
 
 
 def what_follows(stream: Mapping[str, Any], within_s: int) -> str:
-    """What the caller may expect after the stop request, which a connection sees within this time."""
+    """Returns what the caller may expect after the stop request, which a connection sees within this time."""
     if stream["generation"] == stream["fence"] == 0:
         return "The stream was never started; a POST that came before this request starts nothing, one after it does."
     if stream["status"] in ("ended", "rejected", "broken"):

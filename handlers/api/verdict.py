@@ -76,7 +76,7 @@ def _length(for_ms: int | None, is_brief: bool) -> str:
 
 
 def _losses(coverage: Coverage, is_brief: bool) -> str:
-    """What was lost, and what is not proved; the gap that goes on is the first sentence's."""
+    """Returns what was lost, and what is not proved; the gap that goes on is the first sentence's."""
     lost = [gap for gap in coverage.gaps if gap.state == LOST]
     failed = [gap for gap in coverage.gaps if gap.state in (PARTLY, FAILED)]
     unproved = [gap for gap in coverage.gaps if gap.state == OPEN]
@@ -99,7 +99,7 @@ def _losses(coverage: Coverage, is_brief: bool) -> str:
 
 
 def _later(gaps: Sequence[Gap]) -> str:
-    """How the gaps were closed: that all were delivered later, or how many of them were repaired."""
+    """Returns how the gaps were closed: that all were delivered later, or how many of them were repaired."""
     count, repaired = len(gaps), sum(gap.state == REPAIRED for gap in gaps)
     if not count:
         return ""
@@ -121,12 +121,12 @@ def _gaps(gaps: Sequence[Gap]) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """A number and what it counts: 1 gap, 2 gaps."""
+    """Returns a number and what it counts: 1 gap, 2 gaps."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def spelled(lasted_ms: int, units: int = 2) -> str:
-    """A length as people say it, by its `units` largest units: 104 ms, 12 s, 3 h 12 min, 2 d 3 h."""
+    """Returns a length as people say it, by its `units` largest units: 104 ms, 12 s, 3 h 12 min, 2 d 3 h."""
     if lasted_ms < 1000:
         return f"{max(0, lasted_ms)} ms"
     rest, parts = lasted_ms // 1000, list[str]()

@@ -68,7 +68,7 @@ class Views:
         return answer
 
     def _latest(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:
-        """The position behind which `GET …/events` has the newest events; null for the beginning."""
+        """Returns the position behind which `GET …/events` has the newest events; null for the beginning."""
         table = Table(self.store.dynamodb, self.events_table)
         layout = self.store.layout(stream_id) or Layout()
         place = event_reader.newest_place(table, stream_id, *layout, LATEST)
@@ -81,7 +81,7 @@ class Views:
 
 
 def timeline(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any]:
-    """What each lane had in the last hour, and the gaps.
+    """Returns what each lane had in the last hour, and the gaps.
 
     `to_at` is the server's clock, by which a page that follows sets its own.
     """
@@ -124,7 +124,7 @@ def _end_ms(one: Connection, connections: Connections) -> int:
 
 
 def machine(stream_id: str, execution: Mapping[str, Any], definition: Mapping[str, Any], events: Iterable[Any]) -> Any:
-    """The states of the stream's machine, by its execution's definition, and those that it is in.
+    """Returns the states of the stream's machine, by its execution's definition, and those that it is in.
 
     `execution` is DescribeExecution's, `events` are the newest of its history, newest first.
     """
@@ -139,7 +139,7 @@ def machine(stream_id: str, execution: Mapping[str, Any], definition: Mapping[st
 
 
 def graph(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """The states by name, each with its type, the names that may follow it, and the graphs of its branches."""
+    """Returns the states by name, each with its type, the names that may follow it, and the graphs of its branches."""
     states = {}
     for name, state in definition["States"].items():
         inner = [*state.get("Branches", ()), *(state[one] for one in ("ItemProcessor", "Iterator") if one in state)]
@@ -153,7 +153,7 @@ def graph(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _following(state: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Where a state leads to, each once; `caught` where an error alone leads there."""
+    """Returns where a state leads to, each once; `caught` where an error alone leads there."""
     plain = [state.get("Next"), *(one.get("Next") for one in state.get("Choices", ())), state.get("Default")]
     caught = [one.get("Next") for one in state.get("Catch", ())]
     following = {name: True for name in caught if name} | {name: False for name in plain if name}
@@ -161,7 +161,7 @@ def _following(state: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def current(newest_first: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The names of the states that are entered and not left, in the order in which they were entered."""
+    """Returns the names of the states that are entered and not left, in the order in which they were entered."""
     left: set[str] = set()
     entered: list[str] = []
     for event in newest_first:

@@ -55,7 +55,7 @@ def fill_places(text: str, places: Mapping[str, str]) -> str:
 
 
 def places_in(text: str) -> set[str]:
-    """Which of {ticket}, {ticket.name} and {token} stand in `text`."""
+    """Returns which of {ticket}, {ticket.name} and {token} stand in `text`."""
     return set(_PLACES.findall(text))
 
 
@@ -65,18 +65,18 @@ def without_placeholders(text: str) -> str:
 
 
 def needs_name(text: str) -> bool:
-    """Whether `text` has a placeholder that takes the name."""
+    """Returns whether `text` has a placeholder that takes the name."""
     return any(match[1] == "name" or match[3] for match in _PLACEHOLDER.finditer(text))
 
 
 def misspelt(text: str) -> str:
-    """The first placeholder in `text` whose filter is not known, "" where there is none."""
+    """Returns the first placeholder in `text` whose filter is not known, "" where there is none."""
     match = _MISSPELT.search(without_placeholders(text))
     return match[0] if match is not None else ""
 
 
 def key_range(name: str) -> tuple[bytes, bytes]:
-    """The range of keys that `name` spells, as bytes: where it begins, and the end, which is not in it."""
+    """Returns the range of keys that `name` spells, as bytes: where it begins, and the end, which is not in it."""
     characters = [(match[1] or match[2], match[1] is None) for match in _OF_RANGE.finditer(name)]
 
     def text(of: list[tuple[str, bool]]) -> bytes:
@@ -116,7 +116,7 @@ class ProfileError(ValueError):
 
 
 def check_stream_id(stream_id: str) -> str:
-    """The name of the profile that `stream_id` belongs to: the part before its first colon; raises ProfileError."""
+    """Returns the name of the stream's profile: the part before the first colon; raises ProfileError."""
     problem = _stream_id_problem(stream_id)
     if problem:
         shown = stream_id if len(stream_id) <= 64 else stream_id[:64] + "..."

@@ -52,7 +52,7 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 
 def _said(form: Form, default: Any = None) -> dict[str, Any]:
-    """What a profile's file may hold under a field's name: `parse` reads it so, and so the JSON Schema has it."""
+    """Returns what the file may hold under the field's name, for `parse` and for the JSON Schema."""
     return {"form": form, "default": default}
 
 
@@ -200,20 +200,20 @@ class Profile:
         return sum(one.within_ms for one in self.subscribe if one.expect)
 
     def pace(self, kind: FailureKind) -> Pace | None:
-        """How long to wait after a failure of this kind; None where the profile does not say."""
+        """Returns how long to wait after a failure of this kind; None where the profile does not say."""
         return dict(self.backoff).get(kind)
 
     def decoder(self) -> Decoder:
-        """A new decoder for one connection."""
+        """Returns a new decoder for one connection."""
         skips = self.oversize == "dead-letter"
         return decoder(self.framing, self.max_frame_bytes, comments=self.marks.read_comments, skips=skips)
 
     def kind(self, frame: Frame) -> Kind:
-        """What `frame` is."""
+        """Returns what `frame` is."""
         return self.marks.kind(frame)
 
     def event(self, frame: Frame, received_at_ms: int) -> StreamEvent:
-        """The event of `frame` with this profile's dedup key and cursor."""
+        """Returns the event of `frame` with this profile's dedup key and cursor."""
         return to_event(frame, received_at_ms, key=self.whole_key, cursor=self.cursor)
 
     @property
@@ -222,14 +222,14 @@ class Profile:
         return self.key if self.split is None else self.split.key_of_whole(self.key)
 
     def events(self, frame: Frame, received_at_ms: int) -> list[StreamEvent] | None:
-        """The events of a frame that is a batch, in order, none where it is empty; None where it is not a batch."""
+        """Returns the events of a batch, in order; None where the frame is not a batch."""
         batch = self.split.batch(frame) if self.split is not None else None
         if self.split is None or batch is None:
             return None
         return self.split.events(frame, batch, received_at_ms, key=self.key, cursor=self.cursor, keep=self.keep)
 
     def keeps(self, frame: Frame) -> bool:
-        """Whether `frame`, an event that is no batch, is stored."""
+        """Returns whether `frame`, an event that is no batch, is stored."""
         if not self.keep:
             return True
         from handlers.framing.selection import keeps
@@ -242,7 +242,7 @@ class Profile:
         return is_of_element and split is not None and split.has_list(frame)
 
     def cursor_beside(self, kind: Kind, frame: Frame, *, is_resumed: bool) -> str | None:
-        """Where to resume after a heartbeat or a disconnect: by its mark's own paths, where it has any.
+        """Returns where to resume after a heartbeat or a disconnect: by its mark's own paths, where it has any.
 
         `is_resumed` is whether the connection requested what came after a cursor.
         """
@@ -255,7 +255,7 @@ class Profile:
         return next((cursor for cursor in cursors if cursor is not None), None)
 
     def oldest_after(self, frame: Frame) -> str | None:
-        """The oldest place that can be requested, as named by a frame which says that the cursor is too old."""
+        """Returns the oldest place that can be requested, as named by a frame which says that the cursor is too old."""
         path = self.resume.oldest if self.resume is not None else None
         return (cursor_at(parse_json(frame.data), path) or None) if path is not None else None
 
@@ -280,11 +280,11 @@ class Profile:
         return 0 if self.resume.is_default else self.resume.reach_s * 1000 or None
 
     def asks(self, cursor: str | None) -> bool:
-        """Whether a request with `cursor` resumes after an event that was seen."""
+        """Returns whether a request with `cursor` resumes after an event that was seen."""
         return self.resume is not None and bool(cursor) and cursor != self.resume.fallback
 
     def meaning(self, status: int) -> Meaning:
-        """What an answer of this status means: the profile's word, or what HTTP says.
+        """Returns what an answer of this status means: the profile's word, or what HTTP says.
 
         "expired" of a request without a cursor is a refusal; "rejected" is the profile's word alone.
         """
@@ -304,7 +304,7 @@ class Profile:
         return "expired" if status == 410 else "refused"
 
     def address_for(self, stream_id: str, secrets: Secrets | None = None) -> str:
-        """The address of one stream without its secrets, but with the places that are among them.
+        """Returns the address of one stream without its secrets, but with the places that are among them.
 
         Raises ProfileError where the id is malformed, is not this profile's, or lacks a name that the request needs.
         """
@@ -318,7 +318,7 @@ class Profile:
         return fill(self.address, stream_id, places(secrets or {}))
 
     def request(self, stream_id: str, cursor: str | None, secrets: Secrets | None = None) -> UpstreamRequest:
-        """What to send to open the stream behind `cursor`; None and "" request no particular place.
+        """Returns the request that opens the stream after `cursor`; None and "" name no particular place.
 
         Raises ProfileError where a secret cannot stand in a header.
         """
@@ -355,7 +355,7 @@ class Profile:
         return None if self.tls is None else self.tls.filled(lambda text: filled(text, secrets))
 
     def message(self, send: Any, stream_id: str, cursor: str | None, secrets: Secrets) -> bytes:
-        """What is sent on the socket for `send` behind `cursor`; None and "" name no particular place."""
+        """Returns what is sent on the socket for `send` behind `cursor`; None and "" name no particular place."""
         from handlers.profile import messages
 
         by_message = self.resume is not None and self.resume.place == "message"
@@ -363,7 +363,7 @@ class Profile:
         return messages.spelled(send, asked, lambda text: filled_in(text, stream_id, secrets))
 
     def close_meaning(self, code: int) -> "CloseMeaning":
-        """What follows where the upstream closes the socket with this code: the profile's word, or the RFC's."""
+        """Returns what a close with this code means: the profile's word, or the RFC's."""
         from handlers.profile import messages
 
         named = dict(self.close_codes).get(code)
@@ -387,7 +387,7 @@ class Profile:
         return {name: value.encode() for name, value in (headers | self.own_headers(self.headers, secrets)).items()}
 
     def own_headers(self, said: Iterable[tuple[str, str]], secrets: Secrets) -> dict[str, str]:
-        """The headers that the profile names, and the one that carries its token, where there is one yet."""
+        """Returns the headers that the profile names, and the one that carries its token, where there is one yet."""
         headers, known = {}, places(secrets)
         for name, text in said:
             value = filled_beside(text, secrets, lambda rest: fill_places(rest, known))

@@ -45,7 +45,7 @@ class Budget(NamedTuple):
 
 
 def budget(fields: Fields) -> Budget | None:
-    """The budget; None where the field is no table."""
+    """Returns the budget; None where the field is no table."""
     inner = fields.table("budget", "a table such as { events_per_day = 1000000 }")
     if inner is None:
         return None

@@ -1,4 +1,4 @@
-"""Takes the fields out of a profile's table one by one, and collects everything that is wrong with them.
+"""Takes the fields of a profile's table one by one, and collects everything that is wrong with them.
 
 It says what a number, a text or a choice is; the modules beside it say what the fields mean. Invariant: every problem
 is one sentence that names the profile, the field and what would be right. It never repeats an address, a header or a
@@ -24,7 +24,7 @@ _RESERVED = frozenset(
 
 
 def is_header(name: str) -> bool:
-    """Whether this is the name of a header that a profile may set."""
+    """Returns whether this is the name of a header that a profile may set."""
     return _TOKEN.fullmatch(name) is not None and name.lower() not in _RESERVED
 
 
@@ -49,7 +49,7 @@ class Form:
         return tuple(self.schema.get("enum", ()))
 
     def read(self, value: Any) -> Any:
-        """What the value means; None for a wrong one."""
+        """Returns what the value means; None for a wrong one."""
         if self.convert is not None:
             return self.convert(value)
         return value if _fits(self.schema, value) else None
@@ -66,13 +66,13 @@ def _fits(schema: Mapping[str, Any], value: Any) -> bool:
 
 
 def number(*, above: float, most: float, unit: str = "of seconds ") -> Form:
-    """A number above `above`, from 0 on where that is negative, and at most `most`."""
+    """Returns a number above `above`, from 0 on where that is negative, and at most `most`."""
     least, words = ({"minimum": 0}, "at least 0") if above < 0 else ({"exclusiveMinimum": above}, f"above {above:g}")
     return Form({"type": "number", **least, "maximum": most}, f"must be a number {unit}{words} and at most {most:g}")
 
 
 def whole(most: int, *, least: int = 1) -> Form:
-    """A whole number."""
+    """Returns a whole number."""
     schema = {"type": "integer", "minimum": least, "maximum": most}
     return Form(schema, f"must be a whole number from {least} to {most}")
 
@@ -143,20 +143,20 @@ class Fields:
             self.wrong(str(field), f"is not a field of {known}{did_you_mean(field, self._known)}")
 
     def take(self, field: str) -> Any:
-        """The value of the field as it stands, None where it is absent."""
+        """Returns the value of the field as it stands, None where it is absent."""
         return self._pop(field, None)
 
     def has(self, field: str) -> bool:
-        """Whether the field is there and nobody has taken it."""
+        """Returns whether the field is there and nobody has taken it."""
         return field in self._table
 
     def inside(self, field: str, value: Mapping[str, Any]) -> "Fields":
-        """The fields of a table that is the value of a field."""
+        """Returns the fields of a table that is the value of a field."""
         within = ".".join(part for part in (self._within, field) if part)
         return Fields(self._name, value, self.problems, within)
 
     def read(self, field: str, form: Form, default: Any = None) -> Any:
-        """The value, as its form returns it; `default` where it is absent. A choice without a default is required."""
+        """Returns the value as its form reads it, or `default`. A choice without a default is required."""
         value = self._pop(field, default)
         if value is None and default is None and not form.words:
             return None
@@ -168,7 +168,7 @@ class Fields:
         return form.words[0] if default is None and form.words else default
 
     def checked(self, field: str, check: Callable[[str], str]) -> str:
-        """What `check` returns for the text of a required field; `check` raises ProfileError where it is wrong."""
+        """Returns what `check` returns for a required text; `check` raises ProfileError for a wrong one."""
         value = self._pop(field, None)
         if not isinstance(value, str):
             self.wrong(field, "must be a text" if value is not None else "is missing")
@@ -180,7 +180,7 @@ class Fields:
             return ""
 
     def table(self, field: str, shape: str) -> "Fields | None":
-        """The fields of a field that is a table; None where it is absent or, with a note, not a table."""
+        """Returns the fields of a field that is a table; None where it is absent or, with a note, not a table."""
         value = self._pop(field, None)
         if value is None:
             return None
@@ -190,18 +190,18 @@ class Fields:
         return self.inside(field, value)
 
     def rest(self) -> dict[str, Any]:
-        """All remaining fields, taken."""
+        """Returns all remaining fields, taken."""
         left, self._table = self._table, {}
         return left
 
     def _pop(self, field: str, default: Any) -> Any:
-        """The value, taken; a field that is taken is known."""
+        """Returns the value, taken; a field that is taken is known."""
         self._known.append(field)
         return self._table.pop(field, default)
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """What to add to a problem: the one of `known` that a misspelt word may stand for, "" where none is near."""
+    """Returns what to add to a problem: which of `known` the misspelt word may stand for; "" where none is near."""
     names = {name.lower(): name for name in known}
     if not isinstance(word, str) or word in names.values():
         return ""

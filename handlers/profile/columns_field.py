@@ -34,7 +34,7 @@ class Column(NamedTuple):
 
 
 def columns(fields: Fields) -> list[Column]:
-    """The columns in their order."""
+    """Returns the columns in their order."""
     table = fields.take("columns")
     if not isinstance(table, dict) or not 0 < len(table) <= MOST_COLUMNS:
         fields.wrong("columns", f"must be {_SHAPE}, of 1 to {MOST_COLUMNS}")
@@ -45,7 +45,7 @@ def columns(fields: Fields) -> list[Column]:
 
 
 def of_profile(name: str, table: Mapping[str, Any]) -> list[Column]:
-    """The columns of a profile that was checked."""
+    """Returns the columns of a profile that was checked."""
     return columns(Fields(name, table, [])) if "columns" in table else []
 
 

@@ -15,7 +15,7 @@ MOST_VALUES = 1000
 
 
 def keep(fields: Fields, split: Split | None, *, has_names: bool) -> tuple[Keep, ...]:
-    """The rules, none where all events are kept; `has_names` is whether the framing's events may have names."""
+    """Returns the rules, none where all events are kept; `has_names` is whether the framing's events may have names."""
     value = fields.take("keep")
     if value is None:
         return ()

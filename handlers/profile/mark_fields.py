@@ -26,12 +26,12 @@ _WHO = ("a heartbeat can, and a disconnect a cursor", "a loss can")
 
 
 def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
-    """The marks of one kind: none, one or a list of them."""
+    """Returns the marks of one kind: none, one or a list of them."""
     return [(kind, one) for one in listed(fields, field, lambda value: _mark(value, _PLACES.get(kind, ())))]
 
 
 def listed(fields: Fields, field: str, read: Callable[[Any], Mark], more: str = "") -> list[Mark]:
-    """The marks of a field that has none, one or a list; `read` raises ProfileError, and `more` is added to that."""
+    """Returns the marks of a field: none, one or a list. `more` is added to the ProfileError that `read` raises."""
     value, found = fields.take(field), []
     for one in value if isinstance(value, list) else [] if value is None else [value]:
         try:
@@ -42,7 +42,7 @@ def listed(fields: Fields, field: str, read: Callable[[Any], Mark], more: str = 
 
 
 def mark(value: Any) -> Mark:
-    """The mark of a table that has no cursors; raises ProfileError."""
+    """Returns the mark of a table that has no cursors; raises ProfileError."""
     return _mark(value, ())
 
 
@@ -66,7 +66,7 @@ def _mark(value: Any, places: Sequence[str]) -> Mark:
 
 
 def _values(table: dict[str, Any]) -> tuple[tuple[JsonPath, Value], ...]:
-    """The places of `json` with their values, taken out of the mark's table."""
+    """Returns the places of `json` with their values, taken out of the mark's table."""
     wanted = table.pop("json", None)
     if wanted is None:
         return ()
@@ -82,7 +82,7 @@ def _values(table: dict[str, Any]) -> tuple[tuple[JsonPath, Value], ...]:
 
 
 def _absent(table: dict[str, Any]) -> tuple[JsonPath, ...]:
-    """The places of `absent`, taken out of the mark's table."""
+    """Returns the places of `absent`, taken out of the mark's table."""
     wanted = table.pop("absent", None)
     if wanted is None:
         return ()

@@ -46,21 +46,21 @@ class Conversation:
         return asks_by_message(self.subscribe)
 
     def fields(self) -> dict[str, Any]:
-        """What the profile has of it, by name."""
+        """Returns what the profile has of it, by name."""
         return {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
 
     def marks(self) -> list[tuple[Kind, Mark]]:
-        """The messages that are answers, and so no events."""
+        """Returns the messages that are answers, and so no events."""
         return [(Kind.ANSWER, mark) for one in self.exchanges for mark in one.expect]
 
 
 def conversation(fields: Fields) -> Conversation:
-    """What is said on the socket."""
+    """Returns what is said on the socket."""
     return Conversation(_subscribe(fields), _ping(fields), _leave(fields), _close_codes(fields))
 
 
 def numbering(fields: Fields) -> Numbering | None:
-    """Where events are numbered: a path, or { path = "$.seq", by = "$.product" }."""
+    """Returns where events are numbered: a path, or { path = "$.seq", by = "$.product" }."""
     value = fields.take("sequence")
     if value is None:
         return None
@@ -141,7 +141,7 @@ def _exchange(inner: Fields, answer: str, *, needs_message: bool) -> Exchange:
 
 
 def _message(inner: Fields, *, is_needed: bool) -> Any:
-    """What is sent, its references and placeholders as they stand."""
+    """Returns what is sent, its references and placeholders as they stand."""
     value = inner.take("send")
     if value is None:
         if is_needed:

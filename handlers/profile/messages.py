@@ -1,4 +1,4 @@
-"""Says what is sent on a socket, what answers it and what a close code means, and spells the messages.
+"""Knows what is sent on a socket, what answers it and what a close code means, and spells the messages.
 
     subscribe = [{ send = { op = "subscribe", channel = "{name}", since = "{cursor}" } }]
 
@@ -62,12 +62,12 @@ class Numbering:
 
 
 def asks_by_message(exchanges: Sequence[Exchange]) -> bool:
-    """Whether a message carries the cursor."""
+    """Returns whether a message carries the cursor."""
     return any(CURSOR in one.text or CURSOR_AS_TEXT in one.text for one in exchanges)
 
 
 def spelled(send: Any, cursor: str | None, fill: Callable[[str], str]) -> bytes:
-    """The message as it is sent at the cursor, None and "" for none; `fill` replaces what else stands in a text."""
+    """Returns the message to send at the cursor (None and "" for none); `fill` fills in all other placeholders."""
     if isinstance(send, str):
         return _text(send, cursor or "", fill).encode()
     filled = _filled(send, cursor or None, fill)
@@ -75,7 +75,7 @@ def spelled(send: Any, cursor: str | None, fill: Callable[[str], str]) -> bytes:
 
 
 def _filled(value: Any, cursor: str | None, fill: Callable[[str], str]) -> Any:
-    """The value with its texts filled in; a member or element that needs a cursor is left out where there is none."""
+    """Returns the value with its texts filled in. Without a cursor, members that need one are left out."""
     if isinstance(value, dict):
         members = ((name, _filled(inner, cursor, fill)) for name, inner in value.items())
         return {name: inner for name, inner in members if inner is not _LEFT_OUT}

@@ -37,7 +37,7 @@ def parse(
     keep_days: int = 0,
     stage_budget: tuple[int, int] = (0, 0),
 ) -> Profile:
-    """The profile of `table`, a TOML document; raises BadProfile with every problem there is.
+    """Returns the profile of `table`, a TOML document; raises BadProfile with every problem there is.
 
     `variables` are those that an address may begin with (`${UPSTREAM_DEMO}`); `keep_days` is the stage's, which holds
     where the profile does not say. `stage_budget` are the events and bytes of a day of all streams, 0 for no bound.
@@ -54,7 +54,7 @@ def parse(
 
 
 def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping[str, str], keep_days: int) -> Profile:
-    """What the fields say, with a default for each that is absent or wrong; what is wrong is noted in them."""
+    """Returns what the fields say, with a default for each that is absent or wrong; what is wrong is noted in them."""
 
     def check(text: str) -> str:
         address = expand(text, variables)
@@ -114,7 +114,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
 
 
 def _defaults(said: Mapping[str, Any], table: Mapping[str, Any], keep_days: int) -> dict[str, Any]:
-    """What fields that are absent come to by the stage and by other fields."""
+    """Returns what fields that are absent come to by the stage and by other fields."""
     # RFC 9110, section 9.2.2: of these two methods GET is idempotent.
     again = said["method"] == "GET" if said["again"] is None else said["again"]
     return {
@@ -130,7 +130,7 @@ def _marks(fields: Fields) -> Iterator[tuple[Kind, Mark]]:
 
 
 def _reader(name: str) -> Callable[..., Any]:
-    """How a field is read that few profiles have: what is imported lengthens each cold start."""
+    """Returns how a field is read that few profiles have: what is imported lengthens each cold start."""
     match name:
         case "split":
             from handlers.profile.split_field import split as read_split

@@ -87,7 +87,7 @@ class Repair:
         return sorted({reference for text in texts for reference in references(text)})
 
     def address_for(self, stream_id: str, edges: Mapping[str, str], secrets: Secrets) -> str:
-        """The address of the first page; `edges` has a text for each edge that the address has."""
+        """Returns the address of the first page; `edges` has a text for each edge that the address has."""
         # Each value goes in once: what it spells is never taken for a placeholder.
         pieces = _EDGE.split(self.address)
         spelled = [
@@ -97,14 +97,14 @@ class Repair:
         return "".join(spelled)
 
     def spelled(self, at_ms: int) -> str:
-        """An instant as the address takes it."""
+        """Returns an instant as the address takes it."""
         if self.time_unit == "iso":
             return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         times, parts = _UNITS[self.time_unit]
         return str(at_ms * times // parts)
 
     def instant_ms(self, value: Any) -> int | None:
-        """The instant that an item names, in epoch milliseconds; None where it names none."""
+        """Returns the instant that an item names, in epoch milliseconds; None where it names none."""
         try:
             if self.time_unit == "iso":
                 at = datetime.fromisoformat(value)
@@ -116,7 +116,7 @@ class Repair:
 
 
 def repair(fields: Fields, own_key: Rule, split: Split | None, variables: Mapping[str, str]) -> Repair | None:
-    """How gaps are repaired; None where the field is absent. `own_key` and `split` are the stream's."""
+    """Returns how gaps are repaired; None where the field is absent. `own_key` and `split` are the stream's."""
     inner = fields.table("repair", '{ address = "https://...", items = "$.items" }')
     if inner is None:
         return None
@@ -169,7 +169,7 @@ def _moved(path: JsonPath, items: Split) -> JsonPath | None:
 
 
 def own_paths(key: Rule, split: Split | None) -> tuple[JsonPath, ...]:
-    """The paths of the stream's dedup key within an event; none where it is no path, or one beside the element."""
+    """Returns the paths of the stream's dedup key within an event; none where it is no path into one."""
     if isinstance(key, str):
         return ()
     paths = (key,) if isinstance(key, JsonPath) else key
@@ -182,7 +182,7 @@ def own_paths(key: Rule, split: Split | None) -> tuple[JsonPath, ...]:
 
 
 def _key(inner: Fields, items: Split, own_key: Rule, split: Split | None, *, by_key: bool) -> Rule:
-    """What names an item: as many paths as the stream's own key has, which are the default."""
+    """Returns what names an item: as many paths as the stream's own key has, which are the default."""
     value = inner.take("key")
     own = own_paths(own_key, split)
     if own_key == "each":
@@ -221,7 +221,7 @@ def _next(inner: Fields) -> Next | None:
 
 
 def notes(key: Rule, own_key: Rule, split: Split | None) -> str:
-    """What is to be said of an item's key beside the stream's own, which `key` must be; "" where both are one path."""
+    """Returns a note where the key of an item is read at another path than the stream's own; else ""."""
     if isinstance(key, str):
         return ""
     own = [path.text for path in own_paths(own_key, split)]

@@ -1,4 +1,4 @@
-"""Says how a stream goes on from a cursor, and parses the profile's field `resume`.
+"""Knows how a stream resumes from a cursor, and parses the profile's field `resume`.
 
 Invariant: a `Resume` that is returned without a note in `Fields` is sound.
 """
@@ -44,14 +44,14 @@ class Resume:
     is_default: bool = False
 
     def spelled(self, cursor: str) -> str:
-        """What is sent for `cursor`."""
+        """Returns what is sent for `cursor`."""
         # The fallback is the upstream's own word, and no place of an event that was seen.
         if cursor == self.fallback:
             return cursor
         return self.pattern.replace("{cursor}", self._moved(cursor, 1))
 
     def after_expiry(self, cursor: str, oldest: str | None) -> tuple[str, bool]:
-        """Where to go on when the upstream has forgotten what came after `cursor`, and whether anything may be lost.
+        """Returns where to go on once the upstream has forgotten what came after `cursor`, and whether it may be lost.
 
         `oldest` is the place that the upstream says is the first it still has, None where it names none. It is asked
         for as it stands. Nothing is lost where that is no later than what is asked for behind `cursor`.
@@ -64,7 +64,7 @@ class Resume:
         return self._moved(oldest, -1), True
 
     def _moved(self, cursor: str, sign: int) -> str:
-        """The place that is asked for behind `cursor`, or with -1 the cursor behind which `cursor` is asked for."""
+        """Returns the place to request for `cursor`; with -1, the cursor for which `cursor` is the place to request."""
         if self.add and _NUMBER.fullmatch(cursor):
             return str(int(cursor) + sign * self.add)
         return _earlier(cursor, sign * self.back_s) if self.back_s else cursor
@@ -77,7 +77,7 @@ _SHAPE = '{ header = "..." }, { query = "..." } or { body = "/..." }'
 
 
 def _earlier(cursor: str, back_s: int) -> str:
-    """The instant `back_s` seconds before the cursor's, in its own offset; the cursor where it is not an instant."""
+    """Returns the instant `back_s` seconds before the cursor, in its own offset; the cursor if it is no instant."""
     try:
         return (datetime.fromisoformat(cursor) - timedelta(seconds=back_s)).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError):
@@ -85,7 +85,7 @@ def _earlier(cursor: str, back_s: int) -> str:
 
 
 def _comparable(place: str) -> int | datetime | str:
-    """The place as a number or an instant, where it is one."""
+    """Returns the place as a number or an instant, where it is one."""
     if _NUMBER.fullmatch(place):
         return int(place)
     try:
@@ -95,7 +95,7 @@ def _comparable(place: str) -> int | datetime | str:
 
 
 def _is_later(place: Any, than: Any) -> bool:
-    """Whether `place` is later, of two of one type; of two texts nobody knows, so it is unless they are the same."""
+    """Returns whether `place` is later. Texts have no order: one counts as later unless both are the same."""
     if isinstance(place, str):
         return place != str(than)
     try:
@@ -109,7 +109,7 @@ BY_MESSAGE = Resume("message", "")
 
 
 def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
-    """How to go on from a cursor, and the marks of an answer that says that the cursor is too old.
+    """Returns how to go on from a cursor, and the marks of an answer that says that the cursor is too old.
 
     `default` is what holds where the profile does not say; None, as for "none", is no way to go on. Where it is
     BY_MESSAGE, the table needs no place.

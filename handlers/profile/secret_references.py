@@ -42,17 +42,17 @@ Secrets = Mapping[Reference, str]
 
 
 def place(name: str) -> Reference:
-    """The reference under which the value of a placeholder stands among the secrets of one opening."""
+    """Returns the reference under which the value of a placeholder stands among the secrets of one opening."""
     return Reference("place", name)
 
 
 def places(secrets: Secrets) -> dict[str, str]:
-    """The values of placeholders among the secrets, by their names."""
+    """Returns the values of placeholders among the secrets, by their names."""
     return {reference.name: value for reference, value in secrets.items() if reference.kept_in == "place"}
 
 
 def references(text: str) -> list[Reference]:
-    """The references in `text`, in order; raises ProfileError where one may not be read or is misspelt."""
+    """Returns the references in `text`, in order; raises ProfileError where one may not be read or is misspelt."""
     referred = [_reference(match) for match in _REFERENCE.finditer(text)]
     if "${" in _REFERENCE.sub("", text):
         raise ProfileError(
@@ -72,7 +72,7 @@ def references(text: str) -> list[Reference]:
 
 
 def is_bare(name: str, text: str) -> bool:
-    """Whether `text` is a credential that stands there in plain text: by its name it is one, and nothing refers to it.
+    """Returns whether `text` is a credential in plain text: its name says so, and it refers to no secret.
 
     What a stream id brings ({name}) is not a secret of the profile's.
     """

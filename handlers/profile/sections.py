@@ -28,7 +28,7 @@ _STATUS = re.compile(r"[2-5][0-9][0-9]"), "a status from 200 to 599"
 
 
 def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
-    """The paces of the kinds of failure that the profile names."""
+    """Returns the paces of the kinds of failure that the profile names."""
     inner = fields.table("backoff", "a table with network, http, throttled and refused")
     if inner is None:
         return ()
@@ -50,7 +50,7 @@ def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
 
 
 def statuses(fields: Fields) -> tuple[tuple[int, Meaning], ...]:
-    """What the statuses mean that the profile names."""
+    """Returns what the statuses mean that the profile names."""
     found = meanings(fields, "statuses", '{ 416 = "expired" }', _STATUS, MEANINGS)
     return cast(tuple[tuple[int, Meaning], ...], found)
 
@@ -58,7 +58,7 @@ def statuses(fields: Fields) -> tuple[tuple[int, Meaning], ...]:
 def meanings(
     fields: Fields, field: str, example: str, code: tuple[re.Pattern[str], str], words: Sequence[str]
 ) -> tuple[tuple[int, str], ...]:
-    """What the codes mean that a table names, each by one of the words; `code` is their pattern, and that in words."""
+    """Returns what the codes of a table mean, each one of `words`; `code` is their pattern, and its description."""
     inner = fields.table(field, f"a table such as {example}")
     found: list[tuple[int, str]] = []
     for name, meaning in (inner.rest() if inner is not None else {}).items():
@@ -71,7 +71,7 @@ def meanings(
 
 
 def headers(fields: Fields) -> tuple[tuple[str, str], ...]:
-    """The headers to send besides, secrets still as references."""
+    """Returns the headers to send besides, secrets still as references."""
     inner = fields.table("headers", "a table of texts")
     pairs = []
     for header, value in (inner.rest() if inner is not None else {}).items():
@@ -87,7 +87,7 @@ def headers(fields: Fields) -> tuple[tuple[str, str], ...]:
 
 
 def body(fields: Fields, method: str, resumes: Resume | None) -> str | None:
-    """The body as JSON text, secrets still as references; None where none is sent."""
+    """Returns the body as JSON text, secrets still as references; None where none is sent."""
     at = resumes.name if resumes is not None and resumes.place == "body" else ""
     if not fields.has("body"):
         if at:
@@ -104,7 +104,7 @@ def body(fields: Fields, method: str, resumes: Resume | None) -> str | None:
 
 
 def json_text(fields: Fields, method: str, words: str, kinds: type | UnionType) -> str | None:
-    """The field `body`: the text of JSON of one of the kinds, secrets still as references; None where it is absent."""
+    """Returns the field `body`, the text of JSON of these kinds, with its secrets as references; None if absent."""
     value = fields.take("body")
     if value is None:
         return None
@@ -136,7 +136,7 @@ def query(fields: Fields, address: str) -> None:
 
 
 def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool, split: "Split | None") -> Rule | None:
-    """The dedup key's or the cursor's rule; None where it is absent."""
+    """Returns the dedup key's or the cursor's rule; None where it is absent."""
     value = fields.take(field)
     if value is None:
         return None
@@ -159,7 +159,7 @@ def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool, spli
 
 
 def check_references(fields: Fields, field: str, text: str) -> list[Reference] | None:
-    """The references in the text of a field; None, and a note, where one cannot be read."""
+    """Returns the references in the text of a field; None, and a note, where one cannot be read."""
     try:
         return references(text)
     except ProfileError as error:

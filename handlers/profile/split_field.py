@@ -15,7 +15,7 @@ _NAMES = 'a JSON path of names alone, such as "$.result.events"'
 
 
 def split(fields: Fields) -> Split | None:
-    """How a frame is taken apart; None where it is one event."""
+    """Returns how a frame is taken apart; None where it is one event."""
     inner = fields.table("split", '{ path = "$.items" }')
     if inner is None:
         return None

@@ -48,7 +48,7 @@ class Ticket:
 
 
 def ticket(fields: Fields, check: Callable[[str], str]) -> Ticket | None:
-    """The ticket; None where the profile has none. `check` is that of the profile's own address."""
+    """Returns the ticket; None where the profile has none. `check` is that of the profile's own address."""
     inner = fields.table("ticket", '{ address = "https://…", path = "$.key" }')
     if inner is None:
         return None

@@ -1,4 +1,4 @@
-"""Parses the profile's field `tls`: which authority the upstream's certificate has, and which certificate we show.
+"""Parses the profile's field `tls`: which authority signs the upstream's certificate, and which certificate we show.
 
     tls = { ca = "${secret:cluster-ca}", certificate = "${secret:client:crt}", key = "${secret:client:key}" }
 
@@ -33,16 +33,16 @@ class Trust:
         return self.ca, self.certificate, self.key
 
     def filled(self, fill: Callable[[str], str]) -> "Trust":
-        """The same with its secrets."""
+        """Returns the same with its secrets."""
         return replace(self, ca=fill(self.ca), certificate=fill(self.certificate), key=fill(self.key))
 
     def elsewhere(self) -> "Trust | None":
-        """What holds for another host: no certificate is shown there, and the public authorities are trusted too."""
+        """Returns the trust for another host: no certificate is shown, and public authorities are trusted too."""
         return Trust(self.ca, beside_public=True) if self.ca else None
 
 
 def tls(fields: Fields) -> Trust | None:
-    """The field; None where the profile has none."""
+    """Returns the field; None where the profile has none."""
     inner = fields.table("tls", '{ ca = "${secret:ca}", certificate = "${secret:crt}", key = "${secret:key}" }')
     if inner is None:
         return None

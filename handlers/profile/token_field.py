@@ -52,7 +52,7 @@ class Token:
 
 
 def token(fields: Fields, check: Callable[[str], str], *, allow_private: bool) -> Token | None:
-    """The token; None where the profile has none. `check` is that of the profile's own address."""
+    """Returns the token; None where the profile has none. `check` is that of the profile's own address."""
     inner = fields.table("token", '{ kind = "client_credentials", address = "https://…", id = "…", secret = "…" }')
     if inner is None:
         return None
@@ -91,7 +91,7 @@ def _check(inner: Fields, parsed: Token) -> None:
 
 
 def plain_address(text: str, check: Callable[[str], str], *, allow_private: bool) -> str:
-    """The address of a request before the opening; it has no placeholders. Raises ProfileError."""
+    """Returns the address of a request before the opening; it has no placeholders. Raises ProfileError."""
     if "{" in text.replace("${", ""):
         raise ProfileError("must hold no placeholder")
     address = check(text)

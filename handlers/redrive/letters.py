@@ -25,7 +25,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What one message says, or the parts of one together; `reason` is why it was sent.
+    """The content of a message, or of its parts together; `reason` is why it was sent.
 
     It holds a whole `event` that could not be stored, and the token of the connection that had it; or it is of a stream
     that was rejected, or could not be claimed; or it has a `problem`, for which it cannot be put back. `key` is the
@@ -49,7 +49,7 @@ MOST_PARTS = 1000
 
 
 def _about(fields: dict[str, Any]) -> Letter:
-    """What each message of an event says of it."""
+    """Returns what each message of an event says of it."""
     stream_id, key, reason = (_text(fields[name]) for name in ("stream", "key", "reason"))
     if not (stream_id and key):
         raise ValueError
@@ -65,7 +65,7 @@ class Reader:
         self._messages: dict[tuple[Letter, int], tuple[Message, ...]] = {}
 
     def read(self, message: Message) -> Letter | None:
-        """What the message says; None where other parts are still to come."""
+        """Returns what the message says; None where other parts are still to come."""
         try:
             fields = json.loads(message.body)
             if "error" in fields:
@@ -79,7 +79,7 @@ class Reader:
             return Letter((message,), "", "", problem=NOT_OURS)
 
     def incomplete(self) -> Iterator[Letter]:
-        """What is left of events of which a part has not come."""
+        """Yields what is left of events of which a part has not come."""
         for (about, count), parts in self._parts.items():
             missing = count - len(parts)
             problem = f"of its {count} parts {missing} {'is' if missing == 1 else 'are'} not in the queue"

@@ -48,7 +48,7 @@ class Stage:
     _layouts: dict[str, Layout] = field(default_factory=dict)
 
     def messages(self) -> Iterator[list[Message]]:
-        """Every message of the queue, once, as many as come together, until it is late; each is held for `held_s`."""
+        """Yields each message of the queue once, in batches, until it is late; each is hidden for `held_s`."""
         seen: set[str] = set()
         while not self.is_late() and (
             received := self.sqs.receive_message(
@@ -74,18 +74,18 @@ class Stage:
         self.sqs.change_message_visibility(QueueUrl=self.queue_url, ReceiptHandle=message.receipt, VisibilityTimeout=0)
 
     def layout(self, stream_id: str) -> Layout:
-        """How the stream's events lie, as its lease says."""
+        """Returns how the stream's events lie, as its lease says."""
         if stream_id not in self._layouts:
             known = StreamRecords(self.dynamodb, self.control_table).layout(stream_id)
             self._layouts[stream_id] = Layout() if known is None else known
         return self._layouts[stream_id]
 
     def lease(self, stream_id: str) -> Lease:
-        """The stream's lease; an empty one where it was never started."""
+        """Returns the stream's lease; an empty one where it was never started."""
         return Leases(self.dynamodb, self.control_table).read(stream_id)
 
     def start(self, stream_id: str) -> str:
-        """The ARN of an execution that keeps the stream connected, started now."""
+        """Returns the ARN of an execution that keeps the stream connected, started now."""
         text = json.dumps({"pathParameters": {"streamId": stream_id}})
         execution: str = self.states.start_execution(stateMachineArn=self.machine_arn, input=text)["executionArn"]
         return execution
@@ -100,7 +100,7 @@ class Outcome:
     detail: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The outcome for a program."""
+        """Returns the outcome for a program."""
         letter = self.letter
         return {
             "stream": letter.stream_id,
@@ -123,7 +123,7 @@ class Redrive:
     _started: dict[str, str] = field(default_factory=dict)
 
     def outcomes(self, wanted: frozenset[str] | None) -> Generator[Outcome]:
-        """What becomes of each letter, of the streams in `wanted` or of all; what is left is released at the end."""
+        """Returns the outcome of each letter of the streams in `wanted`, or of all; the rest is released at the end."""
         reader = Reader()
         try:
             for messages in self.stage.messages():
@@ -188,7 +188,7 @@ def _is_wanted(letter: Letter, wanted: frozenset[str] | None) -> bool:
 
 
 def redriven(stage: Stage, stream_id: str) -> dict[str, Any]:
-    """The answer of `POST /connections/{streamId}/redrive`, as far as the request has time.
+    """Returns the answer of `POST /connections/{streamId}/redrive`, as far as the request has time.
 
     Raises StoreUnavailable where the queue does not answer.
     """

@@ -110,7 +110,7 @@ class Events:
         return STORED
 
     def has(self, stream_id: str, key: str, partitions: int) -> bool:
-        """Whether an event, not a mark, stands under the key."""
+        """Returns whether an event, not a mark, stands under the key."""
         if partitions == LOG:
             found = self._find(stream_id, key)
             return found is not None and found[1].dead_letter is None
@@ -125,7 +125,7 @@ class Events:
     # --- the marks of a log -------------------------------------------------------------------------------------------
 
     def _find(self, stream_id: str, key: str) -> tuple[Item, StoredEvent] | None:
-        """The segment and the event, or its mark, with this key; None where the log has none. The newest is first."""
+        """Returns the segment and the event, or its mark, with this key, newest first; None where the log has none."""
         place: dict[str, Item] = {}
         while True:
             answer = self._dynamodb.query(
@@ -146,7 +146,7 @@ class Events:
             place = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     def _replace(self, stream_id: str, mark: Item, event: StreamEvent) -> bool:
-        """Whether the event is in the log now in place of the mark; False where the mark is gone."""
+        """Returns whether the event is in the log now in place of the mark; False where the mark is gone."""
         segment = segment_of(mark)
         item = segment_item(stream_id, segment, [event], 0, data := pack([event]))
         if len(data) > MAX_SEGMENT_BYTES:

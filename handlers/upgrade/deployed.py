@@ -49,12 +49,12 @@ class Deployed:
         self._records = records
 
     def stable(self) -> str:
-        """The version of the function that the alias names."""
+        """Returns the version of the function that the alias names."""
         alias = self._clients.functions.get_alias(FunctionName=self._clients.function, Name=ALIAS)
         return str(alias["FunctionVersion"])
 
     def published_function(self) -> str:
-        """The version of what is deployed of the function; a new one only where that differs from the newest."""
+        """Returns the version of the deployed function; publishes a new one only if it differs from the newest."""
         return str(self._clients.functions.publish_version(FunctionName=self._clients.function)["Version"])
 
     def start(self, version: str) -> None:
@@ -77,7 +77,7 @@ class Deployed:
             self._clients.functions.update_alias(**names, FunctionVersion=version)
 
     def version(self, upgrade: Upgrade) -> str:
-        """The ARN of the version that streams are to go over to: of what the stack has deployed."""
+        """Returns the ARN of the version that streams are to go over to: of what the stack has deployed."""
         if self._is_put_back(upgrade):
             return upgrade.aside
         # The same text deployed again is another revision, and would be another version.
@@ -97,7 +97,7 @@ class Deployed:
         self._deploy(former.strip() + OURS)
 
     def runs_another(self, upgrade: Upgrade) -> Callable[[str], bool] | None:
-        """Whether an execution was started with another definition than `put_back` has deployed; None where none was.
+        """Returns a test of whether an execution runs another definition than `put_back` deployed; None if it did not.
 
         An execution that Step Functions has forgotten runs nothing.
         """
@@ -115,11 +115,11 @@ class Deployed:
         return is_other
 
     def _is_put_back(self, upgrade: Upgrade) -> bool:
-        """Whether what is deployed was put there by an upgrade that went back."""
+        """Returns whether what is deployed was put there by an upgrade that went back."""
         return bool(upgrade.aside) and self._is_former(upgrade, OURS)
 
     def _is_former(self, upgrade: Upgrade, behind: str) -> bool:
-        """Whether what is deployed is the definition of the last upgrade that ended well, with that behind it."""
+        """Returns whether the deployed definition is that of the last upgrade that ended well."""
         if not upgrade.definition:
             return False
         try:
@@ -128,7 +128,7 @@ class Deployed:
             return False  # somebody has deleted the version
 
     def _published(self) -> str:
-        """The ARN of the version of what is deployed; a new one only where that differs from the newest."""
+        """Returns the ARN of the version of what is deployed; a new one only where that differs from the newest."""
         answer = self._states.publish_state_machine_version(stateMachineArn=self._machine_arn)
         arn: str = answer["stateMachineVersionArn"]
         return arn

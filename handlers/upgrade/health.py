@@ -98,7 +98,7 @@ class Verdict:
     reasons: dict[str, str]
 
     def words(self) -> str:
-        """The reasons as one phrase, a few by name."""
+        """Returns the reasons as one phrase, a few by name."""
         named = [f"{one}: {reason}" if one else reason for one, reason in sorted(self.reasons.items())]
         more = len(named) - MOST_REASONS
         return "; ".join(named[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")

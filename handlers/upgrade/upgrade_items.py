@@ -1,4 +1,4 @@
-"""Reads out of a lease and the ledger how a stream stands that an upgrade has asked to hand over.
+"""Reads from a lease and the ledger how far a stream is that an upgrade has asked to hand over.
 
     code_version   the version of the function that the stream's executions call; absent for the alias
     upgrade_mark   when the stream was asked, which execution held it then, and how it stood; of what goes back, since
@@ -36,17 +36,17 @@ Stretches = tuple[Stretch, Stretch]
 
 
 def lease_of(item: Item) -> Lease:
-    """The lease of a stream or of a group."""
+    """Returns the lease of a stream or of a group."""
     return lease_of_group(item) if is_group(item["PK"]["S"]) else control_record.lease(item)
 
 
 def execution_of(item: Item) -> str:
-    """The execution that holds the stream; the one that did when it was asked where it was let go of since."""
+    """Returns the execution that holds the stream; the one that did when it was asked where it was let go of since."""
     return lease_of(item).execution or asked_of(item)[1]
 
 
 def to_lost(lease: Item, newest_ms: int | None, now_ms: int) -> Lost | None:
-    """What a stream has lost whose connection says that it stores events and does not; None where it does.
+    """Returns what a stream has lost whose connection says that it stores events and does not; None where it does.
 
     The newest event that is stored came then. It moved the cursor all the same, so nobody will ask for them again.
     """
@@ -65,14 +65,14 @@ class Lost(NamedTuple):
 
 
 def lost_of(item: Item) -> dict[str, Lost]:
-    """The streams whose events are lost, as it was written down when the stream or the group went back."""
+    """Returns the streams whose events are lost, as it was written down when the stream or the group went back."""
     written: Item = item.get(MARK, {}).get("M", {}).get("lost", {}).get("M", {})
     parts = {stream_id: (text(written, stream_id) or "").split("/") for stream_id in written}
     return {stream_id: Lost(*map(int, two)) for stream_id, two in parts.items() if len(two) == len(Lost._fields)}
 
 
 def loss(item: Item, lease: Item, lost: Lost, now_ms: int) -> tuple[Item, bool]:
-    """The gap of a stream whose events were dropped, and whether it has ended: by a connection of another execution.
+    """Returns the gap of a stream whose events were dropped, and whether another execution's connection has ended it.
 
     `item` is the lease of what was asked, `lease` that of the stream. Until then the gap lasts.
     """
@@ -85,7 +85,7 @@ def loss(item: Item, lease: Item, lost: Lost, now_ms: int) -> tuple[Item, bool]:
 
 
 def mark(item: Item, now_ms: int, lost: Mapping[str, Lost]) -> Item:
-    """What is written down of a stream that is asked now, whose lease is `item`; `lost` as `lost_of`."""
+    """Returns what is written down of a stream that is asked now, whose lease is `item`; `lost` as `lost_of`."""
     lease = lease_of(item)
     since = {stream_id: {"S": f"{one.from_ms}/{one.fence}"} for stream_id, one in lost.items()}
     return {
@@ -101,18 +101,18 @@ def mark(item: Item, now_ms: int, lost: Mapping[str, Lost]) -> Item:
 
 
 def is_asked(item: Item, version: str) -> bool:
-    """Whether the stream was asked to run `version`, "" for the alias, and that holds."""
+    """Returns whether the stream was asked to run `version`, "" for the alias, and that holds."""
     return MARK in item and (text(item, CODE) or "") == version
 
 
 def asked_of(item: Item) -> tuple[int, str]:
-    """When the stream was asked, and which execution held it then; 0 and "" where it was not."""
+    """Returns when the stream was asked, and which execution held it then; 0 and "" where it was not."""
     written: Item = item.get(MARK, {}).get("M", {})
     return count(written, "at_ms") or 0, text(written, "execution") or ""
 
 
 def was_ended(item: Item) -> bool:
-    """Whether the stream was let go of for a reason that may be the version's, since it was asked."""
+    """Returns whether the stream was let go of for a reason that may be the version's, since it was asked."""
     lease = lease_of(item)
     asked_ms, execution = asked_of(item)
     is_over = bool(execution) and not lease.execution and lease.ended_at_ms >= asked_ms
@@ -120,7 +120,7 @@ def was_ended(item: Item) -> bool:
 
 
 def has_handed_over(item: Item) -> bool:
-    """Whether the stream is kept connected by an execution that was started since it was asked."""
+    """Returns whether the stream is kept connected by an execution that was started since it was asked."""
     lease, former = lease_of(item), asked_of(item)[1]
     if not lease.execution or lease.execution == former:
         return False
@@ -133,7 +133,7 @@ def has_handed_over(item: Item) -> bool:
 def to_stream(
     item: Item, version: str, now_ms: int, stretches: Stretches | None = None, newest_ms: int | None = None
 ) -> Stream:
-    """How the stream does that was asked to run `version`.
+    """Returns how the stream does that was asked to run `version`.
 
     `stretches` are what its connections did, `newest_ms` is when the newest event came that is stored, where known.
     """
@@ -159,7 +159,7 @@ def to_stream(
 
 
 def stretches(item: Item, ledgers: Iterable[Sequence[Item]], now_ms: int, answer_ms: int) -> Stretches:
-    """What connections did before the stream was asked, and after its handover; a ledger has the newest of a stream.
+    """Returns what connections did before the stream was asked, and after its handover, by its ledger's newest rows.
 
     A handover takes `answer_ms` at most.
     """
@@ -179,7 +179,7 @@ def stretches(item: Item, ledgers: Iterable[Sequence[Item]], now_ms: int, answer
 
 
 def _of(row: Item, newest: int, alive_ms: int) -> Stretch:
-    """What one connection did; one that was seen since `alive_ms` may live."""
+    """Returns what one connection did; one that was seen since `alive_ms` may live."""
     seen_ms = max(count(row, "seen_ms") or 0, count(row, "saved_ms") or 0)
     fence = count(row, "fence") or 0
     may_live = fence == newest or (fence > newest - AT_ONCE and seen_ms >= alive_ms)

@@ -65,12 +65,12 @@ class UpgradeRecords:
     # --- the upgrade --------------------------------------------------------------------------------------------------
 
     def read(self) -> Upgrade:
-        """The upgrade that runs, or ran last."""
+        """Returns the upgrade that runs, or ran last."""
         item = self._table.get(GROUP, RECORD) or {}
         return typed_values.read_as(Upgrade, item, is_aborted=typed_values.flag(item, "abort"))
 
     def begin(self, execution: str, before: str) -> bool:
-        """Whether `execution` upgrades from now on, in place of `before`, which is over; "" for none.
+        """Returns whether `execution` upgrades from now on, in place of `before`, which is over; "" for none.
 
         It may be said again: the answer to the first request may be lost.
         """
@@ -87,7 +87,7 @@ class UpgradeRecords:
         self._table.holds(_KEY, "SET #progress = :progress", "#execution = :me", values)
 
     def abort(self, execution: str) -> bool:
-        """Whether the upgrade goes back now, for it is still this one."""
+        """Returns whether the upgrade goes back now, for it is still this one."""
         values: dict[str, Item] = {":me": {"S": execution}, ":yes": {"BOOL": True}}
         return self._table.holds(_KEY, "SET #abort = :yes", "#execution = :me", values)
 
@@ -104,7 +104,7 @@ class UpgradeRecords:
     # --- its streams --------------------------------------------------------------------------------------------------
 
     def held(self) -> list[str]:
-        """The ids of what executions keep connected: groups, and streams that are in none."""
+        """Returns the ids of what executions keep connected: groups, and streams that are in none."""
         executions = {stream_id: arn for page, _ in self._leases.held("") for stream_id, arn in page.items()}
         of_groups = {arn for stream_id, arn in executions.items() if is_group(stream_id)}
         return [
@@ -114,17 +114,17 @@ class UpgradeRecords:
         ]
 
     def asked(self, wanted: Callable[[str], bool]) -> Iterator[Item]:
-        """The leases that the upgrade has written to, of those wanted by their ids, held or not."""
+        """Yields the leases that the upgrade has written to, of those wanted by their ids, held or not."""
         ids = [stream_id for stream_id in self._leases.ids() if wanted(stream_id)]
         for some in batches(ids):
             yield from (item for item in self._leases.items(some).values() if CODE in item or MARK in item)
 
     def items(self, stream_ids: Sequence[str]) -> dict[str, Item]:
-        """The leases of these streams, by their ids."""
+        """Returns the leases of these streams, by their ids."""
         return self._leases.items(stream_ids)
 
     def ask(self, item: Item, version: str, now_ms: int, lost: Mapping[str, Lost]) -> bool:
-        """Whether the stream's executions call `version` from now on, "" for the alias; `item` is its lease as read.
+        """Has the stream's executions call `version`, "" for the alias; returns False if `item` is no longer its lease.
 
         `lost` is what it or its members have lost.
         """
@@ -154,7 +154,7 @@ class UpgradeRecords:
         self._table.holds(key, f"REMOVE {CODE}, #{MARK}", condition, {":mark": item[MARK]} if is_marked else {})
 
     def lost(self, item: Item, now_ms: int) -> dict[str, Lost]:
-        """What a stream, or each stream of a group, has lost by its connection so far, by their ids."""
+        """Returns what a stream, or each stream of a group, has lost by its connection so far, by their ids."""
         found = {}
         for stream_id, lease in self._of(item, ALL).items():
             lost = to_lost(lease, self._newest_ms(stream_id, lease), now_ms)
@@ -163,7 +163,7 @@ class UpgradeRecords:
         return found
 
     def losses(self, item: Item, now_ms: int) -> list[tuple[Item, bool]]:
-        """The gaps of what was lost, as they are written, and of each whether it has ended."""
+        """Returns the gaps of what was lost, as they are written, and of each whether it has ended."""
         lost = lost_of(item)
         leases = {item["PK"]["S"]: item} if item["PK"]["S"] in lost else self.items(list(lost))
         return [loss(item, leases[one], lost[one], now_ms) for one in lost if one in leases]
@@ -174,7 +174,7 @@ class UpgradeRecords:
             self._table.put(gap)
 
     def stretches(self, item: Item, now_ms: int, answer_ms: int) -> Stretches:
-        """What the newest connections of a stream did before it was asked, and after it handed over."""
+        """Returns what the newest connections of a stream did before it was asked, and after it handed over."""
         leases = self._of(item)
         ledgers = (
             ledger_records.with_live(
@@ -185,7 +185,7 @@ class UpgradeRecords:
         return stretches(item, ledgers, now_ms, answer_ms)
 
     def newest_ms(self, item: Item) -> int | None:
-        """When the newest event of a stream or a group came that is stored; None where that is not known."""
+        """Returns when the newest event of a stream or a group came that is stored; None where that is not known."""
         instants = [self._newest_ms(stream_id, lease) for stream_id, lease in self._of(item).items()]
         return max((instant for instant in instants if instant is not None), default=None)
 
@@ -194,7 +194,7 @@ class UpgradeRecords:
         return event_reader.newest_ms(self._events, stream_id, *place)
 
     def _of(self, item: Item, most: int = MEMBERS) -> dict[str, Item]:
-        """The leases of a stream or of a group's members, by their streams' ids: a group's own is none."""
+        """Returns the leases of a stream or of a group's members, by their streams' ids: a group's own is none."""
         stream_id = item["PK"]["S"]
         if not is_group(stream_id):
             return {stream_id: item}

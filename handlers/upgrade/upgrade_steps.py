@@ -49,7 +49,7 @@ class Work:
         self._deployed = Deployed(self.clients, self.records)
 
     def check(self) -> dict[str, Any]:
-        """Which version streams go over to, from which, and which definition; raises UpgradeRefused."""
+        """Returns which version streams go over to, from which, and which definition; raises UpgradeRefused."""
         last = self.records.read()
         before = last.execution
         if before and before != self.execution and runs(self.clients.states, before):
@@ -72,7 +72,7 @@ class Work:
         }
 
     def plan(self, begin: int) -> dict[str, Any]:
-        """Where the wave that begins at place `begin` ends, and how many streams it has."""
+        """Returns where the wave that begins at place `begin` ends, and how many streams it has."""
         places = sorted(place(stream_id) for stream_id in self.records.held())
         end = wave_end(places, begin)
         size = sum(begin <= one < end for one in places)
@@ -82,7 +82,7 @@ class Work:
     def ask(self, version: str, definition: str, begin: int, end: int) -> dict[str, Any]:
         """Has the streams from place `begin` on hand over to `version`, by the machine's version `definition`.
 
-        Says from which place the rest is to be asked.
+        Returns the place from which to go on.
         """
         ids = sorted((one for one in self.records.held() if begin <= place(one) < end), key=place)
         for stream_id, item in self._items(ids):
@@ -94,7 +94,7 @@ class Work:
         return {"begin": end, "is_done": True}
 
     def look(self, version: str, begin: int, end: int, limits: Limits) -> dict[str, Any]:
-        """How all do that were asked, those of the wave from `begin` on and those before it."""
+        """Returns how all do that were asked, those of the wave from `begin` on and those before it."""
         if self.records.read().is_aborted:
             return {"state": health.State.WORSE.value, "reasons": "somebody asked for it to go back"}
         items = list(self.records.asked(lambda stream_id: place(stream_id) < end))
@@ -167,7 +167,7 @@ class Work:
         return {"begin": WHOLE, "is_done": True}
 
     def look_back(self, limits: Limits) -> dict[str, Any]:
-        """Whether those that went back are connected again; then what was written is removed.
+        """Returns whether those that went back are connected again; then what was written is removed.
 
         Before, it is written down what their streams have lost.
         """
@@ -187,7 +187,7 @@ class Work:
     # --- what they are made of ----------------------------------------------------------------------------------------
 
     def _loses_still(self, items: Iterable[Item], now_ms: int, limits: Limits) -> bool:
-        """Whether a stream of a group is not connected anew whose events were dropped, and may be within its time."""
+        """Returns whether a group's stream whose events were dropped is not connected yet, and still has time."""
         longest_ms = limits.answer_ms + limits.away_ms
         young = (item for item in items if now_ms - asked_of(item)[0] <= longest_ms)
         return any(not has_ended for item in young for _, has_ended in self.records.losses(item, now_ms))
@@ -251,7 +251,7 @@ class Work:
 
 
 def step(work: Work, event: Mapping[str, Any]) -> dict[str, Any]:
-    """What the step that `event` names answers."""
+    """Returns what the step that `event` names answers."""
     version, begin = event.get("version", ""), event.get("begin", 0)
     steps: dict[str, Callable[[], dict[str, Any]]] = {
         "check": work.check,
@@ -271,7 +271,7 @@ def limits(event: Mapping[str, Any]) -> Limits:
 
 
 def successor_name(execution: str, upgrade: str, version: str) -> str:
-    """The name of what the upgrade starts in place of `execution` for `version`: the same however often it does."""
+    """Returns the name of the successor of `execution` for `version`: the same in each try."""
     text = json.dumps([execution, upgrade, version])
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() + "-upgrade"
 

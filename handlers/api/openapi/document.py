@@ -34,7 +34,7 @@ _TAGGED = {"ETag": {"description": "The same for the same answer.", "required": 
 
 
 def document(base: str = "") -> dict[str, Any]:
-    """The document; `base` is what stands before each path, such as /prod."""
+    """Returns the document; `base` is what stands before each path, such as /prod."""
     paths: dict[str, dict[str, Any]] = {}
     for name, route in routes.ROUTES.items():
         method, _, path = name.partition(" ")
@@ -153,7 +153,7 @@ def _refusal(status: int) -> dict[str, Any]:
 
 @cache
 def examples() -> dict[str, Any]:
-    """An answer of each schema, by its name."""
+    """Returns an answer of each schema, by its name."""
     found: dict[str, Any] = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))
     return found
 

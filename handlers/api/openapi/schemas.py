@@ -33,7 +33,7 @@ _KINDS: dict[str, Schema] = {
 
 
 def ref(name: str) -> Schema:
-    """A reference to a schema of the document."""
+    """Returns a reference to a schema of the document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
@@ -164,7 +164,7 @@ _FLEET = _object(
 
 
 def schemas() -> dict[str, Schema]:
-    """Each schema of the document, by its name, with what its members mean."""
+    """Returns each schema of the document, by its name, with what its members mean."""
     said = json.loads(Path(__file__).with_name("meanings.json").read_text(encoding="utf-8"))
     said["BriefStream"] = said["Stream"]
     return {name: _explained(schema, said.get(name, {})) for name, schema in _schemas().items()}
