@@ -9,7 +9,7 @@ STREAMS = Path(__file__).resolve().parent.parent / "env" / "streams"
 DEMOS = ("demo", "demo-exclusive", "demo-log", "demo-ndjson", "demo-socket", "demo-standby", "demo-token")
 PROVIDERS = (
     *("alpaca", "binance", "coinbase", "companies-house", "completions", "couchdb", "etcd", "jetstream", "kraken"),
-    *("kubernetes", "mastodon", "mercure", "oanda", "okx", "wikimedia", "x-filtered"),
+    *("kubernetes", "mastodon", "mcp", "mercure", "oanda", "okx", "responses", "wikimedia", "x-filtered"),
 )
 NAMES = (*DEMOS, *PROVIDERS)
 

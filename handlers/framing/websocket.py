@@ -5,9 +5,11 @@
 
 A message is a frame in the words of handlers/framing/frames.py, whose invariant it keeps; a wire frame is a part of
 one. Besides messages it keeps what the caller must answer: `pings` and `ended`. Whatever the server must not send
-raises `BadMessage`, with the code for the close. A message of text must be UTF-8, unless it is skipped.
+raises `BadMessage`, with the code for the close. A text must be UTF-8, as far as `max_frame_bytes`; the first byte that
+cannot be raises, whatever is still to come of the message.
 """
 
+import codecs
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -88,6 +90,7 @@ class WebSocketDecoder(Decoder):
         self._is_packed = False
         self._left = -1  # how many bytes of the wire frame's payload are to come; -1 between two wire frames
         self._message = bytearray()
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()  # of a text that came in parts
         self._wire_bytes = 0  # of the message, as they came; of its heads the first
         self._unpacked_bytes = 0
         self._deflate: Inflating | None = None
@@ -236,7 +239,11 @@ class WebSocketDecoder(Decoder):
             self._unpacked_bytes += len(part)
             if self._unpacked_bytes > _BOMB_BYTES:
                 raise BadMessage(f"a decompression bomb: a message unpacks to more than {_BOMB_BYTES} bytes", TOO_BIG)
-        if self._skipped is None and len(self._message) + len(part) > self._max_frame_bytes:
+        fits = self._max_frame_bytes - len(self._message)
+        if self._skipped is None and self._opcode == TEXT:
+            # Section 8.1: bytes that are not UTF-8 "MUST _Fail the WebSocket Connection_", and not at the message's end.
+            _text(part[:fits], self._utf8)
+        if self._skipped is None and len(part) > fits:
             if not self._skips:
                 raise self._too_long([])
             self._skipped = self._skipping()
@@ -261,14 +268,15 @@ class WebSocketDecoder(Decoder):
         self._skipped = None
         self._opcode, self._left = CONTINUATION, -1
         self._message = bytearray()
+        self._utf8.reset()
         self._wire_bytes = self._unpacked_bytes = 0
 
 
-def _text(data: bytes | bytearray) -> str:
+def _text(data: bytes | bytearray, part_of: codecs.IncrementalDecoder | None = None) -> str:
+    """Returns the text; of a part, what is complete of it so far. Raises BadMessage."""
     try:
-        return data.decode()
+        return data.decode() if part_of is None else part_of.decode(data)
     except UnicodeDecodeError:
-        # Section 8.1: bytes that are not UTF-8 "MUST _Fail the WebSocket Connection_".
         raise BadMessage("a text of the socket is not UTF-8", NOT_UTF8) from None
 
 

@@ -30,8 +30,8 @@ class Behaviour:
     own event comes again; `by_instant`: the cursor is the instant from which on events are sent; `backfill`: a
     parameter brings so many of the last events in place of a cursor. `expired` is a status or a text for a cursor
     that is too old, "" where the oldest stored event follows. `confirms` is the answer's header that repeats
-    the cursor. `session` is the query parameter that separates connections besides the path. `status` is the
-    answer to everyone, `retry_after_s` its Retry-After. One that is `guarded` wants a token and a ticket. With a `talk`
+    the cursor. `session` is the query parameter that separates connections besides the path; with a `session_header`
+    each POST is answered with a new session in this header, and what is read must name one. `status` is the answer to everyone, `retry_after_s` its Retry-After. One that is `guarded` wants a token and a ticket. With a `talk`
     it is a socket, and each line is a message.
     """
 
@@ -51,6 +51,7 @@ class Behaviour:
     confirms: str = ""
     second: Literal["serves", "evicts", "refuses"] = "serves"
     session: str = ""
+    session_header: str = ""
     evicted: str = ""
     life_s: float = 0
     resets: bool = False
@@ -172,6 +173,15 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
         heartbeat=":thump\n",
         heartbeat_ms=15_000,
     ),
+    "mcp": Behaviour(
+        media_type=SSE,
+        greeting="id: 0\ndata:\n\n",
+        event='id: <n>\ndata: {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "<n>"}}\n\n',
+        heartbeat="id: <n>\ndata:\n\n",
+        heartbeat_ms=15_000,
+        has_key=False,
+        session_header="Mcp-Session-Id",
+    ),
     "mercure": Behaviour(
         media_type=SSE,
         greeting=":\n",
@@ -237,6 +247,12 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
             refusal='{"event": "error", "code": "60012", "msg": "Invalid request"}',
             silent_s=30,
         ),
+    ),
+    "responses": Behaviour(
+        media_type=SSE,
+        event='event: response.output_text.delta\ndata: {"sequence_number": <n>, "delta": "word "}\n\n',
+        resume=("query", "starting_after"),
+        ending='event: response.completed\ndata: {"sequence_number": <n>, "response": {"status": "completed"}}\n\n',
     ),
     "wikimedia": Behaviour(
         media_type=SSE,

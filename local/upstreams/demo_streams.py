@@ -86,6 +86,7 @@ class Upstreams:
         self._drop_after_s = drop_after_s
         self._behaviours = behaviours
         self._slots: dict[str, list[_Slot]] = {}
+        self._sessions: set[str] = set()
         self.auth = PlayedAuth(now_ms)
         asked = [Route(f"/oauth/{name}", self._asked, methods=["POST"], name=name) for name in ("token", "ticket")]
         played = Route("/{provider}/{place:path}", self._played, methods=["GET", "POST"])
@@ -161,6 +162,9 @@ class Upstreams:
         behaviour = self._behaviours.get(request.path_params["provider"])
         if behaviour is None:
             return JSONResponse({"message": "There is no such provider here."}, 404)
+        if behaviour.session_header and request.method == "POST":
+            self._sessions.add(session := f"session-{len(self._sessions)}")
+            return JSONResponse({"jsonrpc": "2.0", "id": 0, "result": {}}, headers={behaviour.session_header: session})
         session = request.query_params.get(behaviour.session, "") if behaviour.session else ""
         return await self._answer(request, behaviour, f"{request.url.path[1:]}{':' if session else ''}{session}")
 
@@ -194,6 +198,8 @@ class Upstreams:
             return JSONResponse({"message": "Who are you?"}, 401)
         if behaviour.guarded and not self.auth.admits(connection.headers, connection.query_params.get("ticket", "")):
             return JSONResponse({"message": "Who are you?"}, 401)
+        if behaviour.session_header and connection.headers.get(behaviour.session_header) not in self._sessions:
+            return JSONResponse({"message": "There is no such session."}, 404)
         if behaviour.status == 200:
             return None
         retry = {"Retry-After": str(behaviour.retry_after_s)} if behaviour.retry_after_s else None
@@ -285,10 +291,15 @@ def _rendered(behaviour: Behaviour, text: str, number: int) -> bytes:
 
 def moved(profile: Profile, origin: str) -> Profile:
     """Returns the profile at the player of its name; `origin` is http://host:port."""
-    base, parts = urlsplit(origin), urlsplit(profile.address)
-    scheme = "ws" if profile.is_socket else base.scheme
-    address = urlunsplit((scheme, base.netloc, f"/{profile.name}{parts.path}", parts.query, ""))
-    return replace(profile, address=address, allow_private=True)
+    base = urlsplit(origin)
+
+    def here(address: str, scheme: str) -> str:
+        parts = urlsplit(address)
+        return urlunsplit((scheme, base.netloc, f"/{profile.name}{parts.path}", parts.query, ""))
+
+    ticket = profile.ticket and replace(profile.ticket, address=here(profile.ticket.address, base.scheme))
+    address = here(profile.address, "ws" if profile.is_socket else base.scheme)
+    return replace(profile, address=address, ticket=ticket, allow_private=True)
 
 
 @contextlib.contextmanager

@@ -181,6 +181,22 @@ def test_each_case_of_the_list_is_read_as_it_must_be() -> None:
     assert not wrong
 
 
+def test_text_that_cannot_become_utf_8_ends_it_at_once() -> None:
+    """Section 6.4: nothing more is waited for, in fragments and in one frame that is chopped; behind the bound it is."""
+    bad = COSMOS + b"\xf4\x90"
+    whole = wire_frame(ONE, bad + b"\x80\x80edited")
+    for chunks in (
+        [wire_frame(FIRST, COSMOS), wire_frame(NEXT, b"\xf4\x90")],
+        [wire_frame(FIRST, COSMOS), wire_frame(NEXT, b"\xf4"), wire_frame(NEXT, b"\x90")],
+        [whole[: 2 + len(bad)]],
+        one_by_one(whole[: 2 + len(bad)]),
+    ):
+        assert (read(chunks[:-1]), read(chunks)) == (Said(), UTF8)
+    long = wire_frame(ONE, bad)
+    assert {read(one_by_one(long), most=most).code for most in range(len(bad) - 1)} == {0}
+    assert {read(cut(long, [at]), most=len(bad) - 1).code for at in range(len(long))} == {0}
+
+
 @pytest.mark.parametrize("size", [65_536, 4 * 1024 * 1024, 16 * 1024 * 1024])
 def test_large_messages_come_whole(size: int) -> None:
     """Sections 9 and 10: up to 16 MB in one frame or in fragments, in chops; the bytes are those that were sent."""
