@@ -179,11 +179,11 @@ async def running(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running]:
             (folder / f"{behaviour}.toml").write_text(PROFILE.format(behaviour=behaviour, plan=plan))
         tables = Tables(memory)
         server = await serve(tables, context)
-        scheme = "https" if plan.is_tls else "http"
+        scheme, is_socket = "https" if plan.is_tls else "http", plan.framing == "websocket"
         variables = environment(
             folder,
             f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}",
-            UPSTREAM_BENCH=upstream.replace("http", scheme, 1),
+            UPSTREAM_BENCH=upstream.replace("http", scheme.replace("http", "ws") if is_socket else scheme, 1),
             # boto3 has authorities of its own, and a function that is told of others has no client but boto3.
             AWS_ENDPOINT_URL_S3=bucket,
             EVENTS_BUCKET="bench-bucket",

@@ -20,15 +20,21 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from handlers.framing.decoders import FRAMINGS, Framing
+from handlers.framing.websocket import CLOSE, TEXT, encoded_frame
+from handlers.upstream.socket_response import accept_of
 
 HEAD = "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nTransfer-Encoding: chunked\r\n{}\r\n"
-# How each framing delimits a text; `raw` by the chunks of the transfer coding.
+SWITCH = (
+    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n\r\n"
+)
+# How each framing delimits a text, a character for each byte; `raw` by the chunks of the transfer coding.
 FRAMES: dict[str, Callable[[int, str], str]] = {
     "sse": lambda number, text: f"id: {number}\ndata: {text}\n\n",
     "ndjson": lambda _number, text: f"{text}\n",
     "json-seq": lambda _number, text: f"\x1e{text}\n",
     "length": lambda _number, text: f"{len(text)}\r\n{text}",
     "raw": lambda _number, text: text,
+    "websocket": lambda _number, text: encoded_frame(TEXT, text.encode()).decode("latin-1"),
 }
 MIB = 1024 * 1024
 AT_ONCE = 500
@@ -82,9 +88,12 @@ class Source:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._is_socket = plan.framing == "websocket"
+        # Section 5.5.1 of RFC 6455: a close frame without a code.
+        self._over = encoded_frame(CLOSE, b"") if self._is_socket else b"0\r\n\r\n"
         self._numbers: dict[str, int] = defaultdict(int)
-        self._fixed = [_chunk(self.event("fixed")) for _ in range(plan.events)]
-        self._fixed.append(_chunk(b"event: end\ndata: x\n\n") + b"0\r\n\r\n")
+        self._fixed = [self._chunk(self.event("fixed")) for _ in range(plan.events)]
+        self._fixed.append(self._chunk(b"event: end\ndata: x\n\n") + self._over)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Plays one connection of the stream that its request names."""
@@ -92,7 +101,9 @@ class Source:
             request = await reader.readuntil(b"\r\n\r\n")
             name = request.split()[1].decode().strip("/")
             behaviour = name.partition("-")[0]
-            if behaviour != "refuses":
+            if self._is_socket:
+                writer.write(SWITCH.format(_accept(request)).encode())
+            elif behaviour != "refuses":
                 accept = FRAMINGS[cast(Framing, self._plan.framing)].accept.partition(",")[0]
                 gzip = "Content-Encoding: gzip\r\n" if self._plan.is_compressed else ""
                 writer.write(HEAD.format(accept, gzip).encode())
@@ -105,7 +116,7 @@ class Source:
         number = self._numbers[name]
         text = os.urandom(size // 2).hex() if size else PADDING[: max(0, self._plan.event_bytes - 50)]
         body = f'{{"n":{number},"sent_us":{time.monotonic_ns() // 1000},"text":"{text}"}}'
-        return FRAMES[self._plan.framing](number, body).encode()
+        return FRAMES[self._plan.framing](number, body).encode("latin-1")
 
     # --- what a stream does -------------------------------------------------------------------------------------------
 
@@ -116,31 +127,31 @@ class Source:
         while True:
             await asyncio.sleep(max(0.0, due_s - loop.time()))
             due_s += every_s
-            writer.write(_chunk(self.event(name)))
+            writer.write(self._chunk(self.event(name)))
             await writer.drain()
 
     async def flood(self, name: str, writer: asyncio.StreamWriter) -> None:
         """Events as fast as they are taken, each a chunk."""
         while True:
-            writer.write(b"".join(_chunk(self.event(name)) for _ in range(100)))
+            writer.write(b"".join(self._chunk(self.event(name)) for _ in range(100)))
             await writer.drain()
             await asyncio.sleep(0)
 
     async def large(self, name: str, writer: asyncio.StreamWriter) -> None:
         """Large events, one after the other."""
         while True:
-            await _send(writer, self.event(name, self._plan.large_bytes))
+            await self._send(writer, self.event(name, self._plan.large_bytes))
 
     async def unfinished(self, name: str, writer: asyncio.StreamWriter) -> None:
         """A large event without its end, then silence."""
-        await _send(writer, self.event(name, self._plan.large_bytes)[:-10])
+        await self._send(writer, self.event(name, self._plan.large_bytes)[:-10])
         await self.stall(name, writer)
 
     async def drip(self, name: str, writer: asyncio.StreamWriter) -> None:
         """A byte at a time, each a chunk, of an event that never ends."""
-        writer.write(_chunk(self.event(name)[:40]))
+        writer.write(self._chunk(self.event(name)[:40]))
         while True:
-            writer.write(_chunk(b"x"))
+            writer.write(self._chunk(b"x"))
             await writer.drain()
             await asyncio.sleep(DRIP_S)
 
@@ -151,12 +162,12 @@ class Source:
 
     async def lies(self, name: str, writer: asyncio.StreamWriter) -> None:
         """An event, and then a chunk that is longer than it says."""
-        writer.write(_chunk(self.event(name)) + b"5\r\nnot five bytes\r\n")
+        writer.write(self._chunk(self.event(name)) + b"5\r\nnot five bytes\r\n")
         await writer.drain()
 
     async def ends(self, name: str, writer: asyncio.StreamWriter) -> None:
         """An event, and the end of the body."""
-        writer.write(_chunk(self.event(name)) + b"0\r\n\r\n")
+        writer.write(self._chunk(self.event(name)) + self._over)
         await writer.drain()
 
     async def refuses(self, _name: str, writer: asyncio.StreamWriter) -> None:
@@ -187,7 +198,7 @@ class Source:
             for piece in events if is_raw else [b"".join(events)]:
                 data = piece if packer is None else packer.compress(piece) + packer.flush(zlib.Z_SYNC_FLUSH)
                 if data:
-                    writer.write(_chunk(data))
+                    writer.write(self._chunk(data))
                 await writer.drain()
 
         async def steady(for_s: float) -> None:
@@ -204,21 +215,24 @@ class Source:
             for _ in range(plan.large):
                 await send([self.event(name, size)])
                 await steady(BETWEEN_LARGE_S)
-        await send([FRAMES[plan.framing](self._numbers[name] + 1, "[DONE]").encode()])
-        writer.write(b"0\r\n\r\n")
+        await send([FRAMES[plan.framing](self._numbers[name] + 1, "[DONE]").encode("latin-1")])
+        writer.write(self._over)
         await writer.drain()
         _report(sent=self._numbers[name] + 1)
 
+    def _chunk(self, data: bytes) -> bytes:
+        return data if self._is_socket else b"%x\r\n%s\r\n" % (len(data), data)
 
-def _chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
+    async def _send(self, writer: asyncio.StreamWriter, whole: bytes) -> None:
+        for at in range(0, len(whole), PORTION_BYTES):
+            writer.write(self._chunk(whole[at : at + PORTION_BYTES]))
+            await writer.drain()
+            await asyncio.sleep(0)
 
 
-async def _send(writer: asyncio.StreamWriter, whole: bytes) -> None:
-    for at in range(0, len(whole), PORTION_BYTES):
-        writer.write(_chunk(whole[at : at + PORTION_BYTES]))
-        await writer.drain()
-        await asyncio.sleep(0)
+def _accept(request: bytes) -> str:
+    key = next(line for line in request.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key:"))
+    return accept_of(key.partition(b":")[2].strip())
 
 
 def _report(**figures: Any) -> None:

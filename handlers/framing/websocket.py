@@ -241,7 +241,7 @@ class WebSocketDecoder(Decoder):
                 raise BadMessage(f"a decompression bomb: a message unpacks to more than {_BOMB_BYTES} bytes", TOO_BIG)
         fits = self._max_frame_bytes - len(self._message)
         if self._skipped is None and self._opcode == TEXT:
-            # Section 8.1: bytes that are not UTF-8 "MUST _Fail the WebSocket Connection_", and not at the message's end.
+            # Section 8.1: bytes that are not UTF-8 "MUST _Fail the WebSocket Connection_", at once.
             _text(part[:fits], self._utf8)
         if self._skipped is None and len(part) > fits:
             if not self._skips:

@@ -34,13 +34,17 @@ def new_key() -> bytes:
     return base64.b64encode(os.urandom(16))
 
 
+def accept_of(key: bytes) -> str:
+    """The Sec-WebSocket-Accept that belongs to a Sec-WebSocket-Key."""
+    return base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest()).decode()
+
+
 def check_switch(asked: Mapping[str, bytes], answer: Mapping[str, str], version: int) -> None:
     """Raises BadAnswer where a 101 is not the switch that was `asked` for: RFC 6455, section 4.1; any case of names."""
     key = asked["sec-websocket-key"]
-    accept = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest()).decode()
     if version != 11 or not _has(answer, "Upgrade", "websocket") or not _has(answer, "Connection", "upgrade"):
         raise BadAnswer("the upstream answered 101 and did not switch to WebSocket")
-    if answer.get("Sec-WebSocket-Accept", "").strip() != accept:
+    if answer.get("Sec-WebSocket-Accept", "").strip() != accept_of(key):
         raise BadAnswer("the upstream's Sec-WebSocket-Accept does not belong to the key that was sent")
     offered = asked.get("sec-websocket-extensions", b"").decode()
     chosen = [part.strip() for part in answer.get("Sec-WebSocket-Extensions", "").split(",") if part.strip()]

@@ -8,15 +8,20 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from handlers.deliver import contract
+from handlers.deliver.bells import ANSWERED_MS, Place
+from handlers.deliver.worker import SLEPT_MS
 from handlers.profile.deliver_field import Target
 from handlers.store.event_items import StoredEvent, stored_event, stream_of
 from handlers.store.segment_reader import LOG_SUFFIX, is_segment, stored_events
 from local.chaos.delivery_run import Delivery
 from local.simulation.table_stream import Write
+from local.simulation.virtual_delivery import SWEEP_MS
 
 COUNTED = ("undelivered", "overtaken", "forged", "buried", "delayed")
-# What harms every sink for a while: calls that die or are lost, and a queue that poison waits for.
-_EVERYBODYS = {"kill", "no queue", "lost bells"}
+# What harms every sink for a while: calls that are lost, and a queue that poison waits for.
+_EVERYBODYS = {"no queue", "lost bells"}
+# So long after a call died its bell may be out unanswered, besides the longest request: it is due, and a sweep comes.
+_UNANSWERED_MS = SLEPT_MS + ANSWERED_MS + SWEEP_MS
 # So long an event may wait at a sink without a fault, behind what that had to do for itself.
 DELAY_MS = 1_000
 Name = tuple[str, str]  # stream and key
@@ -109,19 +114,23 @@ def _delayed(
 ) -> Iterator[tuple[str, str]]:
     """Events that came late to a sink without a fault, though it had nothing else to do.
 
-    Of a stream's events it is at one after the other: one is late since the last of them, or since its own noting.
+    Of a stream's events it is at one after the other: one is late since the last of them, or since its own noting. A
+    call that died excuses its own place; one that noted or swept may have rung for any.
     """
     plan = delivery.plan
     hit = {plan.victim(fault) for fault in plan.faults if fault.for_ms}
     if target.label in hit or any(fault.kind in _EVERYBODYS for fault in plan.faults):
         return
     free_ms: dict[str, int] = {}
+    dead_ms = _UNANSWERED_MS + contract.sink(target.kind).PROMISES.longest_ms + DELAY_MS
     for name, at in sorted(arrived.items(), key=lambda one: one[1]):
         arrived_ms, one = delivery.sinks.arrived[at][2], stored.get(name)
         if one is None:
             continue
         since_ms = max(one.noted_ms, free_ms.get(name[0], 0)) + target.wait_ms
-        if arrived_ms - since_ms > DELAY_MS:
+        place = Place(name[0], target.label)
+        has_died = any(of in (place, None) and 0 <= arrived_ms - ms <= dead_ms for ms, of in delivery.deaths)
+        if arrived_ms - since_ms > DELAY_MS and not has_died:
             yield "delayed", f"{target.label} got {name} {arrived_ms - since_ms} ms late, and another sink is at fault"
         free_ms[name[0]] = max(arrived_ms, free_ms.get(name[0], 0))
 

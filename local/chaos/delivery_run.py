@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handlers.deliver import contract
+from handlers.deliver.bells import Place
 from handlers.deliver.contract import Tools
 from handlers.deliver.worker import Letter
 from local.chaos.delivery_plan import DeliveryPlan
@@ -26,7 +27,7 @@ _SINKS_OWN = ("part", "no answers", "away", "hang", "slow sink")
 class Delivery:
     """What came of a plan: `sinks` have what arrived; the dead-letter messages, each with its time.
 
-    `noted_ms` says when Lambda brought a write that is noted.
+    `noted_ms` says when Lambda brought a write that is noted, `deaths` when which of its calls died.
     """
 
     plan: DeliveryPlan
@@ -35,6 +36,7 @@ class Delivery:
     origin_ms: int
     letters: list[tuple[Letter, int]] = field(default_factory=list)
     noted_ms: dict[int, int] = field(default_factory=dict)
+    deaths: list[tuple[int, Place | None]] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     is_over: bool = True
 
@@ -86,6 +88,7 @@ class Lambda:
         for shard in self._of.shards:
             if shard.parent is None:
                 self._read(shard, 0)
+        self._of.deaths = self.virtual.deaths
         self._of.is_over = self.virtual.run(most=MOST_CALLS + sum(len(shard.writes) for shard in self._of.shards))
 
     def _begin(self, fault: Any) -> None:
@@ -116,7 +119,7 @@ class Lambda:
                 self.virtual.delivery.note([write.record() for write in batch])
             except Killed:
                 self._of.say(f"killed at {len(batch)} records of shard {shard.number}")
-                self.virtual.restart()
+                self.virtual.died(None)
                 self.virtual.at(self._sinks.now_ms + POLL_MS, bring)
                 return
             self._of.noted_ms |= {write.number: self._sinks.now_ms for write in batch}

@@ -53,6 +53,8 @@ class VirtualDelivery:
         self.clock = clock
         self.worked: list[tuple[int, Place, Worked]] = []
         self.behind: list[Lag] = []
+        # When calls died, each with its place; None for one that noted or swept, and may have rung for any.
+        self.deaths: list[tuple[int, Place | None]] = []
         self.loses: Callable[[], bool] = lambda: False  # whether calls of now are lost
         self._dying = dying
         self._limit_ms = 0
@@ -68,6 +70,11 @@ class VirtualDelivery:
         )  # fmt: skip
         self.restart()
 
+    def died(self, place: Place | None) -> None:
+        """Records that a call was killed, and begins with a new sandbox."""
+        self.deaths.append((self.clock.now_ms, place))
+        self.restart()
+
     def restart(self) -> None:
         """Begins with a new sandbox, which remembers nothing."""
         arrivals = Arrivals(self._table)
@@ -80,22 +87,25 @@ class VirtualDelivery:
 
     def run(self, until_ms: int = FOR_EVER, most: int = 1_000_000) -> bool:
         """Whether, before the instant and in `most` calls, all has happened: no bell is out."""
-        began_ms = swept_ms = self.clock.now_ms
+        # When the last call began: the clock itself is where that has ended, which may be behind a sweep.
+        began_ms = swept_ms = at_ms = self.clock.now_ms
         for _ in range(most):
             due_ms = self._due[0][0] if self._due else FOR_EVER
-            if due_ms < until_ms and due_ms <= self._sweep_at(began_ms, self.clock.now_ms):
+            if due_ms < until_ms and due_ms <= self._sweep_at(began_ms, at_ms):
+                at_ms = max(at_ms, due_ms)
                 self._next()
                 continue
             # The schedule calls each minute; where nothing can be due, nothing comes of it.
             out_ms = min((bell.until_ms for bell in self._bells.out()), default=FOR_EVER)
-            after_ms = max(out_ms, self.clock.now_ms, swept_ms + 1)
+            after_ms = max(out_ms, at_ms, swept_ms + 1)
             sweep_ms = self._sweep_at(began_ms, after_ms) if out_ms < FOR_EVER else FOR_EVER
             if min(due_ms, sweep_ms) >= until_ms:
                 return out_ms == FOR_EVER
             if due_ms <= sweep_ms:
+                at_ms = max(at_ms, due_ms)
                 self._next()
             else:
-                self.clock.now_ms = swept_ms = sweep_ms
+                self.clock.now_ms = swept_ms = at_ms = sweep_ms
                 self._guarded(self._sweep)
         return False
 
@@ -107,15 +117,15 @@ class VirtualDelivery:
         at_ms, _, action, place = heapq.heappop(self._due)
         self.clock.now_ms = at_ms if place is None else max(at_ms, self._free_ms.get(place, 0))
         self._limit_ms = self.clock.now_ms + LIMIT_MS - MARGIN_MS
-        self._guarded(action)
+        self._guarded(action, place)
         if place is not None:
             self._free_ms[place] = self.clock.now_ms
 
-    def _guarded(self, action: Callable[[], None]) -> None:
+    def _guarded(self, action: Callable[[], None], place: Place | None = None) -> None:
         try:
             action()
         except self._dying:
-            self.restart()
+            self.died(place)
 
     def _call(self, out: Sequence[Bell]) -> None:
         for bell in () if out and self.loses() else out:

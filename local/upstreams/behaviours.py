@@ -31,7 +31,8 @@ class Behaviour:
     parameter brings so many of the last events in place of a cursor. `expired` is a status or a text for a cursor
     that is too old, "" where the oldest stored event follows. `confirms` is the answer's header that repeats
     the cursor. `session` is the query parameter that separates connections besides the path; with a `session_header`
-    each POST is answered with a new session in this header, and what is read must name one. `status` is the answer to everyone, `retry_after_s` its Retry-After. One that is `guarded` wants a token and a ticket. With a `talk`
+    each POST is answered with a new session in this header, and a request to read must name one. `status` is the
+    answer to everyone, `retry_after_s` its Retry-After. One that is `guarded` wants a token and a ticket. With a `talk`
     it is a socket, and each line is a message.
     """
 
