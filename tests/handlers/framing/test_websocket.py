@@ -182,7 +182,7 @@ def test_each_case_of_the_list_is_read_as_it_must_be() -> None:
 
 
 def test_text_that_cannot_become_utf_8_ends_it_at_once() -> None:
-    """Section 6.4: nothing more is waited for, in fragments and in one frame that is chopped; behind the bound it is."""
+    """Section 6.4: nothing more is waited for, in fragments and in one frame in pieces; behind the bound it is."""
     bad = COSMOS + b"\xf4\x90"
     whole = wire_frame(ONE, bad + b"\x80\x80edited")
     for chunks in (
