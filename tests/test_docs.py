@@ -32,6 +32,7 @@ README_LINES = 130
 DOORS = ["Streamkeeper", "Try", "Deploy", "Operate", "Change", "Why trust it"]
 DECISIONS = ROOT / "docs" / "decisions"
 MOST_DECISIONS, PAGE_WORDS = 45, 650
+MOST_WORDS = 35_000
 # What a page may name although no checkout has it: the reader writes it, or a program does.
 NOT_IN_A_CHECKOUT = re.compile(r"env/streams/(prices|<profile>|<name>)\.toml|.*[<*{].*")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -120,6 +121,14 @@ def test_the_readme_shows_what_a_replay_prints(capsys: pytest.CaptureFixture[str
     first = next(number for number, line in enumerate(printed) if line.startswith("     A "))
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "\n".join(printed[first : first + 4]) in readme
+
+
+def test_the_pages_are_few_words() -> None:
+    """35,000 at most, as `wc -w` counts; decisions, changelog, machines and the interpreter count apart."""
+    counted = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "env/README.md")]
+    counted += [*(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    words = {path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").split()) for path in counted}
+    assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda row: -row[1])[:9]
 
 
 def test_every_decision_is_listed() -> None:

@@ -1,4 +1,4 @@
-"""`python -m local.compare.strategies_page`: writes the results into docs/strategies.md, README and a picture.
+"""`python -m local.compare.strategies_page`: writes the results into docs/strategies.md and pictures.
 
 The page has its words; each table stands between two comments that name the question. `--check` writes nothing and
 returns 1 where something else would be written. Invariant: nothing but those tables and the picture is changed.
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from local.checkout import ROOT
-from local.compare import backoff_kinds, command, lives
+from local.compare import backoff_kinds, command
 from local.compare.command import group, heading
 from local.compare.result import Result
 from local.compare.strategies import STRATEGIES
@@ -20,17 +20,13 @@ from local.generated_pages import run, table, with_tables
 from local.simulation.scenario import Scenario
 from timeline import svg
 
-PAGE, PICTURE, BACKOFF, README = "docs/strategies.md", "docs/strategies.svg", "docs/backoff.svg", "README.md"
+PAGE, PICTURE, BACKOFF = "docs/strategies.md", "docs/strategies.svg", "docs/backoff.svg"
 QUESTIONS = {
     "none": ["--hours", "24"],
     "rough": ["--hours", "24", "--faults", "rough"],
 }
+COLUMNS = ("strategy", "connected", "gap s", "lost", "connections", "$ a month")
 DRAWN, DRAWN_HOURS = "rough", "6"
-# What functions that live longer would change.
-LONGER = {
-    f"{limit} rough": ["--limit", limit, "--faults=rough", "--strategy=retry", "--strategy=streamkeeper"]
-    for limit in ("5400", "28800")
-}
 
 
 def arguments(options: list[str]) -> argparse.Namespace:
@@ -58,11 +54,7 @@ def written(root: Path = ROOT) -> dict[Path, str]:
     for name, options in QUESTIONS.items():
         source, results = answered(options)
         memory_mb = source.settings["memory_mb"]
-        tables[name] = command.rows([result.as_json(memory_mb, listed) for result in results])
-    readme = with_tables((root / README).read_text(encoding="utf-8"), "compare", {"short": lines(_short(tables))})
-    for name, options in LONGER.items():
-        found = command.answered(arguments(options))
-        tables[name] = lives.changes(found.strategies, found.before)
+        tables[name] = shown(command.rows([result.as_json(memory_mb, listed) for result in results]))
     recovered = backoff_kinds.simulated()
     tables["backoff"] = backoff_kinds.rows(recovered)
     text = with_tables(text, "compare", {name: lines(rows) for name, rows in tables.items()})
@@ -70,21 +62,18 @@ def written(root: Path = ROOT) -> dict[Path, str]:
     groups = [group(result, listed, source.settings["memory_mb"]) for result in results]
     picture = svg.draw(groups, source.run_for_ms, heading(source, DRAWN))
     drawn = {root / PICTURE: picture, root / BACKOFF: backoff_kinds.picture(recovered)}
-    return {root / PAGE: text, root / README: readme, **drawn}
+    return {root / PAGE: text, **drawn}
+
+
+def shown(rows: list[list[str]]) -> list[list[str]]:
+    """Returns the columns that the page has."""
+    places = [rows[0].index(title) for title in COLUMNS]
+    return [[row[place] for place in places] for row in rows]
 
 
 def lines(rows: list[list[str]]) -> list[str]:
     """Returns a table as the page has it."""
     return table(rows[0], rows[1:])
-
-
-def _short(tables: dict[str, list[list[str]]]) -> list[list[str]]:
-    """README's table: a strategy, its time without a connection, and what it costs."""
-    lines = [["strategy", "s a day without a connection", "with rough faults", "$ a month"]]
-    for calm, rough in zip(tables["none"][1:], tables["rough"][1:], strict=True):
-        gap, usd = (tables["none"][0].index(title) for title in ("gap s", "$ a month"))
-        lines.append([calm[0], calm[gap], rough[gap], calm[usd]])
-    return lines
 
 
 if __name__ == "__main__":

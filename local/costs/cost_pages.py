@@ -15,7 +15,7 @@ from pathlib import Path
 from handlers.api.bill import RATES
 from local.checkout import ROOT
 from local.costs import model, month, prices, stage_costs
-from local.costs.command import BESIDE_WHY, FIXED_WHY, MILLION_WHY
+from local.costs.command import BESIDE_WHY, FIXED_WHY
 from local.costs.model import PARTS, Costs, Load
 from local.generated_pages import run, table, with_tables
 
@@ -118,16 +118,19 @@ def _tables(found: Quoted) -> dict[str, list[str]]:
     shared.append(("**one of 100**", *(f"**{one.stream_month['sum']:.4f}**" for one in found.together)))
     loads = ("heavy", "heavy_unordered", "heavy_packed")
     amounts = [found.million(load) for load in loads]
-    million = [(_name(part), *(f"{one[part]:z.3f}" for one in amounts), why) for part, why in MILLION_WHY.items()]
-    million.append(("**a million events at 100 a second**", *(f"**{one['sum']:.2f}**" for one in amounts), ""))
-    kept = f"kept for {found.words['keep_days']} days"
-    million.append((kept, *(f"{found.alone[load].million_kept or 0:.3f}" for load in loads), "storage"))
+    million = [
+        ("written at 100 a second", *(f"{one['sum']:.2f}" for one in amounts)),
+        (
+            f"kept for {found.words['keep_days']} days",
+            *(f"{found.alone[load].million_kept or 0:.2f}" for load in loads),
+        ),
+    ]
     heads = ("part", "idle", "1 event/s", "1 event/s, no order", "1 event/s in a log, 5 s", "why")
     return {
         "stream": table(heads, streams, WORDS),
         "together": table(("part", "idle", "an event a minute, 60 s", "the same by a clock", "1 event/s, 5 s"), shared),
         "stage": _two("a stage besides", found.alone["idle"].fixed_month, FIXED_WHY),
-        "million": table(("part", "items", "items, no order", "a log, 1 s", "why"), million, WORDS),
+        "million": table(("a million events", "items", "items, no order", "a log, 1 s"), million),
         "beside": _two("", found.alone["idle"].beside, BESIDE_WHY),
     }
 

@@ -86,7 +86,6 @@ def tables(found: Counted) -> dict[str, list[str]]:
     return {
         "day": _day(found, days),
         "limits": limits(found, days[1]),
-        "join": _join(found),
         "apply": _applied(),
     }
 
@@ -97,8 +96,6 @@ def _day(found: Counted, days: list[Day]) -> list[str]:
     rows = {
         "handovers of groups, a day": "{0.handovers:,}",
         "state transitions a second, mean": "{0.transitions_per_s:.1f}",
-        "executions started that day, to renew others": "{0.renewals:,}",
-        "of them in the worst second": "{0.most_starts}",
         "groups that hand over in the worst second": "{0.most_opening}",
         "functions at a time, most": "{0.most_functions:,}",
         "write units of the control table a second, mean": "{0.control_units_per_s:,.0f}",
@@ -122,28 +119,6 @@ def limits(found: Counted, one: Day) -> list[str]:
         for one in limits_of_a_day(one, found.cycle, WITHIN_S[1], stages.load("prod")["api_requests_per_s"])
     )
     return table((f"quota, of {quotas()['as_of']}", "default", "asked", "share"), rows)
-
-
-def _join(found: Counted) -> list[str]:
-    per_function = STREAMS // GROUPS
-    days = (day(STARTED // per_function, found.cycle, max(1, spread_s)) for spread_s in SPREADS_S)
-    rows = {
-        "POSTs in the worst second": "{0[0].most_posts:,}",
-        "StartExecutions in the worst second": "{0[0].most_starts:,}",
-        "executions, and functions": "{0[0].groups:,}",
-        "write units of the control table in the worst second": "{0[0].most_units:,}",
-        "of its hottest partition": "{0[0].most_partition_units:,}",
-        "POSTs that the API refused": "{0[0].at_the_api:,}",
-        "other requests that AWS refused for their number": "{0[0].throttled:,}",
-        "POSTs answered by 429 or 503": "{0[0].busy:,}",
-        "conditions that did not hold": "{0[0].refused:,}",
-        "all started after": "{0[0].over_after_s:.0f} s",
-        "write units of a handover in the worst second, at most": "{0[1].most_control_units:,.0f}",
-        "write units of its hottest partition": "{0[1].most_partition_units:,.0f}",
-    }
-    title = f"of {STARTED:,} streams, {per_function} in a function, POSTs spread over"
-    heads = [title, *(f"{spread_s} s" for spread_s in SPREADS_S)]
-    return _filled(heads, rows, list(zip(found.joins, days, strict=True)))
 
 
 def _applied() -> list[str]:

@@ -145,14 +145,15 @@ def logical_ids() -> set[str]:
 
 
 def test_every_alarm_has_its_section_in_the_runbook() -> None:
-    """By the name that the mail has, with what it means, what to do and how it was tried; none is spare."""
+    """By the name that the mail has, with what it means, what to do and how soon; none is spare."""
     _, *sections = (stages.ROOT / "docs" / "runbook.md").read_text(encoding="utf-8").split("\n## ")
     texts = dict(section.split("\n", 1) for section in sections)
     assert texts.pop("First look")
     logical = logical_ids()
     assert {f"{name}Alarm" for name in texts} == logical
     for name, text in texts.items():
-        assert (name, [text.count(f"\n*{part}.* ") for part in ("Means", "Do", "Tried")]) == (name, [1, 1, 1])
+        parts = re.findall(r"^\*(Means|Do)(?: (?:now|today|this week))?\.\* ", text, re.MULTILINE)
+        assert (name, parts) == (name, ["Means", "Do"])
 
 
 @pytest.mark.parametrize("stage", ["local", "test"])

@@ -373,10 +373,8 @@ def test_a_response_that_is_complete_is_over(aws: Aws) -> None:
 
 # Which providers have each of these tested above, by the column of the table in docs/profiles.md.
 TESTED = {
-    "handover": set(BEHAVIOURS),
     "resume": set(RESUMED),
     "heartbeat": set(BEATING),
-    "refusal": set(BEHAVIOURS),
     # What etcd does is seen at etcd itself, in tests/handlers/test_etcd.py.
     "loss": {"alpaca", "etcd", "mercure", "x-filtered", *NUMBERED} | {name for name, _ in TOO_OLD},
     "end": set(BEHAVIOURS),

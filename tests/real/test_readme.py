@@ -17,7 +17,6 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -116,13 +115,6 @@ PAGES = pytest.mark.parametrize(
 )
 
 
-def samples() -> dict[str, dict[str, Any]]:
-    """The answers in JSON that docs/api.md shows, by how the command before them begins."""
-    page = (PROJECT / "docs" / "api.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^```\n\$ (curl [^\n]*?)http://[^\n]*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    return {start: json.loads(answer) for start, answer in shown if answer.startswith("{")}
-
-
 def copied(folder: Path) -> Path:
     """A copy of the project in which `make` has nothing to install."""
     projects.copy_rooms(folder, (*ROOMS, "env", "packaging", "statemachines"))
@@ -217,19 +209,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
 
 @pytest.mark.cpu(6)
 def test_the_commands_of_the_readme(checkout: Checkout) -> None:
-    """`make run`, and a stream of one's own in five steps, prints what README says; a command nobody expects fails.
-
-    What the API answers has the fields that docs/api.md shows, and no other.
-    """
+    """`make run`, and a stream of one's own in five steps, prints what README says; a command nobody expects fails."""
     here = [command for heading, command in COMMANDS if heading != NEEDS_AWS]
     assert here[:2] == [RUN, TEST]
-    answers: dict[str, str] = {}
     for command in here[2:]:
         (text,) = [text for start, text in PRINTS.items() if command.startswith(start)]
-        said = checkout.prints(command, re.escape(text))
-        answers[command[: command.index("http://")] if "http://" in command else ""] = said
-    for start, sample in samples().items():
-        assert (start, set(json.loads(answers[start]))) == (start, set(sample))
+        checkout.prints(command, re.escape(text))
 
 
 @PAGES
@@ -271,13 +256,6 @@ def test_the_queue_has_every_event_of_the_tutorial_once(checkout: Checkout) -> N
     checkout.prints(".venv/bin/streamkeeper status edits || true", "stopped")
     assert until(has_arrived, PATIENCE_S), sent
     assert sent == stored()[-len(sent) :]
-
-
-def test_operations_names_every_alarm() -> None:
-    """In its table, with the runbook's section, in the runbook's order."""
-    page = (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
-    _, *sections = re.findall(r"^## (\w.*)$", (PROJECT / "docs" / "runbook.md").read_text("utf-8"), re.MULTILINE)
-    assert re.findall(r"^\| \[(\w+)\]\(runbook\.md#\w+\)", page, re.MULTILINE) == sections
 
 
 @pytest.mark.parametrize("command", [command for heading, command in COMMANDS if heading == NEEDS_AWS])
