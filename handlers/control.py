@@ -10,7 +10,6 @@ import contextlib
 import functools
 import os
 import time
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from aws_lambda_powertools import Logger
 from handlers.api import event_pages, gaps, problems, routes, status, status_words
 from handlers.api.answers import at, conditional, said, text_answer
 from handlers.api.connection_records import Connections, Records
+from handlers.api.known_profiles import KnownProfiles
 from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, PageRequest
@@ -74,6 +74,7 @@ client = dynamodb(plain, tries=TRIES)
 profiles = Profiles(
     settings, functools.cache(lambda: bucket(plain, tries=TRIES)), lambda: boto3_client("s3", TRIES), logger.warning
 )
+known = KnownProfiles(profiles, settings)
 store = StreamRecords(client, settings.control_table, settings.events_table)
 reader = EventReader(client, settings.events_table, _fetch)
 # The same as the manager's: a holder counts as dead after this many of its renewals have failed to come.
@@ -162,7 +163,7 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     if resource.endswith(GAPS):
         return _gaps(stream_id, profile, gaps.LISTING.read(query))
     answer = status.answer(stream_id, _records(stream_id, profile), _now_ms(), DEAD_AFTER_MS, RETRIES)
-    if problem := _profile_problem(profile):
+    if problem := known.problem(profile):
         answer |= {"reason": answer["reason"] or problem, "profile_problem": problem}
     return said(200, answer | _delivery(stream_id, profile))
 
@@ -181,7 +182,7 @@ def _fleet(method: str, query: object, fields: Mapping[str, Any]) -> Answer:
         records,
         lambda: boto3_client("stepfunctions", TRIES),
         settings.fleet_machine_arn,
-        _has_profile,
+        known.has,
         _now_ms(),
     )
     kind = routes.read_header(fields, "content-type")
@@ -207,33 +208,29 @@ def _begun(stream_id: str) -> Records | None:
 def _records(stream_id: str, profile: str) -> Records:
     """Returns the stream's records as they are."""
     records = store.read(stream_id)
-    if records is None and _has_profile(profile):
+    if records is None and known.has(profile):
         records = _begun(stream_id)
     if records is None:
-        raise _unknown(stream_id, profile)
+        raise known.problem_without(stream_id, profile)
     return records
 
 
 def _layout(stream_id: str, profile: str) -> Layout:
     layout = store.layout(stream_id)
     if layout is None:
-        raise _unknown(stream_id, profile)
+        raise known.problem_without(stream_id, profile)
     return layout
 
 
 def _delivery(stream_id: str, profile: str) -> dict[str, Any]:
     """Returns what is known of the stream's sinks; nothing is read where its profile names none."""
-    if not settings.sinks_table or "deliver" not in _fields(profile):
+    if not settings.sinks_table or "deliver" not in known.fields(profile):
         return {}
     # Few profiles deliver, and what is imported lengthens each cold start.
     from handlers.api.sinks import Sinks, row
 
-    known = Sinks(client, settings.sinks_table).each(stream_id, _labels(profile))
-    return {"delivery": [row(*one, _now_ms()) for one in known]}
-
-
-def _labels(profile: str) -> frozenset[str]:
-    return status.sinks_of(profile, _text(profile))
+    found = Sinks(client, settings.sinks_table).each(stream_id, known.sinks(profile))
+    return {"delivery": [row(*one, _now_ms()) for one in found]}
 
 
 def _command(stream_id: str, profile: str, query: object) -> Answer:
@@ -241,7 +238,7 @@ def _command(stream_id: str, profile: str, query: object) -> Answer:
     _layout(stream_id, profile)
     from handlers.api.sinks import command, commanded
 
-    asked = command(query, _labels(profile) if settings.sinks_function else ())
+    asked = command(query, known.sinks(profile) if settings.sinks_function else ())
     commanded(functions(plain, read_timeout_s=COMMAND_S), settings.sinks_function, stream_id, asked)
     logger.info("asked of a sink", extra={"stream_id": stream_id, "sink": asked["sink"], "asked": asked["command"]})
     return _sinks(stream_id, profile)
@@ -256,36 +253,6 @@ def _lag_ms(stream_id: str) -> int | None:
     """Returns how far the slowest of the stream's sinks is behind; None where its profile names none."""
     rows = _delivery(stream_id, stream_id.partition(":")[0]).get("delivery", ())
     return max((row["lag_ms"] for row in rows), default=None)
-
-
-def _fields(profile: str) -> frozenset[str]:
-    """Returns the names of the fields of a profile."""
-    return _fields_of(_text(profile))
-
-
-@functools.lru_cache(100)
-def _fields_of(text: str) -> frozenset[str]:
-    try:
-        return frozenset(tomllib.loads(text))
-    except ValueError:  # it is not TOML
-        return frozenset()
-
-
-def _text(profile: str) -> str:
-    """Returns the text of a profile; "" where there is none, or it cannot be read."""
-    try:
-        return profiles.text(profile)
-    except (StoreUnavailable, UnicodeDecodeError):
-        return ""
-
-
-def _profile_problem(profile: str) -> str:
-    """Why the newest version of the profile in the bucket is not used; "" where it is."""
-    if settings.profiles_bucket:
-        with contextlib.suppress(StoreUnavailable):
-            found = profiles.find(profile)
-            return "" if found is None else found.problem
-    return ""
 
 
 def _streams(request: PageRequest) -> Answer:
@@ -334,8 +301,8 @@ def _delete(stream_id: str, profile: str) -> Answer:
     """202 with what follows from the stop request, which is recorded; a stream that has stopped gets the same."""
     requested_at = at(_now_ms())
     assert requested_at is not None
-    if store.stop(stream_id, requested_at, may_start=_has_profile(profile)) is None:
-        raise _unknown(stream_id, profile)
+    if store.stop(stream_id, requested_at, may_start=known.has(profile)) is None:
+        raise known.problem_without(stream_id, profile)
     logger.info("stop requested", extra={"stream_id": stream_id})
     stream = status.answer(stream_id, _records(stream_id, profile), _now_ms(), DEAD_AFTER_MS, RETRIES)
     names = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
@@ -372,32 +339,13 @@ def _repair(stream_id: str, profile: str, query: object) -> Answer:
     # Few ask for it, and what is imported lengthens each cold start.
     from handlers.api import repair_route
 
-    if "repair" not in _fields(profile):
+    if "repair" not in known.fields(profile):
         raise repair_route.no_address(profile)
     stage = repair_route.Stage(
         store, RepairWork(client, settings.control_table), LedgerRecords(client, settings.control_table, 0),
         lambda: boto3_client("lambda", 1, repair_route.DRY_RUN_S), settings.repair_function,
     )  # fmt: skip
     return said(200, repair_route.answer(stage, stream_id, query, _now_ms()))
-
-
-def _unknown(stream_id: str, profile: str) -> Problem:
-    """404: the stream was never started, or no profile is named so."""
-    if _has_profile(profile):
-        return Problem("never-started", f"the stream {stream_id!r} was never started", "streamId")
-    # Few ask for one, and what is imported lengthens each cold start.
-    from difflib import get_close_matches
-
-    words = f"there is no stream {stream_id!r}: no profile is named {profile!r}"
-    close = get_close_matches(profile, profiles.names(), 1)
-    fix = f"Did you mean {close[0]!r}? GET / lists all profiles." if close else None
-    return Problem("unknown-stream", words, "streamId", fix)
-
-
-def _has_profile(profile: str) -> bool:
-    if settings.profiles_bucket:
-        return profiles.find(profile) is not None
-    return (settings.streams_dir / f"{profile}.toml").is_file()
 
 
 def _now_ms() -> int:

@@ -9,7 +9,6 @@ is exactly once in a walk over the pages.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -224,20 +223,6 @@ def _shown(last: Connection | None) -> dict[str, Any]:
         "closed_at": at(last.closed_ms),
         "ended_by": last.ended_by or None,
     }
-
-
-def sinks_of(name: str, text: str) -> frozenset[str]:
-    """Returns what stands for the sinks that the text of a profile names; none where it is not TOML."""
-    try:
-        table = tomllib.loads(text)
-    except ValueError:
-        return frozenset()
-    # Few profiles deliver, and what is imported lengthens each cold start.
-    from handlers.profile.checked_fields import Fields
-    from handlers.profile.deliver_field import targets
-
-    fields = Fields(name, table, [])
-    return frozenset(target.label for target in targets(fields))
 
 
 def page(

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from handlers.api import status
+from handlers.api import known_profiles
 from handlers.api.problems import Problem
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
@@ -45,7 +45,7 @@ def sinks_of(stream_id: str, folder: Path) -> frozenset[str]:
     """Returns what stands for the sinks that the stream's file names; none where it is not there or not TOML."""
     name = stream_id.partition(":")[0]
     try:
-        return status.sinks_of(name, (folder / f"{name}.toml").read_text(encoding="utf-8"))
+        return known_profiles.sinks_of(name, (folder / f"{name}.toml").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         return frozenset()
 

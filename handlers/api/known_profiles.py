@@ -1,0 +1,80 @@
+"""Answers what the control API needs to know of a stream's profile: whether there is one, and what its text names.
+
+A profile that is wrong, or cannot be read, names nothing; a status shows its problem. Invariant: nothing is written.
+"""
+
+import contextlib
+import functools
+import tomllib
+
+from handlers.api.problems import Problem
+from handlers.errors import StoreUnavailable
+from handlers.run.profile_source import Profiles
+from handlers.settings import ControlSettings
+
+
+class KnownProfiles:
+    """The profiles of the stage: those of the package, or those of a bucket where it has one."""
+
+    def __init__(self, profiles: Profiles, settings: ControlSettings) -> None:
+        self._profiles, self._settings = profiles, settings
+
+    def has(self, profile: str) -> bool:
+        """Returns whether there is a profile of that name."""
+        if self._settings.profiles_bucket:
+            return self._profiles.find(profile) is not None
+        return (self._settings.streams_dir / f"{profile}.toml").is_file()
+
+    def fields(self, profile: str) -> frozenset[str]:
+        """Returns the names of the fields of a profile."""
+        return _fields(self._text(profile))
+
+    def sinks(self, profile: str) -> frozenset[str]:
+        """Returns the labels of the sinks that the profile names; none where it is not TOML."""
+        return sinks_of(profile, self._text(profile))
+
+    def problem(self, profile: str) -> str:
+        """Returns why the newest version of the profile in the bucket is not used; "" where it is."""
+        if self._settings.profiles_bucket:
+            with contextlib.suppress(StoreUnavailable):
+                found = self._profiles.find(profile)
+                return "" if found is None else found.problem
+        return ""
+
+    def problem_without(self, stream_id: str, profile: str) -> Problem:
+        """Returns the 404 of a stream without a record: it was never started, or has no profile."""
+        if self.has(profile):
+            return Problem("never-started", f"the stream {stream_id!r} was never started", "streamId")
+        # Few ask for one, and what is imported lengthens each cold start.
+        from difflib import get_close_matches
+
+        words = f"there is no stream {stream_id!r}: no profile is named {profile!r}"
+        close = get_close_matches(profile, self._profiles.names(), 1)
+        fix = f"Did you mean {close[0]!r}? GET / lists all profiles." if close else None
+        return Problem("unknown-stream", words, "streamId", fix)
+
+    def _text(self, profile: str) -> str:
+        """Returns the text of a profile; "" where there is none, or it cannot be read."""
+        try:
+            return self._profiles.text(profile)
+        except (StoreUnavailable, UnicodeDecodeError):
+            return ""
+
+
+@functools.lru_cache(100)
+def _fields(text: str) -> frozenset[str]:
+    try:
+        return frozenset(tomllib.loads(text))
+    except ValueError:  # it is not TOML
+        return frozenset()
+
+
+def sinks_of(profile: str, text: str) -> frozenset[str]:
+    """Returns the labels of the sinks that the text of a profile names; none where it is not TOML."""
+    if "deliver" not in _fields(text):
+        return frozenset()
+    # Few profiles deliver, and what is imported lengthens each cold start.
+    from handlers.profile.checked_fields import Fields
+    from handlers.profile.deliver_field import targets
+
+    return frozenset(target.label for target in targets(Fields(profile, tomllib.loads(text), [])))
