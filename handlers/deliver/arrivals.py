@@ -110,12 +110,12 @@ class Arrivals:
         return Arrival(following, end.number, total, now_ms, mark, entries)
 
     def end(self, stream_id: str) -> Arrival | None:
-        """The newest arrival; None where there is none. Raises StoreUnavailable."""
+        """Returns the newest arrival; None where there is none. Raises StoreUnavailable."""
         items = self._table.newest(stream_id, PREFIX, 1)
         return _arrival(items[0]) if items else None
 
     def since(self, stream_id: str, from_number: int, most: int) -> list[Arrival]:
-        """The first arrivals from a number on; raises StoreUnavailable."""
+        """Returns the first arrivals from a number on; raises StoreUnavailable."""
         values = {":stream": stream_id, ":from": _sort_key(from_number), ":behind": _BEHIND}
         condition = "PK = :stream AND SK BETWEEN :from AND :behind"
         answer = self._table.query(condition, values, ConsistentRead=True, Limit=most)

@@ -64,7 +64,7 @@ class Bells:
         self._table.delete(_key(bell.place), "#until_ms = :mine", _mine(bell))
 
     def out(self) -> Iterator[Bell]:
-        """Every bell that is out; raises StoreUnavailable."""
+        """Yields every bell that is out; raises StoreUnavailable."""
         for partition in range(PARTITIONS):
             after = "\0"
             while True:

@@ -100,7 +100,7 @@ class Tools:
 
 @cache
 def sink(kind: str) -> Any:
-    """The module of a kind of sink."""
+    """Returns the module of a kind of sink."""
     return import_module(f"handlers.deliver.sinks.{_MODULES.get(kind, kind)}")
 
 

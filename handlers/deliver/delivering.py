@@ -58,7 +58,7 @@ class Delivery:
         self.ring([(Place(one, label), number) for one, number in numbers.items() for label in labels[one]])
 
     def _labels(self, stream_id: str) -> list[str]:
-        """The label of each sink; "" for all where the profile is wrong: they begin here when it is mended."""
+        """Returns the label of each sink; "" for all where the profile is wrong: they begin here when it is mended."""
         try:
             return [target.label for target in self.ports.targets(stream_id)]
         except ValueError:

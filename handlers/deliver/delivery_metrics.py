@@ -27,7 +27,7 @@ LAG = "DeliveryLagMs"
 
 
 def document(place: Place, worked: Worked, service: str, namespace: str, by: By, now_ms: int) -> dict[str, Any]:
-    """The document of a call for a stream and a sink."""
+    """Returns the document of a call for a stream and a sink."""
     values = dict(zip(NAMES, (worked.delivered, worked.failed, worked.dead_lettered), strict=True))
     profile, _, _ = place.stream_id.partition(":")
     fields = {"profile": profile, "stream": place.stream_id, "sink": place.label, "service": service, **values}
@@ -35,12 +35,12 @@ def document(place: Place, worked: Worked, service: str, namespace: str, by: By,
 
 
 def kept(values: Mapping[str, int], by: By) -> list[str]:
-    """The names of the numbers that CloudWatch keeps as metrics."""
+    """Returns the names of the numbers that CloudWatch keeps as metrics."""
     return [name for name, value in values.items() if by != "stage" or value]
 
 
 def lag_document(behind: Sequence[Lag], service: str, namespace: str, now_ms: int) -> dict[str, Any]:
-    """The document of a sweep: the age of the oldest event that a sink has not taken, and how many there are."""
+    """Returns the document of a sweep: the age of the oldest event that waits for a sink, and how many wait."""
     oldest_ms = min((lag.oldest_ms for lag in behind if lag.oldest_ms), default=now_ms)
     fields = {"service": service, LAG: max(0, now_ms - oldest_ms), "DeliveryWaiting": sum(lag.events for lag in behind)}
     return embedded(fields, [LAG], ["service"], namespace, now_ms)

@@ -67,12 +67,12 @@ class SinkRecords:
         self._table = table
 
     def read(self, place: Place) -> SinkRecord | None:
-        """The record as it is now; None where the sink is new. Raises StoreUnavailable."""
+        """Returns the record as it is now; None where the sink is new. Raises StoreUnavailable."""
         item = self._table.get(place.stream_id, f"{PREFIX}{place.label}")
         return None if item is None else _record(item)
 
     def all(self, stream_id: str) -> list[SinkRecord]:
-        """The records of a stream by their sinks' names; raises StoreUnavailable."""
+        """Returns the records of a stream by their sinks' names; raises StoreUnavailable."""
         records = map(_record, self._table.newest(stream_id, PREFIX, MOST))
         return sorted(records, key=lambda one: one.sink)
 

@@ -116,7 +116,7 @@ class Feed:
         return Page(messages, record, end, oldest_ms, broken=broken, is_last=is_last)
 
     def has_more(self, stream_id: str, record: SinkRecord) -> bool:
-        """Whether something was noted that the sink has not taken; raises StoreUnavailable."""
+        """Returns whether something was noted that the sink has not taken; raises StoreUnavailable."""
         found = self.arrivals.since(stream_id, record.number, 2)
         return any(one.number > record.number or record.done != ALL for one in found)
 
@@ -150,7 +150,7 @@ class Feed:
         return Page(messages, record, replace(record, replay_after=place), record.replay_from_ms)
 
     def _between(self, stream_id: str, record: SinkRecord, now_ms: int) -> Iterator[tuple[str, StoredEvent | None]]:
-        """Each place after the record's, with its event where that is to be sent."""
+        """Yields each place after the record's, with its event where that is to be sent."""
         order: Order
         order, entries = self.in_order(stream_id, record.replay_after, record.replay_from_ms, now_ms)
         for stored in entries:
@@ -169,7 +169,7 @@ def _wanted(stored: Stored, record: SinkRecord) -> StoredEvent | None:
 
 
 def _follows(arrival: Arrival, record: SinkRecord) -> bool:
-    """Whether the sink has taken everything before the arrival."""
+    """Returns whether the sink has taken everything before the arrival."""
     return arrival.number == record.number or (record.done == ALL and arrival.before == record.number)
 
 
@@ -193,13 +193,13 @@ def _absent(_key: str) -> None:
 
 
 def message_of(stream_id: str, event: StoredEvent, more: dict[str, Any]) -> Message:
-    """The event as a message: its JSON with the delivery's own fields."""
+    """Returns the event as a message: its JSON with the delivery's own fields."""
     text = json.dumps({"stream": stream_id, **shown(event), **more}, ensure_ascii=False, separators=(",", ":"))
     return Message(stream_id, event.key, event.position, event.name, event.received_at_ms, text)
 
 
 def advanced(record: SinkRecord, step: Step) -> SinkRecord:
-    """The record after a message."""
+    """Returns the record after a message."""
     if isinstance(step, str):
         return replace(record, replay_after=step)
     return replace(record, number=step[0], done=step[1])

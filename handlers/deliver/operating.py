@@ -26,7 +26,7 @@ class Lag(NamedTuple):
 
 
 def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
-    """How far the sink is behind, whoever is at fault: its pause too. Raises StoreUnavailable.
+    """Returns how far the sink is behind, whoever is at fault: its pause too. Raises StoreUnavailable.
 
     During a replay, what is still to be replayed is not counted, but its age is.
     """
@@ -46,7 +46,7 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
 
 
 def new(arrivals: Arrivals, place: Place, arrival: int, from_ms: int | None, now_ms: int) -> SinkRecord:
-    """The record of a sink that begins with an arrival, or after the newest where it is 0.
+    """Returns the record of a sink that begins with an arrival, or after the newest where it is 0.
 
     Where `from_ms` is not None, it first reads what came from then until now. Raises StoreUnavailable.
     """

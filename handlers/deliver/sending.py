@@ -62,7 +62,7 @@ def send_all(
 
 
 def _tried(batch: Sequence[Message], send: Send, order: Order) -> Iterator[tuple[Message, Refusal]]:
-    """The outcome of each message of a batch; one that is refused for good as a whole is tried message by message.
+    """Yields the outcome of each message of a batch; a batch that is refused for good is retried one by one.
 
     The sink names the batch then, and not which of its messages is at fault.
     """

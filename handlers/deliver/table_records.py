@@ -18,13 +18,13 @@ Record = Mapping[str, Any]
 
 
 def sequence_number(record: Record) -> str:
-    """The record's name in its stream."""
+    """Returns the record's name in its stream."""
     number: str = record["dynamodb"]["SequenceNumber"]
     return number
 
 
 def by_stream(records: Sequence[Record]) -> dict[str, tuple[list[Entry], str]]:
-    """The entries of each stream in order, and the mark of the stream's records.
+    """Returns the entries of each stream in order, and the mark of the stream's records.
 
     A batch of INSERTs lands in no order, so what one call brings is put in the order of positions.
     """

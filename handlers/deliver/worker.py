@@ -213,7 +213,7 @@ class Worker:
 
 
 def rest_ms(failures: int) -> int:
-    """How long a sink is left alone after so many tries in a row without an event taken."""
+    """Returns how long a sink is left alone after so many tries in a row without an event taken."""
     if failures <= len(SHORT_RESTS_MS):
         return SHORT_RESTS_MS[failures - 1]
     return min(REST_MS << min(failures - len(SHORT_RESTS_MS) - 1, 10), LONGEST_REST_MS)

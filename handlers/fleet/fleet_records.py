@@ -65,7 +65,7 @@ class FleetRecords:
         self._name = "fleet-plan" if is_dry else "fleet"
 
     def read(self) -> Fleet:
-        """What is applied, or was last."""
+        """Returns what is applied, or was last."""
         return typed_values.read_as(Fleet, self._table.get(GROUP, self._name) or {})
 
     def begin(self, wanted: Wanted, execution: str, now_ms: int) -> Fleet:
@@ -86,7 +86,7 @@ class FleetRecords:
         return fleet
 
     def document(self, fleet: Fleet) -> Wanted:
-        """The document that is applied; raises Replaced where there is another by now."""
+        """Returns the document that is applied; raises Replaced where there is another by now."""
         items = [self._table.get(GROUP, self._part(number)["SK"]["S"]) or {} for number in range(fleet.parts)]
         try:
             text = zlib.decompress(b"".join(item["data"]["B"] for item in items)).decode("utf-8", "surrogatepass")
@@ -126,5 +126,5 @@ class FleetRecords:
 
 
 def digest_of(wanted: Wanted) -> str:
-    """The document's name by its content."""
+    """Returns the document's name by its content."""
     return hashlib.sha256(wanted.text().encode("utf-8", "surrogatepass")).hexdigest()[:40]

@@ -73,7 +73,7 @@ class Round:
         return status != "stopping"
 
     def _ids(self, after: str) -> Iterator[str]:
-        """The ids after one, in the order of their bytes: the document's, and all known ones if it has patterns."""
+        """Returns the ids after one, by their bytes: the document's, and all known ones if it has patterns."""
         place = after.encode()
         own = (one for one in self.wanted.ids if one.encode() > place)
         if not self.wanted.patterns:

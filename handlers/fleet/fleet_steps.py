@@ -115,7 +115,7 @@ def _asked(ports: Ports, asking: Asking, request: Request, note: Callable[[], No
 
 
 def _arrived(answers: queue.SimpleQueue[Any], wait_ms: int) -> list[tuple[Ask, Outcome, str]]:
-    """The answers that have come, waiting at most so long for the first one."""
+    """Returns the answers that have come, waiting at most so long for the first one."""
     found = []
     try:
         found.append(answers.get(timeout=wait_ms / 1000) if wait_ms else answers.get_nowait())

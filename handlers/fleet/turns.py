@@ -33,7 +33,7 @@ GROUPED_PER_S, ALONE_PER_S = 150.0, 90.0
 
 
 def most_per_s(streams_per_function: int) -> float:
-    """How many streams a second are started at most, below every quota of a new account in a small region."""
+    """Returns how many streams a second are started at most, below every quota of a new account in a small region."""
     return GROUPED_PER_S if streams_per_function > 1 else ALONE_PER_S
 
 
@@ -97,7 +97,7 @@ class Asking:
         self.left: dict[str, str] = {}
 
     def due(self, now_ms: int) -> Ask | int | None:
-        """What is to be asked for now; in how many milliseconds there may be something; None once all is answered."""
+        """Returns what to request now, or in how many milliseconds to ask again; None once all is answered."""
         if self._under_way >= min(AT_ONCE, max(LEAST_AT_ONCE, self._rate.per_s)):
             return UNTIL_ANSWERED_MS
         is_again = bool(self._again) and self._again[0][0] <= now_ms

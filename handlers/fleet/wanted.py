@@ -49,7 +49,7 @@ class Pattern:
         object.__setattr__(self, "_match", re.compile("".join(parts), re.DOTALL).fullmatch)
 
     def matches(self, stream_id: str) -> bool:
-        """Whether it speaks of that stream."""
+        """Returns whether it speaks of that stream."""
         return getattr(self, "_match")(stream_id) is not None  # noqa: B009
 
     @property
@@ -66,19 +66,19 @@ class Wanted:
     patterns: Sequence[Pattern] = field(default=())
 
     def of(self, stream_id: str) -> bool | None:
-        """Whether the stream should be connected; None where the document says nothing of it."""
+        """Returns whether the stream should be connected; None where the document says nothing of it."""
         if stream_id in self.ids:
             return self.ids[stream_id]
         matching = [one for one in self.patterns if one.matches(stream_id)]
         return max(matching, key=lambda one: one.rank).is_connected if matching else None
 
     def counts(self) -> dict[str, int]:
-        """How many ids should be connected and how many not, and how many patterns there are."""
+        """Returns how many ids should be connected and how many not, and how many patterns there are."""
         connected = sum(self.ids.values())
         return {"connected": connected, "stopped": len(self.ids) - connected, "patterns": len(self.patterns)}
 
     def text(self) -> str:
-        """The document in its shortest form."""
+        """Returns the document in its shortest form."""
         found: dict[str, list[str]] = {name: [] for name in _NAMES}
         for name, is_connected in self.ids.items():
             found[_NAMES[not is_connected]].append(name)
@@ -88,7 +88,7 @@ class Wanted:
 
 
 def read(text: str, kind: str = TOML) -> Wanted:
-    """The document; `kind` is its media type. Raises DocumentError."""
+    """Returns the document; `kind` is its media type. Raises DocumentError."""
     if len(text.encode("utf-8", "surrogatepass")) > MOST_BYTES:
         raise DocumentError(f"the document has more than {MOST_BYTES:,} bytes: say it by ranges and patterns")
     entries = list(_lines(text) if kind == LINES else _table(text, kind))
@@ -134,7 +134,7 @@ def _table(text: str, kind: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _expanded(entry: str, place: str) -> Iterator[str]:
-    """The ids and patterns of an entry: each `{a,b}` is one of these, each `{01..30}` one of thirty."""
+    """Returns the ids and patterns of an entry: each `{a,b}` is one of these, each `{01..30}` one of thirty."""
     parts = _BRACES.split(entry)
     choices = [[part] if number % 2 == 0 else _choices(part, place) for number, part in enumerate(parts)]
     size = 1

@@ -28,30 +28,30 @@ MOST_READ = 20_000
 
 
 def left(gaps: Sequence[Gap]) -> list[Gap]:
-    """The gaps in which events may be missing, whether their repair is tried or not."""
+    """Returns the gaps in which events may be missing, whether their repair is tried or not."""
     done = repaired_spans(gaps)
     return [gap for gap in gaps if gap.state != DELIVERED and not covers(done, (gap.from_ms, gap.to_ms))]
 
 
 def repaired_spans(gaps: Sequence[Gap]) -> list[Interval]:
-    """The intervals that were repaired, in their order."""
+    """Returns the intervals that were repaired, in their order."""
     return sorted(gap.repair.span for gap in gaps if gap.repair is not None and gap.repair.state == REPAIRED)
 
 
 def to_repair(gaps: Sequence[Gap], now_ms: int) -> list[tuple[int, Gap]]:
-    """The gaps that are neither repaired nor given up, each with when to try it, the most urgent first."""
+    """Returns the gaps that are neither repaired nor given up, each with when to try it, the most urgent first."""
     due = [(repair.next_ms or now_ms, gap) for gap in left(gaps) if not (repair := begun(gap)).is_over]
     return sorted(due, key=lambda one: (one[0], one[1].from_ms))
 
 
 def again(gap: Gap, now_ms: int) -> Repair:
-    """The repair of a gap that a person wants tried now, whatever its result was before."""
+    """Returns the repair of a gap that a person wants tried now, whatever its result was before."""
     repair = begun(gap)
     return Repair(*repair.span, stored=repair.stored, next_ms=now_ms, stamp=repair.stamp)
 
 
 def edges(reader: EventReader, stream_id: str, layout: Layout, gap: Gap, field: Field, now_ms: int) -> Borders:
-    """The events at the edges of the gap; raises StoreUnavailable."""
+    """Returns the events at the edges of the gap; raises StoreUnavailable."""
     each = min(MOST_EACH, EACH + MORE * begun(gap).tries)
     # An announced loss lies between events of one connection. Events that came with the notice are before it.
     is_announced = gap.number is not None
@@ -79,7 +79,7 @@ def _borders(field: Field, each: int, events: Iterable[StoredEvent]) -> tuple[Bo
 
 
 def own_ms(event: StoredEvent, field: Field) -> int | None:
-    """When the event happened, by the profile's `time`; None where that or the event has none."""
+    """Returns when the event happened, by the profile's `time`; None where that or the event has none."""
     if field.time is None or event.data is None:
         return None
     return field.instant_ms(at(parse_json(event.data), field.time)[1])

@@ -24,7 +24,7 @@ class OwnTokens:
         self._tokens, self._now_ms = Tokens(threading.Lock()), now_ms
 
     def added(self, profile: Profile, secrets: Secrets) -> Secrets:
-        """The secrets and, where the repair sends it, the token; raises StreamDropped where there is none now."""
+        """Returns the secrets, and the token where the repair sends it; raises StreamDropped without a valid one."""
         if profile.repair is None or profile.repair.headers is not None:
             return secrets
         steps, answer = with_token(profile, secrets, self._tokens, self._now_ms), None
@@ -38,7 +38,7 @@ class OwnTokens:
             raise StreamDropped(problem.closed.detail or problem.closed.reason) from None
 
     def fetched(self, request: UpstreamRequest) -> Fetched:
-        """The answer to a request; after a 401 the next try has another token."""
+        """Returns the answer to a request; after a 401 the next try has another token."""
         answer = fetch(request)
         if answer.status == UNAUTHORIZED:
             self._tokens.forget()

@@ -50,7 +50,7 @@ class Page(NamedTuple):
 
 
 def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) -> UpstreamRequest:
-    """The request for a page, with the stream's own headers and its token unless the profile names others."""
+    """Returns the request for a page, with the stream's own headers and its token unless the profile names others."""
     own = profile.headers if repair.headers is None else repair.headers
     headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "streamkeeper"}
     headers |= {name.lower(): filled(text, secrets) for name, text in own}
@@ -80,7 +80,7 @@ def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int)
 
 
 def is_kept(profile: Profile, data: Body) -> bool:
-    """Whether the profile keeps an item with this body, by its values: an item has no name."""
+    """Returns whether the profile keeps an item with this body, by its values: an item has no name."""
     split, paths = profile.split, [rule.path for rule in profile.keep]
     if not paths or any(path is None or (split is not None and not split.is_of_element(path)) for path in paths):
         return True
@@ -94,7 +94,7 @@ def is_kept(profile: Profile, data: Body) -> bool:
 
 
 def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: object, *, is_empty: bool) -> str:
-    """The next page's address; "" where it is this one again, for that can bring nothing new."""
+    """Returns the next page's address; "" where it is this one again, for that can bring nothing new."""
     named = repair.next
     if named is None:
         return ""
@@ -113,7 +113,7 @@ def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: objec
 
 
 def linked(header: str, rel: str) -> str:
-    """The target of the first link with this relation in a Link header; "" where there is none."""
+    """Returns the target of the first link with this relation in a Link header; "" where there is none."""
     for target, parameters in _LINK.findall(header):
         for quoted, bare in _REL.findall(parameters):
             if rel.lower() in (quoted or bare).lower().split():

@@ -60,7 +60,7 @@ class Borders(NamedTuple):
         return {border.key for border in (*self.before, *self.after)}
 
     def since_ms(self, gap: Gap) -> int:
-        """When the earliest one came."""
+        """Returns when the earliest one came."""
         return min([gap.from_ms, *(border.came_ms for border in self.before)])
 
 
@@ -118,7 +118,7 @@ class TakenOver(Exception):
 
 
 def begun(gap: Gap) -> Repair:
-    """The repair in the gap's record, begun anew where the gap has changed since."""
+    """Returns the repair in the gap's record, begun anew where the gap has changed since."""
     known = gap.repair or Repair()
     span = gap.from_ms, gap.to_ms
     return known if known.span == span else Repair(*span, stored=known.stored, stamp=known.stamp)
@@ -170,7 +170,7 @@ def _can_widen(borders: Borders) -> bool:
 
 
 def proves(field: Field, repair: Repair) -> bool:
-    """Whether the walk has shown both events at the edges, or the profile says why it cannot."""
+    """Returns whether the walk has shown both events at the edges, or the profile says why it cannot."""
     return (repair.saw_before and repair.saw_after) or bool(field.unproved)
 
 
@@ -281,7 +281,7 @@ class _Walk:
         return replace(repair, stamp=repair.stamp + 1), is_over
 
     def _has_secret(self, address: str) -> bool:
-        """Whether the address must not be recorded: then the next try begins with the first page."""
+        """Returns whether the address must not be recorded: then the next try begins with the first page."""
         return any(value in address for value in self._ports.secrets.values())
 
     def _event(self, event: StreamEvent) -> StreamEvent:
@@ -316,7 +316,7 @@ class _Walk:
         return ends or (repair.saw_before and repair.saw_after)
 
     def _edges(self) -> dict[str, str]:
-        """The values of the address's placeholders for the edges."""
+        """Returns the values of the address's placeholders for the edges."""
         field, borders, wide = self._ports.field, self._borders, self._number == WIDE
         before, after = _at(borders.before, wide), _at(borders.after, wide)
         edges = {}
@@ -333,5 +333,5 @@ class _Walk:
 
 
 def _at(borders: Sequence[Border], wide: bool) -> Border | None:
-    """The nearest event, or the one beyond it where the walk is wide and there is one."""
+    """Returns the nearest event, or the one beyond it where the walk is wide and there is one."""
     return borders[-1 if wide else 0] if borders else None

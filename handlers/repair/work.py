@@ -48,11 +48,11 @@ class RepairWork:
         self._table.update(key(stream_id, REPAIR), update, "", values)
 
     def requested(self, profile: str = "") -> list[Request]:
-        """The requests of a profile's streams, or of all, as far as the index has them, the most urgent first."""
+        """Returns the requests of a profile's streams, or of all, that the index has, the most urgent first."""
         return self.read(one for one in self._ids(profile) if not profile or one.partition(":")[0] == profile)
 
     def read(self, stream_ids: Iterable[str]) -> list[Request]:
-        """The requests of these streams, the most urgent first."""
+        """Returns the requests of these streams, the most urgent first."""
         keys = [key(stream_id, REPAIR) for stream_id in dict.fromkeys(stream_ids)]
         parts = [keys[first : first + KEYS] for first in range(0, len(keys), KEYS)]
         items = (item for part in parts for item in self._table.items(part, consistent=True))
@@ -60,7 +60,7 @@ class RepairWork:
         return sorted(map(_request, there), key=lambda one: (one.due_ms, one.stream_id))
 
     def _ids(self, prefix: str) -> Iterator[str]:
-        """The streams with a request whose ids begin with this, in order, as far as the index has them by now."""
+        """Yields the streams with a request whose ids begin with this, in order, as the index has them by now."""
         values, condition = {":repair": REPAIR}, "SK = :repair"
         while True:
             response = self._table.query(

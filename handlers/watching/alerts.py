@@ -56,7 +56,7 @@ def unconnected(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
 
 
 def of_groups(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The words for each stream besides how long it is away: how many of its group are, by `groups`."""
+    """Returns the words for each stream besides how long it is away: how many of its group are, by `groups`."""
     return {
         stream_id: f", one of {len(stream_ids)} that are away in the group {group_id}"
         for group_id, stream_ids in groups.items()
@@ -65,7 +65,7 @@ def of_groups(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 
 def with_streams(sentence: str, stream_ids: Sequence[str]) -> str:
-    """The sentence about a group, and which of its streams are away; as it is where none are."""
+    """Returns the sentence about a group, and which of its streams are away; as it is where none are."""
     if not stream_ids:
         return sentence
     named = ", ".join(json.dumps(one) for one in sorted(stream_ids)[:MOST_OF_GROUP])
@@ -115,7 +115,7 @@ def partial(reached: int) -> tuple[str, str]:
 
 
 def lines(streams: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """The streams in parts, each small enough for a line of the log."""
+    """Yields the streams in parts, each small enough for a line of the log."""
     part: dict[str, str] = {}
     size = 0
     for stream_id, words in streams.items():
@@ -129,7 +129,7 @@ def lines(streams: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 def _text(head: str, streams: Mapping[str, str], foot: str) -> str:
-    """The message. Names are JSON strings in ASCII: a stream id may hold any character, and SNS refuses some."""
+    """Returns the message. Names are JSON strings in ASCII: SNS refuses some characters that an id may have."""
     rows: list[str] = []
     size = 0
     for stream_id, words in streams.items():

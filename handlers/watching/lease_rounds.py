@@ -140,14 +140,14 @@ class Rounds:
         return seen
 
     def numbers(self) -> tuple[int, int, int]:
-        """How many streams should be connected, how many of them are not, and for how long the longest, in ms."""
+        """Returns how many streams should be connected, how many are not, and the longest such time in ms."""
         last, now = self.last or Seen(), self._round
         return (
             max(last.wanted, now.wanted), max(last.missing, now.missing), max(last.longest_ms, now.longest_ms)
         )  # fmt: skip
 
     def _parts(self) -> Iterable[tuple[Mapping[str, str], str]]:
-        """The ids in parts that are read at once, with the id after which the next part begins, "" for none.
+        """Returns the ids in parts that are read at once, with the id after which the next part begins, "" for none.
 
         Each with the execution that holds it. A part is empty where nobody holds a stream of a whole page.
         """

@@ -84,7 +84,7 @@ class StepFunctions:
         return Described(arn, verdict(answer["status"], answer.get("output") or ""), started_ms)
 
     def described(self, name: str) -> Described:
-        """What is known of the machine's execution of this name."""
+        """Returns what is known of the machine's execution of this name."""
         return self.describe(f"{self.machine_arn.replace(':stateMachine:', ':execution:')}:{name}")
 
     def youngest(self, stream_id: str, execution: str) -> Described:

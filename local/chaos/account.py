@@ -54,7 +54,7 @@ class Account:
         self.watch_group: Callable[[str], Changed | None] = lambda _group: None
 
     def holds(self, fault: str) -> bool:
-        """Whether the fault meets requests of now."""
+        """Returns whether the fault meets requests of now."""
         return self.clock.now_ms() < self.until_ms[fault]
 
     def watch(self, stream: str, changed: Changed) -> None:
@@ -62,7 +62,7 @@ class Account:
         self._watches[stream] = changed
 
     def store_of(self, stream: str, start_repair: Callable[[str], None] = lambda _stream: None) -> Store:
-        """The store of the stream's functions; `start_repair` starts who repairs its gaps."""
+        """Returns the store of the stream's functions; `start_repair` starts who repairs its gaps."""
         # Alone a stream can cross none.
         client = self.dynamodb if len(self._watches) == 1 else OwnItems(self.dynamodb, stream, self.cross)
         return Store(client, lambda: self.queue, start_repair=start_repair, **self.store_settings)
@@ -95,7 +95,7 @@ class OwnItems(UnreliableDynamoDB):
         self._cross = cross
 
     def send(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request, whose keys are checked first."""
+        """Returns the answer to a request, whose keys are checked first."""
         for name in _partitions(request):
             # In the control table a partition key is an id as it is.
             if self._stream not in (name, stream_of({"PK": {"S": name}})):
@@ -104,7 +104,7 @@ class OwnItems(UnreliableDynamoDB):
 
 
 def _partitions(request: Mapping[str, Any]) -> list[str]:
-    """The partition keys that a request names."""
+    """Returns the partition keys that a request names."""
     items = [request[name] for name in ("Key", "Item") if name in request]
     values = request.get("ExpressionAttributeValues", {}) if "KeyConditionExpression" in request else {}
     named = [values[name]["S"] for name in (":stream", ":partition") if name in values]

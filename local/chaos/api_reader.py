@@ -185,7 +185,7 @@ class ApiReader:
             yield from wrong_shares(self._world, coverage, span, self._told_until_ms)
 
     def _records_with_ends(self) -> Iterator[Record]:
-        """The ledger's records; one without an end ended when it was seen last where its function has another since."""
+        """Yields the ledger's records; one whose function has connected again ended when it was last seen."""
         known = {typed_values.count(row, "fence") for row in ledger_rows(self._world)}
         over: set[int] = set()
         for slot in self._world.slots:
@@ -196,7 +196,7 @@ class ApiReader:
             yield replace(record, closed_ms=max(record.opened_ms, record.seen_ms)) if is_over else record
 
     def _wrong_counts(self, said: dict[str, Any], known: dict[int, bool]) -> Iterator[str]:
-        """What the answer counts of the connections it knows of: as much as there is, or less where it says so.
+        """Yields what the answer counts of the connections it knows of: as much as there is, or less where it says so.
 
         `known` says of each whether it has an end. Of one that has none the last heartbeat may have landed after a
         successor had read the record, and before that one wrote its own over it.
@@ -215,7 +215,7 @@ class ApiReader:
             yield f"the counts {counts} are not the sums of the connections' {most}, {least} of those that ended"
 
     def _wrong_word(self, word: str) -> Iterator[str]:
-        """What is wrong with the status, whenever it is requested, and where nothing has changed of late."""
+        """Yields what is wrong with the status, whenever it is requested, and where nothing has changed of late."""
         world, now_ms = self._world, self._clock.now_ms()
         ends = {end for execution in world.executions if (end := end_word(execution))}
         yield from self._unfounded(word, ends)
@@ -229,7 +229,7 @@ class ApiReader:
             yield f"the status is {word} and not {' or '.join(sorted(expected))}, though nothing changed of late"
 
     def _unfounded(self, word: str, ends: Container[str]) -> Iterator[str]:
-        """What is wrong with a status that nothing can have led to; `ends` are the last words of executions."""
+        """Yields what is wrong with a status that nothing can have led to; `ends` are the last words of executions."""
         world, now_ms = self._world, self._clock.now_ms()
         methods = {method for at_ms, method in requests(world.schedule) if world.origin_ms + at_ms <= now_ms}
         refused = {link.refused_with for link in world.upstream.links}
@@ -247,15 +247,15 @@ class ApiReader:
             yield f"the status is {word}, and there is no reason for that"
 
     def _told_until_ms(self, over_ms: int) -> int:
-        """Until when a stream may be told as connected whose last connection was over then."""
+        """Returns until when a stream may be told as connected whose last connection was over then."""
         return self._released_by_ms(over_ms + self._dead_after_ms + SLACK_MS + 2 * self._world.schedule.skew_ms)
 
     def _released_by_ms(self, until_ms: int) -> int:
-        """Until when a stream may be taken for connected that was so until then."""
+        """Returns until when a stream may be taken for connected that was so until then."""
         return until_ms
 
     def _expected(self, asked: str, ends: set[str]) -> set[str]:
-        """What the status is where all that happened is written down; nothing where that cannot be known.
+        """Returns what the status is where all that happened is written down; nothing where that cannot be known.
 
         `ends` are what the executions that are over wrote down. A claim of one that a person aborted stands.
         """
@@ -273,7 +273,7 @@ class ApiReader:
         return {"running"} if is_open else {"starting", "reconnecting"}
 
     def _is_settled(self) -> bool:
-        """Whether nothing has changed for so long that everything is written down."""
+        """Returns whether nothing has changed for so long that everything is written down."""
         world, now_ms = self._world, self._clock.now_ms()
         since_ms = now_ms - self._dead_after_ms - SETTLED_MS - self._world.schedule.skew_ms
         for fault in world.schedule.faults:
@@ -293,12 +293,12 @@ class ApiReader:
         return max(changes) < since_ms
 
     def _last_open_ms(self) -> int:
-        """When something was connected last."""
+        """Returns when something was connected last."""
         if self._world.upstream.open_links:
             return self._clock.now_ms()
         return max((link.closed_ms or 0 for link in self._world.upstream.links if link.opened_ms), default=0)
 
 
 def _sums(told: Mapping[int, tuple[int, int, int]], fences: Iterable[int]) -> list[int]:
-    """What these connections told of themselves, together: stored, duplicates, dead-lettered."""
+    """Returns what these connections told of themselves, together: stored, duplicates, dead-lettered."""
     return [sum(of) for of in zip(*(told[fence] for fence in fences if fence in told), strict=True)] or [0, 0, 0]

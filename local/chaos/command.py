@@ -85,35 +85,35 @@ def run(args: argparse.Namespace) -> int:
 
 
 def command(seed: int, schedules: int, store: str = "", *, groups: bool = False, jobs: int = 1) -> str:
-    """The command that runs these schedules, where `store`, or `groups` alone, was chosen."""
+    """Returns the command that runs these schedules, where `store`, or `groups` alone, was chosen."""
     options = (f" --jobs {jobs}" if jobs > 1 else "") + (f" --store {store}" if store else "")
     return f"streamkeeper chaos --seed {seed} --schedules {schedules}{options}" + (" --groups" if groups else "")
 
 
 def summary(schedules: int, counts: Counter[str]) -> list[str]:
-    """What begins the last line: how many schedules broke each rule."""
+    """Returns what begins the last line: how many schedules broke each rule."""
     return [f"schedules {schedules}", *(f"{kind} {counts[kind]}" for kind in COUNTED)]
 
 
 def trace(result: Result) -> str:
-    """The schedule, what happened, and what was broken."""
+    """Returns the schedule, what happened, and what was broken."""
     broken = [f"VIOLATION {violation.kind}: {violation.text}" for violation in result.violations]
     return "\n".join([str(result.schedule), "", *result.log, *broken])
 
 
 def report(result: Result, store: str = "", *, groups: bool = False) -> str:
-    """How to replay this schedule, and the shortest one that fails as it does."""
+    """Returns how to replay this schedule, and the shortest one that fails as it does."""
     shortest = trace(shrink(result))
     return f"{replay(result, store, groups=groups)}\nThe shortest schedule that fails in the same way:\n{shortest}\n"
 
 
 def replay(result: Result, store: str = "", *, groups: bool = False) -> str:
-    """How to replay it."""
+    """Returns how to replay it."""
     return f"Replay with: {command(result.schedule.seed, 1, store, groups=groups)} --trace"
 
 
 def runs(seeds: Iterable[int], jobs: int, store: str = "", groups: bool = False) -> Iterator[Result]:
-    """What each seed's schedule led to, in the order of the seeds; `store` and `groups` as in `generate`."""
+    """Yields what each seed's schedule led to, in the order of the seeds; `store` and `groups` as in `generate`."""
     run_one = partial(_run, store=store, groups=groups)
     if jobs == 1:
         yield from map(run_one, seeds)

@@ -77,7 +77,7 @@ class DeliveryPlan:
     faults: tuple[SinkFault, ...]
 
     def victim(self, fault: SinkFault) -> str:
-        """The label of the sink that the fault is of."""
+        """Returns the label of the sink that the fault is of."""
         return self.targets[fault.value % len(self.targets)].label
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class DeliveryPlan:
 
 
 def draw(seed: int) -> DeliveryPlan | None:
-    """The plan of a seed; None where its streams deliver nothing."""
+    """Returns the plan of a seed; None where its streams deliver nothing."""
     drawn = random.Random(f"delivery {seed}")
     if drawn.random() >= DELIVERS:
         return None
@@ -107,7 +107,7 @@ def draw(seed: int) -> DeliveryPlan | None:
 
 
 def shorter(plan: DeliveryPlan) -> list[DeliveryPlan]:
-    """The plans with one fault or one sink less, or without poison."""
+    """Returns the plans with one fault or one sink less, or without poison."""
     faults, targets = plan.faults, plan.targets
     fewer = [replace(plan, faults=faults[:at] + faults[at + 1 :]) for at in range(len(faults))]
     fewer += [replace(plan, targets=(target,)) for target in targets if len(targets) > 1]

@@ -39,7 +39,7 @@ class _Stored(NamedTuple):
 
 
 def broken(delivery: Delivery) -> list[tuple[str, str]]:
-    """What was broken, each with its kind, one of COUNTED."""
+    """Returns what was broken, each with its kind, one of COUNTED."""
     stored = _stored(delivery)
     texts = [("forged", text) for text in delivery.sinks.misused]
     if not delivery.is_over:
@@ -60,7 +60,7 @@ def broken(delivery: Delivery) -> list[tuple[str, str]]:
 
 
 def _stored(delivery: Delivery) -> dict[Name, _Stored]:
-    """Every event that was ever stored, in the order of the writes."""
+    """Returns every event that was ever stored, in the order of the writes."""
     writes = sorted(
         ((write, shard) for shard in delivery.shards for write in shard.writes), key=lambda one: one[0].number
     )
@@ -86,7 +86,7 @@ def _absent(_key: str) -> None:
 
 
 def _is_whole(event: dict[str, str], stored: _Stored | None) -> bool:
-    """Whether what arrived is what was stored: the chaos's events are texts."""
+    """Returns whether what arrived is what was stored: the chaos's events are texts."""
     if stored is None:
         return False
     one = stored.event
@@ -96,7 +96,7 @@ def _is_whole(event: dict[str, str], stored: _Stored | None) -> bool:
 def _missing(
     delivery: Delivery, target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]
 ) -> Iterator[tuple[str, str]]:
-    """What neither the sink nor the queue has, and what the queue has though the sink would have taken it."""
+    """Yields what neither the sink nor the queue has, and what the queue has though the sink would have taken it."""
     letters = {(one.stream_id, one.key): one for one, _ in delivery.letters if one.label == target.label}
     for name in stored:
         if name not in arrived and name not in letters:

@@ -140,7 +140,7 @@ class Lambda:
 
 
 def run(plan: DeliveryPlan, stream: TableStream, origin_ms: int, redeployed_ms: Iterable[int] = ()) -> Delivery:
-    """What comes of the plan, with the writes of a run that is over."""
+    """Returns what comes of the plan, with the writes of a run that is over."""
     splits = [(origin_ms + fault.at_ms, fault.value) for fault in plan.faults if fault.kind == "split"]
     sinks = VirtualSinks(plan.seed, has_poison=plan.has_poison)
     delivery = Delivery(plan, stream.shards(splits), sinks, origin_ms)

@@ -85,7 +85,7 @@ class Version:
 
 
 def versions(schedule: Schedule) -> list[Version]:
-    """The first version and one more for each redeployment of the schedule, in order of time."""
+    """Returns the first version and one more for each redeployment of the schedule, in order of time."""
     changed: frozenset[str] = frozenset()
     deployed = [_version(schedule, 1, changed)]
     names = changeable(schedule)
@@ -98,7 +98,7 @@ def versions(schedule: Schedule) -> list[Version]:
 
 
 def changeable(schedule: Schedule) -> list[str]:
-    """What a redeployment may change; of a fault's value each has a bit."""
+    """Returns what a redeployment may change; of a fault's value each has a bit."""
     names = [*(name for name, _ in (*OTHER_SETTINGS, *OTHER_PROFILE)), SHORTER]
     for name in ("partitions", "order") if schedule.store == "log" else ("store",):
         names.remove(name)
@@ -144,7 +144,7 @@ def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Versio
 
 @cache
 def stage_settings(renews: bool, overrides: tuple[tuple[str, int], ...] = ()) -> Mapping[str, Any]:
-    """The stage's settings with the short limits, and `overrides` over them."""
+    """Returns the stage's settings with the short limits, and `overrides` over them."""
     limits = {**LIMITS, "renew_after": RENEWS_SOON if renews else RENEWS_LATE, **dict(overrides)}
     return stages.load(
         STAGE, {name: value for name, value in limits.items() if name in settings_schema.schema()["properties"]}
@@ -153,7 +153,7 @@ def stage_settings(renews: bool, overrides: tuple[tuple[str, int], ...] = ()) ->
 
 @cache
 def _function(renews: bool, overrides: tuple[tuple[str, int], ...]) -> Settings:
-    """The function's settings, read from the environment that serverless.yml gives it."""
+    """Returns the function's settings, read from the environment that serverless.yml gives it."""
     limits, names = stage_settings(renews, overrides), stages.names(STAGE)
     seconds = ("margin_s", "lease_every_s", "progress_every_s", "wait_s")
     return Settings.load(

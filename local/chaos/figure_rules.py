@@ -24,7 +24,7 @@ from local.simulation.links import Link
 def wrong_shares(
     world: World, coverage: dict[str, Any], span: Interval, told_until_ms: Callable[[int], int]
 ) -> Iterator[str]:
-    """What is wrong with the shares of `span` that a status shows.
+    """Yields what is wrong with the shares of `span` that a status shows.
 
     One that was over by some instant, and has written down no end, may be told as connected until `told_until_ms`.
     """
@@ -50,7 +50,7 @@ def wrong_shares(
 
 
 def _span(gap: dict[str, Any], span: Interval) -> Interval:
-    """From when to when it counts: for a millisecond at least, and within the time that is shown."""
+    """Returns from when to when it counts: for a millisecond at least, and within the time that is shown."""
     from_ms, to_ms = (instant_ms(gap[name]) for name in ("from_at", "to_at"))
     from_ms = max(from_ms or 0, span[0])
     return from_ms, max(from_ms + 1, span[1] if to_ms is None else min(to_ms, span[1]))

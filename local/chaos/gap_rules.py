@@ -35,7 +35,7 @@ RECORDED_AFTER_MS = 12_000
 
 
 def invented(world: World) -> list[str]:
-    """The open gaps that nothing explains, and the announced losses that nobody announced."""
+    """Returns the open gaps that nothing explains, and the announced losses that nobody announced."""
     records = ledger(world)
     texts = []
     for gap, ended_by in _together(open_gaps(world, records)):
@@ -47,7 +47,7 @@ def invented(world: World) -> list[str]:
 
 
 def unrecorded(world: World) -> list[str]:
-    """The gaps of which the table has no item, or another than follows from the records, though somebody is connected.
+    """Returns the gaps whose item is missing, or differs from the records, though somebody is connected.
 
     The last of them are not known for a while: a connection that was silent may not be dead.
     """
@@ -71,12 +71,12 @@ def unrecorded(world: World) -> list[str]:
 
 
 def _without_repair(item: Item | None) -> Item | None:
-    """The item of a gap without what its repair wrote."""
+    """Returns the item of a gap without what its repair wrote."""
     return item and {name: value for name, value in item.items() if not name.startswith("repair")}
 
 
 def _together(told: list[Gap]) -> Iterator[tuple[Gap, list[Gap]]]:
-    """The intervals of open gaps that touch, each with its gaps."""
+    """Yields the intervals of open gaps that touch, each with its gaps."""
     parts: list[Gap] = []
     for gap in [*sorted(told, key=lambda gap: gap.from_ms), None]:
         if parts and (gap is None or gap.from_ms > parts[-1].to_ms):
@@ -103,7 +103,7 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
 
 
 def _is_kept(world: World, gap: Gap) -> bool:
-    """Whether a default resume was relieved so soon that the next one has brought all that came in it.
+    """Returns whether a default resume was relieved so soon that the next one has brought all that came in it.
 
     By clocks that differ it cannot be told from one that opened too late. Nor is what came longer before the next one
     opened than an upstream keeps it.
@@ -117,14 +117,14 @@ def _is_kept(world: World, gap: Gap) -> bool:
 
 
 def _asked_before_ms(world: World) -> int:
-    """How much longer ago what a connection asked for may have happened than the end of the one before it."""
+    """Returns how much longer ago what a connection asked for may have happened than the end of the one before it."""
     # What waits for a log is not stored yet: the cursor is behind it.
     waits_ms = round(1000 * world.schedule.flush_s) if world.schedule.store == "log" else 0
     return waits_ms + ASKED_BEFORE_MS
 
 
 def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> bool:
-    """Whether the connections that ended the gap could not get what came in it, or none has ended it."""
+    """Returns whether the connections that ended the gap could not get what came in it, or none has ended it."""
     schedule = world.schedule
     reach_ms = schedule.memory.reach_ms(schedule.skew_ms) if schedule.resumes else 0
     if reach_ms == 0:
@@ -149,7 +149,7 @@ def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> b
 
 
 def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
-    """Whether a connection within the gap lasted for as long as it takes to have caught up, and longer than doubted."""
+    """Returns whether a connection within the gap surely lasted for as long as it takes to catch up."""
     assert link.opened_ms is not None
     if link.opened_ms < gap.from_ms:
         return False
@@ -158,7 +158,7 @@ def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
 
 
 def _is_catching_up(world: World, records: list[Record], fence: int = 0) -> bool:
-    """Whether a connection that is open has not lasted, until it was heard last, for as long as it takes at most.
+    """Returns whether an open connection may not have caught up yet, by when it was last heard.
 
     The one with that fencing token, where it is not 0; it may have ended, if nobody came after it.
     """
@@ -172,14 +172,14 @@ def _is_catching_up(world: World, records: list[Record], fence: int = 0) -> bool
 
 
 def _takes_ms(world: World, records: list[Record], link: Link, since_ms: int | None = None) -> int:
-    """How long it takes a connection at most to have caught up, where that is known to somebody."""
+    """Returns how long it takes a connection at most to have caught up, where that is known to somebody."""
     assert link.opened_ms is not None
     asked_ms = _cursor_ms(world, records, link)
     return link.opened_ms - (asked_ms if since_ms is None else min(since_ms, asked_ms)) + _asked_before_ms(world)
 
 
 def _cursor_ms(world: World, records: list[Record], link: Link) -> int:
-    """How old what a connection asked for may be: from when on.
+    """Returns how old what a connection asked for may be: from when on.
 
     It asked from the newest connection's cursor: an older one that outlives that stores, and moves no cursor. While the
     newest was catching up, its cursor may have been as old as what it had asked for itself.
@@ -201,7 +201,7 @@ def _cursor_ms(world: World, records: list[Record], link: Link) -> int:
 
 
 def _holes(world: World, records: list[Record], from_ms: int, to_ms: int) -> list[tuple[int, int]]:
-    """The intervals in which no connection was known to be good."""
+    """Returns the intervals in which no connection was known to be good."""
     return uncovered(
         world,
         from_ms,
@@ -211,12 +211,12 @@ def _holes(world: World, records: list[Record], from_ms: int, to_ms: int) -> lis
 
 
 def noticed_ms(world: World, opened_ms: int) -> int:
-    """When the function can have noticed that its upstream answered: one that is frozen notices it afterwards."""
+    """Returns when the function can have noticed the upstream's answer: after a freeze, if it was frozen."""
     return max([opened_ms, *(to_ms for from_ms, to_ms in standstills(world) if from_ms <= opened_ms < to_ms)])
 
 
 def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) -> bool:
-    """Whether a connection that asked for what came since a cursor ended before anybody knew that it had caught up.
+    """Returns whether a resuming connection ended before anybody knew that it had caught up.
 
     It began in [from_ms, to_ms) and ended there, or it lasted for no longer than it takes to have brought what it had
     asked for: after a long outage the functions that follow soon are all in that.
@@ -233,7 +233,7 @@ def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) ->
 
 
 def last_good_ms(world: World, records: list[Record], link: Link) -> int:
-    """Until when a connection was good, as far as anybody can know.
+    """Returns until when a connection was good, as far as anybody can know.
 
     It is the record's word where it was killed or could not write its end, and where it broke: then it is good until it
     was last heard, or what it had read was stored.

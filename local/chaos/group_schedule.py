@@ -53,14 +53,14 @@ RETURNS_MS = (400, 3_000, 15_000, 60_000)
 
 
 def generate(seed: int, store: str = "", *, groups: bool = False) -> Schedule:
-    """The schedule of a seed; one of groups for each tenth of them, or for all where those alone are wanted."""
+    """Returns the schedule of a seed; one of groups for each tenth of them, or for all where those alone are wanted."""
     if groups or seed % GROUP_EVERY == GROUP_REST:
         return generate_groups(seed, store)
     return schedule.generate(seed, store)
 
 
 def generate_groups(seed: int, store: str = "") -> Schedule:
-    """The schedule of groups of a seed."""
+    """Returns the schedule of groups of a seed."""
     drawn = random.Random(f"groups {seed}")
     count = drawn.choice(SIZES)
     shared = 0 if drawn.random() < UNSHARED else drawn.randrange(1, MOST_SHARED + 1)
@@ -81,7 +81,7 @@ def generate_groups(seed: int, store: str = "") -> Schedule:
 
 
 def _people(schedule: Schedule) -> Schedule:
-    """The schedule, perhaps with redeployments, and with executions that somebody stops where something meets all.
+    """Returns the schedule, perhaps with redeployments, and with stopped executions where faults meet all streams.
 
     Drawn apart, so that all else of a seed is as it was without.
     """
@@ -96,7 +96,7 @@ def _people(schedule: Schedule) -> Schedule:
 
 
 def _profiled(schedule: Schedule) -> Schedule:
-    """The schedule, perhaps with streams whose profile was deployed after the functions began that are to connect them.
+    """Returns the schedule, perhaps with streams whose profile is deployed after their functions have started.
 
     Drawn apart, so that all else of a seed is as it was without. Nobody requests a stream before it has a profile.
     """
@@ -110,7 +110,7 @@ def _profiled(schedule: Schedule) -> Schedule:
 
 
 def _forsaken(schedule: Schedule) -> Schedule:
-    """The schedule, perhaps with executions that somebody stops and nobody starts again.
+    """Returns the schedule, perhaps with executions that somebody stops and nobody starts again.
 
     Drawn apart, and last, so that all else of a seed is as it was without.
     """

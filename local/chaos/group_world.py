@@ -44,7 +44,7 @@ STARTS_MS = (100, 1_500)
 
 @cache
 def start_machine(together: int) -> Machine:
-    """The deployed machine that answers a POST, where functions keep so many streams."""
+    """Returns the deployed machine that answers a POST, where functions keep so many streams."""
     definition = stages.definition(stages.ROOT / "statemachines" / "start.asl.yml")
     settings = stages.load(STAGE, {"streams_per_function": together})
     return load(stages.resolve(definition, settings, stages.names(STAGE)))
@@ -86,7 +86,7 @@ class Group(World):
         return [one for one in self.beside if isinstance(one, Member)]
 
     def named(self, group: str) -> Group:
-        """The group of that id, which is made where it is needed first."""
+        """Returns the group of that id, which is made where it is needed first."""
         if group not in self.all:
             self.all[group] = beside = copy.copy(self)
             beside.stream = group
@@ -108,11 +108,11 @@ class Group(World):
         return {"ExecutionArn": execution.arn, "StartDate": execution.started_ms}
 
     def _needs(self, function: VirtualFunction) -> Needs:
-        """What a function of the group does; what one of a version finds of a stream is that version's."""
+        """Returns what a function of the group does; what one of a version finds of a stream is that version's."""
         clock, account = self.clock, self.account
 
         def starts_another(request: Callable[[], Any]) -> Waits[Any]:
-            """The answer of the function as it is deployed now, which has to start for that."""
+            """Returns the answer of the function as it is deployed now, which has to start for that."""
             yield clock.now_ms() + function.draws.randrange(*STARTS_MS), False
             return request()
 
@@ -162,7 +162,7 @@ class Member(World):
         self.account.say(f"{self.stream}: {text.strip()}")
 
     def live_of(self, record: Item, live: Item | None) -> Item | None:
-        """The record of its newest connection, which is good until its function's heartbeats say so."""
+        """Returns the record of its newest connection, which is good until its function's heartbeats say so."""
         group = typed_values.text(record, "group")
         return live if group is None else live_of_member(live, group_lease(self.group.named(group).group_watch.lease))
 

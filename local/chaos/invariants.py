@@ -35,12 +35,12 @@ LAST_WORDS = ("stopped", "ended", "rejected")
 
 
 def end_ms(world: World) -> int:
-    """How long a run goes on: until that of each of its streams is over."""
+    """Returns how long a run goes on: until that of each of its streams is over."""
     return max(map(stream_rules.end_ms, (world, *world.beside)))
 
 
 def violations(world: World) -> list[Violation]:
-    """All that was broken in the run of a first stream, or of a group, which is over, and of those beside it."""
+    """Returns all rules that were broken in a run that is over, of a stream or a group and of those beside it."""
     broken = [violation for one in (world, *world.beside) for violation in _of(one)]
     broken += [Violation("cross-talk", text) for text in world.account.crossed]
     delivery = world.account.delivery
@@ -66,7 +66,7 @@ def _of(world: World) -> list[Violation]:
 
 
 def _stuck(world: World) -> list[str]:
-    """Whether the stream is not as the last request wants it, or was not connected for too long in the calm."""
+    """Returns whether the stream is not as the last request wants it, or was not connected for too long in the calm."""
     now_ms, last, member = (
         world.clock.now_ms(),
         asked_last(world.schedule),
@@ -127,7 +127,7 @@ def _running_on(group: Group) -> list[str]:
 
 
 def _disturbed(member: Member) -> list[str]:
-    """Where a stream that nothing has met was not connected, though others were cut, flooded, joined or left.
+    """Returns where a stream that nothing has met was not connected, though others were cut, flooded, joined or left.
 
     Nor may it join late, whatever was deployed meanwhile.
     """
@@ -167,7 +167,7 @@ def _unlettered(world: World) -> list[str]:
 
 
 def end_word(execution: Execution) -> str:
-    """The result of the stream as it ended: one of LAST_WORDS, or "broken"; "" where it let go of nothing."""
+    """Returns the result of the stream as it ended: one of LAST_WORDS, or "broken"; "" where it let go of nothing."""
     if execution.status == "FAILED":
         return "broken"
     word = execution.output.get("status", "") if isinstance(execution.output, dict) else ""
@@ -175,7 +175,7 @@ def end_word(execution: Execution) -> str:
 
 
 def over_as(world: World) -> str:
-    """What the upstream, by its answer, made of a stream that nobody has requested since: a status; "" for none.
+    """Returns the status to which the upstream's answer brought a stream that nobody requested since; "" for none.
 
     Not where it has answered a successor of that execution since, which a renewal had started before.
     """
@@ -191,7 +191,7 @@ def over_as(world: World) -> str:
 
 
 def _goes_on(world: World, execution: Execution) -> bool:
-    """Whether a connection of another execution was answered after its end."""
+    """Returns whether a connection of another execution was answered after its end."""
     over_ms = execution.stopped_ms or 0
     return any(
         link.function.execution != execution.arn and (link.opened_ms or 0) > over_ms for link in world.upstream.links

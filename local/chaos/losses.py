@@ -60,7 +60,7 @@ def missing(world: World) -> dict[int, str]:
 
 
 def _first_ms(world: World, records: list[Record]) -> int:
-    """When the stream was opened first, but for openings that nobody could write down; now where there is none."""
+    """Returns when the stream was first opened, by an opening that could be written down; now if there is none."""
     known = {record.fence for record in records} | set(world.watch.stored_by)
     known_links = [world.link_of(fence) for fence in known]
     opened = [
@@ -72,7 +72,7 @@ def _first_ms(world: World, records: list[Record]) -> int:
 
 
 def _was_unspeakable(world: World, link: Link) -> bool:
-    """Whether a connection ended at once, for its function died or the store refused what it said of itself."""
+    """Returns whether a connection ended at once, for its function died or the store refused what it said of itself."""
     assert link.opened_ms is not None
     end_ms = link.over_ms or world.clock.now_ms()
     refusals = [fault for fault in world.schedule.faults if fault.kind in OF_THE_STORE]
@@ -84,7 +84,7 @@ def _was_unspeakable(world: World, link: Link) -> bool:
 
 
 def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
-    """Whether a connection that was sent the notice of a lost event has written the loss down.
+    """Returns whether a connection that was sent the notice of a lost event has written the loss down.
 
     It says when that was, or when the notice came if it came late.
     """
@@ -98,7 +98,7 @@ def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
 
 
 def _told(world: World, number: int) -> Iterator[tuple[Link, Gap]]:
-    """The links that were sent the notice of a lost event, each with the loss that its connection wrote down."""
+    """Yields the links that were sent the notice of a lost event, each with the loss that its connection wrote down."""
     for (fence, count), (from_ms, to_ms) in world.watch.losses.items():
         link = world.link_of(fence)
         if count and link is not None and link.notices[count - 1] == number + 1:
@@ -106,7 +106,7 @@ def _told(world: World, number: int) -> Iterator[tuple[Link, Gap]]:
 
 
 def _told_late(world: World, records: list[Record], number: int, slack_ms: int) -> str:
-    """The excuse of a loss that is written down behind the end of a connection that nothing came on any more.
+    """Returns the excuse of a loss that is written down behind the end of a connection that nothing came on any more.
 
     The notice was on its way to that one when it was let go, before its silence counted as its peer's death, or when it
     was killed, before it could say so; or no store took what it said of its silence.
@@ -127,7 +127,7 @@ def _open_span(link: Link, opened_ms: int) -> tuple[int, int]:
 
 
 def uncovered(world: World, from_ms: int, to_ms: int, *, span: Span = _open_span) -> list[tuple[int, int]]:
-    """The intervals within [from_ms, to_ms) of the clock in which no function that lives was connected.
+    """Returns the intervals within [from_ms, to_ms) of the clock in which no function that lives was connected.
 
     A connection counts for the `span` that is made of it and of when it was opened: as a rule until its close.
     """
@@ -147,23 +147,23 @@ def uncovered(world: World, from_ms: int, to_ms: int, *, span: Span = _open_span
 
 
 def standstills(world: World) -> list[tuple[int, int]]:
-    """From when to when functions stood still, or ran but for moments."""
+    """Returns from when to when functions stood still, or ran but for moments."""
     still = [fault for fault in world.schedule.faults if fault.kind in ("freeze", "starvation")]
     return [(world.origin_ms + fault.at_ms, world.origin_ms + fault.at_ms + fault.for_ms) for fault in still]
 
 
 def open_gaps(world: World, records: list[Record]) -> list[Gap]:
-    """The gaps that follow from the records and that no cursor closed."""
+    """Returns the gaps that follow from the records and that no cursor closed."""
     return [gap for gap in gaps(records, world.clock.now_ms(), lease_ttl_ms(world)) if gap.state != DELIVERED]
 
 
 def lease_ttl_ms(world: World) -> int:
-    """When a silent holder counts as dead."""
+    """Returns when a silent holder counts as dead."""
     return LEASE_TTL_READS * int(max(world.settings["lease_every_s"], world.settings["progress_every_s"])) * 1000
 
 
 def _until_ms(world: World, records: list[Record]) -> int:
-    """Until when every event must be accounted for."""
+    """Returns until when every event must be accounted for."""
     now_ms = world.clock.now_ms()
     if not uncovered(world, now_ms - 1, now_ms):
         return now_ms - ON_ITS_WAY_MS
@@ -172,7 +172,7 @@ def _until_ms(world: World, records: list[Record]) -> int:
 
 
 def _ends(world: World, records: list[Record]) -> list[tuple[Record, int]]:
-    """Until when each connection was good, as the ledger has it, by the clock of the world."""
+    """Returns until when each connection was good, as the ledger has it, by the clock of the world."""
     skews = {link.fence: link.function.skew_ms for link in world.upstream.links}
     return [(record, record.last_ms - skews.get(record.fence, 0)) for record in records]
 
@@ -222,13 +222,13 @@ def _unasked(world: World, records: list[Record]) -> Iterator[tuple[int, int]]:
 
 
 def _unheard(world: World, records: list[Record]) -> list[Link]:
-    """The connections whose end the ledger has not."""
+    """Returns the connections whose end the ledger has not."""
     untold = {record.fence for record in records if record.closed_ms is None}
     return [link for link in world.upstream.links if link.fence in untold]
 
 
 def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
-    """Until when each connection that was killed has told that it was connected, by the clock of the world."""
+    """Returns until when each connection that was killed has told that it was connected, by the clock of the world."""
     seen_ms = {record.fence: record.seen_ms for record in records if record.closed_ms is None}
     return {
         link: seen_ms[link.fence] - link.function.skew_ms
@@ -238,7 +238,7 @@ def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
 
 
 def _told_span(world: World, told_until_ms: dict[Link, int], link: Link, opened_ms: int) -> tuple[int, int]:
-    """When the ledger has the connection: what it had read and not stored when it was killed is none of it.
+    """Returns when the ledger has the connection: what it had read and not stored when it was killed is none of it.
 
     Nor is what it had not been sent when it ended, for it was still catching up.
     """
@@ -250,13 +250,13 @@ def _told_span(world: World, told_until_ms: dict[Link, int], link: Link, opened_
 
 
 def _was_on_its_way(link: Link, number: int) -> bool:
-    """Whether an event of a silence had not come, or hardly, when the connection ended."""
+    """Returns whether an event of a silence had not come, or hardly, when the connection ended."""
     came_ms = link.came_ms.get(number)
     return came_ms is None or (link.over_ms or came_ms) - came_ms <= ON_ITS_WAY_MS
 
 
 def _halves(world: World, link: Link) -> Iterator[int]:
-    """The events whose frames the silence cut off."""
+    """Yields the events whose frames the silence cut off."""
     rest_bytes = len(link.held) if link.silent else 0
     for number in reversed(link.sent):
         if rest_bytes <= 0:
@@ -283,17 +283,17 @@ def _record(world: World) -> ControlRecord:
 
 
 def ledger(world: World) -> list[Record]:
-    """What the connections of the stream that were answered wrote down of themselves."""
+    """Returns what the connections of the stream that were answered wrote down of themselves."""
     return [record for row in ledger_rows(world) for record in ledger_records.records_of(row)]
 
 
 def ledger_rows(world: World) -> list[typed_values.Item]:
-    """The records of all its connections as they stand in the tables."""
+    """Returns the records of all its connections as they stand in the tables."""
     return ledger_records.with_live(rows_of(world, "connection#"), _record(world).live)
 
 
 def rows_of(world: World, prefix: str) -> list[typed_values.Item]:
-    """The stream's items in the control table whose sort key begins so."""
+    """Returns the stream's items in the control table whose sort key begins so."""
     rows: list[typed_values.Item] = world.tables.query(
         TableName=world.control_table,
         KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",

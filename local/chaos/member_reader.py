@@ -23,7 +23,7 @@ class MemberReader(ApiReader):
         self._member = member
 
     def _wrong_word(self, word: str) -> Iterator[str]:
-        """What is wrong with the status, whenever it is requested, and where nothing has changed of late."""
+        """Yields what is wrong with the status, whenever it is requested, and where nothing has changed of late."""
         member = self._member
         yield from self._unfounded(word, ())
         if not self._is_settled() or not member.answered:
@@ -41,7 +41,7 @@ class MemberReader(ApiReader):
             yield f"the status is {word} and not {' or '.join(sorted(expected))}, though nothing changed of late"
 
     def _is_kept(self) -> bool:
-        """Whether a function of its group has lived for so long that it has seen every request."""
+        """Returns whether a function of its group has lived for so long that it has seen every request."""
         group = lease(self._member).get("group", {}).get("S", "")
         since_ms = self._clock.now_ms() - self._dead_after_ms - SETTLED_MS
         tasks = [one.task for one in self._member.group.functions if one.is_alive and not one.is_lost]

@@ -46,7 +46,7 @@ class Progress:
             self._stream.flush()
 
     def line(self) -> str:
-        """How far it has come."""
+        """Returns how far it has come."""
         elapsed_s = self._now_s() - self._began_s
         kept = f"{self.broken:,} broke the promise" if self.broken else "all kept the promise"
         parts = [f"{self.done:,} of {self._total:,} schedules", kept]

@@ -67,7 +67,7 @@ S = TypeVar("S", bound=Any)
 
 
 def repaired(schedule: S, place: Callable[..., S] = replace) -> S:
-    """The schedule, perhaps with a plan; nobody could repair events that nothing names, or that come in no order."""
+    """Returns the schedule, perhaps with a plan: only events with a key and an order can be repaired."""
     drawn = random.Random(f"repair {schedule.seed}")
     if drawn.random() >= REPAIRS or schedule.beside or schedule.group:
         return schedule

@@ -27,7 +27,7 @@ CLOSED_AFTER_MS = TURN_MS + CHECK_EVERY_MS + 40_000 + SPARE_MS
 
 
 def gaps_of(world: World) -> list[Gap]:
-    """The stream's gaps as they are written down, each as its repair has it."""
+    """Returns the stream's gaps as they are written down, each as its repair has it."""
     written = [ledger_records.recorded_gap(item) for item in rows_of(world, "gap#")]
     return applied(written, [(gap, gap.repair) for gap in written if gap.repair is not None])
 
@@ -66,7 +66,7 @@ def unrepaired(world: World, calm_at_ms: int) -> Iterator[str]:
 
 
 def _has_edges(world: World, gap: Gap) -> bool:
-    """Whether two events before the gap are stored, and two after it came on the connections that followed."""
+    """Returns whether two events before the gap are stored, and two after it came on the connections that followed."""
     rows = [event for event in world.watch.arrivals if event[1]]
     before = sum(at_ms <= gap.from_ms and fence < gap.fence for at_ms, fence in rows)
     after = sum(at_ms > gap.to_ms and fence >= gap.fence for at_ms, fence in rows)

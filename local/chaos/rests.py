@@ -23,13 +23,13 @@ LEAST_MARGINS = 2
 
 
 def impatient(world: World) -> list[str]:
-    """What came before a rest was over, and what came beside another try after one."""
+    """Returns what came before a rest was over, and what came beside another try after one."""
     failures = _failures(world)
     return [*_early(world, failures), *_together(world)]
 
 
 def most_ms(world: World) -> int:
-    """The longest rest that may be owed after a failure; another try may have to be waited for then."""
+    """Returns the longest rest that may be owed after a failure; another try may have to be waited for then."""
     owed_ms = [world.schedule.retry_after_s * 1000]
     owed_ms += [round(pace.max_s * 1000) for _, pace in world.version.profile.backoff]
     owed_ms.append(_longest_after_refusals_ms(world))
@@ -37,7 +37,7 @@ def most_ms(world: World) -> int:
 
 
 def _longest_after_refusals_ms(world: World) -> int:
-    """The longest rest that refusals of the schedule may come to: it doubles, so it is as long as those before it."""
+    """Returns the longest back-off that the schedule's refusals may reach: it doubles each time."""
     refused_ms = sum(fault.for_ms for fault in world.schedule.faults if fault.kind == "rejection")
     if not refused_ms:
         return 0
@@ -45,7 +45,7 @@ def _longest_after_refusals_ms(world: World) -> int:
 
 
 def in_step(world: World) -> list[str]:
-    """What came back in place after failures in a row without a drawn pause, where no rest is owed in its stead."""
+    """Returns what reconnected after failures in a row without a random pause, where no back-off took its place."""
     if world.schedule.pace or world.schedule.retry_after_s:
         return []
     return [
@@ -59,7 +59,7 @@ def in_step(world: World) -> list[str]:
 
 
 def _was_refused(before: list[Link], link: Link) -> bool:
-    """Whether its function was refused just before: that owes a rest of its own, which is drawn by chance as well."""
+    """Returns whether its function was refused just before: that has a random back-off of its own."""
     own = [other for other in before if other.client is link.client]
     return bool(own) and own[-1].refused_with in PASSING
 
@@ -89,7 +89,7 @@ def _life_ms(link: Link) -> int:
 
 
 def too_late(world: World) -> list[str]:
-    """What was begun in place when there was hardly time for more than leaving."""
+    """Returns what was begun in place when there was hardly time for more than leaving."""
     return [
         f"link {link.number} was begun in place with {link.again.margins_left:.2f} margins left of its function's time"
         for link in world.upstream.links
@@ -98,7 +98,7 @@ def too_late(world: World) -> list[str]:
 
 
 def _failures(world: World) -> list[tuple[int, Link]]:
-    """The links that owe a rest, with the instant of the upstream until which it lasts, in the order of their ends."""
+    """Returns the links that lead to a back-off, and until when it lasts by the upstream's clock, by their ends."""
     failures: list[tuple[int, Link]] = []
     before: tuple[Link, int] | None = None
     first_ms = min((link.closed_ms or 0 for link in world.upstream.links if link.refused_with in PASSING), default=0)
@@ -125,7 +125,7 @@ def _failures(world: World) -> list[tuple[int, Link]]:
 
 
 def _lived_between(world: World, before: Link, link: Link) -> bool:
-    """Whether a connection that was opened between two failures had been open for long enough to end their row."""
+    """Returns whether a connection between two failures was open for long enough to end the row."""
     since_ms, until_ms = before.closed_ms or 0, link.asked_ms
     return any(
         other.opened_ms is not None
@@ -157,7 +157,7 @@ def _was_another_answered(world: World, link: Link) -> bool:
 
 
 def _knows(link: Link, failed: Link) -> bool:
-    """Whether the function that opened `link` must have known how `failed` ended."""
+    """Returns whether the function that opened `link` must have known how `failed` ended."""
     assert failed.settled_ms is not None
     is_same = link.client is failed.client and link.asked_ms > failed.settled_ms
     return is_same or link.checked_ms > failed.settled_ms

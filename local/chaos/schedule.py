@@ -146,13 +146,13 @@ class Schedule:
 
 
 def requests(schedule: Schedule) -> list[tuple[int, str]]:
-    """When people send which requests, in order of time: "POST", "DELETE"; the first POST starts the run."""
+    """Returns when people send which requests, in order of time: "POST", "DELETE"; the first POST starts the run."""
     asked = [(schedule.joins_ms, "POST"), *(one for fault in schedule.faults for one in requests_of(fault))]
     return sorted(asked, key=lambda request: request[0])
 
 
 def requests_of(fault: Fault) -> list[tuple[int, str]]:
-    """Those of one fault."""
+    """Returns those of one fault."""
     match fault.kind:
         case "post" | "abort and post":
             return [(fault.at_ms + fault.value, "POST")]
@@ -169,7 +169,7 @@ Draw = Callable[[random.Random], tuple[int, int]]
 
 
 def _lasting(least_ms: int, most_ms: int, values: tuple[int, ...] = ()) -> Draw:
-    """A draw of a duration and of one of the values; without values, of a number that seeds the fault's own draws."""
+    """Returns a draw of a duration and of a value; without values, of a seed for the fault's own draws."""
     return lambda drawn: (
         drawn.randrange(least_ms, most_ms),
         drawn.choice(values) if values else drawn.randrange(1 << 16),
@@ -249,7 +249,7 @@ LOGS, UNORDERED = 0.35, 0.3
 
 
 def generate(seed: int, store: str = "") -> Schedule:
-    """The schedule of a seed for streams alone; `store` puts the events of each there, "" leaves that to the seed."""
+    """Returns the schedule of a seed for lone streams; `store` says where events lie, "" leaves it to the seed."""
     drawn = random.Random(seed)
     schedule = drawn_schedule(seed, drawn, list(KINDS), drawn.randrange(1, MOST_FAULTS + 1))
     if drawn.random() < BESIDE:
@@ -269,7 +269,7 @@ def generate(seed: int, store: str = "") -> Schedule:
 
 
 def on_socket(schedule: Schedule) -> Schedule:
-    """The schedule, perhaps over a socket.
+    """Returns the schedule, perhaps over a socket.
 
     Drawn apart, so that all else of a seed is as it was without.
     """
@@ -279,13 +279,13 @@ def on_socket(schedule: Schedule) -> Schedule:
 
 
 def with_socket(schedule: Schedule) -> Schedule:
-    """The schedule over a socket: it names events by their numbers, and forgets and reorders nothing."""
+    """Returns the schedule over a socket: it names events by their numbers, and forgets and reorders nothing."""
     faults = tuple(fault for fault in schedule.faults if fault.kind != "reorders")
     return replace(schedule, socket=True, key="path", memory=EVERYTHING, faults=faults)
 
 
 def standstill(seed: int) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
-    """A function that stands still for long or stutters, and how its upstream hangs up meanwhile; often neither.
+    """Returns a long freeze or stutter of a function, and a hang-up of its upstream meanwhile; often neither.
 
     Drawn apart, so that all else of a seed is as it was without.
     """
@@ -299,7 +299,7 @@ def standstill(seed: int) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
 
 
 def stored(schedule: Schedule, number: int, store: str) -> Schedule:
-    """The schedule, perhaps with its events in a log, or as items without an order.
+    """Returns the schedule, perhaps with its events in a log, or as items without an order.
 
     Drawn apart, so that all else of a seed is as it was without.
     """
@@ -314,7 +314,7 @@ def stored(schedule: Schedule, number: int, store: str) -> Schedule:
 
 
 def bearable(fault: Fault) -> Fault:
-    """The fault where a second connection is forbidden.
+    """Returns the fault where a second connection is forbidden.
 
     A holder that stands still for longer than its lease lasts counts as dead, and nobody but the upstream can know of
     its socket.
@@ -325,12 +325,12 @@ def bearable(fault: Fault) -> Fault:
 
 
 def in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
-    """The same, in the order of time."""
+    """Returns the same, in the order of time."""
     return tuple(sorted(faults, key=lambda fault: fault.at_ms))
 
 
 def drawn_schedule(seed: int, drawn: random.Random, kinds: list[str], count: int) -> Schedule:
-    """A stream's ways and so many faults of these kinds, in the order of time."""
+    """Returns a stream's ways and so many faults of these kinds, in the order of time."""
     policy = drawn.choice(POLICIES)
     faults = []
     for kind in drawn.choices(kinds, [KINDS[kind][0] for kind in kinds], k=count):

@@ -37,7 +37,7 @@ class Result:
 
 
 def machines(edit: Edit | None = None) -> Machines:
-    """The deployed machine of each version, changed by `edit` and loaded once."""
+    """Returns the deployed machine of each version, changed by `edit` and loaded once."""
     loaded: dict[tuple[Any, ...], Machine] = {}
 
     def machine_of(version: Version) -> Machine:
@@ -56,7 +56,7 @@ DEPLOYED = machines()
 
 
 def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int = 0) -> World:
-    """The first stream's world, or the first group's, after the run.
+    """Returns the first stream's world, or the first group's, after the run.
 
     It goes on for a while after the last fault, and `more_ms` longer.
     """
@@ -85,7 +85,7 @@ def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int 
 
 
 def run_schedule(schedule: Schedule, machine_of: Machines = DEPLOYED) -> Result:
-    """What the schedule led to."""
+    """Returns what the schedule led to."""
     world = run_world(schedule, machine_of)
     worlds = world.beside if schedule.group else (world, *world.beside)
     return Result(
@@ -99,7 +99,7 @@ def run_schedule(schedule: Schedule, machine_of: Machines = DEPLOYED) -> Result:
 
 
 def shrink(result: Result, machine_of: Machines = DEPLOYED) -> Result:
-    """The run of the shortest schedule, reached by leaving out faults and traits, that still fails in the same way."""
+    """Returns the run of the shortest schedule, without some faults and traits, that still fails in the same way."""
     kinds = {violation.kind for violation in result.violations}
     while True:
         candidates = _smaller if result.schedule.group else _shorter

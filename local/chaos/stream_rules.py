@@ -79,13 +79,13 @@ class Violation:
 
 
 def quiet_ms(schedule: Schedule, task_timeout_s: int) -> int:
-    """When the last fault is over, with what it leaves behind by itself. A redeployment is none: it excuses nothing."""
+    """Returns when the last fault and its aftermath are over. A redeployment is no fault: it excuses nothing."""
     faults = [fault for fault in schedule.faults if fault.kind != "redeploy"]
     return max((fault.at_ms + _lasts_ms(fault, task_timeout_s) for fault in faults), default=0)
 
 
 def end_ms(world: World) -> int:
-    """How long the run of one stream goes on: until all has long been calm, and each function is the newest."""
+    """Returns how long the run of one stream goes on: until all has long been calm, and each function is the newest."""
     redeployed_ms = max((fault.at_ms for fault in world.schedule.faults if fault.kind == "redeploy"), default=0)
     # A function of the version before lives on.
     calm_ms = max(CALM_MS, int(world.settings["function_timeout_s"]) * 1000 + SPARE_MS)
@@ -98,7 +98,7 @@ def end_ms(world: World) -> int:
 
 
 def shortened_until_ms(world: World) -> int:
-    """Until when a redeployment may leave executions whose lanes wait for longer than a function lives: two lives."""
+    """Returns until when a redeployment may leave lanes that wait for longer than a function lives: two lives."""
     redeployed_ms = [fault.at_ms for fault in world.schedule.faults if fault.kind == "redeploy"]
     limits_s = [int(version.settings["function_timeout_s"]) for version in world.deployed]
     changes = zip(redeployed_ms, pairwise(limits_s), strict=True)
@@ -132,7 +132,7 @@ def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
 
 
 def bound_ms(world: World) -> int:
-    """How long after the last fault the stream may be without a connection: one capped back-off and one connect.
+    """Returns how long after the last fault the stream may be away: one capped back-off and one connect.
 
     Before it a lane may watch a successor that never connects, and may wait for a dead holder's lease to run out. Where
     the upstream is owed rests, the longest of them, and what a try may take.
@@ -155,7 +155,7 @@ def handover_ms(world: World, from_ms: int) -> int:
 
 
 def not_connected(world: World, quiet_at_ms: int, bound: int, shortened_ms: int, held_up_ms: int = 0) -> list[str]:
-    """Where nobody was connected after the bound, and for longer than a handover may take.
+    """Returns where nobody was connected after the bound, and for longer than a handover may take.
 
     A function that was late because of a fault, or a redeployment that shortens lives (`shortened_ms`), excuse more:
     there other streams may hold its end up for `held_up_ms`.
@@ -174,7 +174,7 @@ def not_connected(world: World, quiet_at_ms: int, bound: int, shortened_ms: int,
 
 
 def _evicted_in_vain(world: World, link: Link, closed_ms: int) -> bool:
-    """Whether the newer connection was told by a frame, when it had evicted the older, that its cursor is too old.
+    """Returns whether a frame told the newer connection, which had evicted the older, that its cursor is too old.
 
     It is no older than a holder that saves it in time lets it become.
     """
@@ -195,18 +195,18 @@ def lease(world: World) -> typed_values.Item:
 
 
 def is_stopped(world: World) -> bool:
-    """Whether a stop is requested."""
+    """Returns whether a stop is requested."""
     return control_record.lease(lease(world)).stop
 
 
 def asked_last(schedule: Schedule) -> set[str]:
-    """What was requested last; both where two came in the same millisecond."""
+    """Returns what was requested last; both where two came in the same millisecond."""
     asked = requests(schedule)
     return {method for at_ms, method in asked if at_ms == asked[-1][0]}
 
 
 def broken(world: World) -> dict[str, list[str]]:
-    """What was broken in the run of one stream, by the kind of COUNTED."""
+    """Returns what was broken in the run of one stream, by the kind of COUNTED."""
     watch = world.watch
     # What lies whole in the queue is safe, also where its function died before it could leave a mark.
     for key in watch.letters():

@@ -35,7 +35,7 @@ class Holder:
         self._arn = ""
 
     def held_by(self, arn: str) -> str:
-        """What is wrong: what takes it from one that runs must be its successor, or go on with its claim."""
+        """Returns what is wrong: what takes it from one that runs must be its successor, or go on with its claim."""
         if arn == self._arn:
             return ""
         before, self._arn = self._executions.get(self._arn), arn
@@ -148,7 +148,7 @@ class Watch:
         return number
 
     def _mark(self, key: str) -> int:
-        """What stands in place of an event that went to the queue."""
+        """Returns what stands in place of an event that went to the queue."""
         letters = self.letters()
         number = self._wire.key_number(key)
         if key not in letters:
@@ -157,7 +157,7 @@ class Watch:
         return number
 
     def letters(self) -> dict[str, dict[str, Any]]:
-        """The events of the stream that lie whole in the queue, by key; what is wrong with one is noted."""
+        """Returns the events of the stream that lie whole in the queue, by key; what is wrong with one is noted."""
         events = {}
         for event in whole_events(self._queue.messages):
             if event["stream"] != self._wire.stream:

@@ -43,7 +43,7 @@ MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"
 
 
 def input_of(stream: str) -> dict[str, Any]:
-    """What a POST of the stream gives an execution."""
+    """Returns what a POST of the stream gives an execution."""
     return {"pathParameters": {"streamId": stream}, "queryStringParameters": {}}
 
 
@@ -123,7 +123,7 @@ class World:
         StreamRecords(self.tables, self.control_table).stop(self.stream, written(self.clock.now_ms()), may_start=True)
 
     def post(self, data: Mapping[str, Any] | None = None) -> Execution:
-        """The execution that a POST, or a renewal with its input, starts."""
+        """Returns the execution that a POST, or a renewal with its input, starts."""
         name = f"e{len(self.executions) + 1}" + (f"-{self._number}" if self._number else "")
         self.say(f"execution {name} starts under version {self.version.number}")
         self.definitions.append(self.version.number)
@@ -143,15 +143,15 @@ class World:
         self.broken[kind].append(f"{self.at(self.clock.now_ms())}: {text}")
 
     def at(self, at_ms: int) -> str:
-        """The instant as a text."""
+        """Returns the instant as a text."""
         return f"{(at_ms - self.origin_ms) / 1000:.3f} s"
 
     def link_of(self, fence: int) -> Link | None:
-        """The opening of the connection with that fence, if it had one."""
+        """Returns the opening of the connection with that fence, if it had one."""
         return next((link for link in reversed(self.upstream.links) if link.fence == fence), None)
 
     def live_of(self, _record: Item, live: Item | None) -> Item | None:
-        """The record of its newest connection, as the stream's own record has it."""
+        """Returns the record of its newest connection, as the stream's own record has it."""
         return live
 
     @property
@@ -217,7 +217,7 @@ class World:
         return answer
 
     def successor(self, wanted: Mapping[str, Any]) -> Execution:
-        """The execution of that name: a name is one execution's, which is answered again while it runs."""
+        """Returns the execution of that name: a name is one execution's, which is answered again while it runs."""
         known = self._successors.get(wanted["Name"])
         if known is None:
             if wanted["Input"]["pathParameters"]["streamId"] != self.stream:
@@ -228,7 +228,7 @@ class World:
         return known
 
     def started_as(self, name: str) -> Execution | None:
-        """The execution that was started by that name."""
+        """Returns the execution that was started by that name."""
         return self._successors.get(name)
 
     async def _invoke(self, call: TaskCall) -> Any:
@@ -251,7 +251,7 @@ class World:
         return self._to_response(function, await answer, limit)
 
     def _needs(self, function: VirtualFunction) -> Needs:
-        """What a function of the stream does."""
+        """Returns what a function of the stream does."""
         slot = NotedSlot(self.clock, function, function.task.invocation, self.upstream)
         self.slots.append(slot)
         return stream_needs(function, slot, self.version.profile, self._store, function.own_thread)
@@ -279,7 +279,7 @@ class World:
         return answer_of(outcome)
 
     def name(self, function: VirtualFunction) -> str:
-        """How the trace calls a function."""
+        """Returns how the trace calls a function."""
         who, version = function.task.invocation, function.task.version
         suffix = f", version {version}" if version > 1 else ""
         return f"{who.request_id} (lane {who.lane} of {who.execution.rpartition(':')[2]}{suffix})"

@@ -45,7 +45,7 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
 
 
 def _named(text: bytes, list_: str) -> frozenset[str]:
-    """The keys that the answer names in this list; none where it has no such list."""
+    """Returns the keys that the answer names in this list; none where it has no such list."""
     try:
         return frozenset(one["itemIdentifier"] for one in json.loads(text)[list_])
     except (ValueError, KeyError, TypeError):

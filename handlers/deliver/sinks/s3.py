@@ -46,7 +46,7 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
 
 
 def object_key(first: Message, lines: bytes) -> str:
-    """The object's key without the prefix."""
+    """Returns the object's key without the prefix."""
     folder = quote(first.stream_id, safe=":")
     if len(folder) > _FOLDER_CHARACTERS:
         folder = f"={hashlib.sha256(first.stream_id.encode()).hexdigest()}"

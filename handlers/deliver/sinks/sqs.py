@@ -61,12 +61,12 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
 
 
 def group_id(stream_id: str) -> str:
-    """The stream's id, or its SHA-256 where SQS would not take it."""
+    """Returns the stream's id, or its SHA-256 where SQS would not take it."""
     return stream_id if _ID.fullmatch(stream_id) else _hashed(stream_id)
 
 
 def deduplication_id(message: Message, *, is_by_group: bool) -> str:
-    """The event's key, with its stream where the queue compares across groups; as a SHA-256 where necessary."""
+    """Returns the event's key, with its stream where the queue compares across groups; as a SHA-256 where necessary."""
     if not is_by_group:
         return _hashed(f"{message.stream_id}\0{message.key}")
     return message.key if _ID.fullmatch(message.key) else _hashed(message.key)

@@ -42,7 +42,7 @@ _PREFIX = "whsec_"
 
 
 def promises(target: Target) -> Promises:
-    """The promises of this webhook, for a request or for several under way at once."""
+    """Returns the promises of this webhook, for a request or for several under way at once."""
     if target.batch > 1:
         return replace(PROMISES, order="request", most_messages=target.batch, around_bytes=1)
     return PROMISES if target.in_order else replace(PROMISES, order="none", most_messages=PARALLEL)
@@ -77,18 +77,18 @@ def _posted(body: bytes, id_: str, target: Target, tools: Tools) -> Refusal | No
 
 
 def is_taken(status: int) -> bool:
-    """Whether the server has the event."""
+    """Returns whether the server has the event."""
     return 200 <= status < 300
 
 
 def message_id(batch: Sequence[Message]) -> str:
-    """The id that every delivery of these events has."""
+    """Returns the id that every delivery of these events has."""
     name = "\0".join([batch[0].stream_id, *(message.key for message in batch)])
     return f"msg_{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
 def signed(secret: str, id_: str, at_s: int, body: bytes) -> dict[str, bytes]:
-    """The three headers of a message."""
+    """Returns the three headers of a message."""
     content = f"{id_}.{at_s}.".encode() + body
     signature = base64.b64encode(hmac.digest(signing_key(secret), content, "sha256"))
     return {
@@ -99,7 +99,7 @@ def signed(secret: str, id_: str, at_s: int, body: bytes) -> dict[str, bytes]:
 
 
 def signing_key(secret: str) -> bytes:
-    """The bytes that sign: the Base64 after `whsec_`, else the text itself."""
+    """Returns the bytes that sign: the Base64 after `whsec_`, else the text itself."""
     if secret.startswith(_PREFIX):
         try:
             return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
