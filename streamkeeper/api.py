@@ -7,6 +7,7 @@ from datetime import timedelta
 from os import PathLike
 from typing import Any, Self, cast
 
+from streamkeeper.bulk import FOR_EVER, Archive, Tables, from_tables, instant_ms, tables_of, written
 from streamkeeper.checkpoint import Checkpoint, FileCheckpoint
 from streamkeeper.event import Event
 from streamkeeper.exceptions import InvalidRequest
@@ -24,14 +25,21 @@ class Client:
     """The streams of the API at `url`; threads may share it.
 
     `key` is that of a stage with `api_auth: key`. If the API throttles or is away, each request is repeated for up to
-    `patient_s`; an answer is awaited for `timeout_s`. Every method may raise a StreamkeeperError.
+    `patient_s`; an answer is awaited for `timeout_s`. `events` takes what an `archive` (s3://bucket/prefix or a folder)
+    has from there, and the rest from the `tables` of the stage with this name, or from the API; of both `jobs` parts of
+    the time are read at once. Every method may raise a StreamkeeperError.
     """
 
     def __init__(
-        self, url: str, key: str | None = None, *, patient_s: float = 60.0, timeout_s: float = 35.0
+        self, url: str, key: str | None = None, *, patient_s: float = 60.0, timeout_s: float = 35.0,
+        archive: str | PathLike[str] | None = None, tables: str | Tables | None = None, jobs: int = 4,
     ) -> None:  # fmt: skip
         self._transport = Transport(url, key, timeout_s)
         self._patient_s = patient_s
+        if jobs < 1:
+            raise InvalidRequest("jobs must be 1 or more.")
+        self._archive = None if archive is None else Archive(str(archive))
+        self._tables, self._jobs = tables, jobs
 
     def __repr__(self) -> str:
         return f"Client({self._transport.url!r})"
@@ -68,8 +76,32 @@ class Client:
         """
         if limit is not None and limit < 0:
             raise InvalidRequest("limit must be 0 or more, or None for all events.")
-        path, query = path_of(stream_id, "/events"), {**_times(since, until), "after": after}
-        return StoredEvents(lambda: self._pages(path, query, limit))
+        path, times = path_of(stream_id, "/events"), _times(since, until)
+        if self._archive is None and self._tables is None:
+            query = {**times, "after": after}
+            return StoredEvents(lambda: (iter(()), self._pages(path, query, limit)))
+        if limit is not None or (after and self._tables is not None):
+            raise InvalidRequest("limit is for the API alone, and after is not for tables: say since and until.")
+        from_ms, to_ms = (instant_ms(times[name]) if name in times else 0 for name in ("from", "to"))
+        return StoredEvents(lambda: self._bulk(stream_id, from_ms, to_ms or FOR_EVER, after))
+
+    def _bulk(
+        self, stream_id: str, from_ms: int, to_ms: int, after: str
+    ) -> tuple[Iterator[Any], Iterator[dict[str, Any]]]:  # fmt: skip
+        """What an archive has, and the pages of the rest; one instant is between them, so no event is in both."""
+        archived, seam_ms = iter(()), from_ms
+        if self._archive is not None:
+            seam_ms = min(to_ms, max(from_ms, self._archive.until_ms(stream_id)))
+            archived = self._archive.batches(stream_id, from_ms, seam_ms, after, self._jobs)
+        if seam_ms >= to_ms:
+            return archived, iter(())
+        if self._tables is not None:
+            if isinstance(self._tables, str):
+                self._tables = tables_of(self._tables)
+            found = from_tables(self._tables, stream_id, seam_ms, to_ms, self._jobs)
+            return archived, ({"events": page} for page in found)
+        query = {"from": written(seam_ms), "to": written(to_ms) if to_ms < FOR_EVER else None, "after": after}
+        return archived, self._pages(path_of(stream_id, "/events"), query)
 
     def follow(
         self, stream_id: str, after: str = "", *, since: Instant | None = None,

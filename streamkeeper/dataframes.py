@@ -1,7 +1,7 @@
 """Makes tables of events: Arrow's with pyarrow, a DataFrame with pandas. Neither is imported before it is asked for."""
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from importlib import import_module
 from typing import Any
@@ -27,11 +27,19 @@ def row(event: Mapping[str, Any]) -> dict[str, Any]:
     return {name: event.get(name) for name in COLUMNS} | {"received_at": received_at, "bytes": data}
 
 
-def arrow(pages: Iterable[list[dict[str, Any]]]) -> Any:
-    """The pages as a pyarrow.Table, with a chunk a page."""
+def raw(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The event of a row, in the API's JSON."""
+    at = row["received_at"]
+    event = {name: row[name] for name in COLUMNS[:-1] if row[name] is not None or name in ("id", "name")}
+    event |= {"received_at": None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+    return event if row["bytes"] is None else event | {"data_base64": base64.b64encode(row["bytes"]).decode()}
+
+
+def batches(pages: Iterable[list[dict[str, Any]]]) -> Iterator[Any]:
+    """Each page as a pyarrow.RecordBatch."""
     pyarrow, fields = imported("pyarrow"), schema()
-    batches = (pyarrow.RecordBatch.from_pylist([row(event) for event in page], schema=fields) for page in pages)
-    return pyarrow.Table.from_batches(batches, schema=fields)
+    for page in pages:
+        yield pyarrow.RecordBatch.from_pylist([row(event) for event in page], schema=fields)
 
 
 def pandas(pages: Iterable[list[dict[str, Any]]]) -> Any:

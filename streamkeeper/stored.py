@@ -6,7 +6,7 @@ from typing import Any
 from streamkeeper import dataframes
 from streamkeeper.event import Event, event_of
 
-Pages = Callable[[], Iterator[dict[str, Any]]]
+Parts = Callable[[], tuple[Iterator[Any], Iterator[dict[str, Any]]]]
 # The most entries that the API puts into a page.
 MOST = 1000
 
@@ -26,21 +26,37 @@ def pages(
 
 
 class StoredEvents:
-    """Events that are fetched as they are iterated over, again each time; a page of at most 1,000 is held at once."""
+    """Events that are fetched as they are iterated over, again each time; a page of at most 1,000 is held at once.
 
-    def __init__(self, pages: Pages) -> None:
-        self._pages = pages
+    `parts` returns what an archive has, as Arrow's record batches, and the pages of what comes after that.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
 
     def __iter__(self) -> Iterator[Event]:
-        for page in self._pages():
-            yield from map(event_of, page["events"])
+        for page in self._entries():
+            yield from map(event_of, page)
+
+    def batches(self) -> Iterator[Any]:
+        """All of them as pyarrow.RecordBatches of up to 1,000, a few of which are held at once."""
+        dataframes.imported("pyarrow")
+        archived, pages = self._parts()
+        yield from archived
+        yield from dataframes.batches(page["events"] for page in pages)
 
     def to_arrow(self) -> Any:
         """All of them as a pyarrow.Table, in memory; raises StreamkeeperError where pyarrow is not installed."""
-        dataframes.imported("pyarrow")
-        return dataframes.arrow(page["events"] for page in self._pages())
+        return dataframes.imported("pyarrow").Table.from_batches(self.batches(), schema=dataframes.schema())
 
     def to_pandas(self) -> Any:
         """All of them as a pandas.DataFrame, in memory; raises StreamkeeperError where pandas is not installed."""
         dataframes.imported("pandas")
-        return dataframes.pandas(page["events"] for page in self._pages())
+        return dataframes.pandas(self._entries())
+
+    def _entries(self) -> Iterator[list[dict[str, Any]]]:
+        archived, pages = self._parts()
+        for batch in archived:
+            yield [dataframes.raw(row) for row in batch.to_pylist()]
+        for page in pages:
+            yield page["events"]

@@ -49,7 +49,7 @@ def add(subparsers: Any) -> None:
 
 @asking.refusals
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 once all hours that are over are archived; raises UserError."""
+    """Returns 0 once all hours that are over are archived, 1 where some events may have left before; or UserError."""
     if arguments.stage and not arguments.tables:
         raise UserError("--stage is for --tables; the API of a stage is --url.")
     jobs, from_ms = whole("--jobs", arguments.jobs, 1, 64), None
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
                 archive.run(until_ms, from_ms)
             from_ms = None
             if not arguments.follow:
-                return 0
+                return int(any(archive.is_late for archive in archives))
             time.sleep(EVERY_S)
     except StreamkeeperError as problem:
         raise UserError(str(problem)) from None
@@ -85,19 +85,21 @@ def _archives(arguments: argparse.Namespace, jobs: int) -> list[Any]:
     source = ByTables(connect(arguments.stage)) if arguments.tables else ByApi(asking.streams(arguments, PATIENT_S))
     place, environment = place_at(arguments.to), folders.chosen(arguments)
     return [
-        Archive(stream_id, source, place, _columns(stream_id, environment), _say, jobs)
+        Archive(stream_id, source, place, columns, _say, jobs, keep_days=keep_days)
         for stream_id in arguments.streams
+        for columns, keep_days in [_of_profile(stream_id, environment)]
     ]
 
 
-def _columns(stream_id: str, environment: dict[str, str]) -> tuple[Column, ...]:
-    """The columns of the stream's profile, as this machine has it; none where it has none."""
+def _of_profile(stream_id: str, environment: dict[str, str]) -> tuple[tuple[Column, ...], int]:
+    """The columns of the stream's profile, as this machine has it, and `keep_days`, 0 where it says nothing."""
     name = stream_id.partition(":")[0]
     path = folders.known(environment).get(name)
     if path is None:
-        return ()
+        return (), 0
     try:
-        return tuple(of_profile(name, tomllib.loads(profile_text(path))))
+        table = tomllib.loads(profile_text(path))
+        return tuple(of_profile(name, table)), int(table.get("keep_days", 0))
     except tomllib.TOMLDecodeError:
         raise UserError(f"{os.path.relpath(path)} is not TOML: `streamkeeper profile check` says where.") from None
 

@@ -86,6 +86,13 @@ class ByTables:
         return layout
 
 
+def of_stage(name: str) -> ByTables:
+    """The tables of a stage, "local" for the run on this machine, for the client; raises UserError."""
+    from local.redrive.stage import connect
+
+    return ByTables(connect(None if name == "local" else name))
+
+
 @contextlib.contextmanager
 def _said() -> Iterator[None]:
     try:

@@ -1,9 +1,10 @@
 """Names the hours of an archive, and says which of them are over. Pure; instants are milliseconds since 1970."""
 
 from datetime import UTC, datetime
-from urllib.parse import quote
 
-HOUR_MS = 3_600_000
+from streamkeeper.bulk import HOUR_MS, folder_of, instant_ms, written
+
+__all__ = ["HOUR_MS", "hour_of", "instant_ms", "over_until", "partition", "streams", "unit_end", "written"]
 DAY_MS = 24 * HOUR_MS
 # A function that has received an event stores it while it lives, 15 minutes at most; a minute more is for clocks.
 SETTLED_MS = 16 * 60_000
@@ -31,17 +32,4 @@ def partition(stream_id: str, hour_ms: int) -> str:
     return f"{streams(stream_id)}/day={at:%Y-%m-%d}/hour={at:%H}"
 
 
-def streams(stream_id: str) -> str:
-    """The folder of a stream."""
-    return f"stream={quote(stream_id, safe='')}"
-
-
-def instant_ms(written: str) -> int:
-    """The instant of the API's own text."""
-    return round(datetime.fromisoformat(written).timestamp() * 1000)
-
-
-def written(instant: int) -> str:
-    """An instant as the API takes it."""
-    text = datetime.fromtimestamp(instant / 1000, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
+streams = folder_of

@@ -26,9 +26,7 @@ from local.archive.event_readers import Page, Source
 from local.archive.files import HourFiles
 from local.user_error import UserError
 from streamkeeper import dataframes
-
-# Beside the partitions; what begins so is no data to Spark, Athena and DuckDB's patterns.
-STATES = "_streamkeeper"
+from streamkeeper.bulk import STATES
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,10 @@ class Done:
 
 @dataclass
 class Archive:
-    """That of one stream at a place; `say` prints a line about each unit that had events."""
+    """That of one stream at a place; `say` prints a line about each unit that had events.
+
+    Events leave the tables after `keep_days`, 0 for never; `is_late` says that some may have left before a run.
+    """
 
     stream_id: str
     source: Source
@@ -54,6 +55,8 @@ class Archive:
     jobs: int = 1
     most_bytes: int = files.MOST_BYTES
     least_bytes: int = files.LEAST_BYTES
+    keep_days: int = 0
+    is_late: bool = False
     _state: dict[str, Any] = field(default_factory=dict)
 
     def run(self, until_ms: int, from_ms: int | None = None) -> int:
@@ -64,6 +67,7 @@ class Archive:
         dataframes.imported("pyarrow")
         self._state = self._read_state()
         by_key, count, misfits = self.source.is_by_key(self.stream_id), 0, Counter[str]()
+        self._say_late(until_ms)
         begin_ms = self._begin(from_ms, by_key=by_key)
         while begin_ms is not None and begin_ms < until_ms:
             table = self._table(begin_ms)
@@ -75,10 +79,22 @@ class Archive:
                     self._save(done.until_ms, table)
             misfits += table.misfits
             begin_ms = units[-1][1] if by_key else self._next(units[-1][1])
+        if "until" in self._state and hours.instant_ms(self._state["until"]) < until_ms:
+            self._save(until_ms, columns.table((), {}, ()))  # no event came since
         for name, number in misfits.items():
             words = f"{counted(number, 'value')} of {name} not of its type, and null there"
             self.say(f"{self.stream_id}: {words}")
         return count
+
+    def _say_late(self, until_ms: int) -> None:
+        """Says where the last run was so long ago that events may have left the tables since, in no archive."""
+        left_ms = until_ms - self.keep_days * hours.DAY_MS
+        if self.keep_days and "until" in self._state and hours.instant_ms(self._state["until"]) < left_ms:
+            self.is_late = True
+            self.say(
+                f"{self.stream_id}: events leave the tables after {counted(self.keep_days, 'day')}, and this archive "
+                f"stood at {self._state['until']}: those that came before {hours.written(left_ms)} may be in neither."
+            )
 
     def _begin(self, from_ms: int | None, *, by_key: bool) -> int | None:
         if "until" in self._state:

@@ -36,7 +36,7 @@ TOGETHER = (
     Load(100, 1 / 60, 200, "log", 60, per_function=100, arrivals="clock"),
     Load(100, 1, 200, "log", 5, per_function=100),
 )
-PAGES = ("README.md", "docs/costs.md", "docs/deploy.md", "docs/store.md")
+PAGES = ("README.md", "docs/archive.md", "docs/costs.md", "docs/deploy.md", "docs/store.md")
 # A table's columns of words are its first and its last.
 WORDS = (0, -1)
 WHY = {
@@ -132,7 +132,23 @@ def _tables(found: Quoted) -> dict[str, list[str]]:
         "stage": _two("a stage besides", found.alone["idle"].fixed_month, FIXED_WHY),
         "million": table(("a million events", "items", "items, no order", "a log, 1 s"), million),
         "beside": _two("", found.alone["idle"].beside, BESIDE_WHY),
+        "iceberg": _iceberg(prices.read()),
     }
+
+
+def _iceberg(listed: prices.Prices) -> list[str]:
+    """A million events of 200 bytes: archived from items, from a log, and by Firehose into S3 Tables."""
+    size_gb, read_usd = 200 * prices.MILLION / prices.GB, listed.usd("dynamodb", "million_read_units")
+    # 4 KB a unit: an item each, or segments that are not compressed at all.
+    reads = [prices.MILLION * read_usd, 200 * prices.MILLION / 4096 * read_usd]
+    iceberg = {name: size_gb * listed.usd("iceberg", name) for name in ("firehose_gb", "compacted_gb", "gb_month")}
+    kept_usd = size_gb * listed.usd("s3", "gb_month")
+    rows = [
+        ("reading, or Firehose", *(f"{usd:.3f}" for usd in (*reads, iceberg["firehose_gb"]))),
+        ("compaction", "–", "–", f"{iceberg['compacted_gb']:.3f}"),
+        ("kept for a month", *(f"{usd:.4f}" for usd in (kept_usd, kept_usd, iceberg["gb_month"]))),
+    ]
+    return table(("US dollars", "archive, items", "archive, a log", "Firehose into S3 Tables"), rows)
 
 
 def _two(title: str, parts: Mapping[str, float], why: Mapping[str, str]) -> list[str]:

@@ -246,6 +246,19 @@ def test_a_run_goes_on_or_says_why_not(tmp_path: Path) -> None:
         rig.archive().run(ORIGIN_MS)
 
 
+def test_events_that_may_have_left_unarchived_are_told(tmp_path: Path) -> None:
+    """Where the archive stood still for longer than the profile keeps events; the run goes on with what is there."""
+    rig = Rig(tmp_path, [0, 30 * HOUR_MS])
+    for hour, is_late in ((1, False), (25, False), (60, True)):
+        archive = rig.archive(keep_days=1)
+        archive.run(ORIGIN_MS + hour * HOUR_MS)
+        assert archive.is_late is is_late
+    assert [line for line in rig.said if "may be" in line] == [
+        f"{STREAM}: events leave the tables after 1 day, and this archive stood at 2027-01-16T09:00:00.000Z: those "
+        "that came before 2027-01-16T20:00:00.000Z may be in neither."
+    ]
+
+
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [

@@ -1,0 +1,95 @@
+"""Where an archive lies, to read it: in a bucket (s3://bucket/prefix) or in a folder.
+
+`streamkeeper archive` writes there, with what these can besides (`local/archive/destinations.py`). Names are paths with
+slashes below the archive.
+"""
+
+import tempfile
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, cast
+from urllib.parse import urlsplit
+
+from streamkeeper.dataframes import imported
+from streamkeeper.exceptions import InvalidRequest
+
+
+class Readable(Protocol):
+    """A place that can be read; several threads may share it."""
+
+    def read(self, name: str) -> bytes | None:
+        """What is there; None where nothing is."""
+
+    def names(self, below: str) -> list[str]:
+        """All names that begin with this one and a slash, by their order."""
+
+    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A file with what is there."""
+
+
+class Folder:
+    """A folder of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, name: str) -> bytes | None:
+        """As Readable has it."""
+        path = self.folder / name
+        return path.read_bytes() if path.is_file() else None
+
+    def names(self, below: str) -> list[str]:
+        """As Readable has it."""
+        paths = (path for path in (self.folder / below).rglob("*") if path.is_file())
+        return sorted(str(path.relative_to(self.folder)) for path in paths)
+
+    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """As Readable has it."""
+        return (self.folder / name).open("rb")
+
+
+class Bucket:
+    """A bucket, by boto3's client of S3."""
+
+    def __init__(self, s3: Any, bucket: str, prefix: str) -> None:
+        self.s3, self.bucket = s3, bucket
+        self.prefix = f"{prefix}/" if prefix else ""
+
+    def read(self, name: str) -> bytes | None:
+        """As Readable has it."""
+        try:
+            content: bytes = self.s3.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"].read()
+        except self.s3.exceptions.NoSuchKey:
+            return None
+        return content
+
+    def names(self, below: str) -> list[str]:
+        """As Readable has it."""
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=f"{self.prefix}{below}/")
+        return [one["Key"].removeprefix(self.prefix) for page in pages for one in page.get("Contents", ())]
+
+    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """As Readable has it: a copy on this machine, for a file of Parquet is read from its end."""
+        file = tempfile.TemporaryFile()  # noqa: SIM115
+        try:
+            self.s3.download_fileobj(self.bucket, self.prefix + name, file)
+        except BaseException:
+            file.close()
+            raise
+        return cast(AbstractContextManager[BinaryIO], file)
+
+
+def bucket_at(address: str) -> tuple[Any, str, str] | None:
+    """Of s3://BUCKET/PREFIX the client and both names; None where the address is a folder. Raises InvalidRequest."""
+    if not address.startswith("s3://"):
+        return None
+    parts = urlsplit(address)
+    if not parts.netloc:
+        raise InvalidRequest(f"An archive lies at s3://BUCKET/PREFIX or in a folder, not at {address!r}.")
+    return imported("boto3").client("s3"), parts.netloc, parts.path.strip("/")
+
+
+def place_at(address: str) -> Readable:
+    """The place at an address; s3:// is reached as the AWS command line reaches it. Raises InvalidRequest."""
+    found = bucket_at(address)
+    return Folder(Path(address)) if found is None else Bucket(*found)

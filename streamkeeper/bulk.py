@@ -1,0 +1,194 @@
+"""Reads many stored events at a time: the hours that an archive has, and a stage's tables by boto3.
+
+A part of the time is a unit; several are read beside each other and come in their order. Of each at most AHEAD chunks
+wait, so memory is bounded however long the time is. Invariant: each event comes once: before the instant until which
+the archive is done, from the archive, and from then on from elsewhere.
+"""
+
+import contextlib
+import itertools
+import json
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any, Protocol, TypeVar, cast
+from urllib.parse import quote
+
+from streamkeeper.archive_places import place_at
+from streamkeeper.dataframes import COLUMNS, imported
+from streamkeeper.exceptions import InvalidRequest, StreamkeeperError
+
+HOUR_MS = 3_600_000
+# More than any instant.
+FOR_EVER = 10**15
+# Beside the partitions; what begins so is no data to Spark, Athena and DuckDB's patterns.
+STATES = "_streamkeeper"
+# How many chunks of a unit wait for the consumer, and into how many units a time is cut for each job.
+AHEAD, UNITS_A_JOB = 4, 8
+ROWS = 1000
+# What reads the tables of a stage, by the code that answers the API. It is no part of this package, which imports
+# nothing of ours, and of the same distribution.
+_TABLES = "local.archive.event_readers"
+Page = list[dict[str, Any]]
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Tables(Protocol):
+    """Reads the tables of a stage."""
+
+    def pages(self, stream_id: str, from_ms: int, to_ms: int, limit: int | None = None) -> Iterator[Page]:
+        """The events of this time, as the API's JSON has them."""
+
+    def is_by_key(self, stream_id: str) -> bool:
+        """Whether the stream has no order, so that each reading reads all of its events."""
+
+
+def tables_of(stage: str) -> Tables:
+    """The tables of a deployed stage, "local" for the run on this machine; raises StreamkeeperError."""
+    try:
+        reader = import_module(_TABLES)
+    except ModuleNotFoundError as missing:
+        raise StreamkeeperError(
+            f"To read tables needs all that `pip install streamkeeper` brings; {missing.name} is not there."
+        ) from None
+    (found,) = said("The tables", lambda: [reader.of_stage(stage)])
+    return cast(Tables, found)
+
+
+def from_tables(tables: Tables, stream_id: str, from_ms: int, to_ms: int, jobs: int) -> Iterator[Page]:
+    """The events of this time, in their order, of several parts of it at once."""
+    return said("The tables", lambda: _from_tables(tables, stream_id, from_ms, to_ms, jobs))
+
+
+def said(what: str, read: Callable[[], Iterable[T]]) -> Iterator[T]:
+    """The same; what AWS or the system raises becomes a StreamkeeperError."""
+    try:
+        yield from read()
+    except StreamkeeperError:
+        raise
+    except Exception as problem:
+        raise StreamkeeperError(f"{what} cannot be read: {problem}") from problem
+
+
+def _from_tables(tables: Tables, stream_id: str, from_ms: int, to_ms: int, jobs: int) -> Iterator[Page]:
+    if tables.is_by_key(stream_id):
+        return tables.pages(stream_id, from_ms, to_ms)
+    first = next((page[0] for page in tables.pages(stream_id, from_ms, to_ms, 1)), None)
+    if first is None:
+        return iter(())
+    # An event may have come a little before one that stands before it.
+    begin_ms = max(from_ms, instant_ms(first["received_at"]) - HOUR_MS)
+    now_ms = round(datetime.now(UTC).timestamp() * 1000)
+    size_ms = max(60_000, (min(to_ms, now_ms) - begin_ms) // (UNITS_A_JOB * jobs) + 1)
+    bounds = [*range(begin_ms, max(begin_ms + 1, min(to_ms, now_ms)), size_ms), to_ms]
+    return side_by_side(lambda unit: tables.pages(stream_id, *unit), itertools.pairwise(bounds), jobs)
+
+
+class Archive:
+    """An archive that `streamkeeper archive` writes, at s3://BUCKET/PREFIX or in a folder."""
+
+    def __init__(self, address: str) -> None:
+        self._place = place_at(address)
+
+    def until_ms(self, stream_id: str) -> int:
+        """Until when it has all events of the stream; 0 where it has none. Raises StreamkeeperError."""
+        name = f"{STATES}/{quote(stream_id, safe='')}.json"
+        (content,) = said("The archive", lambda: [self._place.read(name)])
+        try:
+            return 0 if content is None else instant_ms(json.loads(content)["until"])
+        except (ValueError, KeyError, TypeError):
+            raise StreamkeeperError(f"What the archive says of {stream_id!r} is not what the command wrote.") from None
+
+    def batches(self, stream_id: str, from_ms: int, to_ms: int, after: str, jobs: int) -> Iterator[Any]:
+        """The events of this time behind a position, in their order, as Arrow's record batches."""
+        if after.startswith("key."):
+            raise InvalidRequest("The archive has a stream without an order by time: say since, and not after.")
+        imported("pyarrow")
+        read = lambda name: self._read(name, from_ms, to_ms, after)  # noqa: E731
+        return said("The archive", lambda: side_by_side(read, self._names(stream_id, from_ms, to_ms), jobs))
+
+    def _names(self, stream_id: str, from_ms: int, to_ms: int) -> list[str]:
+        files = (name for name in self._place.names(folder_of(stream_id)) if name.endswith(".parquet"))
+        return [name for name in files if from_ms - HOUR_MS < hour_ms(name) < to_ms]
+
+    def _read(self, name: str, from_ms: int, to_ms: int, after: str) -> Iterator[Any]:
+        pyarrow, parquet = imported("pyarrow"), imported("pyarrow.parquet")
+        compute, moment = imported("pyarrow.compute"), pyarrow.timestamp("ms", tz="UTC")
+        is_whole = from_ms <= hour_ms(name) and hour_ms(name) + HOUR_MS <= to_ms and not after
+        with self._place.open(name) as file:
+            for batch in parquet.ParquetFile(file).iter_batches(ROWS, columns=list(COLUMNS)):
+                if not is_whole:
+                    at = batch.column("received_at")
+                    wanted = compute.greater_equal(at, pyarrow.scalar(from_ms, moment))
+                    wanted = compute.and_(wanted, compute.less(at, pyarrow.scalar(to_ms, moment)))
+                    wanted = compute.and_(wanted, compute.greater(batch.column("position"), after))
+                    batch = batch.filter(wanted)
+                if batch.num_rows:
+                    yield batch
+
+
+def side_by_side(read: Callable[[U], Iterable[T]], units: Iterable[U], jobs: int) -> Generator[T]:
+    """What the units come to, in their order; `jobs` of them are read at a time, ahead of the consumer."""
+    is_over = threading.Event()
+
+    def put(into: "queue.Queue[tuple[str, Any]]", kind: str, value: Any) -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(queue.Full):
+                into.put((kind, value), timeout=0.2)
+                return
+
+    def fill(unit: U, into: "queue.Queue[tuple[str, Any]]") -> None:
+        try:
+            for one in read(unit):
+                put(into, "one", one)
+                if is_over.is_set():
+                    return
+            put(into, "end", None)
+        except BaseException as problem:
+            put(into, "problem", problem)
+
+    def drained(into: "queue.Queue[tuple[str, Any]]") -> Iterator[T]:
+        while (found := into.get())[0] == "one":
+            yield found[1]
+        if found[0] == "problem":
+            raise found[1]
+
+    waiting = deque[queue.Queue[tuple[str, Any]]]()
+    with ThreadPoolExecutor(jobs, "streamkeeper-bulk") as threads:
+        try:
+            for unit in units:
+                waiting.append(queue.Queue(AHEAD))
+                threads.submit(fill, unit, waiting[-1])
+                if len(waiting) == jobs:
+                    yield from drained(waiting.popleft())
+            while waiting:
+                yield from drained(waiting.popleft())
+        finally:
+            is_over.set()
+
+
+def folder_of(stream_id: str) -> str:
+    """The folder of a stream; a character of the id that no folder can have is percent-encoded."""
+    return f"stream={quote(stream_id, safe='')}"
+
+
+def hour_ms(name: str) -> int:
+    """When the hour began that a file has: its folders name it."""
+    day, hour = (part.partition("=")[2] for part in name.split("/")[1:3])
+    return instant_ms(f"{day}T{hour}:00:00+00:00")
+
+
+def written(instant: int) -> str:
+    """An instant as the API takes it."""
+    text = datetime.fromtimestamp(instant / 1000, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def instant_ms(written: str) -> int:
+    """The instant of the API's own text."""
+    return round(datetime.fromisoformat(written).timestamp() * 1000)

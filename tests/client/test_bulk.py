@@ -1,0 +1,112 @@
+"""Reading across an archive and the tables or the API: each event once and in order, whatever has left the tables."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from handlers.redrive.redriving import Stage
+from handlers.redrive.restore import Events
+from handlers.store.overflow import Objects
+from local.archive.event_readers import ByTables
+from local.cli import main
+from streamkeeper import Client, InvalidRequest, StreamkeeperError
+from streamkeeper.bulk import AHEAD, from_tables, side_by_side, written
+from tests.client.api_server import STREAM as OF_API
+from tests.client.api_server import asked, page
+from tests.examples import examples
+from tests.handlers.servers import serving
+from tests.local.archive.test_archive import HOUR_MS, ORIGIN_MS, STORES, STREAM, Rig, times
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+def tables_of(rig: Rig) -> ByTables:
+    """The tables of the rig."""
+    events = Events(rig.tables, "events", Objects(lambda: None, ""))
+    return ByTables(Stage(None, "", rig.tables, "control", events, None, ""))
+
+
+def leave(rig: Rig, before_ms: int) -> None:
+    """Has the events that came before that instant leave the tables, as `keep_days` does."""
+    for item in list(rig.tables._tables["events"].values()):
+        if "position" in item and int(item["position"]["S"].partition("/")[0]) < before_ms:
+            rig.tables.delete_item(TableName="events", Key={name: item[name] for name in ("PK", "SK")})
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(times, st.sampled_from(STORES), st.integers(1, 4), st.data())
+def test_there_is_no_seam_between_the_archive_and_the_tables(
+    tmp_path_factory: pytest.TempPathFactory, offsets: list[int], store: str, jobs: int, data: st.DataObject
+) -> None:
+    """Of any time, after any number of archived hours, though what is archived has left the tables."""
+    rig = Rig(tmp_path_factory.mktemp("archive"), offsets, store)
+    until_ms = ORIGIN_MS + data.draw(st.integers(0, 8)) * HOUR_MS
+    rig.archive().run(until_ms, ORIGIN_MS if store == "none" else None)
+    if store == "items":
+        leave(rig, data.draw(st.integers(ORIGIN_MS, until_ms)))
+    first, last = sorted(ORIGIN_MS + data.draw(st.integers(-1, 8 * HOUR_MS)) for _ in range(2))
+    client = Client(NOWHERE, archive=rig.folder, tables=tables_of(rig), jobs=jobs)
+    found = client.events(STREAM, written(first), written(last + 1))
+    wanted = [str(n) for n, at in enumerate(sorted(offsets)) if first <= ORIGIN_MS + at <= last]
+    keys = [event.key for event in found]
+    assert (sorted(keys, key=int) if store == "none" else keys) == wanted
+    assert found.to_arrow()["key"].to_pylist() == keys
+
+
+def test_the_rest_comes_from_the_api(tmp_path: Path) -> None:
+    """It is asked from the instant on until which the archive is done, and behind the same position."""
+    with serving(page(), page(1), page(), page(1, 2), page(1, 2), page(), page(3, 4), page(4)) as server:
+        assert main(["archive", OF_API, "--to", str(tmp_path), "--url", server.address]) == 0
+        client = Client(server.address, archive=tmp_path)
+        events = list(client.events(OF_API))
+        first = events[0].position
+        assert [event.key for event in client.events(OF_API, after=first)] == ["2", "4"]
+    assert [event.key for event in events] == ["1", "2", "3", "4"]
+    assert {*events[0].raw} == {*events[2].raw}
+    lines = [line.replace("%3A", ":").replace("%2F", "/") for line in asked(server)[-2:]]
+    (state,) = (tmp_path / "_streamkeeper").iterdir()
+    assert [f"from={json.loads(state.read_text())['until']}" in line for line in lines] == [True, True]
+    assert f"after={first}" in lines[1]
+
+
+def test_a_consumer_is_never_far_behind() -> None:
+    """Of each part as few chunks wait as are said, and a consumer that leaves ends all threads."""
+    read, before = [0] * 3, threading.active_count()
+
+    def chunks(unit: int) -> Iterator[int]:
+        for number in range(1000):
+            read[unit] += 1
+            yield number
+
+    found = side_by_side(chunks, range(3), 3)
+    assert [next(found) for _ in range(10)] == list(range(10))
+    assert all(count <= 10 + AHEAD + 2 for count in read)
+    found.close()
+    assert threading.active_count() == before
+    assert list(side_by_side(lambda unit: [unit] * unit, range(5), 2)) == [1, 2, 2, 3, 3, 3, 4, 4, 4, 4]
+
+
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    """Whatever the tables or the archive raise."""
+    rig = Rig(tmp_path, [0])
+    rig.archive().run(ORIGIN_MS + HOUR_MS)
+    for file in tmp_path.rglob("*.parquet"):
+        file.write_bytes(b"no Parquet")
+    refused: dict[str, Callable[[], Any]] = {
+        "The archive cannot be read": lambda: list(Client(NOWHERE, archive=tmp_path).events(STREAM)),
+        "The tables cannot be read": lambda: list(from_tables(tables_of(rig), "other", 0, ORIGIN_MS, 1)),
+        "limit is for the API alone": lambda: Client(NOWHERE, archive=tmp_path).events(STREAM, limit=1),
+        "jobs must be 1 or more": lambda: Client(NOWHERE, jobs=0),
+        "s3://BUCKET/PREFIX or in a folder": lambda: Client(NOWHERE, archive="s3:///x"),
+    }
+    for words, ask in refused.items():
+        with pytest.raises(StreamkeeperError, match=words):
+            ask()
+    with pytest.raises(InvalidRequest):
+        list(Client(NOWHERE, archive=tmp_path).events(STREAM, after="key.YQ"))
