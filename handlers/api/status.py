@@ -166,7 +166,9 @@ def _standing(
     if failed is not None and (status == "reconnecting" or (status == "rejected" and is_refused)):
         why = status_words.short(connections.cause(failed), failed)
     has_connected = covered is not None or connections.lease.connected_token > 0
-    return None if at_least else since_ms, Standing(status, why, for_ms, at_least, has_connected, trouble)
+    keeps_ms = next((one.reach_ms for one in reversed(connections.all) if one.opened_ms is not None), None)
+    standing = Standing(status, why, for_ms, at_least, has_connected, trouble, keeps_ms=keeps_ms)
+    return None if at_least else since_ms, standing
 
 
 def _since_ms(status: str, connections: Connections, covered: Coverage | None) -> int | None:

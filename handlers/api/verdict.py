@@ -2,7 +2,7 @@
 
     Connected 3 h 12 min. Nothing lost: 3 gaps, all delivered later.
     Connected 4 min. 1 gap of 12 s is not proved complete yet.
-    Away 2 min: 401 Unauthorized. Nothing lost before that.
+    Away 2 min: 401 Unauthorized. Nothing lost before that. The upstream keeps 10 min.
 
 Status, list, page and alerts have their words from here. Pure. Invariants: no instant stands in the text, for whoever
 draws it knows the viewer's zone; "nothing lost" is said of a time that is known whole, and never while a gap is open.
@@ -29,6 +29,7 @@ class Standing:
     `for_ms` is for how long it has been connected or away, None where that is not to be said; where it is `at_least`,
     older records may say longer. `trouble` is a sentence more, without its full stop. Where `is_brief`, as in the list,
     a length has its largest unit alone, so that an answer seldom changes; of losses it counts the newest it knows.
+    `keeps_ms` is how far back the upstream goes, by its profile; None where that is unknown.
     """
 
     status: str
@@ -38,13 +39,16 @@ class Standing:
     has_connected: bool = True
     trouble: str = ""
     is_brief: bool = False
+    keeps_ms: int | None = None
 
 
 def verdict(standing: Standing, coverage: Coverage | None) -> str:
     """One sentence or two; without `coverage` nothing is said of what was lost."""
     trouble = f"{standing.trouble[:1].upper()}{standing.trouble[1:]}." if standing.trouble else ""
     losses = _losses(coverage, standing.is_brief) if coverage is not None and standing.status != "starting" else ""
-    return " ".join(filter(None, (_first(standing), trouble, losses)))
+    is_away = standing.status == "reconnecting" and standing.has_connected and not standing.is_brief
+    keeps = f"The upstream keeps {spelled(standing.keeps_ms)}." if is_away and standing.keeps_ms else ""
+    return " ".join(filter(None, (_first(standing), trouble, losses, keeps)))
 
 
 def _first(standing: Standing) -> str:

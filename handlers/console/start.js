@@ -4,6 +4,9 @@
 import { ask, streamPath } from './api.js';
 import { announce, element, text } from './dom.js';
 
+// A demonstration whose streams need a name after the colon, and the one that is offered.
+const NAMED = { 'demo-socket': 'demo-socket:eur-usd' };
+
 /** The form and the buttons, `offers`; `load` reads the names of the profiles, `started` is called after a start. */
 export function startForm(started) {
   const list = element('datalist', { id: 'profiles' });
@@ -46,8 +49,9 @@ export function startForm(started) {
     async load() {
       const { profiles = [] } = await ask('./');
       list.replaceChildren(...profiles.map((name) => element('option', { value: name })));
-      demos.replaceChildren(...profiles.filter((name) => /^demo(-|$)/.test(name)).map(
-        (name) => element('button', { type: 'button', onclick: () => start(name) }, `Start ${name}`)));
+      const offered = profiles.filter((name) => /^demo(-|$)/.test(name)).map((name) => NAMED[name] ?? name);
+      demos.replaceChildren(...offered.map(
+        (id) => element('button', { type: 'button', onclick: () => start(id) }, `Start ${id}`)));
       if (!demos.children.length) offers.replaceChildren();
     },
   };

@@ -37,9 +37,10 @@ function advice({ status, reason, last_error: error, stuck_at_cursor: stuck, del
   if (status === 'reconnecting' || status === 'starting' || status === 'rejected') {
     if (!error || error.over_at) return status === 'rejected' ? ['Mend its profile, then start it.', section] : null;
     const known = BY_STATUS.find(([[from, to]]) => error.http_status >= from && error.http_status <= to);
-    const [words, where] = known ? [known[1], section] : (BY_CAUSE[error.cause] ?? USUAL);
-    if (status !== 'rejected') return [words, where];
-    return [`${known || BY_CAUSE[error.cause] ? words : 'Mend its profile.'} Then start it.`, section];
+    const secret = error.detail?.startsWith('the secret ') ? ['Put the secret that its profile names.', section] : null;
+    const found = known ? [known[1], section] : (secret ?? BY_CAUSE[error.cause]);
+    if (status !== 'rejected') return found ?? USUAL;
+    return [`${found?.[0] ?? 'Mend its profile.'} Then start it.`, section];
   }
   if (status === 'running' && reason) return ['Ask the upstream by itself (streamkeeper profile try) and compare.', 'Unconnected'];
   const waiting = delivery?.find((row) => row.waits);

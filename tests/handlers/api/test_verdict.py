@@ -78,6 +78,11 @@ NOT_CONNECTED = [
     ([FIRST], {}, "Away 5 min: reset. Nothing lost before that."),
     ([FIRST, TRIED], {}, "Away 5 min: 401 Unauthorized. Nothing lost before that."),
     (
+        [replace(FIRST, reach_ms=600_000), TRIED],
+        {},
+        "Away 5 min: 401 Unauthorized. Nothing lost before that. The upstream keeps 10 min.",
+    ),
+    (
         [EARLY, connection(2, "B", 9_500, 999_000, **RESET, resumed=False)],
         {},
         "Away 1 s: reset. 1 gap of 500 ms is not proved complete yet.",
