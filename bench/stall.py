@@ -6,11 +6,13 @@ DescribeStateMachine and runs a small Express machine in turn, every `PAUSE_S`. 
 reported beside the times, so that one that failed to begin shows.
 """
 
+import contextlib
 import json
 import multiprocessing
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -81,12 +83,12 @@ def loop() -> str:
     return json.dumps({"StartAt": "A", "States": states})
 
 
-def measure(url: str, attack: str, count: int, seconds: float) -> Row:
+def measure(url: str, attack: str, count: int, seconds: float, run: int = 0) -> Row:
     """Return the row of one attack by so many clients; `attack_ms` is the mean time of one execution of it."""
     made = client(url)
 
     def machine(kind: str, text: str) -> str:
-        name = f"{kind}-{count}-{attack.replace(' ', '-')}"
+        name = f"{kind}-{count}-{run}-{attack.replace(' ', '-')}"
         return str(
             made.create_state_machine(name=name, definition=text, roleArn=ROLE, type="EXPRESS")["stateMachineArn"]
         )
@@ -186,6 +188,25 @@ def _times(made: Any, arn: str, seconds: float) -> list[float]:
     return times
 
 
+def _spin() -> None:
+    while True:
+        pass
+
+
+@contextlib.contextmanager
+def _busy(count: int) -> Iterator[None]:
+    """Has so many processes calculate until the context ends."""
+    processes = [_SPAWN.Process(target=_spin, daemon=True) for _ in range(count)]
+    for process in processes:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
 def goal(attack: str, clients: int, slowest_ms: float) -> Goal:
     """Return the goal of the other answers during an attack by so many clients."""
     return below(attack, f"the slowest other answer, attacked by {clients}", STALL_MS, slowest_ms)
@@ -195,14 +216,16 @@ def main(argv: list[str] | None = None) -> int:
     """Print the rows; return 1 where a goal was missed."""
     asked = options(
         argv, __doc__, seconds=(5.0, "how long each attack is measured"), clients=([1, 4], "attackers at once"),
-        attacks=([*ATTACKS], "which", [*ATTACKS]),
+        attacks=([*ATTACKS], "which", [*ATTACKS]), runs=(1, "how often each is measured"),
+        load=(0, "processes that calculate beside it all, which is the machine's load"),
     )  # fmt: skip
     rows = []
-    with served(OURS) as (url, _):
-        for attack in asked.attacks:
-            for count in asked.clients if attack != "none" else [0]:
-                rows.append(measure(url, attack, count, asked.seconds))
-                say(__doc__, rows[-1])
+    with _busy(asked.load), served(OURS) as (url, _):
+        for run in range(asked.runs):
+            for attack in asked.attacks:
+                for count in asked.clients if attack != "none" else [0]:
+                    rows.append(measure(url, attack, count, asked.seconds, run))
+                    say(__doc__, rows[-1])
     judged = [goal(row["attack"], row["clients"], row["slowest_ms"]) for row in rows]
     return show(asked, {"limit_ms": STALL_MS, "rows": rows}, judged)
 
