@@ -4,6 +4,7 @@
     python tests/suites/tables.py recordings
     python tests/suites/tables.py jsonata CHECKOUT          # jsonata-js/jsonata
     python tests/suites/tables.py asl-validator CHECKOUT    # ChristopheBougere/asl-validator
+    python tests/suites/tables.py aws-local CHECKOUT        # nibble-4bits/aws-local-stepfunctions, after `npm ci`
     python tests/suites/tables.py statelint CHECKOUT        # awslabs/statelint
     python tests/suites/tables.py jayway CHECKOUT           # json-path/JsonPath
     python tests/suites/tables.py moto CHECKOUT             # getmoto/moto, or its source distribution
@@ -21,12 +22,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent / "testing")]
 
-from states_language import problems
+from states_language import load, problems
 from states_language.definition.fields import DefinitionError
 from states_language.jsonata.engine import Jsonata
 from states_language.jsonata.evaluation import WHOLE, Exceeded, Unsupported, _Bounds, from_library, to_library
@@ -209,8 +211,65 @@ def recordings(_checkout: Path) -> Iterator[Result]:
     return _pytest(["tests/conformance", "-m", ""], TESTS.parent)
 
 
+# ---- aws-local-stepfunctions: what its functions were asked by its tests, and answered ----
+
+
+def aws_local(checkout: Path) -> Iterator[Result]:
+    """Intrinsic functions, data flow and Choice; jest records them in the checkout, where `npm ci` was run."""
+    transform = {r"^.+\.ts$": ["ts-jest", {"tsconfig": "./__tests__/tsconfig.json", "isolatedModules": True}]}
+    config = {
+        "rootDir": str(checkout),
+        "testMatch": ["**/__tests__/**/*.test.ts"],
+        "setupFilesAfterEnv": ["<rootDir>/__tests__/customMatchers.ts", str(TESTS / "suites/record-aws-local.cjs")],
+        "transform": transform,
+    }
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "jest.json").write_text(json.dumps(config))
+        recorded = Path(folder) / "recorded.jsonl"
+        recorded.touch()
+        parts = ["__tests__/intrinsicFunctions", "__tests__/InputOutputProcessing", "__tests__/stateActions/Choice"]
+        command = ["npx", "jest", "--config", f"{folder}/jest.json", "-w", "1", "--silent", *parts]
+        variables = {**os.environ, "CHECKOUT": str(checkout), "RECORD": str(recorded)}
+        subprocess.run(command, cwd=checkout, env=variables, stderr=subprocess.DEVNULL, check=False)
+        for at, line in enumerate(recorded.read_text("utf-8").splitlines()):
+            asked = json.loads(line)
+            yield Result(f"{at} {asked['what']}: {asked['test']}", _replayed(asked))
+
+
+def _replayed(asked: dict[str, Any]) -> str:
+    what, args = asked["what"], [None if one == "\0" else one for one in asked.get("args", [])]
+    given, context, state = asked.get("input"), asked.get("context"), {"Type": "Pass", "End": True}
+    wanted = asked.get("result", ABSENT)
+    if what == "Choice":
+        state, wanted = asked["state"], wanted["nextState"] if "result" in asked else ABSENT
+    elif what.startswith("States."):
+        state |= {"Parameters": {"v.$": f"{what}({', '.join(args)})"}}
+    elif what == "processResultPath":
+        given, state = args[1], state | {"Result": args[2]} | _field("ResultPath", asked["args"][0])
+    else:
+        given, context = args[1], args[2]
+        name = "Parameters" if what == "processPayloadTemplate" else what.removeprefix("process")
+        state |= _field(name, asked["args"][0])
+    targets = [one["Next"] for one in state.get("Choices", [])] + [state[key] for key in ("Default",) if key in state]
+    states = {"A": state, **{name: {"Type": "Succeed"} for name in targets}}
+    try:
+        execution = load({"StartAt": "A", "States": states}).execute(given, context=context or None)
+    except DefinitionError as problem:
+        return "" if wanted is ABSENT else f"refused: {problem}"
+    if execution.status != "SUCCEEDED":
+        return "" if wanted is ABSENT else str(execution.cause).partition("). ")[2]
+    found = execution.path[-1] if what == "Choice" else execution.output
+    found = found["v"] if what.startswith("States.") else found
+    return "" if wanted is not ABSENT and same(found, wanted) else f"{_shown(found)} instead of {_shown(wanted)}"
+
+
+def _field(name: str, value: Any) -> dict[str, Any]:
+    return {} if value == "\0" else {name: value}
+
+
 SUITES: dict[str, Callable[[Path], Iterator[Result]]] = {
     "asl-validator": asl_validator,
+    "aws-local": aws_local,
     "jayway": jayway,
     "jsonata": jsonata,
     "moto": moto,
