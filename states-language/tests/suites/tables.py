@@ -237,8 +237,10 @@ def aws_local(checkout: Path) -> Iterator[Result]:
 
 
 def _replayed(asked: dict[str, Any]) -> str:
-    what, args = asked["what"], [None if one == "\0" else one for one in asked.get("args", [])]
-    given, context, state = asked.get("input"), asked.get("context"), {"Type": "Pass", "End": True}
+    what = asked["what"]
+    args: list[Any] = [None if one == "\0" else one for one in asked.get("args", [])]
+    given, context = asked.get("input"), asked.get("context")
+    state: dict[str, Any] = {"Type": "Pass", "End": True}
     wanted = asked.get("result", ABSENT)
     if what == "Choice":
         state, wanted = asked["state"], wanted["nextState"] if "result" in asked else ABSENT
@@ -258,7 +260,7 @@ def _replayed(asked: dict[str, Any]) -> str:
         return "" if wanted is ABSENT else f"refused: {problem}"
     if execution.status != "SUCCEEDED":
         return "" if wanted is ABSENT else str(execution.cause).partition("). ")[2]
-    found = execution.path[-1] if what == "Choice" else execution.output
+    found: Any = execution.path[-1] if what == "Choice" else execution.output
     found = found["v"] if what.startswith("States.") else found
     return "" if wanted is not ABSENT and same(found, wanted) else f"{_shown(found)} instead of {_shown(wanted)}"
 
