@@ -35,6 +35,7 @@ from handlers.framing.websocket import (
 from handlers.profile.behaviour import Profile
 from handlers.profile.messages import Exchange
 from handlers.profile.secret_references import Secrets
+from handlers.profile.upstream_requests import message_of
 
 NORMAL = 1000
 _HIDDEN = "…"
@@ -55,7 +56,7 @@ class Speaker:
         """Returns the message."""
         if exchange.send is None:
             return Send(PING, b"")
-        return Send(TEXT, self.profile.message(exchange.send, self.stream_id, cursor, self.secrets))
+        return Send(TEXT, message_of(self.profile, exchange.send, self.stream_id, cursor, self.secrets))
 
     def shown(self, text: str) -> str:
         """Returns the upstream's words as they may be shown."""

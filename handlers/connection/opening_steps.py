@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from handlers.connection.inputs import Closed
-from handlers.profile.behaviour import UpstreamRequest
 from handlers.profile.secret_references import Secrets
+from handlers.profile.upstream_requests import UpstreamRequest
 
 # How much of an answer is read.
 ANSWER_BYTES = 64 * 1024

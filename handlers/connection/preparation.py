@@ -23,11 +23,12 @@ from handlers.connection.opening_steps import Answer, Ask, Preparation, Tokens, 
 from handlers.framing.events import text_at
 from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError, quoted
-from handlers.profile.behaviour import Profile, UpstreamRequest, filled_in
+from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets, filled, place, places
 from handlers.profile.ticket_field import Ticket
 from handlers.profile.tls_field import Trust
 from handlers.profile.token_field import Token
+from handlers.profile.upstream_requests import UpstreamRequest, filled_in, own_headers, request_of
 
 # The most characters of a token or a ticket.
 MOST_CHARACTERS = 8192
@@ -83,7 +84,7 @@ def with_token(
 
 def _opening(profile: Profile, stream_id: str, cursor: str | None, values: Secrets) -> Try:
     try:
-        request = profile.request(stream_id, cursor, values)
+        request = request_of(profile, stream_id, cursor, values)
     except ProfileError as error:
         raise Unready(Closed("rejected", str(error))) from None
     return Try(request, {place(name): value for name, value in places(values).items()})
@@ -195,7 +196,7 @@ def _ticket_request(profile: Profile, ticket: Ticket, stream_id: str, values: Se
     try:
         # The id is encoded here, so that none of it is ever taken for a reference.
         address = filled(addresses.fill(ticket.address, stream_id, known), values, quoted)
-        own = profile.own_headers(ticket.headers, values)
+        own = own_headers(profile, ticket.headers, values)
     except ProfileError as error:
         raise Unready(Closed("rejected", str(error))) from None
     headers = _JSON | {name: text.encode() for name, text in own.items()}

@@ -16,9 +16,9 @@ from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 from handlers.errors import StreamkeeperError
-from handlers.profile.behaviour import UpstreamRequest
 from handlers.profile.deliver_field import Target
 from handlers.profile.secret_references import Reference
+from handlers.profile.upstream_requests import UpstreamRequest
 
 # "request": a request is taken whole or not at all, in order. "message": it may be refused in part, so it holds one
 # message of each stream, unless the profile needs no order. "none": the sink itself keeps no order.

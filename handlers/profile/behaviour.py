@@ -1,19 +1,15 @@
-"""Says how one upstream behaves: what to send to it, and what its answers and frames mean.
+"""Knows how one upstream behaves: where it is, how long what may take, and what its answers and frames mean.
 
 `Profile` is the result of `handlers.profile.parse`. It is sound: every field was checked, so nothing here checks again.
-For example `profile.request("prices:EUR", cursor, secrets)` is the request that resumes the stream after `cursor`, and
-`profile.meaning(429)` is "throttled".
+For example `profile.meaning(429)` is "throttled". What is sent to the upstream is in `upstream_requests.py`.
 """
 
-import json
-import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from handlers.connection.backoff import FailureKind, Pace
 from handlers.connection.inputs import MOST_PARTITIONS, Order
-from handlers.framing.decoders import FRAMINGS, Framing, decoder
+from handlers.framing.decoders import Framing, decoder
 from handlers.framing.events import (
     OnConflict,
     Rule,
@@ -25,11 +21,10 @@ from handlers.framing.events import (
 )
 from handlers.framing.frames import Decoder, Frame
 from handlers.framing.marks import Kind, Marks
-from handlers.profile import addresses
-from handlers.profile.addresses import ProfileError, check_stream_id, fill, fill_places, need_name, quoted, with_query
-from handlers.profile.checked_fields import EXPECTED, FIELD_VALUE, FLAG, Form, choice, duration, number, whole
+from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name
+from handlers.profile.checked_fields import EXPECTED, FLAG, Form, choice, duration, number, whole
 from handlers.profile.resume import Resume
-from handlers.profile.secret_references import Reference, Secrets, filled, filled_beside, places, references
+from handlers.profile.secret_references import Reference, Secrets, filled, places, references
 from handlers.profile.sections import Meaning
 
 if TYPE_CHECKING:
@@ -54,26 +49,6 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 def _said(form: Form, default: Any = None) -> dict[str, Any]:
     """Returns what the file may hold under the field's name, for `parse` and for the JSON Schema."""
     return {"form": form, "default": default}
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamRequest:
-    """One opening of a stream, ready to be sent; header values are bytes, for a cursor may be any text.
-
-    `secrets` are the values that must not leave the profile's own origin, `portable` the headers that may. `trust` is
-    for that origin too; None where the public authorities are trusted, and no certificate is shown. One that
-    `upgrades` is the handshake of a WebSocket, without its key.
-    """
-
-    method: str
-    address: str = field(repr=False)
-    headers: Mapping[str, bytes] = field(repr=False)
-    body: bytes | None = field(default=None, repr=False)
-    allow_private: bool = False
-    secrets: tuple[str, ...] = field(default=(), repr=False)
-    portable: frozenset[str] = frozenset()
-    upgrades: bool = False
-    trust: "Trust | None" = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,50 +292,9 @@ class Profile:
             need_name(self.ticket.body or "", stream_id)
         return fill(self.address, stream_id, places(secrets or {}))
 
-    def request(self, stream_id: str, cursor: str | None, secrets: Secrets | None = None) -> UpstreamRequest:
-        """Returns the request that opens the stream after `cursor`; None and "" name no particular place.
-
-        Raises ProfileError where a secret cannot stand in a header.
-        """
-        secrets = secrets or {}
-        asked = self.resume.spelled(cursor) if self.resume is not None and cursor else None
-        # References are filled first: what the cursor or the id spells is never taken for one.
-        address = filled(self.address_for(stream_id, secrets), secrets, quoted)
-        if self.is_socket:  # RFC 6455, section 3: ws and wss are asked for as http and https are
-            address = re.sub(r"^ws", "http", address)
-        headers = self._headers(secrets)
-        portable = frozenset[str]()
-        if asked is not None and self.resume is not None and self.resume.place == "query":
-            address = with_query(address, self.resume.name, asked)
-        elif asked is not None and self.resume is not None and self.resume.place == "header" and _is_line(asked):
-            # WHATWG: the value is the last event ID "encoded as UTF-8".
-            headers[self.resume.name.lower()] = asked.encode()
-            portable = frozenset({self.resume.name.lower()})
-        body = None if self.body is None else self._body(self.body, stream_id, asked, secrets)
-        held = tuple(secrets[reference] for reference in self.secrets) + tuple(places(secrets).values())
-        return UpstreamRequest(
-            self.method,
-            address,
-            headers,
-            body,
-            self.allow_private,
-            held,
-            portable,
-            upgrades=self.is_socket,
-            trust=self.trust(secrets),
-        )
-
     def trust(self, secrets: Secrets) -> "Trust | None":
         """Whom the profile's own origin is trusted by, and what it is shown."""
         return None if self.tls is None else self.tls.filled(lambda text: filled(text, secrets))
-
-    def message(self, send: Any, stream_id: str, cursor: str | None, secrets: Secrets) -> bytes:
-        """Returns what is sent on the socket for `send` behind `cursor`; None and "" name no particular place."""
-        from handlers.profile import messages
-
-        by_message = self.resume is not None and self.resume.place == "message"
-        asked = self.resume.spelled(cursor) if by_message and self.resume is not None and cursor else cursor
-        return messages.spelled(send, asked, lambda text: filled_in(text, stream_id, secrets))
 
     def close_meaning(self, code: int) -> "CloseMeaning":
         """Returns what a close with this code means: the profile's word, or the RFC's."""
@@ -368,65 +302,3 @@ class Profile:
 
         named = dict(self.close_codes).get(code)
         return messages.CLOSE_CODES.get(code, "retried") if named is None else named
-
-    def _headers(self, secrets: Secrets) -> dict[str, bytes]:
-        # Identity unless the profile wants it: compression makes many upstreams hold events back until a block is full.
-        encoding = "gzip, deflate" if self.compression else "identity"
-        headers = {"accept": FRAMINGS[self.framing].accept, "accept-encoding": encoding}
-        # What browsers send for an EventSource: no cache on the way may answer with what it has (RFC 9111, 5.2.1.4).
-        headers["cache-control"] = "no-cache"
-        headers["user-agent"] = "streamkeeper"
-        if self.is_socket:
-            # RFC 6455, section 4.1; the key belongs to one connection, and the reader adds it.
-            headers = {"user-agent": "streamkeeper", "upgrade": "websocket", "connection": "Upgrade"}
-            headers["sec-websocket-version"] = "13"
-            if self.compression:
-                headers["sec-websocket-extensions"] = "permessage-deflate"
-        if self.body is not None:
-            headers["content-type"] = "application/json"
-        return {name: value.encode() for name, value in (headers | self.own_headers(self.headers, secrets)).items()}
-
-    def own_headers(self, said: Iterable[tuple[str, str]], secrets: Secrets) -> dict[str, str]:
-        """Returns the headers that the profile names, and the one that carries its token, where there is one yet."""
-        headers, known = {}, places(secrets)
-        for name, text in said:
-            value = filled_beside(text, secrets, lambda rest: fill_places(rest, known))
-            if not FIELD_VALUE.fullmatch(value):
-                raise ProfileError(f"the secret in headers.{name} holds characters that no header can carry")
-            headers[name.lower()] = value
-        if self.token is not None and "token" in known:
-            headers[self.token.header.lower()] = fill_places(self.token.pattern, known)
-        return headers
-
-    def _body(self, text: str, stream_id: str, asked: str | None, secrets: Secrets) -> bytes:
-        def spelled(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {name: spelled(inner) for name, inner in value.items()}
-            if isinstance(value, list):
-                return [spelled(inner) for inner in value]
-            return filled_in(value, stream_id, secrets) if isinstance(value, str) else value
-
-        whole = spelled(json.loads(text))
-        if asked is not None and self.resume is not None and self.resume.place == "body":
-            *outer, last = self.resume.name.split("/")[1:]
-            inner = whole
-            for name in outer:
-                inner = inner.setdefault(name, {})
-            # A number stays a number; anything else is a text, which protobuf's JSON takes for its large numbers too.
-            is_number = isinstance(inner.get(last), int) and asked.isascii() and asked.isdigit()
-            inner[last] = int(asked) if is_number else asked
-        return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def filled_in(text: str, stream_id: str, secrets: Secrets) -> str:
-    """`text` with its references and placeholders filled in.
-
-    What the id spells is no reference, and what a secret or a ticket holds no placeholder.
-    """
-    known = places(secrets)
-    return filled_beside(text, secrets, lambda rest: addresses.fill_in(rest, stream_id, places=known))
-
-
-def _is_line(text: str) -> bool:
-    # A line end would begin another header.
-    return not any(character in text for character in "\r\n\0")

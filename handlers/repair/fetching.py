@@ -10,7 +10,7 @@ import urllib3
 
 from handlers.connection.judging import retry_after_s
 from handlers.framing.content_codings import BodyDecoder, Corrupt, Unfinished, UnknownCoding, coding
-from handlers.profile.behaviour import UpstreamRequest
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.pages import Fetched
 from handlers.upstream.address_policy import AddressRefused
 from handlers.upstream.opening import RedirectRefused, opened

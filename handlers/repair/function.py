@@ -16,8 +16,9 @@ from handlers.connection.ledger import REPAIRED, Gap
 from handlers.connection.repair_record import Repair
 from handlers.errors import StreamDropped, StreamRejected
 from handlers.framing.events import StreamEvent
-from handlers.profile.behaviour import Profile, UpstreamRequest
+from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.gap_edges import edges, repaired_spans, to_repair
 from handlers.repair.pages import Fetched
 from handlers.repair.walking import Pace, Ports, TakenOver, Unstorable, repair_gap

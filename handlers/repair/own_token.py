@@ -10,8 +10,9 @@ from collections.abc import Callable
 from handlers.connection.opening_steps import Tokens, Unready
 from handlers.connection.preparation import UNAUTHORIZED, with_token
 from handlers.errors import StreamDropped
-from handlers.profile.behaviour import Profile, UpstreamRequest
+from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.fetching import READ_S, fetch
 from handlers.repair.pages import Fetched
 from handlers.upstream.before_opening import asked

@@ -14,9 +14,10 @@ from handlers.framing.events import JsonPath, StreamEvent, at, text_at
 from handlers.framing.frames import Body, Frame
 from handlers.framing.selection import keeps
 from handlers.profile.addresses import with_query
-from handlers.profile.behaviour import Profile, UpstreamRequest
+from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair
 from handlers.profile.secret_references import Secrets, filled
+from handlers.profile.upstream_requests import UpstreamRequest, own_headers
 
 # RFC 8288, section 3: a link's target, and its parameters up to the next link.
 _LINK = re.compile(r"<([^>]*)>((?:\s*;\s*[^;,=\s]+(?:\s*=\s*(?:\"[^\"]*\"|[^;,\s]*))?)*)")
@@ -55,7 +56,7 @@ def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) ->
     headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "streamkeeper"}
     headers |= {name.lower(): filled(text, secrets) for name, text in own}
     if repair.headers is None:
-        headers |= profile.own_headers((), secrets)  # its token
+        headers |= own_headers(profile, (), secrets)  # its token
     sent = {name: value.encode() for name, value in headers.items()}
     held = tuple(secrets.values())
     # A profile's own authority and certificate are used at the stream's own origin alone.

@@ -21,9 +21,10 @@ from handlers.connection.inputs import Written
 from handlers.connection.ledger import OPEN, REPAIRED, Gap
 from handlers.connection.repair_record import FAILED, PARTLY, Repair
 from handlers.framing.events import StreamEvent
-from handlers.profile.behaviour import Profile, UpstreamRequest
+from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair as Field
 from handlers.profile.secret_references import Secrets
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.pages import BadPage, Fetched, Page, is_kept, page, request
 from handlers.run.group_ports import Ask, Wait
 

@@ -23,8 +23,9 @@ import urllib3
 from handlers.aws.secret_values import SecretValues, named
 from handlers.errors import InvalidRequest, StoreUnavailable, StreamDropped, StreamRejected
 from handlers.profile.addresses import ProfileError
-from handlers.profile.behaviour import Profile, UpstreamRequest
+from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Reference, Secrets
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.run.profile_source import Profiles
 from handlers.upstream.explained import explain
 from handlers.upstream.opening import opened

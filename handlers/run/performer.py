@@ -28,6 +28,7 @@ from handlers.framing.websocket import encoded_frame
 from handlers.profile.addresses import ProfileError
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
+from handlers.profile.upstream_requests import request_of
 from handlers.run.ports import Ports, Reader
 from handlers.run.threads import Answered
 from handlers.store.requests import Requests
@@ -303,7 +304,7 @@ def _read_secrets(secrets: SecretValues, one: _Stream[Any], anew: bool) -> Secre
     """Returns the values for the next Open, which fails where one cannot be read, or no request can carry it."""
     try:
         one.values = secrets.read(one.profile.secrets, anew=anew)
-        check_trust(one.profile.request(one.invocation.stream_id, None, one.values).trust)
+        check_trust(request_of(one.profile, one.invocation.stream_id, None, one.values).trust)
     except (StreamRejected, ProfileError) as error:
         one.values, one.unsendable = {}, str(error)
     else:

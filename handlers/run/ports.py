@@ -19,6 +19,7 @@ from handlers.connection.opening_steps import Preparation, Tokens
 from handlers.connection.steps import Invocation, Report
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
+from handlers.profile.upstream_requests import request_of
 from handlers.run.threads import Answered, Bell
 from handlers.upstream.reader import Share, Upstream
 from handlers.upstream.standstill import Pulse, elapsed_s
@@ -118,7 +119,7 @@ def open_upstream(
 ) -> Reader:
     """Opens an upstream on a socket, read by a thread of its own; `pulse` is the process's."""
     upstream = Upstream(
-        profile.request(stream, cursor, values),
+        request_of(profile, stream, cursor, values),
         before=prepared(profile, stream, cursor, values, lambda: round(1000 * elapsed_s())),
         connect_timeout_s=profile.connect_timeout_s,
         stall_after_s=profile.stall_after_s,

@@ -19,7 +19,7 @@ from urllib3 import exceptions
 from urllib3.connection import HTTPConnection
 from urllib3.util import parse_url
 
-from handlers.profile.behaviour import UpstreamRequest
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.tls import own_tls, tls
 from handlers.upstream.address_policy import resolve
 from handlers.upstream.strict_response import StrictResponse

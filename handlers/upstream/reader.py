@@ -17,8 +17,8 @@ import urllib3
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.opening_steps import Ask, Preparation, Unready, only
 from handlers.framing import content_codings
-from handlers.profile.behaviour import UpstreamRequest
 from handlers.profile.secret_references import Secrets
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.before_opening import ClosedHere, asked
 from handlers.upstream.explained import explain
 from handlers.upstream.inbox import Inbox

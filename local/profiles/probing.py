@@ -18,6 +18,7 @@ from handlers.framing.oversize import Oversize
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.tls_field import Trust
+from handlers.profile.upstream_requests import request_of
 from handlers.upstream.reader import Upstream
 from local.profiles.talking import Talking
 
@@ -100,7 +101,7 @@ def probe(address: Address, framing: str, seconds: float, cursor: str | None = N
     # What is refused for its address is refused for good; a probe of one's own machine is what is asked for.
     table = {**address.table(), "framing": framing, "allow_private": True, "connect_timeout_s": 10}
     profile: Profile = parse(_NAME, table, {})
-    request = replace(profile.request(_NAME, cursor, {}), trust=address.trust)
+    request = replace(request_of(profile, _NAME, cursor, {}), trust=address.trust)
     upstream = Upstream(request, connect_timeout_s=10, stall_after_s=max(1.0, seconds))
     seen, until_s, decoder = Probe(), time.monotonic() + seconds, profile.decoder()
     talking = Talking(profile, _NAME, {}, upstream)

@@ -30,6 +30,7 @@ from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference, Secrets
+from handlers.profile.upstream_requests import request_of
 from handlers.run.ports import prepared
 from handlers.tls import check_trust
 from handlers.upstream.reader import Upstream
@@ -171,7 +172,7 @@ def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[R
     """Returns what `run` returns; `read` returns the values of the profile's secrets."""
     try:
         values = read(profile.secrets) if profile.secrets else {}
-        request = profile.request(arguments.stream_id, arguments.cursor, values)
+        request = request_of(profile, arguments.stream_id, arguments.cursor, values)
         check_trust(request.trust)
     except (StreamkeeperError, ProfileError) as problem:
         raise UserError(sentence(str(problem))) from None

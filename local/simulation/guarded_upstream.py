@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from handlers.connection.inputs import Arrival, Closed, Opened
 from handlers.connection.opening_steps import Answer, Ask, Preparation, Try, Unready
-from handlers.profile.behaviour import UpstreamRequest
+from handlers.profile.upstream_requests import UpstreamRequest
 from local.upstreams.played_auth import PlayedAuth
 from states_language.clock import Clock
 

@@ -17,7 +17,7 @@ from typing import Any
 from botocore.exceptions import ClientError, ReadTimeoutError
 from urllib3 import exceptions
 
-from handlers.profile.behaviour import UpstreamRequest
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.opening import RedirectRefused
 
 # A quick answer, one of a sink that is slow, and how long one is waited for that does not come.

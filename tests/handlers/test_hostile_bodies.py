@@ -79,7 +79,7 @@ READER = """
 import json, resource, sys, threading
 from handlers.framing.decoders import decoder
 from handlers.framing.frames import FramingError
-from handlers.profile.behaviour import UpstreamRequest
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.connection.inputs import Chunk, Closed
 from handlers.upstream.reader import Upstream
 threading.stack_size(256 * 1024)

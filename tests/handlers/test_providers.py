@@ -21,6 +21,7 @@ from handlers.connection.steps import Report
 from handlers.framing.frames import Frame
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
+from handlers.profile.upstream_requests import request_of
 from handlers.run.threads import SystemClock
 from handlers.store import control_record
 from local.profiles.profile_files import placeholders
@@ -257,7 +258,7 @@ def test_an_event_that_sorts_before_one_that_was_seen_is_asked_for() -> None:
     """Ids with a random end are not a place to resume from: the request names an instant, before the newest event's."""
     profile = shipped("alpaca")
     event = profile.event(Frame('{"event_id": "01HCMKNJK1Y0R7VF6Q6CAC3SH7", "at": "2026-01-01T12:00:00Z"}'), 0)
-    request = profile.request("alpaca:trades", event.cursor, dict.fromkeys(profile.secrets, "s3cret"))
+    request = request_of(profile, "alpaca:trades", event.cursor, dict.fromkeys(profile.secrets, "s3cret"))
     assert request.address == "https://broker-api.alpaca.markets/v2/events/trades?since=2026-01-01T11%3A58%3A00Z"
     assert event.key == "01HCMKNJK1Y0R7VF6Q6CAC3SH7"
 
@@ -282,7 +283,7 @@ def test_an_evicted_session_that_nobody_of_ours_succeeds_is_a_drop(aws: Aws) -> 
         older = stage.start()
         assert until(lambda: len(stage.stored()) >= 1)
         values = dict.fromkeys(stage.profile.secrets, "s3cret")
-        request = stage.profile.request(stage.stream_id, None, values)
+        request = request_of(stage.profile, stage.stream_id, None, values)
         with urllib3.request("GET", request.address, headers={"Authorization": "x"}, preload_content=False) as answer:
             assert answer.status == 200
             progress = older.last.progress

@@ -22,8 +22,8 @@ import urllib3
 from urllib3 import exceptions
 
 from handlers.deliver.contract import PARALLEL, Message, Promises, Refusal, Tools
-from handlers.profile.behaviour import UpstreamRequest
 from handlers.profile.deliver_field import Target
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.address_policy import AddressRefused
 from handlers.upstream.opening import KeptConnections, RedirectRefused
 

@@ -11,8 +11,9 @@ import pytest
 from handlers.connection.inputs import Closed
 from handlers.connection.opening_steps import Answer, Ask, Preparation, Tokens, Try, Unready
 from handlers.connection.preparation import UNSAID_S, preparation
-from handlers.profile.behaviour import Profile, UpstreamRequest
+from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Reference
+from handlers.profile.upstream_requests import UpstreamRequest
 from tests.handlers.profile.profiles import profile
 
 TOKEN: dict[str, Any] = {

@@ -7,37 +7,40 @@ import pytest
 from handlers.framing.frames import Frame
 from handlers.framing.marks import Kind
 from handlers.profile.addresses import ProfileError
+from handlers.profile.upstream_requests import request_of
 from tests.handlers.profile.profiles import profile
 
 
 def test_the_cursor_goes_where_the_profile_says() -> None:
     """A header of UTF-8 bytes, a query parameter in place of the profile's own, or nowhere."""
     by_header = profile(resume={"header": "Last-Event-ID"})
-    assert by_header.request("demo", "é 1").headers["last-event-id"] == "é 1".encode()
+    assert request_of(by_header, "demo", "é 1").headers["last-event-id"] == "é 1".encode()
     by_query = profile(address="https://example.org/x?since=now&a=1", resume={"query": "since"})
-    assert by_query.request("demo", "1 é&b=2").address == "https://example.org/x?a=1&since=1%20%C3%A9%26b%3D2"
-    assert by_query.request("demo", None).address == "https://example.org/x?since=now&a=1"
-    assert profile().request("demo", "7").headers["last-event-id"] == b"7"
-    nowhere = profile(resume="none").request("demo", "7")
+    assert request_of(by_query, "demo", "1 é&b=2").address == "https://example.org/x?a=1&since=1%20%C3%A9%26b%3D2"
+    assert request_of(by_query, "demo", None).address == "https://example.org/x?since=now&a=1"
+    assert request_of(profile(), "demo", "7").headers["last-event-id"] == b"7"
+    nowhere = request_of(profile(resume="none"), "demo", "7")
     assert (nowhere.address, "last-event-id" in nowhere.headers) == ("https://example.org/demo?q=", False)
 
 
 @pytest.mark.parametrize("cursor", [None, "", "1\r\nX-Evil: 1", "1\n2", "1\0"])
 def test_a_cursor_that_no_header_can_carry_is_left_out(cursor: str | None) -> None:
     """An empty cursor asks for no place, and a line end would begin another header."""
-    request = profile(resume={"header": "Last-Event-ID"}).request("demo", cursor)
+    request = request_of(profile(resume={"header": "Last-Event-ID"}), "demo", cursor)
     assert "last-event-id" not in request.headers
 
 
 def test_compression_is_asked_for_only_where_the_profile_wants_it() -> None:
     """The default is identity; what is asked for is what can be decoded."""
-    asked = [profile(**more).request("demo", None).headers["accept-encoding"] for more in ({}, {"compression": True})]
+    asked = [
+        request_of(profile(**more), "demo", None).headers["accept-encoding"] for more in ({}, {"compression": True})
+    ]
     assert asked == [b"identity", b"gzip, deflate"]
 
 
 def test_a_profiles_headers_replace_ours() -> None:
     """Names are compared without regard to case; a header is sent once."""
-    headers = profile(headers={"ACCEPT": "x/y", "User-Agent": "me"}).request("demo", None).headers
+    headers = request_of(profile(headers={"ACCEPT": "x/y", "User-Agent": "me"}), "demo", None).headers
     assert headers == {
         "accept": b"x/y",
         "accept-encoding": b"identity",
@@ -90,27 +93,27 @@ def test_secrets_stand_where_the_profile_refers_to_them_and_nowhere_else() -> No
     whole, part, parameter = parsed.secrets
     assert (whole.name, part.key, parameter.kept_in) == ("a", "t", "ssm")
     values = {whole: "one", part: "t&o", parameter: 'th"ree'}
-    request = parsed.request("demo:x", "41", values)
+    request = request_of(parsed, "demo:x", "41", values)
     assert request.address == "https://example.org/x?token=t%26o"
     assert request.headers["authorization"] == b"Bearer one"
     assert request.body == b'{"key":"th\\"ree","topic":"x","from":42}'
     assert set(request.secrets) == set(values.values())
     assert not any(value in repr(request) for value in values.values())
-    sneaky = profile(resume={"header": "Last-Event-ID"}).request("demo", "${secret:a}")
+    sneaky = request_of(profile(resume={"header": "Last-Event-ID"}), "demo", "${secret:a}")
     assert sneaky.headers["last-event-id"] == b"${secret:a}"
     with pytest.raises(ProfileError, match=r"the secret in headers\.Authorization holds characters that no header"):
-        parsed.request("demo:x", None, values | {whole: "one\n"})
+        request_of(parsed, "demo:x", None, values | {whole: "one\n"})
 
 
 def test_a_cursor_is_moved_and_spelled_as_the_profile_says() -> None:
     """`add` moves numbers alone, `pattern` surrounds or replaces, the fallback goes as it is and asks for nothing."""
     moved = profile(resume={"query": "from", "add": 1, "pattern": "rev-{cursor}", "fallback": "first"})
-    assert moved.request("demo", "41").address.endswith("from=rev-42")
-    assert moved.request("demo", "4a").address.endswith("from=rev-4a")
-    assert moved.request("demo", "first").address.endswith("from=first")
+    assert request_of(moved, "demo", "41").address.endswith("from=rev-42")
+    assert request_of(moved, "demo", "4a").address.endswith("from=rev-4a")
+    assert request_of(moved, "demo", "first").address.endswith("from=first")
     assert [moved.asks(cursor) for cursor in ("41", "first", "", None)] == [True, False, False, False]
     minutes = profile(resume={"query": "backfill_minutes", "pattern": "5"})
-    assert minutes.request("demo", "123").address.endswith("backfill_minutes=5")
+    assert request_of(minutes, "demo", "123").address.endswith("backfill_minutes=5")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,7 @@ def test_a_cursor_is_moved_and_spelled_as_the_profile_says() -> None:
 def test_an_instant_is_asked_for_some_time_before(cursor: str, asked: str) -> None:
     """`back_s` goes back in the cursor's own offset; what is not an instant, or has no such past, is sent as it is."""
     parsed = profile(address="https://example.org/", resume={"query": "since", "back_s": 120})
-    assert unquote(parsed.request("demo", cursor).address) == f"https://example.org/?since={asked}"
+    assert unquote(request_of(parsed, "demo", cursor).address) == f"https://example.org/?since={asked}"
 
 
 def test_a_status_means_what_the_profile_says_and_else_what_http_says() -> None:

@@ -11,6 +11,7 @@ from handlers.profile.messages import Numbering
 from handlers.profile.parse import parse
 from handlers.profile.resume import BY_MESSAGE
 from handlers.profile.secret_references import Reference
+from handlers.profile.upstream_requests import message_of, request_of
 
 SUBSCRIBE = {"send": {"op": "subscribe", "since": "{cursor}"}, "expect": {"$.op": "subscribed"}}
 
@@ -120,7 +121,7 @@ def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], sentence: str)
 def test_the_handshake_is_a_request() -> None:
     """As RFC 6455 says, but for the key, which belongs to one connection; headers and secrets as in any other."""
     said = profile(headers={"Authorization": "Bearer ${secret:key}"}, compression=True)
-    request = said.request("feed:EUR/USD", None, {Reference("secret", "key"): "s3cret"})
+    request = request_of(said, "feed:EUR/USD", None, {Reference("secret", "key"): "s3cret"})
     assert (request.method, request.address, request.upgrades) == ("GET", "https://feed.example/EUR%2FUSD?v=1", True)
     assert request.headers == {
         "user-agent": b"streamkeeper",
@@ -130,17 +131,18 @@ def test_the_handshake_is_a_request() -> None:
         "sec-websocket-extensions": b"permessage-deflate",
         "authorization": b"Bearer s3cret",
     }
-    assert not profile(address="ws://a.example/", compression=None).request("feed", None).address.startswith("https")
+    plain = profile(address="ws://a.example/", compression=None)
+    assert not request_of(plain, "feed", None).address.startswith("https")
 
 
 def test_the_cursor_may_stand_in_the_address_or_a_message() -> None:
     """`resume` names a place of the handshake; where a message holds the cursor, that is the place."""
     by_query = profile(cursor="$.n", resume={"query": "cursor"})
-    assert by_query.request("feed:a", "7").address == "https://feed.example/a?v=1&cursor=7"
+    assert request_of(by_query, "feed:a", "7").address == "https://feed.example/a?v=1&cursor=7"
     by_message = profile(cursor="$.n", subscribe=[SUBSCRIBE])
     assert by_message.resume == BY_MESSAGE
     assert by_message.asks("7")
-    assert by_message.request("feed:a", "7").address == "https://feed.example/a?v=1"
+    assert request_of(by_message, "feed:a", "7").address == "https://feed.example/a?v=1"
     assert profile(cursor="$.n").resume is None
 
 
@@ -149,11 +151,11 @@ def test_a_value_is_filled_in_once() -> None:
     said = profile(
         cursor="$.n", subscribe=[{"send": {"a": "${secret:key}|{name}|{cursor|text}", "b": [1, True, None]}}]
     )
-    spelled = said.message(
-        said.subscribe[0].send, "feed:${secret:key}{cursor}", "{name}", {Reference("secret", "key"): "{name}"}
+    spelled = message_of(
+        said, said.subscribe[0].send, "feed:${secret:key}{cursor}", "{name}", {Reference("secret", "key"): "{name}"}
     )
     assert spelled == b'{"a":"{name}|${secret:key}{cursor}|{name}","b":[1,true,null]}'
-    assert said.message("GO {cursor}|{name}", "feed:x", None, {}) == b"GO |x"
+    assert message_of(said, "GO {cursor}|{name}", "feed:x", None, {}) == b"GO |x"
     assert [one.kept_in for one in said.secrets] == ["secret"]
     assert said.address_for("feed:x")
 

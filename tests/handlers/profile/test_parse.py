@@ -17,6 +17,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
 from handlers.profile.resume import LAST_EVENT_ID, Resume
+from handlers.profile.upstream_requests import request_of
 from tests import shipped
 from tests.handlers.profile.profiles import VARIABLES, profile, refusal
 
@@ -114,10 +115,12 @@ def test_a_key_of_the_bodys_own_has_no_conflict() -> None:
 def test_the_profiles_that_ship_are_sound() -> None:
     """Every one of them parses, its address and its request are what its file says."""
     tables = {file.stem: tomllib.loads(file.read_text()) for file in shipped.files()}
-    variables = {f"UPSTREAM_{name}": "https://example.org" for name in ("KUBERNETES", "ETCD", "MERCURE", "MASTODON")}
+    variables = {
+        f"UPSTREAM_{name}": "https://example.org" for name in ("KUBERNETES", "ETCD", "MERCURE", "MASTODON", "MCP")
+    }
     profiles = {name: parse(name, table, VARIABLES | variables) for name, table in tables.items()}
     assert profiles["demo"].address_for("demo:a") == "http://127.0.0.1:9000/demo%3Aa"
-    assert profiles["wikimedia"].request("wikimedia:recentchange", "[1]").headers["last-event-id"] == b"[1]"
+    assert request_of(profiles["wikimedia"], "wikimedia:recentchange", "[1]").headers["last-event-id"] == b"[1]"
 
 
 def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
@@ -337,7 +340,7 @@ def test_any_table_is_a_profile_or_is_refused_in_sentences(framing: str, table: 
         return
     values = dict.fromkeys(parsed.secrets, "s3cret")
     for cursor in (None, "", "3", "2026-01-01T00:00:00Z", "\r\n"):
-        assert "s3cret" not in repr(parsed.request("demo:one", cursor, values))
+        assert "s3cret" not in repr(request_of(parsed, "demo:one", cursor, values))
     for frame in (Frame("x"), Frame('{"a": [1, "2"]}', "7", "x", "7"), Frame(b"\xff")):
         assert parsed.event(frame, 0).key or parsed.kind(frame)
 

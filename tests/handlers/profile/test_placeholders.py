@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.profile.addresses import ProfileError, fill_in, key_range
+from handlers.profile.upstream_requests import request_of
 from tests.handlers.profile.profiles import profile
 
 KEYS = st.text(st.sampled_from("ab/.*\\:é\U0010ffff"), max_size=6)
@@ -70,7 +71,7 @@ def test_placeholders_come_in_once() -> None:
 
 def body(text: str, stream_id: str) -> Any:
     """The body that a profile with this one sends."""
-    sent = profile(method="POST", body=text, address="https://example.org/{name|base64}").request(stream_id, None)
+    sent = request_of(profile(method="POST", body=text, address="https://example.org/{name|base64}"), stream_id, None)
     assert sent.body is not None
     return sent.address, json.loads(sent.body)
 

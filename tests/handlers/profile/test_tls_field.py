@@ -4,6 +4,7 @@ from typing import Any
 
 from handlers.profile.secret_references import Reference
 from handlers.profile.tls_field import Trust
+from handlers.profile.upstream_requests import request_of
 from tests.handlers.profile.profiles import profile, refusal
 
 CA, CRT, KEY = "${secret:ca}", "${secret:crt}", "${secret:key}"
@@ -32,7 +33,7 @@ def test_its_secrets_are_read_with_the_others_and_shown_nowhere() -> None:
     parsed = profile(tls={"ca": CA, "certificate": CRT, "key": KEY})
     values = {Reference("secret", name): f"PEM of {name}" for name in ("ca", "crt", "key")}
     assert parsed.secrets == sorted(values)
-    request = parsed.request("demo:x", None, values)
+    request = request_of(parsed, "demo:x", None, values)
     assert request.trust == Trust("PEM of ca", "PEM of crt", "PEM of key")
     assert "PEM" not in repr(request) + repr(request.trust)
     assert request.trust is not None

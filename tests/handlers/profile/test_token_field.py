@@ -3,6 +3,7 @@
 from typing import Any
 
 from handlers.profile.secret_references import Reference, place, references
+from handlers.profile.upstream_requests import request_of
 from tests.handlers.profile.profiles import profile, refusal
 
 TOKEN: dict[str, Any] = {
@@ -90,10 +91,10 @@ def test_places_are_filled_once_in_address_header_and_body() -> None:
     )
     secrets: dict[Reference, str] = dict.fromkeys(parsed.secrets, "s")
     secrets |= {place("token"): "T/{ticket}", place("ticket"): "a b{name}", place("ticket.id"): "../7"}
-    request = parsed.request("demo:x", None, secrets)
+    request = request_of(parsed, "demo:x", None, secrets)
     assert request.address == "https://example.org/..%2F7?k=a%20b%7Bname%7D&n=x"
     assert (request.headers["x-session"], request.headers["x-token"]) == (b"s-../7", b"t=T/{ticket}")
     assert request.body == b'{"t":"T/{ticket}","k":"a b{name}","n":"x"}'
     assert {"T/{ticket}", "a b{name}", "../7"} <= set(request.secrets)
     # What is not requested yet is empty: so a profile is tried out before its first opening.
-    assert parsed.request("demo:x", None, dict.fromkeys(parsed.secrets, "s")).address.endswith("/?k=&n=x")
+    assert request_of(parsed, "demo:x", None, dict.fromkeys(parsed.secrets, "s")).address.endswith("/?k=&n=x")

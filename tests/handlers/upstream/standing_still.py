@@ -7,7 +7,7 @@ import json
 import sys
 
 from handlers.connection.inputs import Closed
-from handlers.profile.behaviour import UpstreamRequest
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.reader import Upstream
 from handlers.upstream.standstill import Ticker
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from urllib3.util import parse_url
 
 from handlers.connection.inputs import Chunk, Closed, Opened
-from handlers.profile.behaviour import UpstreamRequest
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.address_policy import AddressRefused, refusal, resolve
 from handlers.upstream.opening import MAX_REDIRECTS, RedirectRefused, redirected
 from handlers.upstream.reader import Arrival, Upstream

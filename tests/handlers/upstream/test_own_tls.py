@@ -10,8 +10,8 @@ import pytest
 
 from handlers.connection.inputs import Closed, Opened
 from handlers.profile.addresses import ProfileError
-from handlers.profile.behaviour import UpstreamRequest
 from handlers.profile.tls_field import Trust
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.tls import check_trust, own_tls
 from handlers.upstream.opening import redirected
 from handlers.upstream.reader import Upstream

@@ -11,6 +11,7 @@ from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.opening_steps import Tokens
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
+from handlers.profile.upstream_requests import request_of
 from handlers.run.ports import prepared
 from handlers.upstream.reader import Upstream
 from handlers.upstream.standstill import elapsed_s
@@ -45,7 +46,7 @@ def opening(fields: dict[str, Any], tokens: Tokens, secret: str = SECRET) -> Ite
     """One opening of the profile's stream."""
     profile, values = parse("demo", fields, {}), {Reference("secret", "key"): secret}
     reader = Upstream(
-        profile.request("demo", None, values),
+        request_of(profile, "demo", None, values),
         before=prepared(profile, "demo", None, values, lambda: round(1000 * elapsed_s()), tokens),
         connect_timeout_s=profile.connect_timeout_s,
         stall_after_s=5,

@@ -16,7 +16,7 @@ from urllib3 import exceptions
 
 from handlers import tls as trust
 from handlers.connection.inputs import Chunk, Closed, Opened
-from handlers.profile.behaviour import UpstreamRequest
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.explained import explain
 from handlers.upstream.reader import INBOX_BYTES, Arrival, Upstream
 from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, sends, serving

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.connection.inputs import Chunk, Closed, Opened
-from handlers.profile.behaviour import UpstreamRequest
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.reader import Upstream
 from handlers.upstream.standstill import MOST_STILLS, STILL_S, Pulse, Ticker
 from local.checkout import ROOT

@@ -1,0 +1,149 @@
+"""Spells what is sent to an upstream: the request that opens a stream, and the messages on its socket.
+
+`request_of(profile, "prices:EUR", cursor, secrets)` is the request that resumes the stream after `cursor`. Invariant:
+each value is filled in once: what a cursor, an id, a secret or a ticket holds is never taken for a placeholder.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from handlers.framing.decoders import FRAMINGS
+from handlers.profile import addresses
+from handlers.profile.addresses import ProfileError, fill_places, quoted, with_query
+from handlers.profile.behaviour import Profile
+from handlers.profile.checked_fields import FIELD_VALUE
+from handlers.profile.secret_references import Secrets, filled, filled_beside, places
+
+if TYPE_CHECKING:
+    from handlers.profile.tls_field import Trust
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRequest:
+    """One opening of a stream, ready to be sent; header values are bytes, for a cursor may be any text.
+
+    `secrets` are the values that must not leave the profile's own origin, `portable` the headers that may. `trust` is
+    for that origin too; None where the public authorities are trusted, and no certificate is shown. One that
+    `upgrades` is the handshake of a WebSocket, without its key.
+    """
+
+    method: str
+    address: str = field(repr=False)
+    headers: Mapping[str, bytes] = field(repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    allow_private: bool = False
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    portable: frozenset[str] = frozenset()
+    upgrades: bool = False
+    trust: "Trust | None" = field(default=None, repr=False)
+
+
+def request_of(profile: Profile, stream_id: str, cursor: str | None, secrets: Secrets | None = None) -> UpstreamRequest:
+    """Returns the request that opens the stream after `cursor`; None and "" name no particular place.
+
+    Raises ProfileError where a secret cannot stand in a header.
+    """
+    secrets = secrets or {}
+    asked = profile.resume.spelled(cursor) if profile.resume is not None and cursor else None
+    # References are filled first: what the cursor or the id spells is never taken for one.
+    address = filled(profile.address_for(stream_id, secrets), secrets, quoted)
+    if profile.is_socket:  # RFC 6455, section 3: ws and wss are asked for as http and https are
+        address = re.sub(r"^ws", "http", address)
+    headers = _headers(profile, secrets)
+    portable = frozenset[str]()
+    if asked is not None and profile.resume is not None and profile.resume.place == "query":
+        address = with_query(address, profile.resume.name, asked)
+    elif asked is not None and profile.resume is not None and profile.resume.place == "header" and _is_line(asked):
+        # WHATWG: the value is the last event ID "encoded as UTF-8".
+        headers[profile.resume.name.lower()] = asked.encode()
+        portable = frozenset({profile.resume.name.lower()})
+    body = None if profile.body is None else _body(profile, profile.body, stream_id, asked, secrets)
+    held = tuple(secrets[reference] for reference in profile.secrets) + tuple(places(secrets).values())
+    return UpstreamRequest(
+        profile.method,
+        address,
+        headers,
+        body,
+        profile.allow_private,
+        held,
+        portable,
+        upgrades=profile.is_socket,
+        trust=profile.trust(secrets),
+    )
+
+
+def own_headers(profile: Profile, said: Iterable[tuple[str, str]], secrets: Secrets) -> dict[str, str]:
+    """Returns the headers that the profile names, and the one that carries its token, where there is one yet."""
+    headers, known = {}, places(secrets)
+    for name, text in said:
+        value = filled_beside(text, secrets, lambda rest: fill_places(rest, known))
+        if not FIELD_VALUE.fullmatch(value):
+            raise ProfileError(f"the secret in headers.{name} holds characters that no header can carry")
+        headers[name.lower()] = value
+    if profile.token is not None and "token" in known:
+        headers[profile.token.header.lower()] = fill_places(profile.token.pattern, known)
+    return headers
+
+
+def message_of(profile: Profile, send: Any, stream_id: str, cursor: str | None, secrets: Secrets) -> bytes:
+    """Returns what is sent on the socket for `send` behind `cursor`; None and "" name no particular place."""
+    from handlers.profile import messages
+
+    by_message = profile.resume is not None and profile.resume.place == "message"
+    asked = profile.resume.spelled(cursor) if by_message and profile.resume is not None and cursor else cursor
+    return messages.spelled(send, asked, lambda text: filled_in(text, stream_id, secrets))
+
+
+def _headers(profile: Profile, secrets: Secrets) -> dict[str, bytes]:
+    # Identity unless the profile wants it: compression makes many upstreams hold events back until a block is full.
+    encoding = "gzip, deflate" if profile.compression else "identity"
+    headers = {"accept": FRAMINGS[profile.framing].accept, "accept-encoding": encoding}
+    # What browsers send for an EventSource: no cache on the way may answer with what it has (RFC 9111, 5.2.1.4).
+    headers["cache-control"] = "no-cache"
+    headers["user-agent"] = "streamkeeper"
+    if profile.is_socket:
+        # RFC 6455, section 4.1; the key belongs to one connection, and the reader adds it.
+        headers = {"user-agent": "streamkeeper", "upgrade": "websocket", "connection": "Upgrade"}
+        headers["sec-websocket-version"] = "13"
+        if profile.compression:
+            headers["sec-websocket-extensions"] = "permessage-deflate"
+    if profile.body is not None:
+        headers["content-type"] = "application/json"
+    return {name: value.encode() for name, value in (headers | own_headers(profile, profile.headers, secrets)).items()}
+
+
+def _body(profile: Profile, text: str, stream_id: str, asked: str | None, secrets: Secrets) -> bytes:
+    def spelled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: spelled(inner) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [spelled(inner) for inner in value]
+        return filled_in(value, stream_id, secrets) if isinstance(value, str) else value
+
+    whole = spelled(json.loads(text))
+    if asked is not None and profile.resume is not None and profile.resume.place == "body":
+        *outer, last = profile.resume.name.split("/")[1:]
+        inner = whole
+        for name in outer:
+            inner = inner.setdefault(name, {})
+        # A number stays a number; anything else is a text, which protobuf's JSON takes for its large numbers too.
+        is_number = isinstance(inner.get(last), int) and asked.isascii() and asked.isdigit()
+        inner[last] = int(asked) if is_number else asked
+    return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def filled_in(text: str, stream_id: str, secrets: Secrets) -> str:
+    """`text` with its references and placeholders filled in.
+
+    What the id spells is no reference, and what a secret or a ticket holds no placeholder.
+    """
+    known = places(secrets)
+    return filled_beside(text, secrets, lambda rest: addresses.fill_in(rest, stream_id, places=known))
+
+
+def _is_line(text: str) -> bool:
+    # A line end would begin another header.
+    return not any(character in text for character in "\r\n\0")
