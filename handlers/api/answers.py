@@ -11,8 +11,8 @@ other: what fits stands on one line, else each member has a line of its own, two
       }
     }
 
-Invariants: two instants compare as their texts do; a line is longer than WIDTH characters only where a text in it is; a
-tag (RFC 9110) is made of the answer's own text, so two answers with one tag are the same to the byte.
+Invariants: two instants compare as their texts do; a line is longer than `width` only where a text in it is; a tag
+(RFC 9110) is made of the answer's own text, so two answers with one tag are the same to the byte.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ def at(instant_ms: int | None) -> str | None:
     return text.replace("+00:00", "Z")
 
 
-def laid_out(value: Any, indent: int = 0, before: int = 0) -> str:
+def laid_out(value: Any, indent: int = 0, before: int = 0, width: int = WIDTH) -> str:
     """Returns the value as JSON, without a line end; `indent` blanks and `before` more characters stand before it."""
     line = json.dumps(value, ensure_ascii=False)
     # One for the comma behind it.
-    if not value or not isinstance(value, dict | list) or indent + before + len(line) + 1 <= WIDTH:
+    if not value or not isinstance(value, dict | list) or indent + before + len(line) + 1 <= width:
         return line
     inner = indent + 2
     if isinstance(value, dict):
         names = [f"{json.dumps(name, ensure_ascii=False)}: " for name in value]
-        lines = [name + laid_out(one, inner, len(name)) for name, one in zip(names, value.values(), strict=True)]
+        lines = [name + laid_out(one, inner, len(name), width) for name, one in zip(names, value.values(), strict=True)]
     else:
-        lines = [laid_out(one, inner) for one in value]
+        lines = [laid_out(one, inner, 0, width) for one in value]
     blanks = "\n" + " " * inner
     return f"{line[0]}{blanks}{f',{blanks}'.join(lines)}\n{' ' * indent}{line[-1]}"
 

@@ -163,11 +163,6 @@ class Appender:
         self.cursor: Cursor | None = None
 
     @property
-    def next_number(self) -> int:
-        """The number of the next segment as far as it knows; 0 before it has read the end."""
-        return self._next
-
-    @property
     def knows_all(self) -> bool:
         """Whether it knows every key of the window; otherwise there were too many."""
         return not self._known.is_full

@@ -7,9 +7,10 @@ profile that the parser takes passes.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from handlers.api.answers import laid_out
 from handlers.profile.checked_fields import A_PATH, FLAG, TEXT, Fields, Form
 from handlers.profile.columns_field import KINDS as COLUMN_KINDS
 from handlers.profile.columns_field import MOST_COLUMNS, RESERVED
@@ -21,7 +22,9 @@ from handlers.profile.parse import read
 from handlers.profile.sections import MEANINGS
 
 Schema = dict[str, Any]
-FILE = "profile.schema.json"
+FILE, WIDTH = "profile.schema.json", 120
+# A schema of so many characters that stands in several places is written once.
+SHORT = 100
 _PATH: Schema = dict(A_PATH.schema)
 _VALUE: Schema = {"type": ["string", "number", "boolean"]}
 _TEXT: Schema = dict(TEXT.schema)
@@ -229,13 +232,54 @@ def schema() -> Schema:
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "A stream profile of Streamkeeper",
         "description": "docs/profiles.md has every field.",
-        **fields.schema(),
+        **_defined(fields.schema()),
     }
+
+
+def _defined(whole: Schema) -> Schema:
+    """Returns the schema with a definition of each long one that stands in several places, named by its field."""
+    definitions: dict[str, Schema] = {}
+    while True:
+        places: dict[str, list[str]] = {}
+        for name, one in _within("profile", {"properties": {"": whole, **definitions}}):
+            places.setdefault(json.dumps(one), []).append(name)
+        longest = max(
+            (said for said, names in places.items() if len(names) > 1 and len(said) > SHORT), default="", key=len
+        )
+        if not longest:
+            return {**whole, "definitions": definitions}
+        name = next(name for name in places[longest] if name)
+        name = f"{name}_{len(definitions)}" if name in definitions else name
+        whole, definitions = _referring((whole, definitions), longest, {"$ref": f"#/definitions/{name}"})
+        definitions[name] = json.loads(longest)
+
+
+def _within(name: str, schema: Any) -> Iterator[tuple[str, Schema]]:
+    """Yields the schemas within one, itself among them, each with the field that it is of."""
+    if not isinstance(schema, dict):
+        return
+    yield name, schema
+    for keyword in ("properties", "patternProperties"):
+        for field, inner in schema.get(keyword, {}).items():
+            yield from _within(field, inner)
+    for inner in (*schema.get("anyOf", ()), schema.get("items"), schema.get("additionalProperties")):
+        yield from _within(name, inner)
+
+
+def _referring(value: Any, said: str, reference: Schema) -> Any:
+    """Returns the value with the reference in place of each schema that reads so."""
+    if isinstance(value, list | tuple):
+        return [_referring(one, said, reference) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if json.dumps(value) == said:
+        return reference
+    return {name: _referring(inner, said, reference) for name, inner in value.items()}
 
 
 def text() -> str:
     """The schema's file."""
-    return json.dumps(schema(), indent=1) + "\n"
+    return f"{laid_out(schema(), width=WIDTH)}\n"
 
 
 if __name__ == "__main__":
