@@ -98,7 +98,8 @@ async def open_service(options: argparse.Namespace, peers: Peers) -> AsyncIterat
                 own = {"STREAMS_DIR": str(folder / "streams")}
                 is_manager = str(resource["Properties"]["FunctionName"]).endswith("-connection-manager")
                 resource["Properties"]["Environment"]["Variables"] |= own | (counter if is_manager else {})
-        variables = {"UPSTREAM_FLEET": peers.upstream}
+        # Streams with a function each are more than the service promises of this machine.
+        variables = {"UPSTREAM_FLEET": peers.upstream, "STREAMKEEPER_STREAMS": str(options.streams)}
         with service_of(folder / "data", template, variables) as service:
             host, _, port = service.tables_url.rpartition("/")[2].partition(":")
             await peers.ask(f"tables {host} {port}")

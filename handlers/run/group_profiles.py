@@ -121,7 +121,7 @@ class GroupProfiles:
         since, as those in a bucket do."""
         told, before = self._told_profiles.get(_name(stream), (None, None))
         own = self._own(stream)
-        profile = told if told is not None and (own is None or own is before) else self._read.own(stream)
+        profile = told if told is not None and (own is None or own == before) else self._read.own(stream)
         try:
             profile.address_for(stream)
         except ProfileError as error:

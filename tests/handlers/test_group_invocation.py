@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from handlers.aws.clients import dynamodb
@@ -47,6 +48,7 @@ class Group:
         self.reported: list[tuple[str, str]] = []
         # Whose profile the functions that run have not, who has none as it is deployed now, and when that is not told.
         self.unknown: set[str] = set()
+        self.wrong: set[str] = set()  # whose profile the functions that run have with another path
         self.nowhere: set[str] = set()
         self.is_mute = False
         self.asked: list[str] = []
@@ -94,7 +96,10 @@ class Group:
     def _own(self, stream: str) -> Profile:
         if stream in self.unknown:
             raise InvalidRequest(f"there is no stream {stream!r}")
-        return self._profile(stream)
+        profile = self._profile(stream)
+        if stream in self.wrong:
+            return replace(profile, address=self.server.address + "/refuses", reject_after=1)
+        return profile
 
     def _deployed(self, stream: str) -> Profile:
         self.asked.append(stream)
@@ -210,6 +215,21 @@ def test_a_profile_that_was_deployed_since_is_asked_for(aws: Aws) -> None:
         assert [peer.request.split()[1] for peer in one.server.peers] == [b"/calm", b"/new"]
         one.leave("calm", "new")
     assert (one.ended["r1"].status, one.asked, one.reported) == ("stopped", ["new"], [])
+
+
+def test_a_profile_that_was_corrected_is_asked_for(aws: Aws) -> None:
+    """Once a stream was rejected with it and joins anew, the function that runs connects it; no other is opened again."""
+    with group(aws) as one:
+        one.wrong.add("corrected")
+        one.join("calm", "corrected")
+        one.start("r1")
+        assert until(lambda: one.lease("corrected").get("ending") == "StreamRejected")
+        assert one.asked == []
+        one.join("corrected")
+        assert until(lambda: one.keys("corrected") == [1, 2, 3])
+        one.leave("calm", "corrected")
+    assert (one.ended["r1"].status, one.asked) == ("stopped", ["corrected"])
+    assert [peer.request.split()[1] for peer in one.server.peers][-1] == b"/corrected"
 
 
 def test_who_waits_for_a_profile_that_is_not_told_is_not_rejected(aws: Aws) -> None:
