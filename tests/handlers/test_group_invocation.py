@@ -218,7 +218,7 @@ def test_a_profile_that_was_deployed_since_is_asked_for(aws: Aws) -> None:
 
 
 def test_a_profile_that_was_corrected_is_asked_for(aws: Aws) -> None:
-    """Once a stream was rejected with it and joins anew, the function that runs connects it; no other is opened again."""
+    """Once its stream was rejected and joins anew, the function that runs connects it; no other is opened again."""
     with group(aws) as one:
         one.wrong.add("corrected")
         one.join("calm", "corrected")
