@@ -270,20 +270,32 @@ def _streams(request: PageRequest) -> Answer:
 def _events(stream_id: str, profile: str, request: PageRequest, kind: str) -> Answer:
     """200 with a page of events, as docs/store.md describes it, in the representation `kind`."""
     layout = _layout(stream_id, profile)
-    event_pages.check_place(request.after, layout.order)
+    event_pages.check_place(request.after, layout.order, by_time=bool(request.order))
     late_at_s = time.monotonic() + PAGE_S
+    is_late = lambda: time.monotonic() > late_at_s  # noqa: E731
+    by_time, after, limit = None, request.after, request.limit
+    if request.order:
+        # Few ask for it, and what is imported lengthens each cold start.
+        from handlers.api import own_order
+
+        if kind == event_pages.EVENT_STREAM:
+            raise BadQuery("order", "an event stream is in order of arrival", "Leave order out, or ask for JSON.")
+        by_time, after, limit = own_order.time_of(known.text(profile)), "", own_order.MOST + 1
     begin = reader.place_at(stream_id, layout.partitions, request.from_ms, layout.order)
     entries = reader.entries(
         stream_id,
         layout.partitions,
         _now_ms(),
-        max(request.after, begin),
-        request.limit,
+        max(after, begin),
+        limit,
         most_bytes=event_pages.BODY_BYTES,
         order=layout.order,
     )
     wanted = event_pages.within(entries, request, layout)
-    page = event_pages.page(stream_id, wanted, request.limit, lambda: time.monotonic() > late_at_s, order=layout.order)
+    if by_time is not None:
+        page = own_order.page(stream_id, wanted, request, by_time, is_late)
+    else:
+        page = event_pages.page(stream_id, wanted, request.limit, is_late, order=layout.order)
     headers, text = event_pages.answer(kind, page, request)
     return text_answer(200, text, headers)
 

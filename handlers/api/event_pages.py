@@ -30,9 +30,11 @@ LIMIT, MOST = 100, 1000
 PAGE_BYTES = 6_000_000
 # A body of more than this is left out before it is unpacked.
 BODY_BYTES = 5_000_000
-_POSITION = re.compile(r"[0-9]{15}/[0-9]{12}/[0-9]{12}|key\.[A-Za-z0-9_-]{2,1366}")
+# What a place in the order of the events' own times begins with (`own_order.py`).
+TIME = "time."
+_POSITION = re.compile(r"(time\.[0-9]{15}\.)?([0-9]{15}/[0-9]{12}/[0-9]{12}|key\.[A-Za-z0-9_-]{2,1366})")
 _POSITION_IS = "a position as an event has it: 15 digits/12 digits/12 digits, or key. and 2 to 1366 characters"
-LISTING = Listing(_POSITION, _POSITION_IS, LIMIT, MOST, is_timed=True)
+LISTING = Listing(_POSITION, _POSITION_IS, LIMIT, MOST, is_timed=True, orders=("time",))
 # An event is appended while its function lives, at most so much after it came; a minute more is for clocks that differ.
 LONGEST_WAIT_MS = 900_000 + 60_000
 # What a page says of its order where that is not the order in which the events came.
@@ -45,16 +47,18 @@ CONTENT_TYPES = {JSON: JSON, NDJSON: NDJSON, EVENT_STREAM: f"{EVENT_STREAM}; cha
 MORE_MS, NO_MORE_MS = 100, 3000
 
 
-def check_place(after: str, order: Order) -> None:
-    """Raises Problem where a stream of this order has no such position."""
-    is_there = after.startswith("key.") == (order == "none")
+def check_place(after: str, order: Order, *, by_time: bool = False) -> None:
+    """Raises Problem where a stream of this order has no such position, or it is one of another order."""
+    is_there = after.startswith(TIME) == by_time
+    after = after[len(f"{TIME}{0:015d}.") :] if after.startswith(TIME) else after
+    is_there = is_there and after.startswith("key.") == (order == "none")
     if after and is_there and order == "none":
         try:
             key_at(after)
         except ValueError:
             is_there = False
     if after and not is_there:
-        read = "by key" if order == "none" else "in order of arrival"
+        read = "in order of time" if by_time else "by key" if order == "none" else "in order of arrival"
         raise Problem(
             "no-such-position",
             f"the stream is read {read}, and the position is not that of one of its events",
@@ -93,11 +97,7 @@ def page(
     last: str | None = None
     for entry in entries:
         if entry.event is not None:
-            body = shown(entry.event)
-            body_bytes = _bytes(body)
-            if body_bytes > PAGE_BYTES:
-                body = _left_out(entry.event)
-                body_bytes = _bytes(body)
+            body, body_bytes = fitting(entry.event)
             if size + body_bytes > PAGE_BYTES:
                 break
             size += body_bytes
@@ -109,6 +109,16 @@ def page(
         last = None
     said = {"order": BY_KEY} if order == "none" else {}
     return {"stream": stream_id, **said, "events": events, "next": last}
+
+
+def fitting(event: StoredEvent) -> tuple[dict[str, Any], int]:
+    """An event as JSON takes it, and at most how many bytes it takes; without its body where no page holds that."""
+    body = shown(event)
+    body_bytes = _bytes(body)
+    if body_bytes <= PAGE_BYTES:
+        return body, body_bytes
+    body = _left_out(event)
+    return body, _bytes(body)
 
 
 def shown(event: StoredEvent) -> dict[str, Any]:
@@ -190,4 +200,5 @@ def _next(place: str, request: PageRequest) -> str:
     """Returns the next page, relative to this one."""
     times = {"from": request.from_ms or None, "to": request.to_ms if request.to_ms != FOR_EVER else None}
     chosen = {name: at(instant_ms) for name, instant_ms in times.items() if instant_ms is not None}
-    return "?" + urlencode({"after": place, "limit": request.limit, **chosen})
+    order = {"order": request.order} if request.order else {}
+    return "?" + urlencode({"after": place, "limit": request.limit, **chosen, **order})

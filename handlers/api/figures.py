@@ -130,7 +130,8 @@ def _away(status: str, connections: Connections, shown_records: list[Record]) ->
     ends = [_end_ms(connections, record) for record in shown_records]
     from_ms = max(ends)
     last = shown_records[ends.index(from_ms)]
-    to_ms = _asked_until_ms(status, connections)
+    # As in the ledger, once another connection ends the gap: what was read and is not stored was requested.
+    to_ms = max(_asked_until_ms(status, connections), *(record.read_ms for record in shown_records))
     if connections.open or last.ended_by in OVER or from_ms >= to_ms:
         return None
     return Gap(0, from_ms, to_ms, last.ended_by, OPEN)

@@ -27,11 +27,11 @@ class KnownProfiles:
 
     def fields(self, profile: str) -> frozenset[str]:
         """Returns the names of the fields of a profile."""
-        return _fields(self._text(profile))
+        return _fields(self.text(profile))
 
     def sinks(self, profile: str) -> frozenset[str]:
         """Returns the labels of the sinks that the profile names; none where it is not TOML."""
-        return sinks_of(profile, self._text(profile))
+        return sinks_of(profile, self.text(profile))
 
     def problem(self, profile: str) -> str:
         """Returns why the newest version of the profile in the bucket is not used; "" where it is."""
@@ -53,7 +53,7 @@ class KnownProfiles:
         fix = f"Did you mean {close[0]!r}? GET / lists all profiles." if close else None
         return Problem("unknown-stream", words, "streamId", fix)
 
-    def _text(self, profile: str) -> str:
+    def text(self, profile: str) -> str:
         """Returns the text of a profile; "" where there is none, or it cannot be read."""
         try:
             return self._profiles.text(profile)

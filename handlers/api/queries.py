@@ -34,13 +34,14 @@ class BadQuery(ValueError):
 class PageRequest:
     """Which page: at most `limit` entries behind the place `after`, "" for the beginning.
 
-    Of those with a time, the ones in [from_ms, to_ms).
+    Of those with a time, the ones in [from_ms, to_ms). `order` is "" for the usual one.
     """
 
     after: str
     limit: int
     from_ms: int = 0
     to_ms: int = FOR_EVER
+    order: str = ""
 
     def has(self, instant_ms: int) -> bool:
         """Returns whether the page has what came at this instant."""
@@ -51,7 +52,7 @@ class PageRequest:
 class Listing:
     """What the parameters of one list may be: the pattern of a place, and in words; the usual and the greatest limit.
 
-    `is_timed` is whether the entries have a time by which they can be chosen.
+    `is_timed` is whether the entries have a time by which they can be chosen, `orders` are those besides the usual one.
     """
 
     place: re.Pattern[str]
@@ -59,6 +60,7 @@ class Listing:
     limit: int
     most: int
     is_timed: bool = False
+    orders: tuple[str, ...] = ()
 
     def read(self, query: object, last_event_id: str = "") -> PageRequest:
         """Returns what the query's parameters say; raises BadQuery. None is a query without parameters.
@@ -68,8 +70,10 @@ class Listing:
         parameters = dict(query) if isinstance(query, Mapping) else {}
         after, limit = str(parameters.pop("after", "")), str(parameters.pop("limit", self.limit))
         times = {name: parameters.pop(name, None) for name in TIMES if self.is_timed}
+        order = str(parameters.pop("order", "")) if self.orders else ""
         if parameters:
-            names = ", ".join(("after", "limit", *times)[:-1]) + f" and {('after', 'limit', *times)[-1]}"
+            there = ("after", "limit", *times, *(("order",) if self.orders else ()))
+            names = ", ".join(there[:-1]) + f" and {there[-1]}"
             name = str(next(iter(parameters)))
             raise BadQuery(name, f"the query has a parameter that is not known: there are {names}", "Leave it out.")
         for field, place in (("after", after), ("Last-Event-ID", last_event_id)):
@@ -79,9 +83,15 @@ class Listing:
         if not (_NUMBER.fullmatch(limit) and 1 <= int(limit) <= self.most):
             fix = f"Write a whole number from 1 to {self.most}, or leave it out for {self.limit}."
             raise BadQuery("limit", f"the parameter limit must be a whole number from 1 to {self.most}", fix)
+        if order and order not in self.orders:
+            raise BadQuery("order", f"the parameter order must be {' or '.join(self.orders)}", "Leave it out.")
         from_ms, to_ms = (instant_ms(name, text) for name, text in times.items()) if times else (None, None)
         return PageRequest(
-            last_event_id or after, int(limit), max(0, from_ms or 0), FOR_EVER if to_ms is None else max(0, to_ms)
+            last_event_id or after,
+            int(limit),
+            max(0, from_ms or 0),
+            FOR_EVER if to_ms is None else max(0, to_ms),
+            order,
         )
 
 

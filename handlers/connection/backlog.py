@@ -2,7 +2,8 @@
 
 It is assumed to take as long as the connection was behind. Sooner, it has caught up when the upstream was idle: for
 `IDLE_MS` nothing came but signs of life, and then another one. Silence alone is no proof: a dead peer is silent too,
-and so is one that is still looking for the first event to send.
+and so is one that is still looking for the first event to send. And an event's own time shows how far the connection
+is behind (`own_time.py`).
 
     0.0 s  opened, 60 s behind       caught up at 60 s, unless the upstream shows it sooner
     1.0 s  the last event comes
@@ -32,7 +33,8 @@ class Backlog:
         self.idle_from_ms = 0  # since when nothing came but signs of life
         self._behind_ms = 0  # how long it must have lasted to have caught up, as of `_asked_ms`
         self._asked_ms = 0
-        self._proved_ms: int | None = None  # when it was proved that it has caught up
+        # From when on the best proof counts, and when the connection has caught up by it.
+        self._proof: tuple[int, int] | None = None
 
     def resumes(self, now_ms: int, at: Resumption, is_asked: bool, reach_ms: int | None) -> None:
         """Records from where the upstream is asked to resume."""
@@ -54,15 +56,30 @@ class Backlog:
         """Records a sign of life: it proves that the connection has caught up, if nothing else came for `IDLE_MS`."""
         live_ms = self.idle_from_ms + IDLE_MS
         if arrived_ms >= live_ms:
-            self._proved_ms = live_ms if self._proved_ms is None else min(self._proved_ms, live_ms)
+            self._proves(live_ms, live_ms)
+
+    def brings(self, arrived_ms: int, brought_ms: int) -> None:
+        """Records that with the event that arrived then, all has come that happened until `brought_ms`.
+
+        What the connection still lacks it makes up for at the assumed speed, twice that at which it happened.
+        """
+        # Once it is known good until later than the arrival, the event is stored.
+        self._proves(arrived_ms + 1, 2 * arrived_ms - brought_ms)
+
+    def _proves(self, from_ms: int, live_ms: int) -> None:
+        if self._proof is None or live_ms < self._proof[1]:
+            self._proof = from_ms, live_ms
+
+    def is_live(self, at_ms: int) -> bool:
+        """Returns whether the connection had caught up at that instant, as far as is written down."""
+        return self.live_ms is not None and self.live_ms <= at_ms
 
     def settles(self, stored_until_ms: int | None) -> None:
         """Takes the proof once all that came before it is stored: until `stored_until_ms`; None means that all is."""
-        proved_ms = self._proved_ms
-        if proved_ms is None or self.live_ms is None:
+        if self._proof is None or self.live_ms is None:
             return
-        if stored_until_ms is None or stored_until_ms >= proved_ms:
-            self.live_ms = min(self.live_ms, proved_ms)
+        if stored_until_ms is None or stored_until_ms >= self._proof[0]:
+            self.live_ms = min(self.live_ms, self._proof[1])
 
     def reaches_cursor(self) -> None:
         """Records that the upstream went back to the cursor: its numbers show it, whatever the profile vouches for."""

@@ -26,6 +26,7 @@ from handlers.profile.behaviour import Profile
 if TYPE_CHECKING:
     from handlers.connection.conversation import Conversation
     from handlers.connection.numbers import Numbers
+    from handlers.connection.own_time import OwnTimes
     from handlers.connection.waiting import Waiting
     from handlers.profile.secret_references import Secrets
 
@@ -48,6 +49,7 @@ class Intake:
         self._waiting: Waiting | None = None  # None where each event is an item
         self._talk: Conversation | None = None
         self._numbers: Numbers | None = None
+        self._times: OwnTimes | None = None  # None where no event shows how far the connection is behind
         self._afresh: str | None = None  # where it began instead, after the upstream refused the cursor
 
     def speaks(self, stream_id: str, secrets: Secrets) -> None:
@@ -85,6 +87,8 @@ class Intake:
         asked = record.pending.asked_from if self._afresh is None else self._afresh
         if self._profile.sequence is not None:
             self._numbers = _numbers(self._profile, asked if record.backlog.resumed else None)
+        if self._profile.time is not None and record.backlog.resumed:
+            self._times = _own_times(self._profile, opened, now_ms)
         self._decoder.opens(opened.headers)
         said: list[Effect] = [] if self._talk is None else self._talk.begins(now_ms, asked, opened.places)
         if self._talk is not None and not self._talk.is_complete:
@@ -152,6 +156,12 @@ class Intake:
         before_ms = record.heard(
             data_bytes, reading.frames, ended_some=ended_some, is_inside=is_inside, is_idle=is_idle
         )
+        if self._times is not None and reading.events:
+            brought_ms = self._times.brought_ms(reading.events[-1].data, arrived_ms)
+            if record.backlog.is_live(arrived_ms):
+                self._times = None
+            elif brought_ms is not None:
+                record.backlog.brings(arrived_ms, brought_ms)
         writes: list[Effect] = []
         if self._waiting is not None and events:
             joins = self._waiting.add(now_ms, pending.events, events)
@@ -274,3 +284,10 @@ def _numbers(profile: Profile, after: str | None) -> Numbers:
 
     assert profile.sequence is not None
     return Numbers(profile.sequence, after if profile.cursor == profile.sequence.path else None)
+
+
+def _own_times(profile: Profile, opened: Opened, now_ms: int) -> OwnTimes:
+    from handlers.connection.own_time import OwnTimes
+
+    assert profile.time is not None
+    return OwnTimes(profile.time, opened.headers.get("date", ""), now_ms)

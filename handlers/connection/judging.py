@@ -85,8 +85,15 @@ def retry_after_s(value: str, date: str) -> float | None:
     digits = value.strip()
     if digits.isascii() and digits.isdigit():
         return min(float(digits), MOST_RETRY_AFTER_S)
+    until_ms, since_ms = instant_ms(value), instant_ms(date)
+    if until_ms is None or since_ms is None:
+        return None
+    return min(max((until_ms - since_ms) / 1000, 0.0), MOST_RETRY_AFTER_S)
+
+
+def instant_ms(text: str) -> int | None:
+    """The epoch milliseconds of an instant in a header, a whole second; None where it is none."""
     try:
-        until, since = (datetime.strptime(text.strip(), _INSTANT).replace(tzinfo=UTC) for text in (value, date))
+        return round(datetime.strptime(text.strip(), _INSTANT).replace(tzinfo=UTC).timestamp()) * 1000
     except ValueError:
         return None
-    return min(max((until - since).total_seconds(), 0.0), MOST_RETRY_AFTER_S)

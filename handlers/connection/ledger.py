@@ -105,6 +105,12 @@ class Record:
         return self.last_ms
 
     @property
+    def read_ms(self) -> int:
+        """Until when something of it was read; after `last_ms` where a kill took what was not stored yet."""
+        is_killed = self.ended_by in ("", UNRECORDED)
+        return max(self.last_ms, self.heard_ms or 0) if is_killed else self.last_ms
+
+    @property
     def from_ms(self) -> int:
         """From when on it brings all that happened."""
         if not self.resumed or self.since_ms is None:
@@ -289,6 +295,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     holes: list[Gap] = []
     proved: list[Interval] = []
     covered_ms: int | None = None
+    read_ms = 0
     cause = ""
     first = ordered[0]
     if first.since_ms is not None and all(record.fence == first.fence for record in ordered):
@@ -301,7 +308,8 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
             asked_until_ms = record.opened_ms
             if record.stopped_ms is not None and record.stopped_ms != before.stopped_ms:
                 # From a stop to the first answer after the next start nobody requested the stream.
-                asked_until_ms = min(max(covered_ms, record.stopped_ms), record.opened_ms)
+                # What a killed one had read and not stored was requested, whatever the clock of the stop says.
+                asked_until_ms = min(max(covered_ms, record.stopped_ms, read_ms), record.opened_ms)
                 proved.append((asked_until_ms, record.opened_ms))
             number = 0 if record.refused == CURSOR_EXPIRED else None
             state = LOST if record.refused else OPEN
@@ -316,6 +324,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
         is_relieved = _is_relieved(record, end_ms, ordered)
         proved.append((record.from_ms, end_ms if is_relieved else record.brought_ms))
         ends.append(end_ms)
+        read_ms = max(read_ms, record.read_ms)
         if covered_ms is None or end_ms >= covered_ms:
             covered_ms, cause = end_ms, record.ended_by or UNRECORDED
     # What the last one has not brought yet, it or its successor will: its end makes no gap longer.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from handlers.profile.messages import CloseMeaning, Exchange, Numbering
     from handlers.profile.repair_field import Repair
     from handlers.profile.ticket_field import Ticket
+    from handlers.profile.time_field import OwnTime
     from handlers.profile.tls_field import Trust
     from handlers.profile.token_field import Token
 
@@ -96,6 +97,7 @@ class Profile:
     leave: "Exchange | None" = None
     close_codes: "tuple[tuple[int, CloseMeaning], ...]" = ()
     sequence: "Numbering | None" = None
+    time: "OwnTime | None" = None
     repair: "Repair | None" = None
     token: "Token | None" = None
     ticket: "Ticket | None" = None

@@ -78,6 +78,9 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
     by_message = talk is not None and talk.holds_cursor
     resume, expired = parse_resume(fields, BY_MESSAGE if by_message else LAST_EVENT_ID if cursor == "id" else None)
     marked = [*(talk.marks() if talk is not None else []), *expired, *_marks(fields)]
+    time = _reader("time")(fields) if {"time", "time_unit"} & set(table) else None
+    if time is not None and time.path is None:
+        fields.wrong("time", 'must be a JSON path such as "$.meta.at" where time_unit is given')
     address = fields.checked("address", check)
     key = sections.rule(fields, "key", ("id", "hash", "each"), has_ids, split) or ("id" if has_ids else "hash")
     profile = Profile(
@@ -95,12 +98,13 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         deliver=rare("deliver", absent=()),
         keep=rare("keep", split, absent=(), has_names=has_ids),
         sequence=rare("sequence"),
+        time=time,
         **({} if talk is None else talk.fields()),
         token=rare("token", check, allow_private=said["allow_private"]),
         ticket=rare("ticket", check),
         tls=rare("tls"),
         budget=rare("budget"),
-        repair=rare("repair", key, split, variables),
+        repair=rare("repair", key, split, variables, time),
         **said,
     )
     rare("columns")  # of the archive: no function writes them, but what is wrong with them is noted
@@ -168,6 +172,10 @@ def _reader(name: str) -> Callable[..., Any]:
             from handlers.profile.columns_field import columns
 
             return columns
+        case "time":
+            from handlers.profile.time_field import own_time
+
+            return own_time
         case "sequence":
             from handlers.profile.message_fields import numbering
 

@@ -11,23 +11,19 @@ Invariant: a `Repair` that is returned without a note in `Fields` is sound.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from handlers.framing.events import JsonPath, Rule, parse_path
 from handlers.framing.splitting import ELEMENT, Split
 from handlers.profile import addresses
 from handlers.profile.addresses import check_address, expand, quoted
-from handlers.profile.checked_fields import A_PATH, TEXT, Fields, choice, duration, number, whole
+from handlers.profile.checked_fields import A_PATH, TEXT, Fields, duration, number, whole
 from handlers.profile.secret_references import Reference, Secrets, filled, references, without
 from handlers.profile.sections import headers
+from handlers.profile.time_field import OwnTime, own_time
 
 EDGES = ("after", "before", "from", "to")
 _EDGE = re.compile(r"\{(after|before|from|to)\}")
-TimeUnit = Literal["s", "ms", "us", "ns", "iso"]
-# How many of each unit a millisecond has, as a fraction.
-_UNITS: dict[str, tuple[int, int]] = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1), "ns": (1_000_000, 1)}
 MOST_PAGES = 100
 
 
@@ -49,14 +45,14 @@ class Next:
 class Repair:
     """How to fetch what a gap has missed; docs/repair.md explains each field.
 
-    `key` is read in an answer that holds one item alone, as `split` has it, and `time` in the item.
+    `key` is read in an answer that holds one item alone, as `split` has it, and `time` in the item; its unit is that of
+    the address too.
     """
 
     address: str = field(repr=False)
     split: Split
     key: Rule
-    time: JsonPath | None
-    time_unit: TimeUnit
+    time: OwnTime
     next: Next | None
     headers: tuple[tuple[str, str], ...] | None = field(repr=False)
     pace_s: float
@@ -96,27 +92,15 @@ class Repair:
         ]
         return "".join(spelled)
 
-    def spelled(self, at_ms: int) -> str:
-        """Returns an instant as the address takes it."""
-        if self.time_unit == "iso":
-            return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        times, parts = _UNITS[self.time_unit]
-        return str(at_ms * times // parts)
 
-    def instant_ms(self, value: Any) -> int | None:
-        """Returns the instant that an item names, in epoch milliseconds; None where it names none."""
-        try:
-            if self.time_unit == "iso":
-                at = datetime.fromisoformat(value)
-                return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-            times, parts = _UNITS[self.time_unit]
-            return int(float(value) * parts / times) if parts > 1 or "." in str(value) else int(value) // times
-        except (TypeError, ValueError, OverflowError):
-            return None
-
-
-def repair(fields: Fields, own_key: Rule, split: Split | None, variables: Mapping[str, str]) -> Repair | None:
-    """Returns how gaps are repaired; None where the field is absent. `own_key` and `split` are the stream's."""
+def repair(
+    fields: Fields,
+    own_key: Rule,
+    split: Split | None,
+    variables: Mapping[str, str],
+    streams_time: OwnTime | None = None,
+) -> Repair | None:
+    """Returns how gaps are repaired; None where the field is absent. The other arguments are the stream's."""
     inner = fields.table("repair", '{ address = "https://...", items = "$.items" }')
     if inner is None:
         return None
@@ -138,8 +122,7 @@ def repair(fields: Fields, own_key: Rule, split: Split | None, variables: Mappin
         address=address,
         split=items,
         key=_key(inner, items, own_key, split, by_key=bool(edges & {"after", "before"})),
-        time=inner.read("time", A_PATH),
-        time_unit=inner.read("time_unit", choice(("ms", "s", "us", "ns", "iso")), "ms"),
+        time=own_time(inner, streams_time),
         next=_next(inner),
         headers=headers(inner) if inner.has("headers") else None,
         pace_s=inner.read("pace_s", number(above=-1, most=60), 0.2),

@@ -145,7 +145,7 @@ def ports(
         stream_id=stream_id,
         secrets=secrets,
         fetch=deps.fetch,
-        borders=lambda gap: edges(deps.reader, stream_id, layout, gap, said, deps.now_ms()),
+        borders=lambda gap: edges(deps.reader, deps.records, stream_id, layout, gap, said, deps.now_ms()),
         store=_Storing(deps, profile, stream_id, layout).store,
         save=save,
         alert=lambda gap, repair: deps.alert(stream_id, gap, repair),

@@ -4,27 +4,30 @@ The events are read from the events table, in the order in which they came. So n
 stream is connected, and a gap from before its profile had a repair can be repaired too
 (docs/decisions/0116-read-the-edges-of-a-gap.md). Invariants: an event before the gap came when its connection was known
 good, so all before it is stored or lies in an earlier gap; one after it came on the connection that ended the gap or a
-later one, for what an older one brings after a standstill may be of before.
+later one, for what an older one brings after a standstill may be of before; and it came once that connection had caught
+up, for what came earlier on it happened in the gap.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+from handlers.api.connection_records import Connection
 from handlers.connection.ledger import DELIVERED, REPAIRED, Gap, Interval
 from handlers.connection.repair_record import Repair
 from handlers.connection.repaired import covers
-from handlers.framing.events import at, parse_json
 from handlers.profile.repair_field import Repair as Field
 from handlers.repair.walking import Border, Borders, begun
 from handlers.store.event_items import Entry, StoredEvent
 from handlers.store.event_reader import EventReader
-from handlers.store.stream_records import Layout
+from handlers.store.stream_records import Layout, StreamRecords
 
 # Where clocks differ, an event may appear on the other side of the gap: each try that proves nothing begins some events
 # earlier, and ends some later.
 EACH, MORE, MOST_EACH = 2, 2, 30
 # How many events are read at most to find them: repaired events are between, and in a log late ones.
 MOST_READ = 20_000
+# How many connections from the one that ended the gap on are searched for such an event.
+MOST_LATER = 100
 
 
 def left(gaps: Sequence[Gap]) -> list[Gap]:
@@ -50,7 +53,9 @@ def again(gap: Gap, now_ms: int) -> Repair:
     return Repair(*repair.span, stored=repair.stored, next_ms=now_ms, stamp=repair.stamp)
 
 
-def edges(reader: EventReader, stream_id: str, layout: Layout, gap: Gap, field: Field, now_ms: int) -> Borders:
+def edges(
+    reader: EventReader, records: StreamRecords, stream_id: str, layout: Layout, gap: Gap, field: Field, now_ms: int
+) -> Borders:
     """Returns the events at the edges of the gap; raises StoreUnavailable."""
     each = min(MOST_EACH, EACH + MORE * begun(gap).tries)
     # An announced loss lies between events of one connection. Events that came with the notice are before it.
@@ -59,10 +64,23 @@ def edges(reader: EventReader, stream_id: str, layout: Layout, gap: Gap, field: 
     earlier = reader.entries_before(stream_id, layout.partitions, now_ms, gap.from_ms + 1)
     begin = reader.place_at(stream_id, layout.partitions, after_ms, layout.order)
     later = reader.entries(stream_id, layout.partitions, now_ms, begin, MOST_READ, order=layout.order)
+    live_ms = {one.fence: _live_ms(one) for one in records.connections_from(stream_id, gap.fence, MOST_LATER)}
+    if is_announced:
+        live_ms[gap.fence] = after_ms  # the events behind the notice are in the upstream's order
     return Borders(
         _borders(field, each, (e for e in _events(earlier) if _is_before(e, gap.from_ms, before_fence))),
-        _borders(field, each, (e for e in _events(later) if e.received_at_ms >= after_ms and e.fence >= gap.fence)),
+        _borders(field, each, (e for e in _events(later) if _is_after(e, after_ms, live_ms))),
     )
+
+
+def _live_ms(one: Connection) -> int | None:
+    """Returns from when on what came on the connection was no backlog; None where it has not caught up."""
+    return one.live_ms if one.resumed else one.opened_ms
+
+
+def _is_after(event: StoredEvent, after_ms: int, live_ms: Mapping[int, int | None]) -> bool:
+    since_ms = live_ms.get(event.fence)
+    return since_ms is not None and event.received_at_ms >= max(after_ms, since_ms)
 
 
 def _is_before(event: StoredEvent, from_ms: int, fence: int) -> bool:
@@ -75,11 +93,4 @@ def _events(entries: Iterable[Entry]) -> Iterable[StoredEvent]:
 
 
 def _borders(field: Field, each: int, events: Iterable[StoredEvent]) -> tuple[Border, ...]:
-    return tuple(Border(one.key, one.received_at_ms, own_ms(one, field)) for one in islice(events, each))
-
-
-def own_ms(event: StoredEvent, field: Field) -> int | None:
-    """Returns when the event happened, by the profile's `time`; None where that or the event has none."""
-    if field.time is None or event.data is None:
-        return None
-    return field.instant_ms(at(parse_json(event.data), field.time)[1])
+    return tuple(Border(one.key, one.received_at_ms, field.time.of(one.data)) for one in islice(events, each))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from handlers.framing.events import JsonPath, StreamEvent, at, text_at
+from handlers.framing.events import JsonPath, StreamEvent, text_at
 from handlers.framing.frames import Body, Frame
 from handlers.framing.selection import keeps
 from handlers.profile.addresses import with_query
@@ -75,8 +75,7 @@ def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int)
     if batch is None:
         raise BadPage(f"the answer is not JSON with a list at {repair.split.path.text}")
     events = repair.split.events(frame, batch, now_ms, key=repair.key, cursor=None)
-    path = repair.time
-    times = [None if path is None else repair.instant_ms(at(value, path)[1]) for value in batch.values]
+    times = [repair.time.within(value) for value in batch.values]
     return Page(events, times, _next(repair, address, pages, answer, batch.body, is_empty=not events))
 
 

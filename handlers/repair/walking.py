@@ -325,12 +325,12 @@ class _Walk:
             edges["after"] = before.key
         if after is not None and "before" in field.edges:
             edges["before"] = after.key
-        now_ms, unit_ms = self._ports.now_ms(), 1000 if field.time_unit == "s" else 1
+        now_ms, unit_ms = self._ports.now_ms(), 1000 if field.time.unit == "s" else 1
         from_ms = self._gap.from_ms if before is None else min(self._gap.from_ms, before.at_ms)
         to_ms = now_ms if after is None else max(self._gap.to_ms, after.at_ms)
         early_ms = unit_ms if before is not None and before.own_ms is not None else APART_MS
         late_ms = unit_ms if after is not None and after.own_ms is not None else APART_MS
-        return edges | {"from": field.spelled(from_ms - early_ms), "to": field.spelled(to_ms + late_ms)}
+        return edges | {"from": field.time.spelled(from_ms - early_ms), "to": field.time.spelled(to_ms + late_ms)}
 
 
 def _at(borders: Sequence[Border], wide: bool) -> Border | None:

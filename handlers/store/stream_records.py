@@ -149,6 +149,15 @@ class StreamRecords:
             check_lease(lease)
         return None if lease is None else Layout(control_record.partitions(lease), control_record.order(lease))
 
+    def connections_from(self, stream_id: str, fence: int, most: int) -> Sequence[Connection]:
+        """The connections from this one on, the first `most` of them, and the one that is open."""
+        lease = self._table.get(stream_id, "lease")
+        if lease is None:
+            return []
+        group = text(lease, "group")
+        items = self._table.behind(stream_id, "connection#", ledger_records.connection_key(fence - 1), most)
+        return self._read(stream_id, lease, None if group is None else self._leases.group(group), items).connections
+
     def gaps(self, stream_id: str, after: str, most: int) -> list[tuple[str, Gap]]:
         """The recorded gaps after the sort key `after`, each with its own key; the oldest first."""
         items = self._table.behind(stream_id, ledger_records.GAP, after, most)

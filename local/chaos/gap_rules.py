@@ -129,7 +129,11 @@ def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> b
     reach_ms = schedule.memory.reach_ms(schedule.skew_ms) if schedule.resumes else 0
     if reach_ms == 0:
         return True
-    if reach_ms is not None and gap.to_ms - gap.from_ms + _asked_before_ms(world) + slack_ms > reach_ms:
+    ended_by = {part.fence for part in parts}
+    # Behind a stop it was asked for later than it ended.
+    ends = [link.opened_ms for link in world.upstream.links if link.opened_ms is not None and link.fence in ended_by]
+    asked_ms = max([gap.to_ms, *ends])
+    if reach_ms is not None and asked_ms - gap.from_ms + _asked_before_ms(world) + slack_ms > reach_ms:
         return True
     # A connection whose cursor a status calls too old is never open.
     answered = [
@@ -137,7 +141,6 @@ def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> b
         for link in world.upstream.links
     ]
     # One that a stop has ended may have been followed long after.
-    ended_by = {part.fence for part in parts}
     about = [
         link
         for link, at_ms in answered

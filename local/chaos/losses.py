@@ -212,13 +212,16 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
 
 
 def _unasked(world: World, records: list[Record]) -> Iterator[tuple[int, int]]:
-    """From each stop, or the end that a connection has written down after it, to the next opening."""
-    for at_ms, method in requests(world.schedule):
-        if method == "DELETE":
-            stop_ms = world.origin_ms + at_ms
-            closed = [end_ms for record, end_ms in _ends(world, records) if record.opened_ms <= stop_ms]
-            opened = [link.opened_ms for link in world.upstream.links if (link.opened_ms or 0) > stop_ms]
-            yield max([stop_ms, *closed]), min(filter(None, opened), default=sys.maxsize)
+    """From each stop, or the end that a connection has written down after it, to the first opening after the next POST.
+
+    A handover that met the stop opens after it, and ends too.
+    """
+    asked = [(world.origin_ms + at_ms, method) for at_ms, method in requests(world.schedule)]
+    for stop_ms in (at_ms for at_ms, method in asked if method == "DELETE"):
+        post_ms = min((at_ms for at_ms, method in asked if method == "POST" and at_ms > stop_ms), default=sys.maxsize)
+        closed = [end_ms for record, end_ms in _ends(world, records) if record.opened_ms <= post_ms]
+        opened = [link.opened_ms for link in world.upstream.links if (link.opened_ms or 0) > post_ms]
+        yield max([stop_ms, *closed]), min(filter(None, opened), default=sys.maxsize)
 
 
 def _unheard(world: World, records: list[Record]) -> list[Link]:

@@ -14,7 +14,7 @@ from handlers.connection.repaired import applied
 from handlers.repair.function import TURN_MS
 from handlers.repair.work import REPAIR
 from handlers.store import ledger_records
-from local.chaos.losses import rows_of
+from local.chaos.losses import ledger, rows_of
 from local.chaos.repair_plan import AFTER_S, PACE_S
 from local.chaos.repair_world import CHECK_EVERY_MS
 from local.chaos.world import World
@@ -56,7 +56,9 @@ def unrepaired(world: World, calm_at_ms: int) -> Iterator[str]:
     asked_ms = max((int(item["asked_ms"]["N"]) for item in requested if "asked_ms" in item), default=0)
     first_ms = min(world.watch.stored.values(), default=now_ms)
     for gap in gaps_of(world):
-        since_ms = max(calm_at_ms, asked_ms, gap.to_ms + AFTER_S * 1000 + plan.rest.lag_ms)
+        since_ms = max(
+            calm_at_ms, world.repairers.rest.refused_ms, asked_ms, gap.to_ms + AFTER_S * 1000 + plan.rest.lag_ms
+        )
         # What failed is tried again after as long again as it has failed, at most.
         bound_ms = since_ms + (since_ms - gap.to_ms) + CLOSED_AFTER_MS
         is_kept = not reach_ms and gap.from_ms > first_ms
@@ -66,10 +68,14 @@ def unrepaired(world: World, calm_at_ms: int) -> Iterator[str]:
 
 
 def _has_edges(world: World, gap: Gap) -> bool:
-    """Returns whether two events before the gap are stored, and two after it came on the connections that followed."""
+    """Whether two events before the gap are stored, and two after it, from connections that had caught up."""
+    live_ms = {one.fence: one.live_ms if one.resumed else one.opened_ms for one in ledger(world) if not one.refused}
     rows = [event for event in world.watch.arrivals if event[1]]
     before = sum(at_ms <= gap.from_ms and fence < gap.fence for at_ms, fence in rows)
-    after = sum(at_ms > gap.to_ms and fence >= gap.fence for at_ms, fence in rows)
+    after = sum(
+        fence >= gap.fence and (since_ms := live_ms.get(fence)) is not None and at_ms > max(gap.to_ms, since_ms)
+        for at_ms, fence in rows
+    )
     return before >= 2 and after >= 2
 
 

@@ -60,7 +60,8 @@ class Schedule:
 
     `group` are the streams of groups in place of a stream alone: then `faults` meet all, and each has its own as well.
     A function keeps `together` of them at most; each has a `name` and a POST at `joins_ms`, and `has_new_profile` where
-    its profile came with the last redeployment before that. `socket` is whether the upstream is a WebSocket.
+    its profile came with the last redeployment before that. `socket` is whether the upstream is a WebSocket; one
+    that is `timed` says when events happened, where they are JSON.
     """
 
     seed: int
@@ -91,6 +92,12 @@ class Schedule:
     together: int = 0
     group: tuple[Schedule, ...] = ()
     socket: bool = False
+    timed: bool = False
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether events say when they happened, and the profile where; one that is sent out of order may say two."""
+        return self.timed and self.key != "id" and not self.ways.reorders
 
     @property
     def ways(self) -> Ways:
@@ -127,6 +134,7 @@ class Schedule:
         traits += [f"rejections after {self.reject_after_s} s"] if self.reject_after_s else []
         traits += [f"Retry-After: {self.retry_after_s}"] if self.retry_after_s else []
         traits += [f"keys by {self.key}"] if self.key != "id" else []
+        traits += ["says when events happened"] if self.is_timed else []
         traits += [str(self.memory)] if self.resumes and self.memory.forgets else []
         traits += [f"{self.unstorable} events that no table takes"] if self.unstorable else []
         traits += [f"stored in a log, flushed after {self.flush_s:g} s"] if self.store == "log" else []
@@ -242,6 +250,8 @@ HANG_UPS = ("reset", "hang-up", "truncation")
 # How often a stream's upstream is a socket. The draw is one by which the seeds in tests/planted, and those that once
 # broke a rule, are none.
 SOCKETS, SOCKET_DRAW = 0.12, 737
+# How often an upstream says when events happened; drawn as sockets are.
+TIMED, TIME_DRAW = 0.12, 2972
 # How often other streams run beside the first, and how many faults of its own each of them has at most.
 BESIDE, MOST_BESIDE = 0.07, 3
 # How often a stream's events lie in a log, and of the others how often in no index.
@@ -356,4 +366,5 @@ def drawn_schedule(seed: int, drawn: random.Random, kinds: list[str], count: int
         memory=drawn.choice(MEMORIES),
         # Drawn apart: all else of a seed stays as it is.
         reject_after_s=random.Random(seed ^ 0x403).choice((0, 3, 300)),
+        timed=random.Random(f"time {TIME_DRAW} {seed}").random() < TIMED,
     )

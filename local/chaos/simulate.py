@@ -138,9 +138,22 @@ def _without_faults(schedule: Schedule) -> list[Schedule]:
 
 def _plainer(schedule: Schedule) -> list[Schedule]:
     plain: dict[str, Any] = {"hot": False, "reconnect_tries": 0, "renews": False, "skew_ms": 0, "resumes": True}
-    traits = {"partitions", "pace", "retry_after_s", "key", "store", "order", "reject_after_s", "memory", "beside"}
+    traits = {
+        "partitions",
+        "pace",
+        "retry_after_s",
+        "key",
+        "store",
+        "order",
+        "reject_after_s",
+        "memory",
+        "beside",
+        "timed",
+    }
     plain |= {field.name: field.default for field in fields(Schedule) if field.name in traits}
     plan, repair = schedule.delivery, schedule.repair
+    # Nothing but a path names the items of an address.
+    plain["key"] = schedule.key if repair is not None else plain["key"]
     plans = [None, *shorter(plan)] if plan is not None else []
     repairs = [None, *repair_plan.shorter(repair)] if repair is not None else []
     return [

@@ -66,7 +66,8 @@ class World:
         self.settings = self.version.settings
         self.own = own
         self._number = number
-        self.wire = Wire(self.stream, schedule.key, schedule.unstorable, is_socket=schedule.socket)
+        ways = {"is_socket": schedule.socket, "timed": schedule.is_timed}
+        self.wire = Wire(self.stream, schedule.key, schedule.unstorable, **ways)
         self.watch = Watch(account, self.wire, self.link_of, self.blame)
         account.dynamodb.refuses = account.dynamodb.refuses or schedule.unstorable == "refused"
         account.watch(self.stream, self.watch.changed)

@@ -27,7 +27,7 @@ def compare(
     time.sleep(field.after_s)
     edges = {"after": events[0].key, "before": events[-1].key}
     times = (events[0].received_at_ms - 5_000, events[-1].received_at_ms + 5_000)
-    edges |= dict(zip(("from", "to"), map(field.spelled, times), strict=True))
+    edges |= dict(zip(("from", "to"), map(field.time.spelled, times), strict=True))
     address, items, pages = field.address_for(stream_id, edges, secrets), dict[str, StreamEvent](), 0
     while address and pages < field.pages:
         answer = fetch(request(profile, field, address, secrets))

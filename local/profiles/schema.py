@@ -225,7 +225,7 @@ def schema() -> Schema:
     """The JSON Schema of a profile."""
     fields = Recorder()
     # The parser reads these only where they are there.
-    table: Schema = {name: {} for name in ("split", "repair", "token", "ticket", "tls", "columns")}
+    table: Schema = {name: {} for name in ("split", "repair", "token", "ticket", "tls", "columns", "time")}
     table |= {"budget": {}, "deliver": [], "keep": [], "subscribe": [], "sequence": ""}
     read(fields, "schema", table, {}, 0)
     return {

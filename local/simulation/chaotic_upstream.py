@@ -6,6 +6,7 @@ Events are real frames, cut into chunks anywhere. Invariant: a link that is clos
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.utils import formatdate
 
 from handlers.connection.inputs import Chunk, Closed, Opened
 from local.simulation.links import Link, NotedSlot
@@ -60,6 +61,7 @@ class ChaoticUpstream:
         self._back = REORDER_DEPTH if ways.reorders else 0
         self._swapped: int | None = None
         self.emitted_ms: list[int] = []
+        wire.emitted_ms = self.emitted_ms
         self.lost: set[int] = set()
         self.notices: set[int] = set()
         self.links: list[Link] = []
@@ -166,7 +168,8 @@ class ChaoticUpstream:
         link.opened_ms = link.last_byte_ms = now_ms
         self.open_links.append(link)
         self._say(f"  link {link.number} opened" + (f" from {link.cursor}" if link.cursor else ""))
-        link.client.arrived(link, Opened(200) if link.peer is None else Chunk(said({"op": "subscribed"})))
+        head = Opened(200, self._dated())
+        link.client.arrived(link, head if link.peer is None else Chunk(said({"op": "subscribed"})))
         if policy == "evicts":
             self._end(others)
         self._catch_up(link)
@@ -175,7 +178,11 @@ class ChaoticUpstream:
     def _switch(self, link: Link) -> None:
         """Switches to WebSocket; what is sent follows once the client has subscribed."""
         link.peer, link.row = SocketPeer(), link.cursor
-        link.client.arrived(link, Opened(101))
+        link.client.arrived(link, Opened(101, self._dated()))
+
+    def _dated(self) -> dict[str, str]:
+        """The answer's Date, where events say when they happened."""
+        return {"date": formatdate(self._clock.now_ms() // 1000, usegmt=True)} if self._wire.timed else {}
 
     def said(self, link: Link, frame: bytes) -> None:
         """Takes what a client sends on its socket, and answers soon."""

@@ -49,6 +49,7 @@ class VirtualRest:
         self.asked: list[int] = []  # when
         self.addresses: list[str] = []
         self.down_until_ms = 0
+        self.refused_ms = 0  # when it last refused
 
     def fetch(self, request: UpstreamRequest) -> Fetched:
         """The answer to a request, as `handlers/repair/fetching.py` has it."""
@@ -58,6 +59,7 @@ class VirtualRest:
         if now_ms < self.down_until_ms:
             return Fetched(problem="no answer: NewConnectionError")
         if self._draws.randrange(100) < ways.refuses:
+            self.refused_ms = now_ms
             status, retry_s = self._draws.choice(((503, None), (429, 2.0), (429, 40.0), (500, None)))
             return Fetched(status, problem=f"answered {status}", retry_after_s=retry_s)
         lie = ways.lie if now_ms < self._until_ms else ""

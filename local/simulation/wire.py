@@ -3,6 +3,8 @@
     id: 7                                    id: 7
     data: event 7 of chaos                   data: {"seq":7,"of":"chaos","note":""}
 
+Where the upstream says when an event happened, its JSON has "at" as well.
+
 Bodies name the stream. JSON is spelled differently at each delivery, which no key may depend on. Invariant: every frame
 of an event has the same length.
 """
@@ -11,6 +13,7 @@ import base64
 import itertools
 import random
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from handlers.framing.websocket import TEXT, encoded_frame
@@ -24,18 +27,23 @@ LARGE = base64.b64encode(random.Random(0).randbytes(420_000)).decode()
 # The name of an event that announces a loss.
 LOSS = "lost"
 _TEXT = re.compile(r"event (?P<number>\d+) of (?P<of>[^ ]*) ?(?P<note>.*)")
-_FIRST = re.compile(r'\{"seq":(?P<number>\d+),"of":"(?P<of>[^"]*)","note":"(?P<note>[^"]*)"\}')
-_LAST = re.compile(r'\{"note":"(?P<note>[^"]*)","of":"(?P<of>[^"]*)","seq":(?P<number>\d+)\}')
+_FIRST = re.compile(r'\{"seq":(?P<number>\d+),"of":"(?P<of>[^"]*)",(?:"at":\d{13},)?"note":"(?P<note>[^"]*)"\}')
+_LAST = re.compile(r'\{"note":"(?P<note>[^"]*)",(?:"at":\d{13},)?"of":"(?P<of>[^"]*)","seq":(?P<number>\d+)\}')
 
 
 class Wire:
     """The wire of the stream with this id, whose profile takes `key` for the dedup key, one of KEYS.
 
-    `unstorable` is one of UNSTORABLE, "" where every event can be stored.
+    `unstorable` is one of UNSTORABLE, "" where every event can be stored. Where it is `timed`, `emitted_ms` is to have
+    when each event happened.
     """
 
-    def __init__(self, stream: str, key: str, unstorable: str = "", *, is_socket: bool = False) -> None:
+    def __init__(
+        self, stream: str, key: str, unstorable: str = "", *, is_socket: bool = False, timed: bool = False
+    ) -> None:
         self.stream = stream
+        self.timed = timed
+        self.emitted_ms: Sequence[int] = ()
         self._is_socket = is_socket
         self._key = key
         self._every, self._first = UNSTORABLE.get(unstorable, (0, 0))
@@ -45,8 +53,8 @@ class Wire:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the profile says of the key."""
-        return {"key": "$.seq" if self._key == "path" else self._key}
+        """What the profile says of the key and of the time."""
+        return {"key": "$.seq" if self._key == "path" else self._key} | ({"time": "$.at"} if self.timed else {})
 
     def frame(self, number: int, *, announces_loss: bool = False) -> bytes:
         """The event on the wire; it may announce that the upstream has lost the event before it.
@@ -87,7 +95,11 @@ class Wire:
         note = self._note if self.is_unstorable(number) else ""
         if self._key == "id":
             return f"event {number} of {self.stream} {note}".rstrip()
-        members = [f'"seq":{number}', f'"of":"{self.stream}"', f'"note":"{note}"']
+        # One that is cut off before it happened says that it did before all others.
+        at_ms = self.emitted_ms[number] if number < len(self.emitted_ms) else 10**12
+        members = [f'"seq":{number}', f'"of":"{self.stream}"', f'"at":{at_ms}', f'"note":"{note}"']
+        if not self.timed:
+            del members[2]
         return "{" + ",".join(reversed(members) if next(self._spellings) else members) + "}"
 
     def _number(self, data: str) -> int:

@@ -92,7 +92,7 @@ def test_events_of_a_stream_that_is_not_there(function: ModuleType) -> None:
             "The parameter after must be a position as an event has it: 15 digits/12 digits/12 digits, "
             "or key. and 2 to 1366 characters.",
         ),
-        ({"since": "1"}, "The query has a parameter that is not known: there are after, limit, from and to."),
+        ({"since": "1"}, "The query has a parameter that is not known: there are after, limit, from, to and order."),
         ({"from": "1"}, f"The parameter from must be {INSTANT_IS}."),
         ({"to": "2026-02-30T00:00:00Z"}, f"The parameter to must be {INSTANT_IS}."),
         ({"to": "2026-02-03T00:00:00"}, f"The parameter to must be {INSTANT_IS}."),

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from types import ModuleType
+from pathlib import Path
+from types import MappingProxyType, ModuleType
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -11,13 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
-from handlers.api import routes
+from handlers.api import own_order, routes
 from handlers.api.answers import at
 from handlers.api.openapi.document import document
+from handlers.api.queries import BadQuery, PageRequest
 from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.inputs import LOG
 from handlers.framing.events import StreamEvent
-from handlers.store.event_items import StoragePolicy
+from handlers.profile.time_field import OwnTime
+from handlers.store.event_items import Entry, StoragePolicy
 from tests.examples import examples
 from tests.handlers.api_requests import asked, connected
 from tests.handlers.aws import Aws, save_connection
@@ -41,9 +44,11 @@ def read(function: ModuleType, headers: Mapping[str, str] = NONE, **query: str) 
     return answer["headers"], answer["body"]
 
 
-def stored(aws: Aws, kind: str, count: int = 12) -> list[str]:
+def stored(aws: Aws, kind: str, count: int = 12, bodies: Mapping[int, str] = MappingProxyType({})) -> list[str]:
     """A stream with events STEP_MS apart, stored in a way; their keys, in the order in which they are read."""
-    events = [StreamEvent(f"k{n:02d}", f"{n}", None, None, None, FROM_MS + n * STEP_MS) for n in range(count)]
+    events = [
+        StreamEvent(f"k{n:02d}", bodies.get(n, f"{n}"), None, None, None, FROM_MS + n * STEP_MS) for n in range(count)
+    ]
     if kind == "log":
         aws.store().claim("demo", execution="", holder="B/request-1", partitions=LOG)
         log = aws.store().log("demo", 1, lambda: events[-1].received_at_ms, window_ms=1_000, keep_days=0)
@@ -83,6 +88,54 @@ def test_events_are_chosen_by_time(aws: Aws, function: ModuleType, kind: str) ->
         assert walked(function, limit=str(limit), **query) == wanted
 
     chosen()
+
+
+@pytest.mark.parametrize("kind", ["index", "log", "key"])
+def test_events_are_put_into_the_order_of_their_own_times(
+    aws: Aws, function: ModuleType, tmp_path: Path, kind: str
+) -> None:
+    """Page by page, whatever the limit: what came later and happened earlier stands before; without a time, as it came.
+
+    The path is the profile's `time`, or its repair's.
+    """
+    late = dict(zip(range(0, 12, 2), (5.5, -3, 0, 11.5, 2.5, 2.5), strict=True))
+    bodies = {n: json.dumps({"at": round(FROM_MS + late[n] * STEP_MS)}) if n in late else "{}" for n in range(12)}
+    keys = stored(aws, kind, bodies=bodies)
+    (tmp_path / "demo.toml").write_text('time = "$.at"' if kind == "log" else '[repair]\ntime = "$.at"')
+    wanted = sorted(range(12), key=lambda n: (late.get(n, n), n))
+    for limit in (1, 5, 12, 100):
+        assert walked(function, limit=str(limit), order="time") == [keys[n] for n in wanted]
+    times = {"from": str(at(FROM_MS + 4 * STEP_MS)), "to": str(at(FROM_MS + 9 * STEP_MS))}
+    assert walked(function, limit="2", order="time", **times) == [keys[n] for n in wanted if 4 <= n < 9]
+    headers, text = read(function, {"accept": "application/x-ndjson"}, limit="3", order="time", **times)
+    first = [json.loads(line) for line in text.splitlines()]
+    assert [(one["key"], one["happened_at"]) for one in first] == [
+        (keys[4], at(FROM_MS)), (keys[8], at(FROM_MS + 5 * STEP_MS // 2)), (keys[5], None)
+    ]  # fmt: skip
+    query = dict(parse_qsl(headers["Link"].partition("?")[2].partition(">")[0]))
+    assert query == {"after": first[-1]["position"], "limit": "3", "order": "time"} | times
+    for wrong, words in (
+        ({"after": first[-1]["position"]}, "the position is not that of one of its events"),
+        ({"order": "time", "after": json.loads(read(function)[1])["events"][0]["position"]}, "read in order of time"),
+        ({"order": "key"}, "The parameter order must be time"),
+    ):
+        more = {"resource": "/connections/{streamId}/events", "queryStringParameters": wrong}
+        assert words in asked(function, "GET", **more)[1]["detail"]
+
+
+def test_an_order_by_time_is_refused_where_there_is_none_or_too_much(aws: Aws, function: ModuleType) -> None:
+    """A profile without a time, an event stream, and more events than are sorted: 400 each."""
+    stored(aws, "index")
+    more = {"resource": "/connections/{streamId}/events", "queryStringParameters": {"order": "time"}}
+    assert asked(function, "GET", **more) == (
+        400,
+        {"detail": "The stream's profile does not name the events' own time."},
+    )
+    stream = more | {"headers": {"accept": "text/event-stream"}}
+    assert asked(function, "GET", **stream) == (400, {"detail": "An event stream is in order of arrival."})
+    gone = (Entry(f"{n}", None) for n in range(own_order.MOST + 1))
+    with pytest.raises(BadQuery, match="sorts 10,000 events at most"):
+        own_order.page("demo", gone, PageRequest("", 5, order="time"), OwnTime(), lambda: False)
 
 
 @pytest.mark.parametrize("kind", ["index", "log", "key"])

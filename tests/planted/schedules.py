@@ -51,6 +51,35 @@ ABORT = Fault(12_000, "abort", 0, 30_000)
 
 NAMED = {
     "two outages": TWO_OUTAGES,
+    # The second outage comes while the upstream still sends what came in the first.
+    "outages of which events say when": replace(
+        ALONE,
+        timed=True,
+        key="path",
+        faults=(
+            Fault(10_000, "reset"),
+            Fault(10_000, "no listener", 6_000),
+            Fault(22_000, "reset"),
+            Fault(22_000, "no listener", 9_500),
+        ),
+        memory=Memory(keeps_ms=10_000),
+    ),
+    # The next POST asks for what came since the handover, of which nobody knows that it brought all.
+    "a stop after a handover": replace(
+        ALONE,
+        events_every_ms=700,
+        key="path",
+        faults=(Fault(17_988, "burst", 0, 20), Fault(32_467, "stop and post", 0, 9_000)),
+        memory=Memory(keeps_ms=10_000),
+    ),
+    # The successor had claimed before it, and opens after it.
+    "a stop at a handover": replace(
+        ALONE,
+        events_every_ms=700,
+        key="path",
+        faults=(Fault(32_467, "stop and post", 0, 9_000),),
+        memory=Memory(keeps_ms=6_000, word="status"),
+    ),
     # Longer than a function lives, and shorter than the profile lets a refusal last.
     "a page for a minute": replace(ALONE, faults=(Fault(10_000, "rejection", 60_000, PAGE),), reject_after_s=300),
     "forgets by a status": replace(

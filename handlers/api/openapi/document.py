@@ -12,6 +12,7 @@ from typing import Any
 from handlers.api import event_pages, gaps, problems, routes, sinks, status
 from handlers.api.answers import JSON
 from handlers.api.openapi.schemas import INSTANT, Schema, ref, schemas
+from handlers.api.own_order import MOST
 from handlers.api.problems import Problem
 from handlers.api.queries import Listing
 from handlers.deliver.operating import COMMANDS
@@ -176,7 +177,13 @@ def _query(listing: Listing) -> list[dict[str, Any]]:
         _parameter("after", "query", place, f"Where the page begins: behind {listing.place_is}."),
         _parameter("limit", "query", limit, "The most entries of the page."),
     ]
-    return parameters + (_times() if listing.is_timed else [])
+    orders = {"type": "string", "enum": list(listing.orders)}
+    words = (
+        f"By the events' own times, where the profile names them (else 400): what came from `from` to `to` is sorted, "
+        f"{MOST:,} events at most (else 400). An event has `happened_at`, and a position of this order."
+    )
+    ordered = [_parameter("order", "query", orders, words)] if listing.orders else []
+    return parameters + (_times() if listing.is_timed else []) + ordered
 
 
 def _times() -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from handlers.api import problems
 from handlers.api.event_pages import BY_KEY
+from handlers.api.own_order import ORDER
 from handlers.api.status_words import CLAIMED
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED
 from handlers.connection.repair_record import FAILED, PARTLY
@@ -108,7 +109,8 @@ _DELIVERY = _object(
 )
 _EVENT = _object(
     _members("position received_at:instant? id? name? key"),
-    {
+    _members("happened_at:instant?")
+    | {
         "conflict_of": TEXT,
         "data": TEXT | {"description": "The body, where it is text."},
         "data_base64": {"type": "string", "contentEncoding": "base64"},
@@ -200,7 +202,7 @@ def _schemas() -> dict[str, Schema]:
         ),
         "Sinks": _object(_members("stream") | {"sinks": _list(_DELIVERY)}),
         "Event": _EVENT,
-        "EventPage": _object("stream events:Event[] next?", {"order": {"const": BY_KEY}}),
+        "EventPage": _object("stream events:Event[] next?", {"order": {"enum": [BY_KEY, ORDER]}}),
         "Gap": _object(
             _GAP | _members("position?"), _OF_GAP, description="Without a position: nobody has ended it yet."
         ),

@@ -15,12 +15,14 @@ from handlers.connection.effects import (
     Write,
 )
 from handlers.connection.inputs import Chunk, Claimed, Closed, LeaseRead, Opened, Resumption, Written
-from handlers.connection.intake import MOST_EVENTS
+from handlers.connection.intake import MOST_EVENTS, Intake
 from handlers.connection.lease import Lease
+from handlers.connection.record import Record
 from tests.handlers.connection.managers import (
     FENCE,
     RECORDS,
     SAVES,
+    arrives,
     claimed,
     connected,
     drained,
@@ -28,6 +30,7 @@ from tests.handlers.connection.managers import (
     fresh,
     kinds,
     outcome,
+    profile,
 )
 
 INSTANT = "Wed, 21 Oct 2026 07:28:00 GMT"
@@ -306,3 +309,32 @@ def test_a_cursor_that_the_answer_refuses_is_written_down_before_anything_is_sav
     assert isinstance(effects[0], MarkConnected)
     progress = effects[0].progress
     assert (progress.resumed, progress.forgot_ms, progress.since_ms, progress.live_ms) == (False, 30, 5, 30)
+
+
+@pytest.mark.parametrize(
+    ("date", "own", "live_ms"),
+    [
+        (INSTANT, "07:28:02", 2_400),  # all has come until the answer at least, 700 ms ago
+        (INSTANT, "07:28:02.700", 1_700),
+        (INSTANT, "07:28:02.701", 64_200),  # it has not happened yet
+        (INSTANT, "07:27:30", 34_400),  # 32.7 s ago, by the second that a Date leaves out and another one
+        (INSTANT, "late", 64_200),
+        ("", "07:29:00", 100_000),
+        ("soon", "07:29:00", 100_000),
+    ],
+)
+def test_an_event_shows_by_its_own_time_how_far_the_connection_is_behind(date: str, own: str, live_ms: int) -> None:
+    """By the upstream's clock alone, and once what came is stored; an older event behind it takes nothing back."""
+    record = Record(900_000)
+    record.fence = 3
+    record.resumes(1_000, Resumption("7", 700, behind_ms=99_000), is_asked=True)
+    intake = Intake(profile(time="$.at", time_unit="iso"))
+    arrives(record.liveness, 1_000, None, None)
+    intake.answer(1_000, Opened(200, {"date": date}), record)
+    for at_ms, text in ((1_600, "07:27:00"), (1_700, own), (1_800, "07:26:00")):
+        arrives(record.liveness, at_ms, None, None)
+        intake.chunk(at_ms, f'id: 8\ndata: {{"at":"2026-10-21T{text}Z"}}\n\n'.encode(), record)
+    assert record.save(1_900, is_open=True).live_ms == 100_000
+    for _ in range(3):
+        record.stored(Written(1, 0))
+    assert record.save(1_900, is_open=True).live_ms == live_ms

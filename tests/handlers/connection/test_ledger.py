@@ -128,6 +128,15 @@ def test_a_killed_connection_covers_until_it_was_last_seen() -> None:
     assert gaps([killed, after], 46, DEAD_AFTER_MS) == [Gap(2, 40, 43, "unrecorded", DELIVERED)]
 
 
+def test_what_a_killed_connection_had_read_is_a_gap_though_the_clock_of_a_stop_says_later() -> None:
+    """It was seen good until 50, and heard more until 58: a stop at 40 by another clock does not take that back."""
+    killed = Record(1, 0, 50, None, "", False, heard_ms=58)
+    after = Record(2, 80, NOW, None, "", False, since_ms=50, live_ms=80, stopped_ms=40)
+    assert gaps([killed, after], NOW, DEAD_AFTER_MS) == [Gap(2, 50, 58, "unrecorded", OPEN)]
+    closed = replace(killed, closed_ms=50, ended_by="stopped")
+    assert gaps([closed, after], NOW, DEAD_AFTER_MS) == []
+
+
 def test_two_that_were_answered_in_another_order_than_they_claimed_leave_nothing_open() -> None:
     """The one evicts the other at once; a default resume that is relieved so leaves nothing open."""
     before = connection(1, 0, 30_000, reach_ms=0)

@@ -57,10 +57,10 @@ def test_the_edges_go_into_the_address_percent_encoded_and_once() -> None:
 def test_instants_are_spelled_and_read_in_the_unit(unit: str, spelled: str, value: Any) -> None:
     """Whole units where an address takes them; a text or a fraction where an item has one."""
     repair = read(address="https://r.example/?from={from}&to={to}", time_unit=unit)
-    assert repair.spelled(1_800_000_000_123) == spelled
-    assert repair.instant_ms(value) == 1_800_000_000_123
-    assert repair.instant_ms(None) is None
-    assert repair.instant_ms("no instant") is None
+    assert repair.time.spelled(1_800_000_000_123) == spelled
+    assert repair.time.instant_ms(value) == 1_800_000_000_123
+    assert repair.time.instant_ms(None) is None
+    assert repair.time.instant_ms("no instant") is None
 
 
 def test_the_key_of_an_item_is_as_the_streams_own() -> None:

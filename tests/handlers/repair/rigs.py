@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from handlers.connection.effects import Outcome
+from handlers.connection.effects import Outcome, Progress
 from handlers.connection.ledger import OPEN, Gap
 from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile
@@ -14,7 +14,7 @@ from handlers.repair.work import RepairWork
 from handlers.run.group_ports import Ask
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
-from handlers.store.ledger_records import gap_item
+from handlers.store.ledger_records import connection_item, connection_key, gap_item
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item, key, number
 from local.simulation.shared_tasks import store_on
@@ -34,11 +34,14 @@ TABLES = {"events_table": "events", "control_table": "control"}
 
 
 class Rig:
-    """An event a second; those of `missed` came on no connection, between connection 1 and 2."""
+    """An event a second; those of `missed` came on no connection, between connection 1 and 2.
+
+    Where connection 2 resumed, it had caught up with event `live`.
+    """
 
     def __init__(
         self, ways: RestWays | None = None, *, missed: range = range(10, 15), events: int = 20, store: str = "items",
-        before: range | None = None, **fields: Any,
+        before: range | None = None, live: int | None = None, **fields: Any,
     ) -> None:  # fmt: skip
         self.now = ORIGIN_MS + events * 1000
         self.emitted_ms = [ORIGIN_MS + one * 1000 for one in range(events)]
@@ -59,14 +62,22 @@ class Rig:
         )
         self.tables.put_item(TableName="control", Item=gap_item("s", self.gap))
         for fence, numbers in ((1, before or range(missed.start)), (2, range(missed.stop, events))):
-            self.connected(fence, numbers)
+            self.connected(fence, numbers, live if fence == 2 else None)
 
     def at(self, number_: int) -> int:
         """When an event happened."""
         return ORIGIN_MS + number_ * 1000
 
-    def connected(self, fence: int, numbers: range) -> None:
-        """Has a connection store events, each when it happened."""
+    def connected(self, fence: int, numbers: range, live: int | None = None) -> None:
+        """Has a connection store events, each when it happened; where it resumed, it caught up with event `live`."""
+        opened_ms = self.at(numbers.start)
+        live_ms = opened_ms if live is None else self.at(live)
+        progress = Progress(
+            fence=fence, claimed_ms=opened_ms, opened_ms=opened_ms, seen_ms=self.at(numbers.stop), live_ms=live_ms,
+            resumed=live is not None,
+        )  # fmt: skip
+        record = connection_item(progress, lane="A", execution="e", request_id=f"r{fence}")
+        self.tables.put_item(TableName="control", Item=key("s", connection_key(fence)) | record)
         events = [StreamEvent(str(n), body(n), None, None, None, self.at(n)) for n in numbers]
         if self.profile.store == "log":
             log = self.store.log("s", fence, lambda: self.at(numbers.stop), window_ms=900_000, keep_days=0)

@@ -72,6 +72,18 @@ def test_an_answer_without_an_overlap_proves_nothing(lie: str) -> None:
     assert sorted(brought(rig)) == MISSED
 
 
+def test_what_came_while_the_connection_caught_up_is_no_edge() -> None:
+    """It happened in the gap, as part of the backlog: the address is asked up to the first event after that."""
+    rig = Rig(RestWays(limit=100), live=18)
+    rig.run()
+    assert [address.partition("?")[2] for address in rig.rest.addresses] == ["after=9&before=18", "after=8&before=19"]
+    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+    behind = Rig(RestWays(limit=100), live=30)
+    behind.left_ms = 1
+    behind.run()
+    assert (behind.repaired.state, behind.repaired.reason, behind.rest.addresses) == (OPEN, NO_EVENT_AFTER, [])
+
+
 def test_a_quiet_gap_is_proved_by_both_edges_alone() -> None:
     """Nothing was missed: where the address shows what was before and after, the gap is repaired, and nothing came."""
     rig = Rig(RestWays(limit=100), missed=range(10, 10))

@@ -1,0 +1,77 @@
+"""Puts a stream's events into the order in which they happened, for `GET …/events?order=time`.
+
+What was asked for (`from` and `to`, by arrival) is read whole for each page, and the events behind the place in the
+order of time are kept, as many as a page holds. So what a repair brought hours later stands where it belongs.
+
+    arrived      9  10  14  15  11 (repaired)  12 (repaired)
+    in order     9  10  11  12  14  15
+
+An event that does not say when it happened stands where it arrived. A place is "time.", the instant in 15 digits of
+milliseconds, a dot, and the event's position. Invariants: no more than MOST places are read, and else nothing is
+answered; what is held at once fits a page; an event that is stored meanwhile, and happened before the place, is on no
+later page.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from bisect import insort
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any
+
+from handlers.api.answers import at
+from handlers.api.event_pages import PAGE_BYTES, TIME, fitting
+from handlers.api.queries import BadQuery, PageRequest
+from handlers.profile.checked_fields import Fields
+from handlers.profile.time_field import OwnTime, own_time
+from handlers.store.event_items import Entry
+
+MOST = 10_000
+ORDER = "by the events' own time"
+
+
+@lru_cache(100)
+def time_of(profile: str) -> OwnTime:
+    """Where events say when they happened, by a profile's text: its `time`, or its repair's; raises BadQuery."""
+    try:
+        table = tomllib.loads(profile)
+    except ValueError:
+        table = {}
+    for place in (table, table.get("repair")):
+        time = own_time(Fields("", place, [])) if isinstance(place, Mapping) else OwnTime()
+        if time.path is not None:
+            return time
+    fix = 'Write time = "$...", the path of an event\'s own time, into the profile, or leave order out.'
+    raise BadQuery("order", "the stream's profile does not name the events' own time", fix)
+
+
+def page(
+    stream_id: str, entries: Iterable[Entry], request: PageRequest, time: OwnTime, is_late: Callable[[], bool]
+) -> dict[str, Any]:
+    """The answer: {"stream", "order", "events", "next"}; raises BadQuery where there is too much to be sorted.
+
+    `entries` are all that were asked for, whatever place the page begins behind.
+    """
+    kept: list[tuple[str, int, dict[str, Any]]] = []
+    size, is_more = 0, False
+    for number, entry in enumerate(entries):
+        if number >= MOST or is_late():
+            words = f"order=time sorts {MOST:,} events at most, and more came in this time, or they take too long"
+            raise BadQuery("order", words, "Ask for a shorter time with from and to.")
+        if entry.event is None:
+            continue
+        own_ms = time.of(entry.event.data)
+        happened_ms = entry.event.received_at_ms if own_ms is None else max(0, own_ms)
+        place = f"{TIME}{happened_ms:015d}.{entry.position}"
+        if place <= request.after or (is_more and place > kept[-1][0]):
+            continue
+        body, body_bytes = fitting(entry.event)
+        insort(kept, (place, body_bytes, body | {"position": place, "happened_at": at(own_ms)}), key=itemgetter(0))
+        size += body_bytes
+        while len(kept) > request.limit or (size > PAGE_BYTES and len(kept) > 1):
+            size -= kept.pop()[1]
+            is_more = True
+    events = [body for _, _, body in kept]
+    return {"stream": stream_id, "order": ORDER, "events": events, "next": kept[-1][0] if is_more else None}
