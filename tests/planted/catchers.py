@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import Phase, settings
 
 from tests.planted.table import ROOT, Catcher
 
@@ -60,6 +61,12 @@ class _Failures:
 
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
+
+    def pytest_sessionstart(self) -> None:
+        """Has Hypothesis look for no smaller example of a failure: that takes minutes, and nobody reads it."""
+        phases = set(Phase) - {Phase.shrink, Phase.explain}
+        settings.register_profile("first failure", settings(), phases=phases)
+        settings.load_profile("first failure")
 
     def pytest_exception_interact(self, call: pytest.CallInfo[Any]) -> None:
         """Notes an error of a test, of a fixture or of the collection."""
