@@ -7,7 +7,7 @@ no state runs on; the calls that Tasks have begun are not cancelled.
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypedDict
 
 from states_language.branch import ENTERED, Branch
 from states_language.clock import Clock
@@ -19,12 +19,29 @@ from states_language.jsonata.functions import frame
 from states_language.place import Part, Place, Redriven
 from states_language.scheduling.lanes import Lanes
 from states_language.states.base import Line
-from states_language.tasks.calls import Latencies, Perform, TaskCall
+from states_language.tasks.calls import Latencies, NoLatencies, Perform, TaskCall
 from states_language.values import HISTORY_FULL, NESTED, Document, compact, parse_json, well_formed
 from states_language.variables import Scope, Store
 
 YEAR_S = 31_536_000
 """An execution runs for a year at most (AWS Step Functions quotas)."""
+
+
+class Options(TypedDict, total=False):
+    """What `Machine.start` takes besides the clock and what performs calls."""
+
+    name: str | None
+    arn: str | None
+    machine_name: str | None
+    machine_arn: str | None
+    role_arn: str
+    latencies: Latencies | None
+    on_event: Callable[[Event], object] | None
+    history_limit: int | None
+    keep_history: bool
+    context: dict[str, Any] | None
+    lanes: Lanes | None
+    redriven: Redriven | None
 
 
 class Execution:
@@ -42,17 +59,10 @@ class Execution:
         line: Line,
         data: Any,
         identity: Identity,
-        *,
-        timeout_s: int | None = None,
+        timeout_s: int | None,
         clock: Clock,
         perform: Perform,
-        latencies: Latencies,
-        on_event: Callable[[Event], object] | None,
-        history_limit: int | None = LIMIT,
-        keep_history: bool = True,
-        context: dict[str, Any] | None = None,
-        lanes: Lanes | None = None,
-        redriven: Redriven | None = None,
+        options: Options,
     ) -> None:
         document = _as_json(data)
         text, self.input = document.text, document.value
@@ -60,7 +70,8 @@ class Execution:
         self.name, self.arn = identity.name, identity.arn
         self.machine_name, self.machine_arn = identity.machine_name, identity.machine_arn
         self.role_arn = identity.role_arn
-        self.clock, self.perform, self.latencies = clock, perform, latencies
+        redriven, context = options.get("redriven"), options.get("context")
+        self.clock, self.perform, self.latencies = clock, perform, options.get("latencies") or NoLatencies()
         self.status = "RUNNING"
         self.output: Any = None
         self.output_text: str | None = None
@@ -77,13 +88,14 @@ class Execution:
         self.context = execution_context(identity, self.input, self.started_ms, self.redrives, self.redriven_ms)
         self.whole_context = context
         before = 0 if redriven is None else redriven.events
-        self.record = History(clock.now_ms, on_event, limit=history_limit, keep=keep_history, before=before)
+        limit, keep = options.get("history_limit", LIMIT), options.get("keep_history", True)
+        self.record = History(clock.now_ms, options.get("on_event"), limit=limit, keep=keep, before=before)
         self._ended = asyncio.Event()
         self.store = Store()
         self.map_runs: list[MapRunReport] = []
         self._root = Branch(self, 0, Scope(self.store))
         self._line = line
-        self.lanes = lanes
+        self.lanes = options.get("lanes")
         if redriven is None:
             self.record.add("ExecutionStarted", 0, {**payload("input", text), "roleArn": self.role_arn})
         else:

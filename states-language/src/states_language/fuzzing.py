@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from states_language.clock import VirtualClock
 from states_language.definition.load import load
 from states_language.definition.pointers import lines_of
-from states_language.execution import Execution
+from states_language.execution import Execution, Options
 from states_language.history import PAYLOAD_LIMIT_BYTES
-from states_language.machine import Machine, Options
+from states_language.machine import Machine
 from states_language.tasks.resources import read_resource
 from states_language.tasks.stubs import Behaviour, Stubs
 

@@ -3,38 +3,19 @@
 Invariant: a machine is never changed by its executions, so any number of them run at once.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypedDict, Unpack
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 from states_language.clock import Clock, VirtualClock, uuid4
 from states_language.context import Identity
-from states_language.execution import Execution
-from states_language.history import LIMIT, Event
-from states_language.place import Redriven
-from states_language.scheduling.lanes import Lanes
+from states_language.execution import Execution, Options
 from states_language.states.base import Line
 from states_language.tasks.callbacks import Tokens
-from states_language.tasks.calls import Latencies, NoLatencies, Perform
+from states_language.tasks.calls import Perform
 from states_language.tasks.lambdas import Function, Functions
 
 PREFIX = "arn:aws:states:us-east-1:111111111111"
-
-
-class Options(TypedDict, total=False):
-    """What `Machine.start` takes besides the clock and what performs calls."""
-
-    name: str | None
-    arn: str | None
-    machine_name: str | None
-    machine_arn: str | None
-    role_arn: str
-    latencies: Latencies | None
-    on_event: Callable[[Event], object] | None
-    history_limit: int | None
-    keep_history: bool
-    context: dict[str, Any] | None
-    lanes: Lanes | None
-    redriven: Redriven | None
+ROLE = "arn:aws:iam::111111111111:role/states-language"
 
 
 class Machine:
@@ -51,18 +32,7 @@ class Machine:
         *,
         clock: Clock,
         perform: Perform,
-        name: str | None = None,
-        arn: str | None = None,
-        machine_name: str | None = None,
-        machine_arn: str | None = None,
-        role_arn: str = "arn:aws:iam::111111111111:role/states-language",
-        latencies: Latencies | None = None,
-        on_event: Callable[[Event], object] | None = None,
-        history_limit: int | None = LIMIT,
-        keep_history: bool = True,
-        context: dict[str, Any] | None = None,
-        lanes: Lanes | None = None,
-        redriven: Redriven | None = None,
+        **options: Unpack[Options],
     ) -> Execution:
         """Start an execution on this JSON input in the running event loop, and return it.
 
@@ -74,6 +44,8 @@ class Machine:
         lanes: where it shares the event loop with others that must not wait for its expressions.
         redriven: where an execution of the same name and input goes on, behind its history.
         """
+        name, arn, machine_arn = options.get("name"), options.get("arn"), options.get("machine_arn")
+        machine_name = options.get("machine_name")
         if machine_name is None:
             machine_name = (machine_arn or arn or PREFIX + ":stateMachine:machine").split(":")[6]
         if name is None:
@@ -83,22 +55,8 @@ class Machine:
             machine_arn = f"{prefix}:stateMachine:{machine_name}"
         if arn is None:
             arn = f"{machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
-        identity = Identity(name, arn, machine_name, machine_arn, role_arn)
-        return Execution(
-            self.line,
-            data,
-            identity,
-            timeout_s=self.timeout_s,
-            clock=clock,
-            perform=perform,
-            latencies=latencies or NoLatencies(),
-            on_event=on_event,
-            history_limit=history_limit,
-            keep_history=keep_history,
-            context=context,
-            lanes=lanes,
-            redriven=redriven,
-        )
+        identity = Identity(name, arn, machine_name, machine_arn, options.get("role_arn", ROLE))
+        return Execution(self.line, data, identity, self.timeout_s, clock, perform, options)
 
     def execute(
         self,

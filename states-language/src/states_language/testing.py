@@ -17,10 +17,10 @@ from typing import Any, Protocol, Unpack
 
 from states_language.clock import Clock, VirtualClock
 from states_language.definition.load import load
-from states_language.execution import Execution
+from states_language.execution import Execution, Options
 from states_language.failures import TaskFailure
 from states_language.history import Event
-from states_language.machine import Machine, Options
+from states_language.machine import Machine
 from states_language.tasks.calls import TaskCall
 from states_language.tasks.lambdas import Functions
 from states_language.tasks.mocks import Mock
