@@ -107,26 +107,6 @@ def test_an_answer_is_six_megabytes_long_at_most() -> None:
     assert len(invoked(lambda _payload, _: "x" * (RESPONSE_LIMIT_BYTES - 2))) == RESPONSE_LIMIT_BYTES - 2
 
 
-def test_an_invocation_begins_after_its_latency() -> None:
-    """The hook is called once for each invocation, with the function's name."""
-    asked: list[str] = []
-
-    def latency_ms(name: str) -> int:
-        asked.append(name)
-        return 230
-
-    clock = VirtualClock()
-    begun: list[int] = []
-    sandbox = Functions(clock, {"work": lambda *_: begun.append(clock.now_ms())}, latency_ms=latency_ms)
-
-    async def main() -> None:
-        await machine(("T", task())).start({}, clock=clock, perform=sandbox.perform).wait()
-
-    clock.run(main())
-    assert asked == ["work"]
-    assert begun == [EPOCH_2026_MS + 230]
-
-
 def test_request_ids_follow_from_the_seed() -> None:
     def request_id(_payload: Any, lambda_context: Any) -> str:
         return str(lambda_context.aws_request_id)

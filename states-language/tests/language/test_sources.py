@@ -196,7 +196,7 @@ def test_terraforms_templatefile_is_filled_in(tmp_path: Path) -> None:
     run = run_machine(load(path, substitutions=values), functions={"charge": {}, "dynamodb:putItem": {}})
     assert run.elapsed_s == 9
     with pytest.raises(DefinitionError, match=r"\$\{ pause \} needs a value: load\(.*'pause'"):
-        load(path, substitutions={})
+        load(path)
     path.write_text('{"StartAt": %{ if x }"A"%{ endif }, "a": ${x}}', encoding="utf-8")
     with pytest.raises(DefinitionError, match="has directives"):
         load(path, substitutions={"x": 1})

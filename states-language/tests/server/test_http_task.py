@@ -4,14 +4,17 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from endpoint import ROLE, calling, refusal
 from states_language import TaskCall, TaskFailure
+from states_language.server.__main__ import _connections
 from states_language.server.http_task import HttpTask, by_name
 from states_language.server.threaded import Server
+from states_language.workbench import Mistake
 
 ARN = "arn:aws:events:us-east-1:123456789012:connection/Shop/81210c42"
 ADDED = {
@@ -215,3 +218,13 @@ def test_a_state_that_waits_needs_a_mock() -> None:
                 definition=json.dumps(state), mock={"result": "{}", "fieldValidationMode": "NONE"}
             )
             assert answered["status"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("text", ["[1]", "Shop: API_KEY", "Shop: {AuthParameters: {}}"])
+def test_a_file_of_connections_says_what_is_missing(tmp_path: Path, text: str) -> None:
+    """It names the file and what each connection needs."""
+    file = tmp_path / "connections.yml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(Mistake, match=r"connections\.yml: each name needs what CreateConnection takes"):
+        _connections(file)
+    assert _connections(None) == {}

@@ -192,9 +192,9 @@ def _parsed(text: str, name: str, substitutions: Substitutions | None) -> Any:
     try:
         return parse_data(text, name)
     except DefinitionError:
-        if substitutions is None or "${" not in text:
+        if "${" not in text or (substitutions is None and not text.lstrip("\ufeff \t\r\n").startswith("{")):
             raise
-    return parse_data(filled_text(text, substitutions, name), name)
+    return parse_data(filled_text(text, substitutions or {}, name), name)
 
 
 def parse_data(text: str, name: str = "the text") -> Any:

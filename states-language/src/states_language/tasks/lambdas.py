@@ -79,9 +79,8 @@ class Functions:
 
     One by the name of a state answers all calls of the state, whatever they call, and one by `service:action` those.
 
-    function_timeout_s: after how long one is killed. latency_ms: how long the start of each invocation
-    takes. other: performs the calls of other services. tokens: the Tasks that wait for one. running: invocations that
-    have not ended, for tests that kill one.
+    function_timeout_s: after how long one is killed. other: performs the calls of other services. tokens: the Tasks
+    that wait for one. running: invocations that have not ended, for tests that kill one.
     """
 
     def __init__(
@@ -90,14 +89,12 @@ class Functions:
         functions: Mapping[str, Function],
         *,
         function_timeout_s: float = 900,
-        latency_ms: Callable[[str], int] | None = None,
         other: Perform | None = None,
         tokens: Tokens | None = None,
     ) -> None:
         self.clock = clock
         self.functions = functions
         self.function_timeout_s = function_timeout_s
-        self.latency_ms = latency_ms or (lambda _name: 0)
         self.other = other
         self.tokens = tokens or Tokens()
         self.running: list[Invocation] = []
@@ -115,9 +112,6 @@ class Functions:
             return await self.other(call)
         if function is None:
             raise missing(call, uuid4(self.clock.random))
-        delay_ms = self.latency_ms(name)
-        if delay_ms > 0:
-            await self.clock.sleep_until(self.clock.now_ms() + delay_ms)
         if call.pending is None or call.pattern == TOKEN:
             return await self.invoke(name, function, event_of(call), call)
         call.pending.start("function")
