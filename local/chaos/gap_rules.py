@@ -146,6 +146,9 @@ def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> b
         for link, at_ms in answered
         if gap.from_ms - slack_ms <= (at_ms or 0) <= gap.to_ms + slack_ms or link.fence in ended_by
     ]
+    if not any(link.is_open or (link.over_ms or 0) > gap.to_ms + slack_ms for link in about):
+        # After a stop nobody requested the stream until the next start.
+        about += [link for link, at_ms in answered if (at_ms or 0) > gap.to_ms][:1]
     afresh = any(link.cursor is None or link.has_forgotten for link in about)
     # Where nobody is connected, what is open is for the next one.
     return afresh or any(part.state == LOST for part in parts) or not world.upstream.open_links
@@ -157,7 +160,9 @@ def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
     if link.opened_ms < gap.from_ms:
         return False
     end_ms = min(last_good_ms(world, records, link), gap.to_ms)
-    return end_ms - link.opened_ms > _takes_ms(world, records, link, gap.from_ms)
+    # By the function's own account it was answered later, and was behind by as much more.
+    late_ms = noticed_ms(world, link.opened_ms) - link.opened_ms
+    return end_ms - link.opened_ms - 2 * late_ms > _takes_ms(world, records, link, gap.from_ms)
 
 
 def _is_catching_up(world: World, records: list[Record], fence: int = 0) -> bool:
@@ -215,7 +220,9 @@ def _holes(world: World, records: list[Record], from_ms: int, to_ms: int) -> lis
 
 def noticed_ms(world: World, opened_ms: int) -> int:
     """Returns when the function can have noticed the upstream's answer: after a freeze, if it was frozen."""
-    return max([opened_ms, *(to_ms for from_ms, to_ms in standstills(world) if from_ms <= opened_ms < to_ms)])
+    # What was answered just before may wait in a queue of the function's.
+    still = [to_ms for from_ms, to_ms in standstills(world) if from_ms - LATE_MS <= opened_ms < to_ms]
+    return max([opened_ms, *still])
 
 
 def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) -> bool:

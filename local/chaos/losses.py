@@ -29,6 +29,7 @@ PEER_DIED = "its peer fell silent, and the connection was let go before that cou
 CAME_LATE = "it came late, or never, and the connection's end is not known"
 CLOCKS_DIFFER = "in a gap that is shorter than two clocks differ"
 NOT_ASKED = "nobody asked for the stream after a stop"
+NO_NUMBER = "lost before the first message of a socket that began afresh, so its numbers show no hole"
 TO_COME = "still to come on the connection that catches up"
 NEXT_ONES = "after the cursor, for the next connection to request"
 
@@ -183,6 +184,10 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
         yield from ((n, NOT_ASKED) for n, at_ms in enumerate(world.upstream.emitted_ms) if start <= at_ms <= end)
     for link in world.upstream.open_links:
         yield from ((number, TO_COME) for number in link.backlog)
+    for link in links:
+        if link.peer is not None and link.cursor is None and link.opened_ms is not None:
+            unsaid = world.upstream.lost & set(range(min(link.sent, default=0)))
+            yield from ((n, NO_NUMBER) for n in unsaid if world.upstream.emitted_ms[n] >= link.opened_ms)
     if world.schedule.resumes and uncovered(world, until_ms - 1, until_ms):
         cursor = _cursor(world)
         if cursor >= 0 or not world.schedule.memory.forgets:

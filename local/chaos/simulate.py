@@ -152,8 +152,8 @@ def _plainer(schedule: Schedule) -> list[Schedule]:
     }
     plain |= {field.name: field.default for field in fields(Schedule) if field.name in traits}
     plan, repair = schedule.delivery, schedule.repair
-    # Nothing but a path names the items of an address.
-    plain["key"] = schedule.key if repair is not None else plain["key"]
+    # Nothing but a path names the items of an address, and the messages of a socket.
+    plain["key"] = schedule.key if repair is not None or schedule.socket else plain["key"]
     plans = [None, *shorter(plan)] if plan is not None else []
     repairs = [None, *repair_plan.shorter(repair)] if repair is not None else []
     return [
