@@ -32,6 +32,7 @@ from handlers.deliver.delivery_metrics import document, lag_document
 from handlers.deliver.delivery_records import SinkRecords
 from handlers.deliver.feed import Feed
 from handlers.deliver.operating import Command, Lag
+from handlers.deliver.shared_requests import SharedRequests
 from handlers.deliver.sinks.lambda_function import INVOKE_S
 from handlers.deliver.worker import Letter, Worked
 from handlers.errors import StoreUnavailable
@@ -90,7 +91,7 @@ def delivering(left_ms: Callable[[], int]) -> Delivery:
     """Returns the delivery of a call; where arrivals end is remembered from call to call."""
     ports = DeliveryPorts(
         targets=lambda stream_id: targets_of(check_stream_id(stream_id)),
-        sending=lambda target: sending(target, TOOLS),
+        sending=SharedRequests(lambda target: sending(target, TOOLS)).sending,
         call=call,
         dead_letter=dead_letter,
         report=report,

@@ -11,6 +11,7 @@ once, unless another call noted something in between.
 """
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,6 +25,7 @@ KEEP_DAYS = 14
 PREFIX = "arrival#"
 _BEHIND = f"{PREFIX}~"
 _DIGITS = 15
+UNIT_BYTES = 800  # of a write unit's 1,024; the rest is for the other fields
 # How often a number may be taken: two shards with parts of one stream hardly collide twice in a row.
 MOST_TRIES = 20
 
@@ -133,17 +135,24 @@ def _item(stream_id: str, arrival: Arrival) -> Item:
         "total": number(arrival.total),
         "at_ms": number(arrival.at_ms),
         "mark": {"S": arrival.mark},
-        "entries": {"S": json.dumps(arrival.entries, ensure_ascii=False, separators=(",", ":"))},
+        "entries": _packed(json.dumps(arrival.entries, ensure_ascii=False, separators=(",", ":"))),
         **expiry(arrival.at_ms, KEEP_DAYS),
     }
 
 
+def _packed(entries: str) -> Item:
+    """The text, compressed where a write would take more than one unit for it: much of an entry is that of the last."""
+    return {"S": entries} if len(entries) < UNIT_BYTES else {"B": zlib.compress(entries.encode())}
+
+
 def _arrival(item: Item) -> Arrival:
+    entries = item["entries"]
+    texts = json.loads(entries["S"] if "S" in entries else zlib.decompress(entries["B"]))
     return Arrival(
         int(item["SK"]["S"][len(PREFIX) :]),
         count(item, "before") or 0,
         count(item, "total") or 0,
         count(item, "at_ms") or 0,
         text(item, "mark") or "",
-        tuple(Entry(*one) for one in json.loads(item["entries"]["S"])),
+        tuple(Entry(*one) for one in texts),
     )

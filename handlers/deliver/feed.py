@@ -121,9 +121,16 @@ class Feed:
         return any(one.number > record.number or record.done != ALL for one in found)
 
     def _items(self, entries: Sequence[Entry]) -> dict[tuple[str, str], Item]:
+        """The items of the entries that are still there, as new as their arrivals."""
         keys = {(one.partition, one.key): key(one.partition, one.key) for one in entries}
-        # The arrival may be older than what an inconsistent read shows.
-        found = self.events.items(list(keys.values()), consistent=True)
+        logs = {name for name in keys if name[0].endswith(LOG_SUFFIX)}
+        # An item with an event never changes, so the read for half the price shows the event, or that it is too early.
+        found = self._read([one for name, one in keys.items() if name not in logs], consistent=False)
+        unsure = logs | {name for name in keys if name not in found or "dead_letter" in found[name]}
+        return found | self._read([keys[name] for name in unsure], consistent=True)
+
+    def _read(self, keys: list[Item], *, consistent: bool) -> dict[tuple[str, str], Item]:
+        found = self.events.items(keys, consistent=consistent) if keys else []
         return {(item["PK"]["S"], item["SK"]["S"]): item for item in found}
 
     # --- what came before ---------------------------------------------------------------------------------------------

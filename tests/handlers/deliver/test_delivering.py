@@ -207,6 +207,24 @@ def test_a_lost_bell_is_rung_by_the_next_sweep() -> None:
 # --- no sink harms another --------------------------------------------------------------------------------------------
 
 
+def test_what_a_cheap_read_does_not_show_yet_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DynamoDB may answer a read for half the price with what an item was before: nothing, or a mark of no event."""
+    stage = Stage()
+    real, marked = stage.client.batch_get_item, {"dead_letter": {"S": "put back since"}}
+
+    def older(RequestItems: dict[str, Any]) -> Any:
+        answer = real(RequestItems=RequestItems)
+        if not RequestItems["events"]["ConsistentRead"]:
+            items = answer["Responses"]["events"]
+            answer["Responses"]["events"] = [one | marked for one in items if one["SK"]["S"] == "2"]
+        return answer
+
+    monkeypatch.setattr(stage.client, "batch_get_item", older)
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in (1, 2, 3)))
+    stage.run()
+    assert (stage.keys(), stage.is_over) == (["1", "2", "3"], True)
+
+
 @pytest.mark.parametrize("refusal", [AWAY, Refusal("no", is_final=True)])
 def test_one_sink_that_fails_or_hangs_delays_no_other(refusal: Refusal) -> None:
     """Neither another stream at the same sink, nor another sink of the same stream."""
