@@ -13,7 +13,7 @@ import json
 import os
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -32,6 +32,7 @@ from handlers.deliver.delivery_metrics import document, lag_document
 from handlers.deliver.delivery_records import SinkRecords
 from handlers.deliver.feed import Feed
 from handlers.deliver.operating import Command, Lag
+from handlers.deliver.sending import PARALLEL
 from handlers.deliver.shared_requests import SharedRequests
 from handlers.deliver.sinks.lambda_function import INVOKE_S
 from handlers.deliver.worker import Letter, Worked
@@ -98,8 +99,17 @@ def delivering(left_ms: Callable[[], int]) -> Delivery:
         now_ms=now_ms,
         left_ms=left_ms,
         sleep=lambda ms: time.sleep(ms / 1000),
+        each=in_threads,
     )
     return Delivery(arrivals, Bells(table), SinkRecords(table), Feed(arrivals, events, in_order), ports)
+
+
+def in_threads(work: Callable[[Any], Any], several: Sequence[Any]) -> Iterable[Any]:
+    """The results for each of a few, at the same time; one alone needs no thread."""
+    if len(several) == 1:
+        return [work(several[0])]
+    with ThreadPoolExecutor(PARALLEL) as threads:
+        return list(threads.map(work, several))
 
 
 def now_ms() -> int:
@@ -183,7 +193,9 @@ def secret(reference: Reference) -> str:
 
 def service(name: str) -> Any:
     """Returns the client of a service. It waits for a function, and does not call it again if no answer comes."""
-    return boto3_client("lambda", 1, INVOKE_S) if name == "lambda" else boto3_client(name, TRIES)
+    if name == "lambda":
+        return boto3_client("lambda", 1, INVOKE_S, TOGETHER)
+    return boto3_client(name, TRIES, at_once=TOGETHER)
 
 
 TOOLS = Tools(service, secret, now_ms)
@@ -195,7 +207,7 @@ def dead_letter(letter: Letter) -> bool:
     try:
         with translate_errors("SendMessage"):
             body = json.dumps({**said, "reason": letter.reason})
-            boto3_client("sqs", TRIES).send_message(QueueUrl=settings.dead_letter_queue_url, MessageBody=body)
+            service("sqs").send_message(QueueUrl=settings.dead_letter_queue_url, MessageBody=body)
     except StoreUnavailable as problem:
         logger.error(str(problem), extra={"stream_id": letter.stream_id, "sink": letter.label})
         return False

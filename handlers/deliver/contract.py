@@ -8,8 +8,7 @@ where all were taken. It does not catch what a client raises: `sending` turns th
 than the sink promises, and has at least one message; no refusal holds a service's own words, which may quote an event.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -74,28 +73,17 @@ class Promises:
     final: frozenset[str] = field(default_factory=frozenset)
 
 
-# How many requests are under way at once at a sink without an order.
-PARALLEL = 8
-
-
-def _in_threads(work: Callable[[Any], Any], several: Sequence[Any]) -> Iterable[Any]:
-    with ThreadPoolExecutor(PARALLEL) as threads:
-        return list(threads.map(work, several))
-
-
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What a sink works with: a client of an AWS service, the value of a secret, and the time.
 
     `post` sends a request and returns the status of the answer; where it is None a webhook opens a socket itself.
-    `each` runs a function for each of a few, at the same time.
     """
 
     client: Callable[[str], Any]
     secret: Callable[[Reference], str]
     now_ms: Callable[[], int]
     post: Callable[[UpstreamRequest], int] | None = None
-    each: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]] = _in_threads
 
 
 @cache

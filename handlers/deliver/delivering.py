@@ -13,6 +13,7 @@ from handlers.deliver.contract import Message, Promises, Refusal
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords
 from handlers.deliver.feed import Feed
 from handlers.deliver.operating import Lag, lag, new
+from handlers.deliver.sending import Each
 from handlers.deliver.table_records import Record, by_stream
 from handlers.deliver.worker import REST_MS, Letter, Ports, Worked, Worker
 from handlers.profile.deliver_field import Target
@@ -27,7 +28,8 @@ class DeliveryPorts:
     """What the delivery works with.
 
     `targets` returns a stream's, and raises ValueError where its profile is wrong; `call` has bells answered, each by
-    `Delivery.answer`, without waiting; what it loses is due again. `left_ms` is the time left for sending.
+    `Delivery.answer`, without waiting; what it loses is due again. `left_ms` is the time left for sending,
+    `each` as for a worker.
     """
 
     targets: Callable[[str], Sequence[Target]]
@@ -38,6 +40,7 @@ class DeliveryPorts:
     now_ms: Callable[[], int]
     left_ms: Callable[[], int]
     sleep: Callable[[int], None]
+    each: Each = map
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ class Delivery:
             now_ms=ports.now_ms,
             left_ms=ports.left_ms,
             sleep=ports.sleep,
+            each=ports.each,
         )
         return Worker(place, promises, send, own, target.in_order, target.wait_ms)
 

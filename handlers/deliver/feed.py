@@ -18,7 +18,7 @@ from handlers.deliver.arrivals import Arrival, Arrivals, Entry
 from handlers.deliver.contract import Message, Step
 from handlers.deliver.delivery_records import ALL, SinkRecord
 from handlers.errors import StoreUnavailable
-from handlers.store.control_table import Table
+from handlers.store.control_table import KEYS, Table
 from handlers.store.event_items import Entry as Stored
 from handlers.store.event_items import StoredEvent, stored_event
 from handlers.store.segment_reader import LOG_SUFFIX, stored_events
@@ -91,7 +91,9 @@ class Feed:
             done = record.done if arrival.number == record.number else 0
             left = arrival.after(done)
             while left:
-                count = min(BATCH, max(1, most - len(messages)))
+                # Where events so far are small, a request has as many as DynamoDB takes.
+                is_small = messages and size * KEYS < MOST_BYTES * len(messages)
+                count = min(KEYS if is_small else BATCH, max(1, most - len(messages)))
                 part, left = left[:count], left[count:]
                 items = self._items([entry for entry, _ in part])
                 for entry, skipped in part:

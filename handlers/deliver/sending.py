@@ -1,16 +1,22 @@
 """Sends messages of one stream to one sink by what it promises, and returns the outcome of each.
 
 Pure except for `send`. Invariants: where a sink keeps an order, no message is sent before all earlier ones were taken
-or are known to be poison; each message has one outcome; a batch keeps the sink's limits.
+or are known to be poison; each message has one outcome; a batch keeps the sink's limits; at most PARALLEL requests are
+under way.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from handlers.deliver.contract import Message, Order, Promises, Refusal
 
 Send = Callable[[Sequence[Message]], Mapping[int, Refusal]]
+# Runs a function for each of a few batches, one after the other or at the same time; the results in their order.
+Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+# How many requests are under way at once at a sink without an order.
+PARALLEL = 8
 TAKEN = Refusal("")
 LATE = Refusal("there was no time left")
 
@@ -35,9 +41,13 @@ class Outcomes:
 
 
 def send_all(
-    messages: Iterable[Message], promises: Promises, send: Send, is_late: Callable[[], bool], *, in_order: bool = True
-) -> Outcomes:
-    """Sends the messages in order until all are taken, poison or after one that waits, or until it is late."""
+    messages: Iterable[Message], promises: Promises, send: Send, is_late: Callable[[], bool], *, in_order: bool = True,
+    each: Each = map,
+) -> Outcomes:  # fmt: skip
+    """Sends the messages until all are taken, poison or after one that waits, or until it is late.
+
+    With an order one request follows the other, without one `each` makes several.
+    """
     outcomes = Outcomes()
     order = promises.order if in_order or promises.order != "message" else "none"
     queue: deque[Message] = deque()
@@ -52,9 +62,13 @@ def send_all(
         if is_late():
             stopped = LATE
             break
-        for message, refusal in _tried(list(_batch(queue, promises, order)), send, order):
-            if outcomes.add(message, refusal):
-                stopped = stopped or refusal
+        several = [list(_batch(queue, promises, order))]
+        while order == "none" and queue and len(several) < PARALLEL:
+            several.append(list(_batch(queue, promises, order)))
+        for tried in each(lambda batch: list(_tried(batch, send, order)), several):
+            for message, refusal in tried:
+                if outcomes.add(message, refusal):
+                    stopped = stopped or refusal
     for message in queue:
         assert stopped is not None
         outcomes.add(message, stopped)

@@ -14,10 +14,10 @@ from handlers.deliver.bells import Place
 from handlers.deliver.contract import Promises
 from handlers.deliver.delivery_records import SinkRecord
 from handlers.deliver.feed import Page, advanced
-from handlers.deliver.sending import LATE, Send, send_all
+from handlers.deliver.sending import LATE, Each, Send, send_all
 
-# How many events are read at once, whether a request takes fewer or more.
-LEAST_READ, MOST_READ = 100, 1000
+# How many events are read at once, where a request takes one of them, and where it takes several.
+SINGLE_READ, MOST_READ = 250, 1000
 # How often the place is saved, so that a kill repeats little and a pause takes effect soon.
 SAVED_EVERY_MS = 5_000
 # A sink that fails is asked again after 1, 2, 4 and 8 s, and then after minutes, 5 at most.
@@ -62,9 +62,9 @@ class Worked:
 class Ports:
     """What a call works with.
 
-    `save` returns None where somebody else has saved the record; `hold` keeps everybody else away for so many
-    milliseconds, and returns False where somebody else works at it; `dead_letter` returns False where the queue does
-    not take a letter. `left_ms` is the time left for sending.
+    `each` makes several requests, where the sink keeps no order. `save` returns None where somebody else has saved the
+    record; `hold` keeps everybody else away for so many milliseconds, and returns False where somebody else works at
+    it; `dead_letter` returns False where the queue does not take a letter. `left_ms` is the time left for sending.
     """
 
     page: Callable[[SinkRecord, int], Page]
@@ -74,6 +74,7 @@ class Ports:
     now_ms: Callable[[], int]
     left_ms: Callable[[], int]
     sleep: Callable[[int], None]
+    each: Each = map
 
 
 @dataclass
@@ -93,6 +94,7 @@ class Worker:
 
     def run(self, record: SinkRecord) -> Worked:
         """Works on from the record, which was just read; raises StoreUnavailable."""
+        is_single = self.promises.most_messages == 1 or (self.promises.order == "message" and self.in_order)
         while not self._is_lost:
             self.worked.record = record
             if record.is_paused:
@@ -101,7 +103,7 @@ class Worker:
                 return self._ends("more")
             # A sink that has long been away is tried with one event: reading more would cost, each time.
             is_away = record.failures > len(SHORT_RESTS_MS)
-            most = 1 if is_away else min(max(self.promises.most_messages, LEAST_READ), MOST_READ)
+            most = 1 if is_away else SINGLE_READ if is_single else MOST_READ
             page = self.ports.page(record, most)
             saved: SinkRecord | None = record
             if page.messages or page.broken:
@@ -144,7 +146,7 @@ class Worker:
         messages = (
             [one for one in page.messages if (one.key, one.position) not in self._finished] if is_in_queue else []
         )
-        outcomes = send_all(messages, self.promises, self.send, is_late, in_order=self.in_order)
+        outcomes = send_all(messages, self.promises, self.send, is_late, in_order=self.in_order, each=ports.each)
         refused = [reason for _, reason in outcomes.waiting if reason != LATE.reason]
         letters += [self._letter(one.key, one.position, reason) for one, reason in outcomes.poison]
         if outcomes.poison:

@@ -70,7 +70,7 @@ class Lambda:
         self._of, self._sinks = delivery, delivery.sinks
         self._tables = MemoryDynamoDB(EVENTS, DELIVERY)
         post = VirtualWebhook(delivery.sinks).post
-        tools = Tools(self._sinks.client, lambda _reference: SECRET, lambda: self._sinks.now_ms, post, map)
+        tools = Tools(self._sinks.client, lambda _reference: SECRET, lambda: self._sinks.now_ms, post)
         self.virtual = VirtualDelivery(
             _Dying(self._tables, self._sinks), EVENTS, self._sinks, lambda _stream_id: delivery.plan.targets,
             lambda target: contract.sending(target, tools), self._dead_letter, Killed,

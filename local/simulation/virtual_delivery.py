@@ -17,6 +17,7 @@ from handlers.deliver.delivering import Delivery, DeliveryPorts, Sending
 from handlers.deliver.delivery_records import SinkRecords
 from handlers.deliver.feed import Feed
 from handlers.deliver.operating import Lag
+from handlers.deliver.sending import Each
 from handlers.deliver.worker import Letter, Worked
 from handlers.profile.deliver_field import Target
 from handlers.store.control_table import Table
@@ -48,7 +49,7 @@ class VirtualDelivery:
     def __init__(
         self, client: Any, events: str, clock: Clock, targets: Callable[[str], Sequence[Target]], sending: Sending,
         dead_letter: Callable[[Letter], bool], dying: type[BaseException], layout: tuple[int, Order] = (1, "index"),
-        tables: Any = None,
+        tables: Any = None, each: Each = map,
     ) -> None:  # fmt: skip
         self.clock = clock
         self.worked: list[tuple[int, Place, Worked]] = []
@@ -66,7 +67,7 @@ class VirtualDelivery:
         self._reader, self._layout = EventReader(client, events, lambda _: None), layout
         self._ports = DeliveryPorts(
             targets, sending, self._call, dead_letter, self._report, lambda: clock.now_ms,
-            lambda: self._limit_ms - clock.now_ms, self._sleep,
+            lambda: self._limit_ms - clock.now_ms, self._sleep, each,
         )  # fmt: skip
         self.restart()
 
@@ -115,7 +116,12 @@ class VirtualDelivery:
 
     def _next(self) -> None:
         at_ms, _, action, place = heapq.heappop(self._due)
-        self.clock.now_ms = at_ms if place is None else max(at_ms, self._free_ms.get(place, 0))
+        free_ms = 0 if place is None else self._free_ms.get(place, 0)
+        if free_ms > at_ms:
+            # It sees what comes until it begins.
+            self.at(free_ms, action, place)
+            return
+        self.clock.now_ms = at_ms
         self._limit_ms = self.clock.now_ms + LIMIT_MS - MARGIN_MS
         self._guarded(action, place)
         if place is not None:

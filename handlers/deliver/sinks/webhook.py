@@ -21,7 +21,7 @@ from dataclasses import replace
 import urllib3
 from urllib3 import exceptions
 
-from handlers.deliver.contract import PARALLEL, Message, Promises, Refusal, Tools
+from handlers.deliver.contract import Message, Promises, Refusal, Tools
 from handlers.profile.deliver_field import Target
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.address_policy import AddressRefused
@@ -42,10 +42,10 @@ _PREFIX = "whsec_"
 
 
 def promises(target: Target) -> Promises:
-    """Returns the promises of this webhook, for a request or for several under way at once."""
+    """Returns the promises of this webhook: an event is a request, or a batch is."""
     if target.batch > 1:
         return replace(PROMISES, order="request", most_messages=target.batch, around_bytes=1)
-    return PROMISES if target.in_order else replace(PROMISES, order="none", most_messages=PARALLEL)
+    return PROMISES
 
 
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
@@ -53,13 +53,10 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
     if target.batch > 1:
         events = ",".join(message.text for message in batch)
         body = f'{{"stream":{json.dumps(batch[0].stream_id)},"events":[{events}]}}'.encode()
-        refusal = _posted(body, message_id(batch), target, tools)
-        return dict.fromkeys(range(len(batch)), refusal) if refusal is not None else {}
-    if len(batch) == 1:
-        refusals = [_posted(batch[0].text.encode(), message_id(batch), target, tools)]
     else:
-        refusals = list(tools.each(lambda one: _posted(one.text.encode(), message_id([one]), target, tools), batch))
-    return {at: refusal for at, refusal in enumerate(refusals) if refusal is not None}
+        body = batch[0].text.encode()
+    refusal = _posted(body, message_id(batch), target, tools)
+    return {} if refusal is None else dict.fromkeys(range(len(batch)), refusal)
 
 
 def _posted(body: bytes, id_: str, target: Target, tools: Tools) -> Refusal | None:
