@@ -39,6 +39,16 @@ MISSING = Metric(
     "Missing", "streamkeeper_gaps_missing_total", "counter", "{gap}",
     "Announced losses, and gaps but for handovers that nobody could ask for whole.", ("stream",),
 )  # fmt: skip
+# The API's figures of the same names (handlers/api/figures.py), since the last start. CloudWatch has none of them: it
+# would be paid for by stream.
+CONNECTED_PERCENT = Metric(
+    "", "streamkeeper_stream_connected_percent", "gauge", "%", "The share of the time in which a connection was open.",
+    ("stream",),
+)  # fmt: skip
+COMPLETE_PERCENT = Metric(
+    "", "streamkeeper_stream_complete_percent", "gauge", "%",
+    "The share of the time of which every event is known to be stored.", ("stream",),
+)  # fmt: skip
 # In CloudWatch each end is a metric of its own, by the name in the label `end`.
 ENDED = Metric(
     "", "streamkeeper_connections_ended_total", "counter", "{connection}", "Connections that ended, by how they did.",
@@ -94,6 +104,7 @@ LAG = Metric(
 
 ALL = (
     *(STORED, DUPLICATES, CONFLICTS, DEAD_LETTERED, LEFT_OUT, MISSING, ENDED, SENT, WAITED, UNDELIVERED),
+    *(CONNECTED_PERCENT, COMPLETE_PERCENT),
     *(WANTED, UNCONNECTED, LONGEST, GROUP, GROUP_STREAMS, GROUP_UNCONNECTED, RUNNING, WAITING, LAG),
 )
 # Fields of a connection's document that are times: the local run has no counters for them.

@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from handlers.api.connection_records import Connection
+from handlers.api.connection_records import Connection, Connections, Records
+from handlers.api.figures import coverage
 from handlers.api.sinks import Sinks
+from handlers.api.status_words import status
 from handlers.connection.lease import unconnected_ms
 from handlers.group import is_group
 from handlers.run import metric_names
@@ -51,10 +53,12 @@ class Collector:
         sinks: Callable[[], Sinks | None],
         labels: Callable[[str], Collection[str]],
         ended: Callable[[], Iterable[str]],
+        dead_after_ms: int,
     ) -> None:
         self._records = records
         self._running = running
         self._ended = ended
+        self._dead_after_ms = dead_after_ms
         self._sinks = sinks
         self._labels = labels
         self._streams: set[str] = set()
@@ -70,6 +74,7 @@ class Collector:
             for name in {*running, *self._ended()} - {""}:
                 self._streams.update(groups.get(name) or (self._records().members(name) if is_group(name) else [name]))
             away_ms: dict[str, int] = {}
+            shares: list[Sample] = []
             for stream_id in sorted(self._streams):
                 records = self._records().read(stream_id)
                 if records is None:
@@ -78,6 +83,7 @@ class Collector:
                     self._totals[metric, (stream_id,)] += 0
                 for one in records.connections:
                     self._add(stream_id, one)
+                shares += _shares(stream_id, Connections(records, now_ms, self._dead_after_ms), records)
                 if records.lease.execution and not records.lease.stop:
                     away_ms[stream_id] = unconnected_ms(records.lease, now_ms)
             away = {stream_id for stream_id, each_ms in away_ms.items() if each_ms}
@@ -90,7 +96,7 @@ class Collector:
             own = [Sample(metric, labels, value) for (metric, labels), value in sorted(self._totals.items(), key=_of)]
             own += [Sample(metric, (), value) for metric, value in gauges.items()]
             own += [sample for stream_id in sorted(self._streams) for sample in self._delivery(stream_id, now_ms)]
-            own += _of_groups(groups, away)
+            own += [*shares, *_of_groups(groups, away)]
             return sorted(own, key=lambda one: metric_names.ALL.index(one.metric))
 
     def _delivery(self, stream_id: str, now_ms: int) -> Iterator[Sample]:
@@ -112,6 +118,15 @@ class Collector:
         for key, count in counts.items():
             self._totals[key] += max(0, count - seen.get(key, 0))
         self._seen[stream_id, one.fence] = counts
+
+
+def _shares(stream_id: str, connections: Connections, records: Records) -> Iterator[Sample]:
+    """The stream's figures as its status has them; none before the first answer."""
+    covered = coverage(status(connections), connections, records)
+    if covered is not None:
+        figures = covered.as_json()
+        yield Sample(metric_names.CONNECTED_PERCENT, (stream_id,), figures["connected_percent"])
+        yield Sample(metric_names.COMPLETE_PERCENT, (stream_id,), figures["complete_percent"])
 
 
 def _of_groups(groups: Mapping[str, Collection[str]], away: Set[str]) -> Iterator[Sample]:

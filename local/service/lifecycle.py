@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from handlers.api.problems import Problem
 from handlers.api.sinks import Sinks
+from handlers.connection.lease import LEASE_TTL_READS
 from handlers.repair.work import RepairWork
 from handlers.store.leases import Leases
 from handlers.store.stream_records import StreamRecords
@@ -224,6 +225,7 @@ class Service:
     def _metrics(self, executions: Executions) -> Metrics:
         table, events = self._variable("CONTROL_TABLE"), self._variable("EVENTS_TABLE")
         since_ms = time.time_ns() // 1_000_000
+        renewed_s = max(float(self._variable(name)) for name in ("LEASE_EVERY_S", "PROGRESS_EVERY_S"))
         collector = Collector(
             lambda: StreamRecords(self._endpoints.client("dynamodb"), table, events),
             lambda: map(stream_of, executions.running()),
@@ -234,6 +236,7 @@ class Service:
             ),
             lambda stream_id: profile_files.sinks_of(stream_id, self._streams_folder),
             lambda: [stream_of(one) for one in executions.all() if one.closing and one.closing.stopped_ms >= since_ms],
+            round(LEASE_TTL_READS * renewed_s * 1000),
         )
         return Metrics(collector, export.read(self._environment), self._screen.say)
 

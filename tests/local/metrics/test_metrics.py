@@ -45,7 +45,7 @@ STARTED = {"generation": {"N": "1"}, "started_at": {"S": "1970-01-01T00:00:01.00
 def collector_of(aws: Aws, running: list[str], sinks: Collection[str] = (), ended: Collection[str] = ()) -> Collector:
     """A collector of the tables, while this runs, that has ended, and every profile names these sinks."""
     records, delivery = StreamRecords(aws.dynamodb, CONTROL, EVENTS), Sinks(aws.dynamodb, CONTROL)
-    return Collector(lambda: records, lambda: running, lambda: delivery, lambda _: sinks, lambda: ended)
+    return Collector(lambda: records, lambda: running, lambda: delivery, lambda _: sinks, lambda: ended, 20_000)
 
 
 def save(aws: Aws, fence: int, stored: int, ended_by: str = "", **more: Any) -> None:
@@ -67,11 +67,14 @@ def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
     assert first["streamkeeper_streams_wanted",] == first["streamkeeper_streams_unconnected",] == 1
     assert first["streamkeeper_unconnected_longest_seconds",] == 9.0
     assert first["streamkeeper_executions_running",] == 2
+    shares = [first[f"streamkeeper_stream_{name}_percent", "demo"] for name in ("connected", "complete")]
+    assert shares == [100, 100]
     save(aws, 1, 7, "taken_over", duplicates=2, error="StreamTakenOver")
     save(aws, 2, 1)
     second = values(export.prometheus(collector.collect(10_000)))
     assert second["streamkeeper_events_stored_total", "demo"] == 8
     assert second["streamkeeper_connections_ended_total", "demo", "TakenOver"] == 1
+    assert second["streamkeeper_stream_connected_percent", "demo"] == 100
     aws.dynamodb.delete_item(TableName=CONTROL, Key={"PK": {"S": "demo"}, "SK": {"S": "connection#000000000001"}})
     running.clear()
     third = values(export.prometheus(collector.collect(10_000)))
