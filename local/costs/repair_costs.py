@@ -7,6 +7,7 @@ The function, the store and the tables are the product's own; the address is pla
 from dataclasses import dataclass
 from typing import Any
 
+from handlers.connection.effects import Progress
 from handlers.connection.ledger import OPEN, Gap
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
@@ -15,7 +16,7 @@ from handlers.repair.work import RepairWork
 from handlers.run.group_ports import Ask
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
-from handlers.store.ledger_records import gap_item
+from handlers.store.ledger_records import connection_item, connection_key, gap_item
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import key, number
 from local.costs.deployed_tables import control_table, events_table
@@ -71,6 +72,10 @@ def counted(events: int, event_bytes: int = 200) -> Counted:
     for fence, numbers in ((1, range(EDGES)), (2, range(total - EDGES, total))):
         seen = [StreamEvent(str(one), body(one), None, None, None, emitted[one]) for one in numbers]
         store.write("cost", fence, 0, seen, StoragePolicy())
+    opened_ms = emitted[-EDGES]
+    progress = Progress(fence=2, claimed_ms=opened_ms, opened_ms=opened_ms, seen_ms=now[0], live_ms=opened_ms)
+    record = connection_item(progress, lane="A", execution="e", request_id="r")
+    client.put_item(TableName="control", Item=key("cost", connection_key(2)) | record)
     work = RepairWork(client, "control")
     before, began_ms = meter.counts.copy(), now[0]
     work.request("cost", now[0], now[0])

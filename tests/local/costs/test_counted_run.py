@@ -23,7 +23,7 @@ from handlers.run.group_ports import GroupTables, Needs, ReadProfiles
 from handlers.run.stream_invocation import run_invocation
 from handlers.run.threads import SystemClock
 from handlers.settings import PlainAws
-from local.costs import model, month
+from local.costs import model, month, repair_costs
 from local.costs.counted_run import Stream, count_group, machine_of
 from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Count, Counts, Kind, Meter, MeteredDynamoDb
@@ -261,3 +261,9 @@ def test_what_a_request_was_billed_follows_from_the_wire() -> None:
         Kind(CONTROL, "GetItem", "lease"): Count(2, 0, 1.5),
         Kind(EVENTS, "BatchExecuteStatement", "event"): Count(2, 2 * 2 + 1, 0.0),
     }
+
+
+def test_a_repair_is_counted_by_what_it_asks_and_writes() -> None:
+    """A page of a hundred a request, and a second walk for the edges; each event that was missed is written once."""
+    found = repair_costs.counted(100)
+    assert (found.requests, found.counts.write_units("events")) == (3, 300)
