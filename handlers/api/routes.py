@@ -83,9 +83,9 @@ ROUTES = {
     "GET /fleet": Route("getFleet", "fleet", "how far that is, and what is not yet so", "Fleet"),
     "GET /console": Route("getPage", "service", "a page to see and operate streams, for a browser"),
     "GET /console/{file}": Route("getPageFile", "service", "the files of that page"),
-    f"GET {_STREAM}/sinks": Route("listSinks", "sinks", "how far each sink of its events has come", "Sinks"),
+    f"GET {_STREAM}/sinks": Route("listSinks", "sinks", "how far each sink of its events has come", "SinkPage"),
     f"POST {_STREAM}/sinks": Route(
-        "setSink", "sinks", "pauses or resumes a sink, replays from an instant, or skips what waits", "Sinks"
+        "setSink", "sinks", "pauses or resumes a sink, replays from an instant, or skips what waits", "SinkPage"
     ),
     f"POST {_STREAM}/redrive": Route(
         "redriveDeadLetters",

@@ -92,7 +92,7 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
         names = {"type": "string", "enum": list(routes.console_files())}
         parameters.append(_parameter("file", "path", names, "A file of the page.", required=True))
         refusals.append(404)
-    if route.schema == "Sinks" and method == "POST":
+    if route.schema == "SinkPage" and method == "POST":
         refusals += [400, 409]
         given: dict[str, Schema] = {"do": {"enum": list(COMMANDS)}, "from": {"anyOf": [{"const": "start"}, INSTANT]}}
         given |= {"sink": {"type": "string"}, "all": {"enum": ["true", "false"], "default": "false"}}

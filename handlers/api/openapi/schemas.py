@@ -200,7 +200,7 @@ def _schemas() -> dict[str, Schema]:
             "message cause http_status:count? detail? at:instant? since:instant? failures:count lane? fence:count? "
             "tried_again_at:instant? tried_again_by:instant? final_at:instant? over_at:instant?"
         ),
-        "Sinks": _object(_members("stream") | {"sinks": _list(_DELIVERY)}),
+        "SinkPage": _object(_members("stream") | {"sinks": _list(_DELIVERY)}),
         "Event": _EVENT,
         "EventPage": _object("stream events:Event[] next?", {"order": {"enum": [BY_KEY, ORDER]}}),
         "Gap": _object(
