@@ -41,6 +41,8 @@ NORMAL = 1000
 _HIDDEN = "…"
 # How much is kept of what comes before the last answer; an upstream that sends more has begun.
 EARLY_BYTES = 64 * 1024
+# How soon an answer that is overdue is missed again, while bytes wait to be read.
+UNREAD_POLL_MS = 100
 _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
 
 
@@ -73,6 +75,7 @@ class Conversation:
         self._left: list[Exchange] = []  # the first is sent and not answered yet
         self._cursor: str | None = None
         self._answer_by_ms: int | None = None
+        self._unread_until_ms = 0  # until when what has arrived is given time to be read
         self._ping_ms: int | None = None
         self._awaits_pong = False
         self._is_over = False
@@ -94,7 +97,8 @@ class Conversation:
     @property
     def due_ms(self) -> int | None:
         """When `passes` is to be called; None for never."""
-        instants = [ms for ms in (self._answer_by_ms, self._ping_ms) if ms is not None]
+        answer_by_ms = None if self._answer_by_ms is None else max(self._answer_by_ms, self._unread_until_ms)
+        instants = [ms for ms in (answer_by_ms, self._ping_ms) if ms is not None]
         return None if self._is_over or not instants else min(instants)
 
     def begins(self, now_ms: int, cursor: str | None, places: Secrets | None = None) -> list[Effect]:
@@ -206,14 +210,20 @@ class Conversation:
         limit_ms = self._speaker.profile.reject_after_ms
         return End(Outcome("StreamRejected", "", message, detail=message), "rejected", refused_ms=limit_ms)
 
-    def passes(self, now_ms: int) -> tuple[list[Effect], End | None]:
-        """Returns the messages that are due, and the end where an answer has not come in time."""
+    def passes(self, now_ms: int, unread_ms: int | None = None) -> tuple[list[Effect], End | None]:
+        """Returns the messages that are due, and the end where an answer has not come in time.
+
+        `unread_ms` is when the oldest bytes had come that are not read yet; None where all are read.
+        """
         if self._is_over:
             return [], None
         if self._answer_by_ms is not None and now_ms >= self._answer_by_ms:
-            what = "ping in time" if self._awaits_pong else f"{self._name_of_first} in time{self._instead}"
-            outcome = Outcome("StreamDropped", "", f"the upstream did not answer {what}")
-            return [], End(outcome, "stalled", asks_lease=True)
+            if unread_ms is None or unread_ms >= self._answer_by_ms:
+                what = "ping in time" if self._awaits_pong else f"{self._name_of_first} in time{self._instead}"
+                outcome = Outcome("StreamDropped", "", f"the upstream did not answer {what}")
+                return [], End(outcome, "stalled", asks_lease=True)
+            # The answer may be among what came in time and waits for a slow store.
+            self._unread_until_ms = now_ms + UNREAD_POLL_MS
         ping = self._speaker.profile.ping
         if ping is None or self._ping_ms is None or now_ms < self._ping_ms:
             return [], None

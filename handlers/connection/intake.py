@@ -66,9 +66,9 @@ class Intake:
         parts = (self._talk, self._waiting)
         return min((one.due_ms for one in parts if one is not None and one.due_ms is not None), default=None)
 
-    def passes(self, now_ms: int) -> tuple[list[Effect], End | None]:
+    def passes(self, now_ms: int, unread_ms: int | None) -> tuple[list[Effect], End | None]:
         """Returns the messages that are due on the socket, and what ends the connection."""
-        return ([], None) if self._talk is None else self._talk.passes(now_ms)
+        return ([], None) if self._talk is None else self._talk.passes(now_ms, unread_ms)
 
     def leaves(self) -> list[Effect]:
         """Returns the last messages on the socket, once."""

@@ -241,7 +241,7 @@ class Manager:
         return self._progress_made(now_ms)
 
     def _woken(self, now_ms: int, _woken: inputs.Woken) -> list[Effect]:
-        said, end = self._intake.passes(now_ms)
+        said, end = self._intake.passes(now_ms, self._record.liveness.unread_ms)
         if end is not None:
             return said + self._leave(now_ms, end)
         return [*said, *self._intake.flush(now_ms, self._record, is_leaving=False), *self._time_passed(now_ms)]

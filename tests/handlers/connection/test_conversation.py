@@ -198,6 +198,18 @@ def test_what_floods_before_the_answer_has_begun() -> None:
     assert manager.wake_at_ms == 10_030
 
 
+def test_an_answer_that_waits_to_be_read_has_come_in_time() -> None:
+    """A slow store keeps bytes unread: those that came before the answer was due may hold it, later ones cannot."""
+    ping = {"send": {"op": "ping"}, "answer": {"$.op": "pong"}, "every_s": 2, "within_s": 1}
+    in_time, late = connected(ping=ping), connected(ping=ping)
+    for manager in (in_time, late):
+        assert sent(manager.handle(2_040, Woken())) == [{"op": "ping"}]
+    assert (in_time.handle(3_040, Woken(), unread_ms=3_039), in_time.wake_at_ms) == ([], 3_140)
+    assert in_time.handle(3_100, says({"op": "pong"}), arrived_ms=3_039) == []
+    assert (in_time.phase, in_time.wake_at_ms) == (Phase.CONNECTED, 4_040)
+    assert CloseUpstream() in late.handle(3_040, Woken(), unread_ms=3_040)
+
+
 def test_pings_are_answered_and_a_close_is_returned() -> None:
     """With what they hold; before, while and after it is connected, and not once it has said its last words."""
     manager = talking()
