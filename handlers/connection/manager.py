@@ -27,7 +27,6 @@ from handlers.connection.draining import Draining, watch_ms
 from handlers.connection.effects import Effect, Finish, Outcome, Progress
 from handlers.connection.ends import End
 from handlers.connection.heartbeats import Heartbeats
-from handlers.connection.inputs import Resumption
 from handlers.connection.intake import Intake
 from handlers.connection.lease import Lease, LeaseView, lease_view, may_open
 from handlers.connection.lifetime import Lifetime
@@ -47,7 +46,6 @@ class Manager:
         self._intake = Intake(profile, invocation.budget)
         if profile.is_socket:
             self._intake.speaks(invocation.stream_id, secrets or {})
-        self._drops = profile.key_conflict == "first"
         self._record = Record(invocation.deadline_ms, profile.expect_ms, profile.budget)
         self._draining = Draining(watch_ms(profile))
         self._connected_ms: int | None = None  # until when another is known to have been connected
@@ -78,10 +76,9 @@ class Manager:
         return Report(outcome, record.progress, connect_ms, asked_ms, record.stays_at, refusal=self.refusal)
 
     def start(self, now_ms: int, after_fence: int = 0, rest: Rest = NO_REST, has_rested: bool = False) -> list[Effect]:
-        """Returns the first effects.
+        """Returns the first effects; `after_fence` is the token of the invocation's previous connection, 0 for none.
 
-        `after_fence` is the token of the invocation's previous connection, 0 for none. `rest` is the back-off as it was
-        known before, `has_rested` whether it was waited for.
+        `rest` is the back-off as it was known before, `has_rested` whether it was waited for.
         """
         self._record.begins(now_ms)
         self._lifetime.begins(now_ms)
@@ -151,7 +148,7 @@ class Manager:
     def _claim_refused(self, _now_ms: int, refused: inputs.ClaimRefused) -> list[Effect]:
         return [Finish(ends.refused(refused.lease, is_relieved=refused.is_relieved))]
 
-    def _await_release(self, now_ms: int, view: LeaseView, resumption: Resumption | None = None) -> list[Effect]:
+    def _await_release(self, now_ms: int, view: LeaseView, resumption: inputs.Resumption | None = None) -> list[Effect]:
         if self._lease.connected_token == self.fence and resumption is not None:
             # The turn is this connection's. It is marked before the request goes out: without a mark it would be
             # invisible to the next one. It is renewed while the upstream keeps it waiting.
@@ -165,7 +162,7 @@ class Manager:
         self.lease_due_ms = now_ms + RELEASE_POLL_MS
         return following
 
-    def _open(self, now_ms: int, at: Resumption) -> list[Effect]:
+    def _open(self, now_ms: int, at: inputs.Resumption) -> list[Effect]:
         self._enter(Phase.OPENING)
         self._connected_ms = at.connected_ms
         self._record.resumes(now_ms, at, self._profile.asks(at.cursor), self._profile.reach_ms)
@@ -205,7 +202,7 @@ class Manager:
         return following if end is None else following + self._leave(now_ms, end)
 
     def _written(self, now_ms: int, written: inputs.Written) -> list[Effect]:
-        lost = self._record.stored(written, drops=self._drops)
+        lost = self._record.stored(written, drops=written.conflicts > 0 and self._profile.key_conflict == "first")
         if self._invocation.budget is not None:
             self._intake.stored(self._record)
         return lost + (self._drained(now_ms) if self.phase is Phase.DRAINING else self._progress_made(now_ms))
@@ -278,10 +275,10 @@ class Manager:
             self.refusal = Refusal(since_ms, end.refused_ms)
             is_alone = may_open(self._lease, self.fence, now_ms, self._invocation.died)
             outcome = ends.judged(outcome, self.refusal, now_ms, is_alone=is_alone)
-        is_late, has_asked = self.phase is Phase.DRAINING, self.phase in HAS_ASKED
         leaving.because(end._replace(outcome=outcome), self._record)
-        if is_late:
+        if self.phase is Phase.DRAINING:
             return []  # the end of the stream stood in what it had read before
+        has_asked = self.phase in HAS_ASKED
         self._enter(Phase.DRAINING)
         return [*leaving.begins(now_ms, self._record, self._intake, self._lifetime, has_asked), *self._drained(now_ms)]
 

@@ -36,7 +36,10 @@ class Pending:
     def sent(self, events: Sequence[StreamEvent], arrived_ms: int, *, joins: bool = False) -> None:
         """Records that events which arrived then are on their way: in a write of their own, or in the newest one."""
         self.events += len(events)
-        cursor = next((event.cursor for event in reversed(events) if event.cursor is not None), None)
+        # Usually the last event has one: this runs for each chunk.
+        cursor = events[-1].cursor if events else None
+        if cursor is None:
+            cursor = next((event.cursor for event in reversed(events) if event.cursor is not None), None)
         if not joins:
             self._writes.append(cursor)
             self._arrived.append(arrived_ms)
