@@ -12,6 +12,7 @@ from typing import Any
 
 from handlers.api.figures import length_ms
 from handlers.connection.ledger import Interval
+from handlers.connection.repair_record import PARTLY
 from handlers.connection.repaired import LACKING
 from handlers.store.typed_values import instant_ms
 from local.chaos.gap_rules import last_good_ms, noticed_ms
@@ -51,6 +52,9 @@ def wrong_shares(
 
 def _span(gap: dict[str, Any], span: Interval) -> Interval:
     """Returns from when to when it counts: for a millisecond at least, and within the time that is shown."""
-    from_ms, to_ms = (instant_ms(gap[name]) for name in ("from_at", "to_at"))
+    # Of one that was repaired in part, what is still open counts.
+    part = gap["repair"] if gap["state"] == PARTLY else {}
+    from_at, to_at = part.get("open_from_at") or gap["from_at"], part.get("open_to_at") or gap["to_at"]
+    from_ms, to_ms = instant_ms(from_at), instant_ms(to_at)
     from_ms = max(from_ms or 0, span[0])
     return from_ms, max(from_ms + 1, span[1] if to_ms is None else min(to_ms, span[1]))
