@@ -1,1 +1,1 @@
-"""Benchmarks: each measures the product beside its peer in one run and prints the figures."""
+"""Benchmarks: each measures the product and its peer in one run and prints the figures."""

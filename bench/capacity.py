@@ -1,8 +1,8 @@
-"""`python -m bench.capacity`: finds how many streams this machine holds, with the service of `make run`.
+"""`python -m bench.capacity`: finds how many streams this machine can hold with the service of `make run`.
 
-Streams of ten events a second are added, some at a time, and watched for more than one handover each. A number holds
-when every stream that was added connects in time, and no handover of any stream leaves a gap. The first number that
-does not hold ends the run. The upstream measures, as in bench.handover.
+Streams of ten events a second are added, a few at a time, and watched for more than one handover each. A number holds
+if every new stream connects in time and no handover of any stream leaves a gap. The first number that does not hold
+ends the run. The upstream measures, as in bench.handover.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from bench.stage import CONNECTIONS, HANDOVER, Gauge, Stage, Stream, open_stage
 from local.service import capacity
 
 STAGE = "local"
-# A stream that was asked for is connected within this time.
+# A new stream must be connected within this time.
 CONNECTED_MS = 15_000
 
 
 def holds(row: Row) -> bool:
-    """Whether this machine holds so many; without a handover for each stream it is not known, so it does not."""
+    """Whether this machine holds so many streams; unless each stream has had a handover, it does not."""
     is_quick = row["connected_ms"] is not None and row["connected_ms"] <= CONNECTED_MS
     return is_quick and row["gaps"] == 0 and row["handovers"] >= row["streams"]
 
@@ -32,8 +32,8 @@ async def measure(
 ) -> Row:
     """Add streams until there are `most`, watch them for `seconds`, and return the row.
 
-    `connected_ms` is how long the slowest of those that were added took to connect, None where one never did.
-    `gaps` and `gap_ms` are how many of the `handovers` left a gap, and the longest.
+    `connected_ms` is how long the slowest new stream took to connect, None if one never did. `gaps` and `gap_ms` are
+    the number of `handovers` that left a gap, and the longest gap.
     """
     asked_ms: dict[str, float] = {}
     for number in range(len(gauges), most):
@@ -47,7 +47,7 @@ async def measure(
     elapsed_s, cpu_s = time.monotonic() - started_s, _all_spent_s() - cpu_s
     waits_ms = [opened_ms[one] - at_ms for one, at_ms in asked_ms.items() if one in opened_ms]
     gaps_ms = [ms for one, gauge in gauges.items() for ms in gauge.gaps_ms[HANDOVER][before[one] :]]
-    # One that is without a connection now has a gap that has not ended.
+    # A stream that has no connection now is in a gap that has not ended.
     open_gaps = sum(not gauge.connected for gauge in gauges.values())
     row: Row = {
         "streams": most,
@@ -62,13 +62,13 @@ async def measure(
 
 
 def _all_spent_s() -> float:
-    """The processor time of this process and of all below it, of children that have ended too."""
+    """The processor time of this process and all its descendants, including children that have ended."""
     pids = [os.getpid(), *harness.descendants()]
     return harness.spent_s(*pids) + sum(map(harness.ended_spent_s, pids))
 
 
 async def find(first: int, step: int, most: int, seconds: float, stage: str) -> list[Row]:
-    """Return a row for each number that was tried, the last of which did not hold or is `most`; raises UserError."""
+    """Return a row for each number that was tried; the last one did not hold, or is `most`. Raises UserError."""
     gauges, opened_ms, rows = dict[str, Gauge](), dict[str, float](), list[Row]()
 
     def seen(upstream_id: str, connected: int) -> None:
@@ -86,18 +86,18 @@ async def find(first: int, step: int, most: int, seconds: float, stage: str) -> 
 
 
 def held(rows: Iterable[Row]) -> int:
-    """Return the greatest number of streams that held; 0 where none did."""
+    """Return the greatest number of streams that held; 0 if none did."""
     return max((row["streams"] for row in rows if holds(row)), default=0)
 
 
 def goal(rows: list[Row], promised: int) -> Goal:
-    """Return the goal: the machine holds what the service says at its start; missed where so many were not tried."""
+    """Return the goal: the machine holds as many as the service promises at its start; missed if that was not tried."""
     words = f"the {promised} streams that `make run` promises are held (held: {held(rows)})"
     return so("capacity", words, held(rows) >= promised)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the figures and return 0; 2 where the service cannot start."""
+    """Print the figures and return 0; 2 if the service cannot start."""
     asked = options(
         argv, __doc__, first=(40, "how many streams to begin with", at_least(1)),
         step=(20, "how many to add at a time", at_least(1)), most=(400, "where to end", at_least(1)),

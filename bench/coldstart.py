@@ -1,9 +1,9 @@
 """`python -m bench.coldstart`: measures the CPU from a process's start to the first byte of the stream.
 
-Each start is a process of its own, the start of Python included. `ours` is the connection manager: its import, the
+Each start is a separate process and includes the start of Python. `ours` is the connection manager: its import, the
 claim, the cursor, and the stream up to the first chunk. `peer` is the plain handler: its imports and client (boto3,
-powertools, urllib3), and the stream at once. The least of several starts counts, for other work on the machine can
-only add.
+powertools, urllib3), and the stream at once. The least of several starts counts, because other work on the machine
+can only add to it.
 """
 
 import os
@@ -22,7 +22,7 @@ GOAL_MS = 130
 
 def start(kind: str, variables: dict[str, str]) -> float:
     """Return the CPU milliseconds of one start."""
-    # Without `site`: a function's packages lie on its path, and no .pth file of an installation is read.
+    # Without `site`: a function's packages are on its path, and it reads no .pth file of an installation.
     return float(figures_of("-S", "-m", "bench.consumers", f"{kind}-start", variables=variables))
 
 
@@ -41,7 +41,7 @@ def measure(times: int, uncompiled_times: int) -> list[Row]:
 
 
 def _least(kind: str, variables: dict[str, str], times: int) -> float:
-    start(kind, variables)  # the first one may compile, and brings the files into memory
+    start(kind, variables)  # the first one may compile, and reads the files into memory
     return round(min(start(kind, variables) for _ in range(times)), 1)
 
 

@@ -1,8 +1,8 @@
-"""`python -m bench.consumers KIND EVENTS BYTES`: stores a stream in this process, and prints what that took as JSON.
+"""`python -m bench.consumers KIND EVENTS BYTES`: stores a stream in this process, and prints its cost as JSON.
 
-Kinds with `-start` are a cold start instead: they print the CPU milliseconds of the process, since Python began, at the
-moment at which the first byte of the stream's body was read. The module imports nothing that the measured code does not
-import, so that all CPU and memory are that code's.
+Kinds with `-start` are a cold start instead: they print the CPU milliseconds of the process from the start of Python
+until the first byte of the stream's body was read. The module imports nothing that the measured code does not import,
+so all CPU and memory are that code's.
 """
 
 import os
@@ -54,7 +54,7 @@ def ours_start() -> float:
 
 
 def peer_start() -> float:
-    """Import what the plain handler does, make its client and open its stream, without a request to DynamoDB."""
+    """Import what the plain handler imports, make its client and open its stream, without a request to DynamoDB."""
     import boto3
     import urllib3
     from aws_lambda_powertools import Logger, Metrics
@@ -63,14 +63,14 @@ def peer_start() -> float:
     with urllib3.PoolManager().request("GET", os.environ["UPSTREAM_BENCH"], preload_content=False) as response:
         for _ in response.stream():
             return cpu_ms()
-    raise AssertionError("the stream held nothing")
+    raise AssertionError("the stream was empty")
 
 
 # --- a stream ---------------------------------------------------------------------------------------------------------
 
 
 def ours(_events: int, _event_bytes: int) -> Callable[[], int]:
-    """Return a run of the handler, which returns how many events were stored."""
+    """Return a function that runs the handler and returns how many events were stored."""
     from handlers.connection_manager import handler
 
     def run() -> int:
@@ -81,7 +81,7 @@ def ours(_events: int, _event_bytes: int) -> Callable[[], int]:
 
 
 def peer(_events: int, _event_bytes: int) -> Callable[[], int]:
-    """Return a run of the plain handler, which writes each chunk as it comes, under an id of its own."""
+    """Return a function that runs the plain handler, which writes each chunk as it comes, under a new id."""
     import boto3
     import urllib3
 
@@ -100,7 +100,7 @@ def peer(_events: int, _event_bytes: int) -> Callable[[], int]:
 
 
 def floor(events: int, event_bytes: int) -> Callable[[], int]:
-    """Return a run of the requests alone."""
+    """Return a function that sends only the requests."""
     import json
     import socket
     from urllib.parse import urlsplit
@@ -140,7 +140,7 @@ def _item(number: int, event_bytes: int) -> dict[str, dict[str, str]]:
 
 
 def stored(kind: Callable[[int, int], Callable[[], int]], events: int, event_bytes: int) -> str:
-    """Return the JSON of what a kind took once its imports and clients were made."""
+    """Return the JSON of what a kind took after its imports and clients were made."""
     run = kind(events, event_bytes)
     before_ms, since_s = cpu_ms(), time.monotonic()
     count = run()

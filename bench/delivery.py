@@ -1,9 +1,10 @@
-"""`python -m bench.delivery`: measures the function that delivers: its CPU, and how fast one stream goes to each sink.
+"""`python -m bench.delivery`: measures the CPU of the delivering function, and how fast a stream reaches each sink.
 
 The function is `handlers/delivery.py` as it is deployed, with its clients and sockets; a server in another thread
-answers as DynamoDB and the sinks do, after `--answer-ms` milliseconds. A call that notes, and calls that answer a bell
-with one event and with many, at two sinks, give the figures of local/costs/measured.toml. The ceilings are those of one
-stream at a sink: a stage has as many beside each other. Invariant: every event was sent before anything is divided.
+answers as DynamoDB and the sinks do, after `--answer-ms` milliseconds. A call that notes events, and calls that answer
+a bell with one event and with many, at two sinks, give the figures of local/costs/measured.toml. The ceilings are those
+of one stream at a sink; a stage can deliver many streams in parallel. Invariant: every event was sent before any rate
+is computed.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from local.costs.delivered import records
 from local.simulation.tables import METHODS, MemoryDynamoDB
 
 CALLS, FEW, MANY, BACKLOG, ANSWER_MS = 24, 1, 100, 2000, 5
-# An object has a thousand events, or all that are left (handlers/deliver/worker.py).
+# An object has a thousand events, or all the remaining ones (handlers/deliver/worker.py).
 OBJECT = 1000
 PROFILE = 'address = "https://upstream.invalid/"\ndeliver = %s\n'
 _HOOK = '{ webhook = "%s/hook", secret = "${ssm:x}", allow_private = true%s }'
@@ -48,7 +49,7 @@ _MORE = {"webhook, unordered": ", unordered = true", "webhook, batch = 100": ", 
 
 
 class Sinks:
-    """Takes whatever is sent, as each sink does, and has tables; `called` are the bells that are to be answered."""
+    """Accepts all that is sent, as each sink does, and has tables; `called` has the bells that are due."""
 
     def __init__(self, after_s: float) -> None:
         self.memory = MemoryDynamoDB(*TABLES)
@@ -77,7 +78,7 @@ class Sinks:
 
 @contextlib.contextmanager
 def serving(after_s: float) -> Iterator[tuple[str, Sinks]]:
-    """Serve in a thread of its own, whose processor time does not count; yield the address and what was sent."""
+    """Serve in another thread, whose processor time does not count; yield the address and what was sent."""
     loop, sinks = asyncio.new_event_loop(), Sinks(after_s)
     server = loop.run_until_complete(serve(sinks))
     thread = threading.Thread(target=loop.run_forever)
@@ -93,7 +94,7 @@ def serving(after_s: float) -> Iterator[tuple[str, Sinks]]:
 
 
 class Bench:
-    """The function, and streams of which events are stored and noted."""
+    """The function, and streams whose events are stored and noted."""
 
     def __init__(self, address: str, folder: Path, sinks: Sinks, event_bytes: int) -> None:
         for name, sink in SINKS.items():
@@ -122,7 +123,7 @@ class Bench:
         return (time.thread_time() - began_s) * 1000
 
     def answered(self, count: int) -> tuple[float, float]:
-        """Have the bells answered; CPU of the process in milliseconds, and seconds, of all of it."""
+        """Answer the bells; the process's CPU in milliseconds, and the duration in seconds."""
         from handlers import delivery
 
         before, cpu_s, began_s = self._sinks.sent, self._own_s(), time.monotonic()
@@ -130,16 +131,16 @@ class Bench:
             delivery.handler(self._sinks.called.pop(0), LambdaContext())
         took_s = time.monotonic() - began_s
         if (sent := self._sinks.sent - before) < count:
-            raise SystemExit(f"{sent} of {count} events were taken, so nothing is measured")
+            raise SystemExit(f"only {sent} of {count} events were taken, so nothing can be measured")
         return (self._own_s() - cpu_s) * 1000, took_s
 
     def _own_s(self) -> float:
-        """The processor time of this process without that of the server's thread."""
+        """The processor time of this process except the server's thread."""
         return time.process_time() - time.clock_gettime(self._server_clock)
 
 
 def measure(calls: int, event_bytes: int, backlog: int, answer_ms: float) -> tuple[dict[str, float], dict[str, float]]:
-    """The figures of a call, and of each sink how many events of one stream it gets in a second."""
+    """The figures of a call, and how many events of one stream each sink gets in a second."""
     with (
         tempfile.TemporaryDirectory() as folder, serving(answer_ms / 1000) as (address, sinks),
         Path(os.devnull).open("w", encoding="utf-8") as log, contextlib.redirect_stdout(log),
@@ -168,7 +169,7 @@ def _figures(bench: Bench, calls: int) -> dict[str, float]:
                 notes.append(note_ms)
         wakes[sink, count] = statistics.median(times[3:])  # the first calls make the clients
     one, fifo, bus = wakes["sqs, in order", FEW], wakes["sqs, in order", MANY], wakes["eventbridge", MANY]
-    # A queue that keeps the order takes a request for each event of a stream, a bus one for ten.
+    # A queue that keeps the order needs a request for each event of a stream, a bus one for ten.
     request_ms = (fifo - bus) / (MANY - MANY / 10)
     event_ms = (bus - one - request_ms * (MANY / 10 - 1)) / (MANY - 1)
     return {

@@ -1,8 +1,8 @@
 """`python -m bench.endpoint`: measures the local Step Functions beside moto's server, over HTTP, in one run.
 
-Each is a process of its own and is asked by the same client, plain HTTP or boto3's: starts of a machine of one Pass,
-and all pages of the history of a loop. moto's server is installed from bench/moto.txt into an environment of its own.
-Invariant: both histories have the same number of events before anything is compared.
+Each is a separate process and has the same client, plain HTTP or boto3: it starts a machine of one Pass, and reads all
+pages of the history of a loop. moto's server is installed from bench/moto.txt into a separate environment. Invariant:
+both histories have the same number of events before anything is compared.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ ROUNDS, STARTS, PAGE = 4000, 200, 100
 """Four thousand rounds of the loop are 16,004 events."""
 _ROLE = "arn:aws:iam::000000000000:role/any"
 _PASS = {"StartAt": "S", "States": {"S": {"Type": "Pass", "End": True}}}
-# A tenth of what it took when it was first measured.
+# A tenth of the first measurement.
 START_MS, HISTORY_MS = 5.4, 1300
 Call = Callable[..., dict[str, Any]]
 """Asks for an action by its name with its parameters, and returns the answer."""
@@ -38,7 +38,7 @@ Call = Callable[..., dict[str, Any]]
 
 @contextlib.contextmanager
 def served(name: str) -> Iterator[tuple[str, int]]:
-    """Run one of both servers, which executes machines; yield its address and its process id."""
+    """Run one of the servers; yield its address and its process id."""
     with socket.socket() as free, tempfile.TemporaryDirectory(prefix="bench-") as folder:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -50,7 +50,7 @@ def served(name: str) -> Iterator[tuple[str, int]]:
         running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             url = f"http://127.0.0.1:{port}"
-            # What no server but moto's knows is refused; it says that the server is there.
+            # Only moto knows this path; the other server refuses it, which also shows that it is there.
             config = {"stepfunctions": {"execute_state_machine": True}}
             retries = urllib3.Retry(connect=60, backoff_factor=0.2, backoff_max=1)
             urllib3.request("POST", f"{url}/moto-api/config", json=config, retries=retries)
@@ -61,9 +61,9 @@ def served(name: str) -> Iterator[tuple[str, int]]:
 
 
 def plain(address: str) -> Call:
-    """Return what asks an endpoint by HTTP alone: JSON is written and read, and nothing else."""
+    """Return a function that asks an endpoint by plain HTTP and JSON, and does nothing else."""
     http = urllib3.PoolManager(timeout=300, retries=False)
-    # moto's server finds the service by the credential; neither checks a signature.
+    # moto's server reads the service from the credential; neither server checks a signature.
     signed = "AWS4-HMAC-SHA256 Credential=bench/20260101/us-east-1/states/aws4_request, SignedHeaders=, Signature="
     headers = {"Content-Type": "application/x-amz-json-1.0", "Authorization": signed}
 
@@ -87,15 +87,15 @@ def client(address: str) -> Any:
 
 
 def by_boto3(address: str) -> Call:
-    """Return what asks an endpoint by boto3's client."""
+    """Return a function that asks an endpoint by boto3's client."""
     made = client(address)
     return lambda action, **parameters: getattr(made, xform_name(action))(**parameters)
 
 
 def measure(server: str, call: Call, pid: int, rounds: int, starts: int) -> Row:
-    """Return the milliseconds of a start (median) and of all pages of a history, and the CPU that each took.
+    """Return the milliseconds and the CPU of a start (median) and of all pages of a history.
 
-    `client_cpu_ms` is the CPU that the client took for the history.
+    `client_cpu_ms` is the client's CPU for the history.
     """
 
     def machine(name: str, definition: dict[str, Any]) -> str:
@@ -104,7 +104,7 @@ def measure(server: str, call: Call, pid: int, rounds: int, starts: int) -> Row:
 
     arn, took_ms = machine("pass", _PASS), []
     cpu_ms = 1000 * spent_s(pid)
-    # moto's server gives its executions no names.
+    # moto's server does not name its executions.
     for number in range(starts):
         begun = time.perf_counter()
         call("StartExecution", stateMachineArn=arn, name=f"start-{number}")
@@ -136,7 +136,7 @@ def measure(server: str, call: Call, pid: int, rounds: int, starts: int) -> Row:
 def rows(
     rounds: int = ROUNDS, starts: int = STARTS, *, alone: bool = False, ask: Callable[[str], Call] = plain
 ) -> list[Row]:
-    """Return a row for each server, one after the other; `alone` leaves moto's out."""
+    """Return a row for each server, one after the other; `alone` leaves out moto's."""
     measured = []
     for name in (OURS,) if alone else (OURS, MOTO):
         with served(name) as (address, pid):
@@ -155,7 +155,7 @@ def goals(start_ms: float, history_ms: float) -> list[Goal]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the figures and return 0, or 1 where a goal was missed."""
+    """Print the figures and return 0, or 1 if a goal was missed."""
     asked = options(
         argv, __doc__, rounds=(ROUNDS, "of the loop, four events each"), starts=(STARTS, "how many are started"),
         alone=(False, "leave moto's server out"), boto3=(False, "ask through boto3's client instead of plain HTTP"),

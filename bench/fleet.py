@@ -1,10 +1,10 @@
 """`python -m bench.fleet`: keeps a thousand local streams connected by ten functions, and compares every event.
 
-The service is that of `make run` with the settings of `prod`, but for a function's limit and a lane's wait: both are
-shortened by the same time, so that several handovers happen, and each has the room that it has on AWS. Functions,
-tables and sockets are real. The upstream is a process of its own (`bench/fleet_peers.py`), which also counts what the
-functions request of the tables. At the end what lies in the tables is compared with what the upstream has sent, event
-by event. Invariant: after a run, one that was interrupted too, no process and no file of it is left.
+The service is that of `make run` with the settings of `prod`, except that a function's limit and a lane's wait are
+both shortened by the same time: so several handovers happen, and each has as much time as on AWS. Functions, tables and
+sockets are real. The upstream is a separate process (`bench/fleet_peers.py`), which also counts the functions' requests
+to the tables. At the end, the tables are compared with what the upstream has sent, event by event. Invariant: a run,
+even an interrupted one, leaves no process and no file behind.
 """
 
 import argparse
@@ -39,20 +39,20 @@ from local.service import osls
 from local.service.lifecycle import Service
 from local.user_error import UserError
 
-# The API knows the profiles that are shipped, so it is one of their names.
+# The API only knows the shipped profiles, so it has one of their names.
 STAGE, PROFILE = "fleet", "demo-log"
 FLUSH_S = 5
 EVENT_BYTES = 210
-# What a handover depends on is as in `prod`: how long it may take, who asks how often, how lanes get out of step.
+# All that a handover depends on is as in `prod`: its time, how often leases are read, how lanes get out of step.
 AS_IN_PROD = ("margin_s", "jitter_s", "start_allowance_s", "lease_every_s", "progress_every_s")
 LEAST_FUNCTION_S = 90
-# POSTs at a time, and after how long one that was answered by 503 or 429 is sent again.
+# POSTs at a time, and how long to wait before one that was answered by 503 or 429 is repeated.
 AT_ONCE, AGAIN_S = 4, 2.0
 TRIES = 10
-# For how long it waits for the last stream to connect, and for the last event to be stored.
+# How long to wait for the last stream to connect, and for the last event to be stored.
 CONNECTED_S, STORED_S = 600, 120
 CHECK_EVERY_S = 10.0
-# So often its streams are handed over while they are watched.
+# How often each stream must be handed over while it is watched.
 HANDOVERS = 2
 
 
@@ -64,7 +64,7 @@ class Peers:
         self._process = process
 
     async def ask(self, line: str) -> Any:
-        """The answer to a line, None where it has none."""
+        """The answer to a line, None if it has none."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(line, file=self._process.stdin, flush=True)
@@ -75,7 +75,7 @@ class Peers:
 
 @contextlib.asynccontextmanager
 async def open_service(options: argparse.Namespace, peers: Peers) -> AsyncIterator[Service]:
-    """Yields the running service, whose functions ask the tables by way of the counter."""
+    """Yields the running service, whose functions reach the tables through the counter."""
     profile = f"""
         address = "${{UPSTREAM_FLEET}}/{{name}}"
         allow_private = true
@@ -128,7 +128,7 @@ def _template(project: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def measure(options: argparse.Namespace) -> Row:
-    """Returns the figures; raises UserError where the service cannot start, or refuses streams."""
+    """Returns the figures; raises UserError if the service cannot start, or refuses streams."""
     with harness.process("bench.fleet_peers", str(options.streams), str(options.every)) as process:
         return await _measured(options, Peers(*process))
 
@@ -143,7 +143,7 @@ async def _measured(options: argparse.Namespace, peers: Peers) -> Row:
         if connected < streams:
             raise UserError(f"{connected} of {streams} streams are connected after {CONNECTED_S} s.")
         watched = await _watched(peers, options.seconds, streams)
-        # Before the comparison, which takes the service's own processor for a while.
+        # Before the comparison, which keeps the service's processor busy for a while.
         after = await peers.ask("counts")
         await peers.ask("quiet")
         compared = await _compared(peers, service.client("dynamodb"))
@@ -155,7 +155,7 @@ async def _measured(options: argparse.Namespace, peers: Peers) -> Row:
 
 
 async def _start_all(streams: int, port: int) -> None:
-    """Returns once each POST was answered; raises UserError with the sentence of one that is refused for good."""
+    """Returns once every POST was accepted; raises UserError if one is refused for good."""
     begun, gate, api = 0, asyncio.Semaphore(AT_ONCE), Api(f"http://{HOST}:{port}")
 
     async def start(number: int) -> None:
@@ -181,7 +181,7 @@ async def _start_all(streams: int, port: int) -> None:
 
 
 def _refusal(api: Api, number: int) -> str:
-    """The refusal of a POST that is to be sent again, "" where the stream is started; UserError for another."""
+    """The refusal of a POST that should be repeated, "" if the stream is started; UserError for another refusal."""
     answer = api.request("POST", f"/connections/{PROFILE}:{number}")
     if answer.is_success:
         return ""
@@ -191,7 +191,7 @@ def _refusal(api: Api, number: int) -> str:
 
 
 async def _connected(peers: Peers, streams: int) -> int:
-    """How many streams are connected, once all are or the time is over."""
+    """How many streams are connected once all are, or once the time is over."""
     until_s = time.monotonic() + CONNECTED_S
     while True:
         connected: int = (await peers.ask("counts"))["connected"]
@@ -202,7 +202,7 @@ async def _connected(peers: Peers, streams: int) -> int:
 
 
 async def _watched(peers: Peers, seconds: float, streams: int) -> Row:
-    """What the fleet did and used in so many seconds; requests and CPU are of a stream and minute."""
+    """What the fleet did and used in these seconds; requests and CPU are per stream and minute."""
     before, begun_s = await peers.ask("counts"), time.monotonic()
     cpu_s, memory = _spent_s(), list[list[float]]()
     while (elapsed_s := time.monotonic() - begun_s) < seconds:
@@ -231,7 +231,7 @@ def _functions() -> list[int]:
 
 
 def _spent_s() -> tuple[float, float]:
-    """The processor time of functions, and of the service with its tables: of children that end, all are functions."""
+    """The processor time of functions, and of the service with its tables; all children that end are functions."""
     functions = _functions()
     others = {pid for pid in harness.descendants() if "fleet_peers" not in harness.command_of(pid)} - set(functions)
     own = os.getpid()
@@ -242,7 +242,7 @@ def _spent_s() -> tuple[float, float]:
 
 
 async def _compared(peers: Peers, client: Any) -> Row:
-    """How many events were sent; of those how many are lost or there twice, and how many are there beside them."""
+    """How many events were sent, how many of them are lost or stored twice, and how many others are stored."""
     report: list[tuple[list[int], list[float]]] = await peers.ask("report")
     reader = SegmentReader(client, f"{stages.SERVICE}-{STAGE}-events", lambda _key: None)
     until_s = time.monotonic() + STORED_S
@@ -266,13 +266,13 @@ async def _compared(peers: Peers, client: Any) -> Row:
 
 
 def _stored(reader: SegmentReader, number: int) -> list[tuple[int, str]]:
-    """The number and the body of each event of a stream that is stored, in their order."""
+    """The number and the body of each stored event of a stream, in order."""
     entries = reader.entries(f"{PROFILE}:{number}", time.time_ns() // 1_000_000, "", sys.maxsize)
     return [(int(event.key), str(event.data)) for _, event in entries if event is not None]
 
 
 def _usd_month(options: argparse.Namespace) -> float:
-    """What one of the streams costs a month on AWS, as `streamkeeper cost` says."""
+    """What one of the streams costs a month on AWS, by `streamkeeper cost`."""
     together = options.per_function
     load = Load(
         options.streams, 1 / options.every, EVENT_BYTES, "log", FLUSH_S, per_function=together, arrivals="clock"
@@ -293,9 +293,9 @@ def goals(row: Row) -> list[Goal]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the figures and return 0; 2 where it cannot run, 130 where somebody ends it."""
+    """Print the figures and return 0; 2 if it cannot run, 130 if it is interrupted."""
     asked = options(
-        argv, __doc__, streams=(1000, "how many", at_least(1)), per_function=(100, "how many share one", at_least(1)),
+        argv, __doc__, streams=(1000, "how many", at_least(1)), per_function=(100, "how many in each", at_least(1)),
         seconds=(240, "how long to watch them", at_least(1)), every=(10, "seconds from event to event", at_least(1)),
         function_s=(135, "a function's limit", at_least(LEAST_FUNCTION_S)),
     )  # fmt: skip

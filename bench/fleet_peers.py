@@ -1,12 +1,12 @@
 """`python -m bench.fleet_peers STREAMS EVERY_S`: plays the upstream of a fleet, and counts requests to its tables.
 
-Both are in a process of their own, so that its work is not taken for theirs. The upstream serves any number of streams
-(`/0`, `/1` …) as server-sent events: each has an event every so many seconds, at moments of its own, and resumes behind
-an id. It remembers each event that it has written to anybody. The counter passes on to the tables what it gets, and
-counts the requests by their operation. Invariant: an event is in what `report` says before a byte of it is sent.
+They have a process of their own, so that their work is not measured. The upstream serves any number of streams (`/0`,
+`/1` …) as server-sent events: each has an event every EVERY_S seconds, at its own moments, and resumes behind an id. It
+remembers each event that it has sent to anybody. The counter passes requests on to the tables and counts them by
+operation. Invariant: an event is in the answer to `report` before a byte of it is sent.
 
-The first line that it prints are both ports. Then it answers lines: `tables HOST PORT` says where the counter leads to,
-`quiet` ends the events, `counts` is answered by what there was until now, `report` by all that was sent.
+It first prints both ports in one line. Then it answers lines: `tables HOST PORT` says where the counter leads to,
+`quiet` ends the events, `counts` asks for the counts so far, `report` for all that was sent.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from typing import Any
 HOST = "127.0.0.1"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-# Neighbours are due at moments that are spread over the interval.
+# The moments of neighbouring streams are spread over the interval.
 _GOLDEN = 0.618033988749895
 _OPERATION = re.compile(rb"x-amz-target: *DynamoDB_\d+\.(\w+)\r\n", re.IGNORECASE)
 _LONGEST = 80  # of such a line
@@ -65,11 +65,11 @@ class Upstream:
         self._last_s = math.inf
 
     def quiet(self) -> None:
-        """Has no event from now on."""
+        """Ends the events."""
         self._last_s = time.monotonic()
 
     async def _send(self, stream: Served, number: int, writer: asyncio.StreamWriter) -> None:
-        """Sends the events from this number on, each when it happens; those that have happened at once."""
+        """Sends the events from this number on, each at its moment; past ones at once."""
         while (due_s := self._origin_s + (stream.phase + number - 1) * self._every_s) <= self._last_s:
             if (wait_s := due_s - time.monotonic()) > 0:
                 await asyncio.sleep(wait_s)
@@ -79,7 +79,7 @@ class Upstream:
             number += 1
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers one connection until its client ends it, or this process does."""
+        """Answers one connection until its client ends it, or this process ends."""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             head = await reader.readuntil(b"\r\n\r\n")
             name = head.split()[1].rsplit(b"/", 1)[1]
@@ -106,7 +106,7 @@ class Upstream:
         writer.close()
 
     def counts(self) -> dict[str, Any]:
-        """What there was until now, in all."""
+        """All counts so far."""
         gaps_ms = [gap_ms for one in self.streams for gap_ms in one.gaps_ms]
         return {
             "connected": sum(one.connected > 0 for one in self.streams),
@@ -125,7 +125,7 @@ class Counted:
         self.tables = ("", 0)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Passes one connection on until one side ends it, or this process does."""
+        """Passes one connection on until one side ends it, or this process ends."""
         with contextlib.suppress(OSError, asyncio.CancelledError):
             there, back = await asyncio.open_connection(*self.tables)
             answers = asyncio.create_task(_passes(there, writer))
@@ -140,7 +140,7 @@ class Counted:
         writer.close()
 
     def _counts(self, read: bytes) -> bytes:
-        """What may be the beginning of a line that is not read whole."""
+        """What may be the beginning of a line that is not complete yet."""
         end = 0
         for match in _OPERATION.finditer(read):
             self.requests[match[1].decode()] += 1

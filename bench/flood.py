@@ -1,9 +1,9 @@
-"""`python -m bench.flood`: measures what one stream of a group costs the others that does something to its function.
+"""`python -m bench.flood`: measures how a stream that misbehaves slows down the other streams of its function.
 
 A function keeps calm streams, and one more whose upstream floods, sends events of 10 MB, drips, stalls, lies, ends or
-refuses. What counts is how long each event of a calm stream takes from its upstream to the table, beside the same
-function without the other. Each run is a function, an upstream and a table of its own, in three processes. Invariant:
-of no stream is an event missing or twice.
+refuses. The measure is how long each event of a calm stream takes from its upstream to the table, compared with the
+same function without the other stream. Each run has its own function, upstream and table, in three processes.
+Invariant: no event of any stream is missing or stored twice.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from bench.upstreams import Plan
 
 ALONE = "none"
 FAULTS = ("flood", "large", "drip", "stall", "lies", "ends", "refuses")
-# From a stream's upstream to the table, whatever another stream of its function does.
+# From a calm stream's upstream to the table, whatever the other stream does.
 FRESH_MS = 1000
 
 
 async def measure(fault: str, calm: int, seconds: float, plan: Plan, beside_ms: float, share_mb: int) -> Row:
-    """Return the row of one run; `beside_ms` is the p99 of the run without, 0 where this is it.
+    """Return the row of one run; `beside_ms` is the p99 of the run without the other stream, 0 if this is that run.
 
-    `times` is the p99 of the calm streams by that, `silent` how many of them stored nothing. `stored` are the items of
-    the other, and `requests` what the table was asked a second.
+    `times` is the p99 of the calm streams divided by that, `silent` how many of them stored nothing. `stored` counts
+    the items of the other stream, and `requests` the requests to the table per second.
     """
     plan = replace(plan, streams={"calm": calm} if fault == ALONE else {"calm": calm, fault: 1})
     async with running(plan, share_mb) as function:
@@ -48,7 +48,7 @@ async def measure(fault: str, calm: int, seconds: float, plan: Plan, beside_ms: 
 
 
 def goals(fault: str, p99_ms: float | None, silent: int) -> list[Goal]:
-    """Return the goals of the calm streams of a function of which another has that fault; `silent` stored nothing."""
+    """Return the goals of the calm streams beside one with this fault; `silent` of them stored nothing."""
     return [
         below(fault, "p99 of the others, from upstream to table", FRESH_MS, p99_ms),
         so(fault, "each of the others stores events", silent == 0),
@@ -56,14 +56,14 @@ def goals(fault: str, p99_ms: float | None, silent: int) -> list[Goal]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the rows and return 0, 1 where a goal is missed."""
+    """Print the rows and return 0, or 1 if a goal is missed."""
     asked = options(
         argv, __doc__, calm=(99, "calm streams"), seconds=(10.0, "how long each run is measured"),
         events_per_s=(1.0, "of each calm stream"), event_bytes=(200, "bytes of JSON in an event"),
         store=("items", "which store", ("items", "log")), faults=(FAULTS, "what the other does", FAULTS),
         share=(0, "as much of a core as so many MB have"),
     )  # fmt: skip
-    # What waits for more to come is no lag: a log is written at once.
+    # Waiting for a fuller segment is no lag, so a log is written at once.
     fields = "flush_s = 0" if asked.store == "log" else ""
     plan = Plan({}, "sse", asked.store, asked.events_per_s, asked.event_bytes, fields=fields)
     rows: list[Row] = []

@@ -1,8 +1,8 @@
 """`python -m bench.follow`: measures how long an event takes from its upstream to a consumer of the Python client.
 
-It follows a demonstration stream of a run that goes on, whose events say when they happened (`at_ms`): until the
-consumer has the event. Upstream, functions and consumer share one clock. Where the client polls less often the event
-waits for the next request, half of `--every` on average.
+It follows a demonstration stream of a running service. Each event says when it happened (`at_ms`), and the time until
+the consumer has it is measured. Upstream, functions and consumer share one clock. An event waits for the client's next
+request, for half of `--every` on average.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _RUNS_S = 60
 
 
 async def measure(url: str, stream_id: str, seconds: float, every: list[float]) -> list[Row]:
-    """Return a row for each interval; raises UserError where the stream is not there."""
+    """Return a row for each interval; raises UserError if there is no such stream."""
     try:
         with Client(url) as client:
             client.start(stream_id)

@@ -1,9 +1,9 @@
 """`python -m bench.framing`: measures our decoders of SSE, NDJSON and WebSocket beside the readers on PyPI, in one run.
 
-For each reader it reports the CPU time of an event, the ratio to ours at the same work, and for SSE which rules it
-keeps. The readers are not dependencies of the product: they are installed from bench/requirements.txt into an
-environment of their own, in which the benchmark runs.
-Invariant: a reader is timed only on wires that it reads correctly, and in turns with the others.
+For each reader it reports the CPU time per event, the ratio to ours for the same work, and for SSE which rules it
+keeps. The readers are not dependencies of the product: they are installed from bench/requirements.txt into a separate
+environment, in which the benchmark runs. Invariant: a reader is timed only on input that it reads correctly, and in
+turns with the others.
 """
 
 import io
@@ -38,7 +38,7 @@ def text(number: int, event_bytes: int) -> str:
 
 
 def wires(framing: str, texts: list[str]) -> dict[str, list[bytes]]:
-    """Return the wire in two cuts: as a socket reads it, and each event in a read of its own."""
+    """Return the bytes of the events in two cuts: as a socket reads them, and one event per read."""
     if framing == "websocket":
         return cuts([encoded_frame(TEXT, one.encode()) for one in texts])
     pattern = "event: update\nid: {}\ndata: {}\n\n" if framing == "sse" else "{1}\n"
@@ -46,14 +46,14 @@ def wires(framing: str, texts: list[str]) -> dict[str, list[bytes]]:
 
 
 def cuts(events: list[bytes]) -> dict[str, list[bytes]]:
-    """Return the events in reads of a socket, and each in a read of its own."""
+    """Return the events cut as a socket reads them, and one event per read."""
     whole = b"".join(events)
     reads = [whole[at : at + READ_BYTES] for at in range(0, len(whole), READ_BYTES)]
     return {f"{READ_BYTES // 1024} KB": reads, "event": events}
 
 
 def installed(framing: str) -> Iterator[Reader]:
-    """Yield the readers that are installed, and print why the others are left out."""
+    """Yield the installed readers, and print why the others are left out."""
     for reader in READERS[framing]:
         try:
             list(reader.read(next(iter(wires(framing, ["1"]).values()))).events)
@@ -72,13 +72,13 @@ def groups(framing: str) -> list[list[Reader]]:
 
 
 def timed(group: list[Reader], chunks: list[bytes], expected: list[str], rounds: int) -> dict[str, float]:
-    """Return the CPU seconds of each reader, the least of its rounds; raises ValueError where one reads wrongly."""
+    """Return the CPU seconds of each reader, the least of its rounds; raises ValueError if one reads wrongly."""
     least: dict[str, float] = {}
     for turn in range(rounds):
         for reader in group:
             with redirect_stdout(io.StringIO()):
                 if not turn and [reader.parts(one)[0] for one in reader.read(chunks).events] != expected:
-                    raise ValueError(f"{reader.name} reads something else than was sent")
+                    raise ValueError(f"{reader.name} does not read what was sent")
                 begun_s = time.process_time()
                 for _ in reader.read(chunks).events:
                     pass
@@ -88,7 +88,7 @@ def timed(group: list[Reader], chunks: list[bytes], expected: list[str], rounds:
 
 
 def measure(wire_bytes: int = WIRE_BYTES, rounds: int = ROUNDS) -> list[Row]:
-    """Return a row for each reader, framing, size and cut; `ratio` is how many times as fast ours is."""
+    """Return a row for each reader, framing, size and cut; `ratio` is how many times faster ours is."""
     rows: list[Row] = []
     for framing in READERS:
         for group in groups(framing):
@@ -116,7 +116,7 @@ def main(argv: list[str] | None = None) -> int:
         more = sys.argv[1:] if argv is None else argv
         again = [str(python_of("framing", LOCK)), "-m", "bench.framing", "--here", *more]
         return subprocess.run(again, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode
-    logging.disable()  # the readers' logs are not part of the comparison
+    logging.disable()  # the readers' logs are no part of the comparison
     warnings.simplefilter("ignore")
     rows = measure(rounds=asked.rounds)
     with redirect_stdout(io.StringIO()):

@@ -1,8 +1,8 @@
-"""Runs the connection manager as it is deployed, in a process of its own, beside an upstream and tables.
+"""Runs the connection manager as it is deployed, in its own process, with an upstream and tables.
 
-The function is a process under AWS's runtime client, the upstream (`bench.upstreams`) another. The tables are served by
-this one, which sees an item in the instant in which it is in the table. Times are of the monotonic clock, which all
-processes of a machine share. Invariant: what was stored of a stream has no holes and nothing twice.
+The function is a process under AWS's runtime client, and the upstream (`bench.upstreams`) is another. This process
+serves the tables, so it sees an item at the instant at which it is written. Times are those of the monotonic clock,
+which all processes of a machine share. Invariant: the stored events of a stream have no holes and no duplicates.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ _SENT = re.compile(r'"n":(\d+),"sent_us":(\d+)')
 
 
 def environment(folder: Path, endpoint: str, **more: str) -> dict[str, str]:
-    """Return a function's environment; its profiles lie in `folder`, and all of AWS answers at `endpoint`."""
+    """Return a function's environment; its profiles are in `folder`, and all of AWS answers at `endpoint`."""
     return {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_REGION": "us-east-1",
@@ -84,14 +84,14 @@ def environment(folder: Path, endpoint: str, **more: str) -> dict[str, str]:
 
 @dataclass
 class Watch:
-    """What was stored: of each stream the numbers, and how long each event took from its sending, in milliseconds."""
+    """What was stored of each stream: the numbers of its events, and how long each took since it was sent, in ms."""
 
     numbers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     lags_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     items: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def changed(self, table: str, key: tuple[str, str], item: Any) -> None:
-        """Records what an item holds that is in the table now."""
+        """Records the events of an item that was just written."""
         if table != "events":
             return
         now_us = time.monotonic_ns() // 1000
@@ -109,13 +109,13 @@ class Watch:
                 self.lags_ms[stream].append((now_us - int(sent[2])) / 1000)
 
     def holes(self) -> list[str]:
-        """The streams of which an event is missing that is older than one that is stored, or stored twice."""
+        """The streams with an event that is stored twice, or missing although a later one is stored."""
         return [one for one, found in self.numbers.items() if sorted(found) != [*range(1, len(found) + 1)]]
 
 
 @dataclass
 class Running:
-    """One function at work: its process, its answer, what it stored, and the tables and the upstream beside it."""
+    """A running function: its process, its answer, what it stored, and its tables and upstream."""
 
     pid: int
     answer: "asyncio.Task[Any]"
@@ -131,7 +131,7 @@ class Running:
             assert time.monotonic() < until_s, "not all streams have stored an event"
 
     async def last(self, seconds: float) -> None:
-        """Returns so many seconds later; fails where the function ends meanwhile."""
+        """Returns after these seconds; fails if the function ends meanwhile."""
         await asyncio.wait([self.answer], timeout=seconds)
         assert not self.answer.done(), self.answer.result()
 
@@ -142,27 +142,27 @@ class Running:
         return found
 
     def forget(self) -> None:
-        """Begins to measure anew; the numbers stay."""
+        """Starts the measurement again; the numbers stay."""
         self.watch.lags_ms.clear()
         self.watch.items.clear()
         self.tables.requests = 0
 
     @property
     def cpu_s(self) -> float:
-        """What the function has used of a processor."""
+        """The processor time of the function."""
         return spent_s(self.pid)
 
     @property
     def most_mb(self) -> float:
-        """The most memory that the function ever had resident."""
+        """The largest resident memory of the function."""
         return resident_mb(self.pid)
 
 
 @contextlib.asynccontextmanager
 async def running(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running]:
-    """Yield the function once it was started; it is killed afterwards. It has a whole core, or what `share_mb` have.
+    """Yield the started function, which is killed afterwards; it has a core, or the share of `share_mb` of memory.
 
-    The streams of the plan are a group, but for a single one, which has the function to itself.
+    The streams of the plan form a group; a single one has the function to itself.
     """
     watch, is_alone = Watch(), len(plan.ids) == 1
     memory = MemoryDynamoDB(*TABLES, on_change=None if is_alone else watch.changed)
@@ -184,7 +184,7 @@ async def running(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running]:
             folder,
             f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}",
             UPSTREAM_BENCH=upstream.replace("http", scheme.replace("http", "ws") if is_socket else scheme, 1),
-            # boto3 has authorities of its own, and a function that is told of others has no client but boto3.
+            # boto3 brings its own authorities, and a function with other ones has no client but boto3.
             AWS_ENDPOINT_URL_S3=bucket,
             EVENTS_BUCKET="bench-bucket",
             JITTER_S="0",
@@ -211,7 +211,7 @@ async def running(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running]:
 
 
 def _join(tables: MemoryDynamoDB, streams: list[str]) -> None:
-    """What the machine and the POSTs have written before a function runs."""
+    """Write what the machine and the POSTs write before a function runs."""
     groups = GroupStore(tables, "control", GROUP)
     lease = typed_values.key(GROUP, "lease") | {"execution": {"S": EXECUTION}}
     tables.put_item(TableName="control", Item=lease)
@@ -224,7 +224,7 @@ def _join(tables: MemoryDynamoDB, streams: list[str]) -> None:
 
 
 def certificate(folder: Path) -> tuple[ssl.SSLContext, Path, Path]:
-    """Return TLS for 127.0.0.1, its key and certificate in one file, and all authorities with it in another."""
+    """Return TLS for 127.0.0.1, a file with its key and certificate, and one with all authorities including it."""
     key, shown = folder / "key.pem", folder / "certificate.pem"
     usage = "keyUsage=critical,digitalSignature,keyCertSign"
     extensions = ("subjectAltName=IP:127.0.0.1", "basicConstraints=critical,CA:TRUE", usage)
@@ -242,7 +242,7 @@ def certificate(folder: Path) -> tuple[ssl.SSLContext, Path, Path]:
 
 
 def deployed() -> dict[str, str]:
-    """Return the function's environment as serverless.yml has it."""
+    """Return the function's environment as in serverless.yml."""
     text = (ROOT / "serverless.yml").read_text(encoding="utf-8").replace("!", "")
     variables: dict[str, str] = yaml.safe_load(text)["functions"]["connectionManager"]["environment"]
     return variables
@@ -250,7 +250,7 @@ def deployed() -> dict[str, str]:
 
 @contextlib.contextmanager
 def share(memory_mb: int) -> Iterator[Path | None]:
-    """Yield the file that takes the process which may use a core as a function of so many MB may; None for no limit."""
+    """Yield the file that gives a process the CPU share of a function of so many MB; None for no limit."""
     if not memory_mb:
         yield None
         return

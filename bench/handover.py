@@ -1,8 +1,8 @@
-"""`python -m bench.handover`: measures how long a stream has no connection, ours beside the plain machine.
+"""`python -m bench.handover`: measures how long streams have no connection, with our machine and with the plain one.
 
 The upstream measures the gaps: from the end of a stream's last connection until it answers the next. Both machines run
-at once, with the same function, settings and upstream. Each stream has faults of its own: none for the first third of
-the time, then resets, then SIGKILL.
+at once, with the same function, settings and upstream. Each stream has its own faults: none for the first third of the
+time, then resets, then SIGKILL.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from bench.stage import (
 from local import stages
 from local.upstreams.behaviours import INTERVAL_MS
 
-# Between two faults of one stream: long enough for the lanes to alternate again.
+# Between two faults of a stream, long enough for the lanes to alternate again.
 FAULT_EVERY_S = (4.0, 8.0)
-# At the end, the time to fetch the events that were missed.
+# The time at the end to fetch missed events.
 CATCH_UP_S = 3.0
 DROP_MS = 2000
-# The time for a reconnection in place besides the connect: drain, save, release, claim.
+# What a reconnection in place takes besides the connect: drain, save, release, claim.
 IN_PLACE_MS = 50
 IN_PLACE = "reconnects"
 STREAMS = (
@@ -46,7 +46,7 @@ STREAMS = (
 
 
 async def measure(seconds: float, seed: int) -> list[Row]:
-    """Return a row for each of STREAMS, after `seconds` and the service's start; raises UserError."""
+    """Return a row for each of STREAMS, `seconds` after the service's start; raises UserError."""
     gauges = {stream.upstream_id: Gauge() for stream in STREAMS}
 
     def seen(upstream_id: str, connected: int) -> None:
@@ -68,7 +68,7 @@ async def measure(seconds: float, seed: int) -> list[Row]:
 
 
 async def _disturb(stage: Stage, stream: Stream, gauge: Gauge, seconds: float, seed: float) -> None:
-    """No fault, then resets, then kills, a third of the time each; a fault comes at random while connected."""
+    """No faults, then resets, then kills, for a third of the time each; faults come at random while connected."""
     dice = random.Random(seed)
     begun_s = time.monotonic()
     await asyncio.sleep(seconds / 3)
@@ -101,13 +101,13 @@ async def _row(stage: Stage, stream: Stream, gauge: Gauge, elapsed_s: float) -> 
 
 
 def goals(rows: Iterable[Row]) -> list[Goal]:
-    """Return every goal with its verdict; the plain machine is the peer and has none."""
+    """Return every goal with its verdict; the plain machine has none."""
     return [goal for row in rows if row["machine"] == CONNECTIONS for goal in _goals_of(row)]
 
 
 def _goals_of(row: Row) -> Iterator[Goal]:
     policy = row["policy"]
-    # Where an overlap is forbidden a handover takes a release and a connect, for which there is no goal.
+    # Without an overlap, a handover takes a release and a connect, for which there is no goal.
     if policy != "forbids":
         yield at_most(policy, "no gap at a handover", 0, row[HANDOVER]["most_ms"])
     if policy == IN_PLACE:
@@ -122,7 +122,7 @@ def _goals_of(row: Row) -> Iterator[Goal]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the figures and return 0; 2 where the service cannot start."""
+    """Print the figures and return 0; 2 if the service cannot start."""
     asked = options(
         argv, __doc__, seconds=(120.0, "how long to measure"), seed=(1, "seed of the moments of the faults")
     )  # fmt: skip

@@ -1,6 +1,6 @@
-"""What every benchmark shares: arguments, goals, tables, child processes, percentiles, and what processes use.
+"""What every benchmark shares: arguments, goals, tables, child processes, percentiles, and the usage of processes.
 
-Invariants: what is started here ends with its block; with `--json` the standard output is one JSON object.
+Invariants: a process ends with the block that started it; with `--json` the standard output is one JSON object.
 """
 
 import argparse
@@ -22,13 +22,13 @@ from local.user_error import UserError
 
 T = TypeVar("T")
 Row = dict[str, Any]
-"""The figures of one row of a table, by their names in the JSON."""
+"""The figures of a table's row, by their names in the JSON."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
 class Goal:
-    """One goal of one row; `limit_ms` and `measured_ms` are None where the goal is not a time."""
+    """One goal of one row; `limit_ms` and `measured_ms` are None if the goal is not a time."""
 
     policy: str
     goal: str
@@ -38,13 +38,13 @@ class Goal:
 
     @property
     def line(self) -> str:
-        """The goal as a person reads it."""
+        """The goal for people."""
         times = "" if self.limit_ms is None else f": {_ms(self.measured_ms)}, at most {_ms(self.limit_ms)}"
         return f"{'ok    ' if self.met else 'missed'}  {self.policy}: {self.goal}{times}"
 
 
 def at_most(policy: str, goal: str, limit_ms: float | None, measured_ms: float | None) -> Goal:
-    """Return the goal of a time; without a measurement, or where its limit was not measured, it is missed."""
+    """Return the goal of a time; it is missed if the time or its limit was not measured."""
     met = measured_ms is not None and limit_ms is not None and measured_ms <= limit_ms
     return Goal(policy, goal, limit_ms, measured_ms, met)
 
@@ -55,7 +55,7 @@ def below(policy: str, goal: str, limit_ms: float, measured_ms: float | None) ->
 
 
 def so(policy: str, goal: str, met: bool) -> Goal:
-    """Return a goal that is no time."""
+    """Return a goal that is not a time."""
     return Goal(policy, goal, None, None, met)
 
 
@@ -64,10 +64,9 @@ def _ms(value: float | None) -> str:
 
 
 def options(argv: list[str] | None, doc: str | None, **known: tuple[Any, ...]) -> argparse.Namespace:
-    """Return the arguments of the benchmark whose docstring begins with its command and what it measures.
+    """Return the arguments of the benchmark whose docstring begins with its command and its purpose.
 
-    Each of `known` is its default and what it means, and how it is read where the default does not say: a type, or the
-    choices there are.
+    Each of `known` is a default and a meaning, and a type or a list of choices unless the default implies that.
     """
     command, _, words = (doc or "").partition("\n")[0].partition("`: ")
     parser = argparse.ArgumentParser(prog=command.removeprefix("`"), description=words[:1].upper() + words[1:])
@@ -88,7 +87,7 @@ def options(argv: list[str] | None, doc: str | None, **known: tuple[Any, ...]) -
 
 
 def at_least(least: float) -> Callable[[str], float]:
-    """Return how a number is read that must not be smaller; argparse reports another text."""
+    """Return a function that reads a number of at least `least` for argparse."""
 
     def number(text: str) -> float:
         value = float(text) if text.replace(".", "", 1).isdigit() and text.isascii() else -1.0
@@ -100,7 +99,7 @@ def at_least(least: float) -> Callable[[str], float]:
 
 
 def run(doc: str | None, measuring: Coroutine[Any, Any, T]) -> T:
-    """Return what was measured; ends with 2 and a sentence where it cannot be."""
+    """Return what was measured; exits with 2 and a sentence if that fails."""
     try:
         return asyncio.run(measuring)
     except UserError as mistake:
@@ -109,7 +108,7 @@ def run(doc: str | None, measuring: Coroutine[Any, Any, T]) -> T:
 
 
 def say(doc: str | None, text: object) -> None:
-    """Print a line of progress beside the figures; a row as its table will show it."""
+    """Print a line of progress on standard error; a row as the table will show it."""
     name = (doc or "").partition("`: ")[0].removeprefix("`python -m ")
     shown = ", ".join(f"{key} {_cell(value)}" for key, value in text.items()) if isinstance(text, dict) else text
     print(f"{name}: {shown}", file=sys.stderr, flush=True)
@@ -119,9 +118,9 @@ def show(
     asked: argparse.Namespace, figures: Row, goals: Iterable[Goal] = (), lines: Iterable[str] | None = None, *,
     judge: bool = True,
 ) -> int:  # fmt: skip
-    """Print the figures and the goals; return 1 where one of these was missed and the status is to `judge` that.
+    """Print the figures and the goals; return 1 if one was missed, unless the status should not `judge` that.
 
-    A list of rows is printed as a table, another figure as a line; `lines` stand in place of these.
+    A list of rows is printed as a table, another figure as a line; `lines` replace both.
     """
     judged = list(goals)
     if asked.json:
@@ -132,7 +131,7 @@ def show(
 
 
 def shown(figures: Row) -> list[str]:
-    """Return the figures as a person reads them."""
+    """Return the figures for people."""
     lines = []
     for name, value in figures.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -143,7 +142,7 @@ def shown(figures: Row) -> list[str]:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Return the lines of a table; texts are aligned to the left, numbers to the right."""
+    """Return the lines of a table with texts at the left and numbers at the right."""
     cells = [list(heads), *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     is_text = [not any(cell[:1].isdigit() for cell in column[1:]) for column in zip(*cells, strict=True)]
@@ -170,9 +169,9 @@ def _cell(value: Any) -> str:
 
 
 def summary(times_ms: Sequence[float]) -> Row:
-    """Return the count and percentiles of several times, None where there are none.
+    """Return the count and percentiles of several times, None if there are none.
 
-    A percentile is the value of its nearest rank, so one that was measured.
+    A percentile is the measured value at the nearest rank.
     """
     ordered = sorted(times_ms)
 
@@ -189,7 +188,7 @@ def summary(times_ms: Sequence[float]) -> Row:
 def process(*command: str) -> Iterator[tuple[list[str], "subprocess.Popen[str]"]]:
     """Run a module that prints its ports; yield their addresses and its process, and end it afterwards.
 
-    A Ctrl-C is for this process alone. The standard input of the other ends with this one.
+    Ctrl-C reaches only this process. The standard input of the other one ends with this process.
     """
     running = subprocess.Popen(
         [sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
@@ -207,7 +206,7 @@ def process(*command: str) -> Iterator[tuple[list[str], "subprocess.Popen[str]"]
 
 
 def figures_of(*command: str, variables: Mapping[str, str] | None = None) -> Any:
-    """Run Python with these words in a process of its own; return the JSON of the last line that it prints."""
+    """Run Python with these arguments in another process; return the JSON of the last line that it prints."""
     done = subprocess.run(
         [sys.executable, *command], env=variables, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
@@ -215,7 +214,7 @@ def figures_of(*command: str, variables: Mapping[str, str] | None = None) -> Any
 
 
 def python_of(name: str, lock: Path) -> Path:
-    """Return the Python of an environment with what the lock says, by its hashes; made again when the lock changed."""
+    """Return the Python of an environment with the locked packages; it is made again when the lock changes."""
     folder = ROOT / ".streamkeeper-build" / name
     python, note = folder / "bin" / "python", folder / "installed.txt"
     if not note.is_file() or note.read_text() != lock.read_text():
@@ -228,7 +227,7 @@ def python_of(name: str, lock: Path) -> Path:
 
 
 def descendants() -> list[int]:
-    """Return the processes below this one. Source for all of these: proc(5). One that ends meanwhile is left out."""
+    """Return the descendants of this process, except those that end meanwhile. Source for all of these: proc(5)."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -240,19 +239,19 @@ def descendants() -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """Return with which words a process was started, "" for one that has ended."""
+    """Return the command line of a process, "" if it has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
     return ""
 
 
 def spent_s(*pids: int) -> float:
-    """Return the processor time of the processes themselves, user and system."""
+    """Return the processor time of the processes, user and system, without their children."""
     return sum(sum(_times(pid)[:2]) for pid in pids) / _TICKS
 
 
 def ended_spent_s(pid: int) -> float:
-    """Return the processor time of those children of a process that have ended."""
+    """Return the processor time of the ended children of a process."""
     return sum(_times(pid)[2:]) / _TICKS
 
 
@@ -264,7 +263,7 @@ def _times(pid: int) -> list[int]:
 
 
 def memory_mb(pids: Iterable[int]) -> list[float]:
-    """Return the memory of each process; what several share is divided among them."""
+    """Return the memory of each process; shared memory is divided among its users."""
     found = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -274,5 +273,5 @@ def memory_mb(pids: Iterable[int]) -> list[float]:
 
 
 def resident_mb(pid: int | str = "self") -> float:
-    """Return the most memory that a process had resident; of this program alone, where getrusage begins earlier."""
+    """Return the largest resident memory of a process, only of its present program; getrusage counts earlier ones."""
     return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024

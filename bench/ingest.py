@@ -1,12 +1,12 @@
-"""`python -m bench.ingest`: measures CPU per event from the socket to the acknowledged write, ours beside the peer.
+"""`python -m bench.ingest`: measures CPU per event from the socket to the acknowledged write, compared with a peer.
 
 `ours` is the connection manager's handler, `log` and `unordered` the same with such a profile. `peer` is the plain
-handler, one boto3 `put_item` for each chunk. `floor` is the least that the requests alone can cost: signed
-BatchWriteItem of the same items, over a bare socket. Each run is a process of its own, whose CPU counts, user and
-system, after imports and clients are made; upstream and DynamoDB are two others, the same for all. The kinds run in
-turn, so that other work on the machine disturbs all alike, and the median is reported. `--items-per-s` measures our
-memory beside that: at a store that throttles, while the upstream sends as fast as it is read. Invariant: every write is
-acknowledged when the clock stops, and every event was stored.
+handler with one boto3 `put_item` per chunk. `floor` is the least that the requests alone can cost: signed
+BatchWriteItem of the same items, over a bare socket. Each run is a process whose CPU, user and system, counts once
+imports and clients are made; upstream and DynamoDB are two other processes, the same for all. The kinds run in turn, so
+that other work on the machine disturbs all equally, and the median is reported. `--items-per-s` measures our memory
+instead, with a store that throttles while the upstream sends as fast as it is read. Invariant: when the clock stops,
+every event is stored and every write acknowledged.
 """
 
 import json
@@ -29,10 +29,10 @@ allow_private = true
 framing = "sse"
 end = { event = "end" }
 """
-# The same events packed into a log, and as items that no index has.
+# The same events packed into a log, and as items without an index.
 PROFILES = {"log": PROFILE + 'store = "log"\n', "unordered": PROFILE + 'order = "none"\n'}
 KINDS = ("ours", "unordered", "log", "peer", "floor")
-# "The CPU for an event of 200 bytes at 1,000/s is below half of the item store's": with a part of the events.
+# "The CPU for an event of 200 bytes at 1,000/s is below half of the item store's": measured with a part of the events.
 GOAL_BYTES, GOAL_PER_S, GOAL_SHARE = 200, 1000, 0.5
 PACED_SHARE = 4
 # The plain handler is so much slower that it gets only a part of the events.
@@ -65,7 +65,7 @@ def run(kind: str, events: int, event_bytes: int, per_s: int = 0, items_per_s: i
 def measure(events: int, event_bytes: int, times: int, per_s: int = 0) -> Row:
     """Return the medians of `times` runs.
 
-    `ratio` is the plain handler's by ours, `floors` ours by the floor, `log_share` what a log takes by what items take.
+    `ratio` is the plain handler's CPU divided by ours, `floors` ours by the floor, `log_share` a log's by the items'.
     """
     runs: dict[str, list[Row]] = {kind: [] for kind in KINDS}
     for _ in range(times):
@@ -87,7 +87,7 @@ def measure(events: int, event_bytes: int, times: int, per_s: int = 0) -> Row:
 
 
 def paced_share(events: int, times: int) -> float:
-    """Return what a log takes by what items take, of events of GOAL_BYTES at GOAL_PER_S, by the medians of the runs."""
+    """Return the CPU of a log as a share of that of items, for GOAL_BYTES at GOAL_PER_S, by the medians of the runs."""
     log, items = (
         statistics.median(run(kind, events, GOAL_BYTES, GOAL_PER_S)["cpu_us"] for _ in range(times))
         for kind in ("log", "ours")
@@ -96,7 +96,7 @@ def paced_share(events: int, times: int) -> float:
 
 
 def slow(events: int, event_bytes: int, items_per_s: int) -> tuple[list[Row], list[Goal]]:
-    """Return ours at a store that takes all, and at one that throttles, with the goal of its memory."""
+    """Return our figures with a store that accepts all and with one that throttles, and the goal of its memory."""
     rows: list[Row] = [
         {"items_per_s": limit or "all"} | run("ours", events, event_bytes, 0, limit) for limit in (0, items_per_s)
     ]
@@ -105,7 +105,7 @@ def slow(events: int, event_bytes: int, items_per_s: int) -> tuple[list[Row], li
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the figures and return 0; 1 where a goal is missed."""
+    """Print the figures and return 0, or 1 if a goal is missed."""
     asked = options(
         argv, __doc__, events=(20_000, "how many events a run stores"), times=(3, "how many runs of each"),
         event_bytes=([200, 1000], "bytes of JSON in an event"),

@@ -1,8 +1,8 @@
-"""`python -m bench.interpreter`: measures transitions a second beside moto and aws-local-stepfunctions.
+"""`python -m bench.interpreter`: measures transitions a second, compared with moto and aws-local-stepfunctions.
 
-The machine is a loop of a Pass and a Choice; the states entered count, and the history is written. moto slows down as
-the history grows, so it is stopped after `--moto-seconds` and its rate until then is reported. The interpreters run
-one after the other, on the same lengths.
+The machine is a loop of a Pass and a Choice; entered states are counted, and the history is written. moto slows down as
+the history grows, so it is stopped after `--moto-seconds` and its rate until then is reported. The interpreters run one
+after the other, with the same lengths.
 """
 
 import json
@@ -47,19 +47,19 @@ _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEF
 
 
 def row(interpreter: str, most: int, transitions: int, spent_s: tuple[float, float], *, whole: bool) -> Row:
-    """Return the row of one run of the loop, by its seconds and CPU seconds; `whole` is whether it reached its end."""
+    """Return the row of one run of the loop, from its seconds and CPU seconds; `whole` if it reached the end."""
     seconds, cpu_s = spent_s
     rates = {"rate": round(transitions / seconds), "cpu_rate": round(transitions / cpu_s)}
     return {"interpreter": interpreter, "rounds": most, "transitions": transitions, "whole": whole} | rates
 
 
 def clocks() -> tuple[float, float]:
-    """Return the seconds and the CPU seconds of this process, which other work on the machine does not change."""
+    """Return the seconds, and the CPU seconds of this process, which do not depend on other work on the machine."""
     return time.perf_counter(), time.process_time()
 
 
 def since(begun: tuple[float, float]) -> tuple[float, float]:
-    """Return what has gone by on both clocks."""
+    """Return what has passed on both clocks."""
     now = clocks()
     return now[0] - begun[0], now[1] - begun[1]
 
@@ -90,7 +90,7 @@ def npm(lengths: tuple[int, ...]) -> Iterator[Row]:
 
 def moto(lengths: tuple[int, ...], limit_s: float) -> Iterator[Row]:
     """Yield a row for each length, stopped after limit_s; the API is polled ten times a second."""
-    logging.getLogger("moto").setLevel(logging.CRITICAL)  # it logs a page of text when an execution is stopped
+    logging.getLogger("moto").setLevel(logging.CRITICAL)  # it logs a page of text when an execution stops
     settings: Any = {"stepfunctions": {"execute_state_machine": True}}
     with patch.dict(os.environ, _CREDENTIALS), mock_aws(config=settings):
         client = boto3.client("stepfunctions", region_name="us-east-1")
@@ -113,7 +113,7 @@ def moto(lengths: tuple[int, ...], limit_s: float) -> Iterator[Row]:
 
 
 def compared(rows: list[Row]) -> list[Row]:
-    """Return the rows, each with ours as a multiple of its transitions a second."""
+    """Return the rows, each with our transitions a second as a multiple of its own."""
     own = {one["rounds"]: one["rate"] for one in rows if one["interpreter"] == OURS}
     return [one | {"ratio": round(own[one["rounds"]] / one["rate"], 1)} for one in rows]
 

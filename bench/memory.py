@@ -1,11 +1,11 @@
 """`python -m bench.memory`: measures the memory of the function as it is deployed, under load and with large events.
 
-Each framing is measured with events as items and in a log, and two of them with a body that comes compressed. The
-function has TLS to the upstream and to DynamoDB, and all the authorities of this machine to trust. The upstream sends
-events as fast as they are taken, and then among them events up to the profile's bound, which nothing can compress below
-what an item holds, so they go to the bucket. `--share` gives the function no more of a core than Lambda gives so many
-megabytes, where this process may make a cgroup (version 1). What counts is the most that was ever resident. Invariant:
-every event that was sent is stored.
+Each framing is measured with events as items and in a log, and two framings also with a compressed body. The function
+has TLS to the upstream and to DynamoDB, and trusts all authorities of this machine. The upstream sends events as fast
+as they are taken, and then mixes in events up to the profile's bound, which cannot be compressed to the size of an
+item, so they go to the bucket. `--share` limits the function to the share of a core that Lambda gives to so many
+megabytes, if this process may make a cgroup (version 1). The result is the largest resident memory. Invariant: every
+event that was sent is stored.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from bench.upstreams import FRAMES, MIB, Plan
 
 GOAL_MB, GROUP_GOAL_MB = 90, 110
 STORES = ("items", "log")
-# What all streams of a group do at once: their frames, and how long their large events are.
+# What all streams of a group do at once, and the size of their large events.
 GROUP_KINDS = (("calm", 0), ("flood", 0), ("large", MIB), ("unfinished", MIB), ("unfinished", 10**7))
 
 
 async def measure(plan: Plan, share_mb: int) -> Row:
-    """Return the figures of a function with one stream; its share of a core is that of `share_mb`, 0 for a whole."""
+    """Return the figures of a function with one stream, with the share of a core of `share_mb`; 0 for a core."""
     began_s = time.monotonic()
     async with running(plan, share_mb) as function:
         asked_s, cpu_s = (await function.report())["asked_s"], function.cpu_s
@@ -35,7 +35,7 @@ async def measure(plan: Plan, share_mb: int) -> Row:
         spent_s, lasted_s = function.cpu_s - cpu_s, time.monotonic() - asked_s
         sent, most_mb = (await function.report())["sent"], function.most_mb
     returned = json.loads(answer.payload)
-    # Of `raw` a chunk of which a part has come is an event, and the rest another.
+    # In `raw`, a chunk that arrives in two parts is two events.
     stored = min(returned.get("stored", 0), sent) if plan.framing == "raw" else returned.get("stored")
     assert stored == sent, f"{returned}: {sent} were sent"
     return {
@@ -48,7 +48,7 @@ async def measure(plan: Plan, share_mb: int) -> Row:
 
 
 def kinds(framings: Sequence[str], stores: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield what is measured: framing, store, and whether the body comes compressed."""
+    """Yield what is measured: framing, store, and whether the body is compressed."""
     for framing in framings:
         yield from ((framing, store, False) for store in stores)
         if framing in ("sse", "ndjson"):
@@ -67,7 +67,7 @@ def rows_alone(asked: argparse.Namespace) -> Iterator[Row]:
 
 
 def rows_of_groups(asked: argparse.Namespace) -> Iterator[Row]:
-    """Yield a row for each function that keeps so many streams, all of which do the same."""
+    """Yield a row for each function with so many streams that all do the same."""
     for framing, store in itertools.product(asked.framing, asked.store):
         for behaviour, large_bytes in GROUP_KINDS:
             plan = Plan({behaviour: asked.streams}, framing, store, large_bytes=large_bytes, is_tls=True)
@@ -77,7 +77,7 @@ def rows_of_groups(asked: argparse.Namespace) -> Iterator[Row]:
 
 
 async def most_of(plan: Plan, seconds: float) -> float:
-    """Return the most memory that the function of a plan ever had."""
+    """Return the largest memory of the function of a plan."""
     async with running(plan) as function:
         if "calm" in plan.streams:
             await function.until_all_stored(plan.ids)
@@ -86,13 +86,13 @@ async def most_of(plan: Plan, seconds: float) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the figures and return 0, 1 where one of them misses the goal."""
+    """Print the figures and return 0, or 1 if one of them misses the goal."""
     asked = options(
         argv, __doc__, framing=([*FRAMES], "which framings", [*FRAMES]), store=(STORES, "which stores", STORES),
-        events_per_s=(0, "how many, 0 for all that go"), seconds=(4.0, "for how long before the large events"),
+        events_per_s=(0, "a second, 0 for as many as possible"), seconds=(4.0, "for how long before the large events"),
         event_bytes=(200, "bytes of JSON in an event"), large=(3, "how many large events of each size"),
-        max_frame_bytes=(16 * MIB, "the profile's bound"), share=(0, "as much of a core as so many MB have"),
-        streams=(1, "measure a group of so many streams instead, all of which do the same at once"),
+        max_frame_bytes=(16 * MIB, "the profile's bound"), share=(0, "the share of a core of a function of so many MB"),
+        streams=(1, "measure a group of so many streams instead, which all do the same at once"),
     )  # fmt: skip
     is_group = asked.streams > 1
     rows = []

@@ -1,10 +1,10 @@
 """Wraps the readers of SSE and NDJSON that `bench.framing` compares, so that each reads chunks without a network.
 
-A reader gets its bytes as its own HTTP library delivers them, or in larger pieces where it requests very small ones,
-which is to its advantage; most of NDJSON read a file, whose reads are the chunks. `work` is what a reader does with an
-event: of NDJSON `text` where it can return the line itself, else JSON by the standard library or by orjson. Ours is
-measured with the same work. A wrapper imports its reader when it is called.
-Invariant: it returns all that the reader returns, unchanged; that is examined after the clock is stopped.
+A reader gets its bytes as its own HTTP library delivers them, or in larger pieces if it requests very small ones, which
+is to its advantage; most readers of NDJSON read a file, whose reads are the chunks. `work` is what a reader does with
+an event: `text` if it can return the line itself, and otherwise JSON by the standard library or by orjson. Ours is
+measured with the same work. A wrapper imports its reader when it is called. Invariant: it returns all that the reader
+returns, unchanged; that is checked after the clock is stopped.
 """
 
 import importlib
@@ -30,14 +30,14 @@ Chunks = Sequence[bytes]
 
 
 class Outcome(NamedTuple):
-    """What a reader makes of the chunks: its events, and after them the reconnection time that it has set."""
+    """What a reader makes of the chunks: its events, and the reconnection time that they set."""
 
     events: Iterable[Any]
     retry: Callable[[list[Any]], Any] = lambda events: events[-1].retry if events else None
 
 
 class Reader(NamedTuple):
-    """A reader; `parts` returns an event's text and the last event ID with which a client would resume."""
+    """A reader; `parts` returns an event's text and the event ID from which a client would resume."""
 
     name: str
     work: str
@@ -46,11 +46,11 @@ class Reader(NamedTuple):
 
 
 class Over(Exception):
-    """Raised at the end of the chunks, where a reader would connect again."""
+    """Raised at the end of the chunks, when a reader would connect again."""
 
 
 class Raw:
-    """A body like http.client's and urllib3's: a read returns what has arrived, whatever its size."""
+    """A body like those of http.client and urllib3: a read returns what has arrived, whatever its size."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
@@ -204,7 +204,7 @@ class _File(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read as much of the next chunk as there is space for, and return the number of bytes; 0 at the end."""
+        """Read as much of the next chunk as fits, and return the number of bytes; 0 at the end."""
         chunk = self._rest or next(self._chunks, b"")
         count = min(len(chunk), len(buffer))
         buffer[:count] = chunk[:count]
@@ -235,7 +235,7 @@ def _by_requests(chunks: Chunks) -> Any:
 
 
 def _line(line: Any) -> tuple[Any, None]:
-    """Return the text of a line, also where the reader has parsed it."""
+    """Return the text of a line, even if the reader has parsed it."""
     content = getattr(line, "data", line)
     return json.dumps(content) if isinstance(content, dict) else content.removesuffix("\n"), None
 
@@ -244,7 +244,7 @@ def _ndjson(name: str, work: str, read: Callable[[Chunks], Iterable[Any]]) -> Re
     return Reader(name, work, lambda chunks: Outcome(read(chunks)), _line)
 
 
-# Where a reader can have a parser it has one that leaves a line as it is; of ijson the fastest backend counts.
+# A reader that takes a parser gets one that leaves a line as it is; for ijson the fastest backend counts.
 NDJSON = (
     _ndjson(OURS, "text", _own_lines),
     _ndjson("jsonlines", "text", lambda chunks: _module("jsonlines").Reader(_file(chunks), loads=_same)),

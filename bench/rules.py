@@ -1,7 +1,7 @@
 """Tests whether a reader keeps the rules of WHATWG HTML 9.2.6 that streams depend on.
 
-Each rule has a wire, which is read whole, byte by byte, and cut in two at every place.
-Invariant: our decoder keeps every rule, as a test proves.
+The input of each rule is read whole, byte by byte, and cut in two at every place. Invariant: our decoder keeps every
+rule, as a test proves.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ Verdict = Literal["kept", "broken", "only whole", "raises"]
 
 
 class Rule(NamedTuple):
-    """A wire, and a test of its events as (data, id) and of the reconnection time that they have set."""
+    """An input, and a test of its events as (data, id) and of the reconnection time that they set."""
 
     name: str
     wire: bytes
@@ -32,7 +32,7 @@ RULES = (
     Rule("CR", b"data: a\rdata: b\r\rdata: c\r\r", _data("a\nb", "c")),
     # No other character ends a line: U+2028 and U+0085 are text.
     Rule("other line ends", "data: a\u2028b\x85c\x0bd\n\n".encode(), _data("a\u2028b\x85c\x0bd")),
-    # A reader that reports an event's own id may report none; one that reports the last event ID has 1.
+    # A reader that reports an event's own id may report none; one that reports the last event ID reports 1.
     Rule(
         "id with NUL",
         b"id: 1\ndata: a\n\nid: 2\0x\ndata: b\n\n",
@@ -54,14 +54,14 @@ NAMES = tuple(dict.fromkeys(rule.name for rule in RULES))
 
 
 def cuts(wire: bytes) -> Iterator[Sequence[bytes]]:
-    """Yield the wire byte by byte, and cut in two at every place."""
+    """Yield the input byte by byte, and cut in two at every place."""
     yield [wire[at : at + 1] for at in range(len(wire))]
     for at in range(1, len(wire)):
         yield [wire[:at], wire[at:]]
 
 
 def verdicts(reader: Reader) -> dict[str, Verdict]:
-    """Return the verdict on a reader by the rule's name; where a rule has several wires, the worst counts."""
+    """Return the verdict on a reader by the rule's name; if a rule has several inputs, the worst counts."""
     worst: dict[str, Verdict] = {}
     order: tuple[Verdict, ...] = ("kept", "only whole", "broken", "raises")
     for rule in RULES:

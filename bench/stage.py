@@ -1,7 +1,7 @@
 """Runs the local service with both machines, and one upstream for all streams, which measures their gaps.
 
-The service runs the compiled template, as a local run does, with the plain machine added beside the deployed one.
-Invariant: after `open_stage` no process and no file of it is left; each opening but a stream's first is counted once.
+The service runs the compiled template, as a local run does, with the plain machine in addition to the deployed one.
+Invariant: `open_stage` leaves no process and no file behind; each opening except a stream's first is counted once.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ from local.service.screen import Screen
 from local.upstreams.demo_streams import Upstreams
 
 STAGE = "test"
-# Only the benchmark drops connections.
+# Only the benchmark itself drops connections.
 _NEVER_S = (86_400.0, 86_400.0)
 CONNECTIONS, STAGGERED = "connections", "staggered"
-# The upstreams by their policies, with the demonstration's profiles.
+# The upstreams by policy, with the profiles of the demonstration.
 POLICIES = {"evicts": "demo", "tolerates": "demo-ndjson", "forbids": "demo-exclusive"}
-# A profile of the benchmark's own: the upstream that tolerates an overlap, with reconnection in place.
+# The benchmark's own profile: the upstream that tolerates an overlap, with reconnection in place.
 RECONNECTS = "demo-reconnects"
 HANDOVER, DROP, KILL = "handover", "drop", "kill"
 
@@ -55,12 +55,12 @@ class Stream:
 
     @property
     def stream_id(self) -> str:
-        """The name of the stream in the product."""
+        """The stream's id in the product."""
         return f"{self.profile}:{self.name}"
 
     @property
     def upstream_id(self) -> str:
-        """The name of the stream at its upstream."""
+        """The stream's id at its upstream."""
         return f"{self.upstream}:{self.name}"
 
 
@@ -68,8 +68,8 @@ class Stream:
 class Gauge:
     """The gaps of one stream by cause; call `changed` for each change of its connections, `fault` before each fault.
 
-    A gap that begins with a fault is the fault's. Every other opening is a handover, with a gap of 0 where the older
-    connection was still open. Times are milliseconds of one clock, which the caller reads.
+    A gap that begins with a fault belongs to the fault. Every other opening is a handover, with a gap of 0 if the older
+    connection was still open. Times are milliseconds of a clock that the caller reads.
     """
 
     gaps_ms: dict[str, list[float]] = field(default_factory=lambda: {HANDOVER: [], DROP: [], KILL: []})
@@ -83,7 +83,7 @@ class Gauge:
         self._fault = kind
 
     def changed(self, at_ms: float, connected: int) -> None:
-        """Record how many connections the stream has from now on."""
+        """Record the number of connections that the stream has now."""
         before, self.connected = self.connected, connected
         if connected < before:
             self._closed_ms = at_ms
@@ -95,7 +95,7 @@ class Gauge:
 
     @property
     def unconnected_ms(self) -> float:
-        """How long there was no connection, between the first opening and the last."""
+        """How long there was no connection between the first opening and the last."""
         return sum(sum(gaps) for gaps in self.gaps_ms.values())
 
 
@@ -138,7 +138,7 @@ class Stage:
         return sorted(json.loads(one.event.data)["n"] for one in entries if one.event is not None and one.event.data)
 
     async def duplicates(self, stream: Stream) -> int:
-        """Return how many deliveries were duplicates, as the connections count them."""
+        """Return how many events came as duplicates, as the connections count them."""
         pages = self._tables.get_paginator("query").paginate(
             TableName=f"{stages.SERVICE}-{self._stage}-control", ConsistentRead=True,
             KeyConditionExpression="PK = :stream", ExpressionAttributeValues={":stream": {"S": stream.stream_id}},
@@ -147,11 +147,11 @@ class Stage:
         return sum(int(item["duplicates"]["N"]) for item in items if "duplicates" in item)
 
     def connects(self, stream: Stream) -> list[float]:
-        """Return how long each ended connection took from its request to its response, in milliseconds."""
+        """Return the milliseconds from request to response of each connection that has ended."""
         found = []
         for path in sorted(self._logs.glob("*-connection-manager.log*")):
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-                # The runtime's own lines are not JSON objects.
+                # Lines of the runtime itself are not JSON objects.
                 with contextlib.suppress(ValueError, AttributeError):
                     record = json.loads(line)
                     if record.get("stream_id") == stream.stream_id and record.get("connect_ms") is not None:
@@ -192,9 +192,9 @@ def _write_profiles(source: Path, folder: Path) -> None:
 
 @contextlib.contextmanager
 def service_of(folder: Path, template: Mapping[str, Any], variables: Mapping[str, str]) -> Iterator[Service]:
-    """Yields a service of the template that keeps all in the folder; it is neither started nor stopped.
+    """Yields a service of the template that keeps everything in the folder; it is neither started nor stopped.
 
-    The figures show where its child processes fail: nothing is stored any more.
+    If its child processes fail, nothing more is stored, and the figures show that.
     """
     with lock(folder) as held:
         sockets = Sockets(*(bind(0, "the benchmark") for _ in range(4)))
@@ -202,7 +202,7 @@ def service_of(folder: Path, template: Mapping[str, Any], variables: Mapping[str
 
 
 class _Silence(Screen):
-    """A screen that shows nothing, for only the measurement is printed."""
+    """A screen that shows nothing, because only the measurement is printed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class _Silence(Screen):
 
 
 def _changed(template: dict[str, Any], stage: str, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the template with the plain machine, which is not deployed, and with variables of its functions."""
+    """Return the template with the plain machine, which is not deployed, and other variables of its functions."""
     definition = yaml.safe_load((ROOT / "statemachines" / f"{STAGGERED}.asl.yml").read_text())
     whole = stages.resolve(definition, stages.load(stage), stages.names(stage))
     changed = copy.deepcopy(template)

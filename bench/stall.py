@@ -1,9 +1,9 @@
-"""`python -m bench.stall`: measures the answers of the local Step Functions while others evaluate costly expressions.
+"""`python -m bench.stall`: measures how fast the local Step Functions answer while others evaluate costly expressions.
 
-The endpoint runs in a process of its own, and so do the attackers, or the client would wait for their answers' JSON.
-They start costly executions one after the other, by StartSyncExecution and by TestState; meanwhile one client asks
-DescribeStateMachine and runs a small Express machine in turn, every `PAUSE_S`. Invariant: each attack's outcome is
-reported beside the times, so that one that failed to begin shows.
+The endpoint and the attackers run in separate processes; otherwise the client would wait while their answers are
+parsed. The attackers start costly executions one after the other, by StartSyncExecution and by TestState; meanwhile one
+client calls DescribeStateMachine and runs a small Express machine in turn, every `PAUSE_S`. Invariant: the outcome of
+each attack is reported with the times, so that an attack that never began is seen.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from bench.endpoint import OURS, client, served
 from bench.harness import Goal, Row, below, options, say, show
 
 PAUSE_S = 0.02
-# No other answer of the local Step Functions takes so long while somebody's expressions are evaluated.
+# No other answer of the local Step Functions may take this long while expressions are evaluated.
 STALL_MS = 100
 _SPAWN = multiprocessing.get_context("spawn")
 ROLE = "arn:aws:iam::000000000000:role/bench"
@@ -77,14 +77,14 @@ LARGEST = 11_000
 
 
 def loop() -> str:
-    """The definition of a machine that goes on until its history is full."""
+    """The definition of a machine that runs until its history is full."""
     choice = {"Type": "Choice", "Choices": [{"Variable": "$.x", "IsPresent": True, "Next": "C"}], "Default": "A"}
     states = {"A": {"Type": "Pass", "Next": "B"}, "B": choice, "C": {"Type": "Succeed"}}
     return json.dumps({"StartAt": "A", "States": states})
 
 
 def measure(url: str, attack: str, count: int, seconds: float, run: int = 0) -> Row:
-    """Return the row of one attack by so many clients; `attack_ms` is the mean time of one execution of it."""
+    """Return the row of an attack by so many clients; `attack_ms` is the mean time of one of its executions."""
     made = client(url)
 
     def machine(kind: str, text: str) -> str:
@@ -126,7 +126,7 @@ def _alone(state: dict[str, Any]) -> str:
 
 
 def _attack(url: str, attack: str, arn: str, count: int, port: Connection) -> None:
-    """Attack by so many clients until the word comes that it is over; send how long each took, and how it ended."""
+    """Attack until told to stop; send how long each execution took, and how it ended."""
     state, input_ = ATTACKS[attack]
     over, outcomes, spent_s = threading.Event(), [], []
 
@@ -157,7 +157,7 @@ def _attack(url: str, attack: str, arn: str, count: int, port: Connection) -> No
 
 
 def _create(made: Any, name: str) -> dict[str, str]:
-    """Create a machine that nobody has created, of about a megabyte."""
+    """Create a new machine of about a megabyte."""
     states: dict[str, Any] = {
         f"S{number}": {"Type": "Pass", "Comment": f"{name:<30}", "Next": f"S{number + 1}"} for number in range(LARGEST)
     }
@@ -213,7 +213,7 @@ def goal(attack: str, clients: int, slowest_ms: float) -> Goal:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the rows; return 1 where a goal was missed."""
+    """Print the rows; return 1 if a goal was missed."""
     asked = options(
         argv, __doc__, seconds=(5.0, "how long each attack is measured"), clients=([1, 4], "attackers at once"),
         attacks=([*ATTACKS], "which", [*ATTACKS]), runs=(1, "how often each is measured"),

@@ -1,8 +1,8 @@
-"""`python -m bench.tables`: serves DynamoDB over HTTP in a process of its own, so that only its client is measured.
+"""`python -m bench.tables`: serves DynamoDB over HTTP in a separate process, so that only its client is measured.
 
 The tables are those of local/simulation/tables.py, which tests compare with the embedded AWS. Signatures are not
 checked. `--items-per-s` throttles the statements above that rate one by one, as AWS does.
-Invariant: the first line that it prints is its port; a response is sent after the items are in the table.
+Invariant: it first prints its port; a response is sent once the items are in the table.
 """
 
 import argparse
@@ -24,7 +24,7 @@ _TARGET = re.compile(rb"\r\nx-amz-target: *\w+\.(\w+)", re.IGNORECASE)
 
 
 class Tables:
-    """The operations by AWS's names, counted; `items_per_s` 0 is no limit."""
+    """The operations by AWS's names, counted; an `items_per_s` of 0 is no limit."""
 
     def __init__(self, tables: MemoryDynamoDB, items_per_s: int = 0) -> None:
         self._tables = tables
@@ -36,7 +36,7 @@ class Tables:
     def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return the status and the body of the response."""
         self.requests += 1
-        # A function invokes another, the one that repairs gaps, by a path and without an operation.
+        # A function invokes the one that repairs gaps by a path, without an operation.
         if not operation:
             return 202, {}
         try:
@@ -68,7 +68,7 @@ class Tables:
 
 
 class Answering(Protocol):
-    """Whoever answers requests."""
+    """What answers requests."""
 
     def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return the status and the body of the response."""
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
             body = bytes(self._held[head_bytes + 4 : end])
             del self._held[:end]
             operation = target[1].decode() if target else ""
-            # An object is not JSON, and nobody looks at it.
+            # An object is not JSON, and is not read.
             status, answer = self._tables.answer(operation, json.loads(body) if body[:1] in b"{[" else {})
             # S3 answers with nothing.
             text = json.dumps(answer, separators=(",", ":")).encode() if operation or answer else b""

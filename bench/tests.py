@@ -1,9 +1,9 @@
-"""`python -m bench.tests`: what the tests cost, as a ratio that another machine can compare.
+"""`python -m bench.tests`: what the tests cost, as a ratio that can be compared between machines.
 
-The ratio is of the CPU seconds of a test command, all its processes together, to those of a loop of ten million small
-additions that the same run measures before and after it. The goals are two fifths of what the tests took at b6b5e6d3:
+The ratio is the CPU seconds of a test command with all its processes, divided by those of a loop of ten million small
+additions, which is measured before and after it. The goals are two fifths of what the tests took at b6b5e6d3:
 1,050 with those of the interpreter, which have a command of their own since.
-Invariant: what the command uses without waiting for it is no part of it.
+Invariant: what the command leaves running without waiting for it does not count.
 """
 
 import os
@@ -30,13 +30,13 @@ def loop_s() -> float:
 
 
 def children_s() -> float:
-    """Return the CPU seconds of the children that have ended, user and system, and of theirs."""
+    """Return the CPU seconds of the ended children and their children, user and system."""
     times = os.times()
     return times.children_user + times.children_system
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure and print; the exit status is 0, 1 where the goal is missed, that of the command where it fails."""
+    """Measure and print; return 0, 1 if the goal is missed, or the status of the command if it fails."""
     asked = options(
         argv, __doc__, command=("make test", "what runs the tests"),
         goal=(float(GOAL), f"the most that the ratio may be, {INTERPRETER_GOAL} of the interpreter's own tests"),

@@ -1,8 +1,8 @@
-"""`python -m bench.trip`: counts how often an event's way goes between modules, from its chunk to its request.
+"""`python -m bench.trip`: counts how often the way of an event, from its chunk to its request, changes modules.
 
-An event is stored by a stream alone, by one alone whose events lie in a log (there the way is that of ten seconds, with
-a heartbeat), and by a stream of a group. Each function of `handlers` that is called on the way counts, in its order,
-each resumption of a generator too. A move is a call whose module, or folder, is another than that of the call before.
+An event is stored by a stream alone, by one alone that stores a log (there the way covers ten seconds, with a
+heartbeat), and by a stream of a group. Each call of a function of `handlers` on the way counts, in order, and so does
+each resumption of a generator. A move is a call in another module, or folder, than the call before.
 """
 
 import functools
@@ -46,11 +46,11 @@ _START_MS = 1_767_225_600_000
 
 
 class _Done(Exception):
-    """What was to be seen was seen."""
+    """All that was to be measured was measured."""
 
 
 class Way:
-    """The calls of functions of `handlers` on an event's way, each by its module."""
+    """The calls of functions of `handlers` on an event's way, by their modules."""
 
     def __init__(self) -> None:
         self.modules: list[str] = []
@@ -62,7 +62,7 @@ class Way:
             self.modules.append(name[len(ROOT) : -len(".py")])
 
     def counts(self) -> dict[str, int]:
-        """How many calls, modules, and moves between modules and between folders there were."""
+        """The numbers of calls, modules, and moves between modules and between folders."""
         folders = [module.rpartition("/")[0] or module for module in self.modules]
         return {
             "calls": len(self.modules),
@@ -73,9 +73,9 @@ class Way:
 
 
 class World(Bell):
-    """A bell, a clock and threads in a world in which requests take no time; where all wait, the plot goes on.
+    """A bell, a clock and threads in a world in which requests take no time; when all wait, the plot goes on.
 
-    The plot yields until when nothing more happens than what is due.
+    The plot yields the instant until which nothing else happens.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class World(Bell):
         return self.at_ms
 
     def wait(self, for_s: float) -> set[str]:
-        """Who rang; lets time pass where nobody did."""
+        """Returns who rang; lets time pass if nobody did."""
         while not (rung := super().wait(0)) and for_s > 0:
             if self.at_ms < self._until_ms:
                 self.at_ms = min(self._until_ms, self.at_ms + max(1, round(1000 * for_s)))
@@ -108,7 +108,7 @@ class World(Bell):
 
 
 def plot(world: World, way: Way, stream: str, first_ms: int, lasts_ms: int) -> Iterator[int]:
-    """Answers each opening, sends three events, and a fourth whose way is noted."""
+    """Answers each opening, sends three events, and then a fourth, whose way is recorded."""
     yield world.at_ms + first_ms
     for reader in world.readers.values():
         reader.takes(Opened(200, {"content-type": "text/event-stream"}))
@@ -142,7 +142,7 @@ def measured(kind: str) -> dict[str, int]:
         return way.counts()
     finally:
         sys.setprofile(None)
-    raise AssertionError("it has ended before the event came")
+    raise AssertionError("it ended before the event came")
 
 
 def _read(world: World, profile: Profile, client: Any, who: Invocation) -> None:

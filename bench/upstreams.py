@@ -1,9 +1,9 @@
-"""`python -m bench.upstreams PLAN`: plays the upstream of a function's streams, and a bucket, in a process of its own.
+"""`python -m bench.upstreams PLAN`: plays the upstream of a function's streams, and a bucket, in a separate process.
 
-The first word of a stream's path says what it does, a method of `Source`. Each event holds the instant at which it was
-sent, by the monotonic clock, which all processes of a machine share. The first line that it prints are two ports, the
-upstream's and the bucket's; a line of JSON follows where a behaviour reports.
-Invariant: the events of a stream are numbered from 1 on without holes, over all its connections.
+The first word of a stream's path names what it does, a method of `Source`. Each event contains the instant at which it
+was sent, by the monotonic clock, which all processes of a machine share. It first prints two ports, the upstream's and
+the bucket's, and then a line of JSON if a behaviour reports. Invariant: the events of a stream are numbered from 1
+without holes, over all its connections.
 """
 
 import asyncio
@@ -43,13 +43,13 @@ PADDING = "The quick brown fox jumps over the lazy dog. " * 80
 PORTION_BYTES = 64 * 1024
 # The bytes of an event besides its text, at most.
 BESIDE = 200
-# A read of a body takes so much at once, so an event of `raw` has no more.
+# A read of a body takes this much at once, so an event of `raw` is not larger.
 RAW_BYTES = 60 * 1024
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How many streams do what, how they are framed and stored, and what the behaviours need."""
+    """How many streams do what, their framing and store, and what the behaviours need."""
 
     streams: Mapping[str, int]
     framing: str = "sse"
@@ -72,12 +72,12 @@ class Plan:
         return [one for behaviour in self.streams for one in self.of(behaviour)]
 
     def of(self, behaviour: str) -> list[str]:
-        """The ids of those that do so."""
+        """The ids of the streams with this behaviour."""
         return [f"{behaviour}:{number}" for number in range(self.streams[behaviour])]
 
     @property
     def sizes(self) -> list[int]:
-        """How large the large events of `load` are: one that is an item, and those that no item holds."""
+        """The sizes of the large events of `load`: one that fits into an item, and others that do not."""
         if self.framing == "raw":
             return [RAW_BYTES - BESIDE]
         return [300 * 1024, 600 * 1024, self.max_frame_bytes - BESIDE]
@@ -111,7 +111,7 @@ class Source:
         writer.close()
 
     def event(self, name: str, size: int = 0) -> bytes:
-        """The next event of the stream as it is on the wire; one of a `size` cannot be compressed to half of it."""
+        """The next event of the stream as it is sent; one of a given `size` cannot be compressed to half of that."""
         self._numbers[name] += 1
         number = self._numbers[name]
         text = os.urandom(size // 2).hex() if size else PADDING[: max(0, self._plan.event_bytes - 50)]
@@ -121,7 +121,7 @@ class Source:
     # --- what a stream does -------------------------------------------------------------------------------------------
 
     async def calm(self, name: str, writer: asyncio.StreamWriter) -> None:
-        """An event each time its share of a second is over; the streams are spread over it."""
+        """An event at regular intervals, over which the streams are spread."""
         loop, every_s = asyncio.get_running_loop(), 1 / self._plan.events_per_s
         due_s = loop.time() + every_s * (zlib.crc32(name.encode()) % 1000 / 1000)
         while True:
@@ -131,7 +131,7 @@ class Source:
             await writer.drain()
 
     async def flood(self, name: str, writer: asyncio.StreamWriter) -> None:
-        """Events as fast as they are taken, each a chunk."""
+        """Events as fast as they are taken, one per chunk."""
         while True:
             writer.write(b"".join(self._chunk(self.event(name)) for _ in range(100)))
             await writer.drain()
@@ -148,7 +148,7 @@ class Source:
         await self.stall(name, writer)
 
     async def drip(self, name: str, writer: asyncio.StreamWriter) -> None:
-        """A byte at a time, each a chunk, of an event that never ends."""
+        """An event that never ends, one byte per chunk."""
         writer.write(self._chunk(self.event(name)[:40]))
         while True:
             writer.write(self._chunk(b"x"))
@@ -176,7 +176,7 @@ class Source:
         await writer.drain()
 
     async def fixed(self, _name: str, writer: asyncio.StreamWriter) -> None:
-        """The same events to each connection, each a chunk, and an end; reports for how long nothing could be sent."""
+        """The same events to each connection, one per chunk, and an end; reports for how long nothing could be sent."""
         begun_s, stood_s, per_s = time.monotonic(), 0.0, self._plan.events_per_s
         step = 1 if per_s else AT_ONCE
         for at in range(0, len(self._fixed), step):
@@ -189,7 +189,7 @@ class Source:
         _report(stood_still_s=round(stood_s, 3))
 
     async def load(self, name: str, writer: asyncio.StreamWriter) -> None:
-        """Events for some seconds, then among them large ones, and an end mark; reports both ends."""
+        """Events for some seconds, then with large ones among them, and an end mark; reports both ends."""
         _report(asked_s=time.monotonic())
         plan, is_raw = self._plan, self._plan.framing == "raw"
         packer = zlib.compressobj(1, wbits=31) if plan.is_compressed else None
@@ -240,7 +240,7 @@ def _report(**figures: Any) -> None:
 
 
 async def bucket(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Takes what is put into it, and forgets it."""
+    """Accepts objects and forgets them."""
     with contextlib.suppress(OSError, asyncio.IncompleteReadError):
         while True:
             head = await reader.readuntil(b"\r\n\r\n")

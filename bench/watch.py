@@ -1,13 +1,13 @@
-"""`python -m bench.watch`: measures how many streams the watch and a page of the list hold within their limits.
+"""`python -m bench.watch`: measures how many streams the watch and a page of the list can handle within their limits.
 
-It fills the control table of the deployed template in the embedded database with streams that were ever started, of
-which some are held, and runs one check of the watch and one page of the list on them, in a process of its own with the
-deployed client. Beside them stands the plain way, a GetItem for each stream that was ever started, on a part of them.
-Requests and read units are counted as sent and as the database bills them, which follows DynamoDB's rules.
+It fills the control table of the deployed template in the embedded database with streams that were once started, some
+of which are held, and runs one check of the watch and one page of the list on them, in a separate process with the
+deployed client. For comparison it also reads some of them in the plain way, with a GetItem for each stream. Requests
+are counted as sent, and read units as the database bills them, by DynamoDB's rules.
 
-How long a check takes on AWS is computed from these counts: the latencies below, stated and not measured here, and the
-processor time that was measured here, on the share of a processor that Lambda gives to the function's memory. What a
-check needs in memory is the largest resident set of that process, also where every stream is away.
+The duration of a check on AWS is computed from these counts, from the latencies below, which are assumed, and from the
+processor time measured here, scaled to the share of a processor that Lambda gives to the function's memory. The memory
+of a check is the largest resident set of that process, also when every stream is away.
 """
 
 import contextlib
@@ -41,10 +41,10 @@ from local.service import osls
 from local.service.embedded_dynamodb import program
 from local.stack import Stack, read
 
-# Amazon's words for an item are "consistent single-digit millisecond latency" (DynamoDB, features). A batch is as slow
-# as the slowest of its hundred items, and a page of the index has a megabyte: we take several times as much.
+# Amazon promises "consistent single-digit millisecond latency" for an item (DynamoDB, features). A batch is as slow as
+# the slowest of its hundred items, and a page of the index has a megabyte, so several times as much is assumed.
 BATCH_MS, PAGE_MS, ITEM_MS = 40, 150, 5
-# How much slower than this machine's processor that of Lambda may be.
+# How many times slower Lambda's processor may be than this machine's.
 SLOWER = 1.5
 GOAL = 100_000
 # A page of the list.
@@ -58,26 +58,26 @@ _EXECUTION = "arn:aws:states:eu-central-1:000000000000:execution:streamkeeper-pr
 
 
 def measure(stack: Stack, streams: int, held: int, sample: int) -> Row:
-    """Return the figures of a check, of a page, and of the plain way, on a table with so many streams."""
+    """Return the figures of a check, of a page, and of the plain way, with a table of so many streams."""
     with database(stack) as url:
         fill(url, streams, held)
         return {"streams": streams, "held": held, **figures_of("-m", "bench.watch", "of", url, str(sample))}
 
 
 def capacity(figures: Row, memory_mb: int) -> Row:
-    """Return how many held streams one check reaches in its time, and how many the plain way reached."""
+    """Return how many held streams one check can reach in its time, and how many the plain way could."""
     check, plain, held = figures["check"], figures["plain"], figures["held"]
     check_s, share = figures["check_s"], min(1.0, memory_mb / MB_PER_CORE)
 
     def ms_a_stream(requests_ms: float, cpu_ms: float) -> float:
-        # Python uses one processor: while it computes no answer is read.
+        # Python uses one processor: while it computes, it reads no answer.
         return requests_ms + cpu_ms * SLOWER / share
 
     batches, pages = check["requests"]["batch_get_item"], check["requests"]["query"]
     waits_ms = (batches * BATCH_MS / AT_ONCE + pages * PAGE_MS) / held
     check_ms = ms_a_stream(waits_ms, check["cpu_ms"] / held)
     plain_ms = ms_a_stream(ITEM_MS, plain["cpu_ms"] / plain["requests"]["get_item"])
-    # What a stream costs in memory at most, where it is away.
+    # The most memory that a stream takes, when it is away.
     mb_a_stream = (figures["away"]["max_rss_mb"] - figures["imported_mb"]) / held
     return {
         "in_time": int(check_s * 1000 / check_ms),
@@ -88,10 +88,10 @@ def capacity(figures: Row, memory_mb: int) -> Row:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the figures; 1 where the watch does not hold GOAL streams."""
+    """Print the figures; return 1 if the watch cannot handle GOAL streams."""
     asked = options(
         argv, __doc__, streams=(20_000, "streams that were ever started"),
-        held=(10_000, "of them, streams that are held"), sample=(2_000, "streams read the plain way"),
+        held=(10_000, "how many of them are held"), sample=(2_000, "streams read the plain way"),
     )  # fmt: skip
     if not 0 < asked.held <= asked.streams or not 0 < asked.sample <= asked.streams:
         say(__doc__, "error: --held and --sample must be from 1 to --streams")
@@ -120,7 +120,7 @@ def client(url: str) -> DynamoDb:
 
 @contextlib.contextmanager
 def database(stack: Stack) -> Iterator[str]:
-    """Yield the address of an empty database with the control table; neither process nor file is left of it."""
+    """Yield the address of an empty database with the control table; no process and no file of it remains."""
     binary = program(ROOT)
     assert binary is not None, "npm installed no build of dynoxide for this machine"
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
@@ -141,7 +141,7 @@ def database(stack: Stack) -> Iterator[str]:
 
 
 def fill(url: str, streams: int, held: int) -> None:
-    """Write the leases of so many streams; those that are held are spread over the others."""
+    """Write the leases of so many streams; the held ones are spread over the others."""
     leases = [
         lease(number, held=number * held // streams != (number + 1) * held // streams) for number in range(streams)
     ]
@@ -182,7 +182,7 @@ def lease(number: int, *, held: bool) -> dict[str, Any]:
     return item | {"ending": {"S": "StreamEnded"}, "ended_at": {"S": "2026-01-02T00:00:00.000Z"}}
 
 
-# --- what is measured, in a process of its own, so that its memory is the function's ----------------------------------
+# --- what is measured, in a separate process, so that its memory is the function's ------------------------------------
 
 
 class Counted:
@@ -210,7 +210,7 @@ class Counted:
 
 
 def measured(url: str, work: Callable[[Any], Any]) -> Row:
-    """Return what the work requested of a client and took."""
+    """Return the requests and the cost of the work."""
     counted, cpu_s = Counted(url), time.process_time()
     work(counted)
     cpu_ms = round((time.process_time() - cpu_s) * 1000, 1)
@@ -249,7 +249,7 @@ def run(url: str, sample: int) -> Row:
             leases.read(name(number))
 
     figures = {"check": check(NOW_MS), "page": measured(url, page), "plain": measured(url, plain)}
-    # Last, for it takes the most memory.
+    # Last, because it takes the most memory.
     return figures | {"away": check(NOW_MS + HELD_MS + AWAY_MS), "imported_mb": imported_mb, "check_s": watch.READ_S}
 
 

@@ -1,8 +1,8 @@
-"""`python -m bench.year`: measures a year of the deployed machine in virtual time, its renewals included.
+"""`python -m bench.year`: measures a year of the deployed machine in virtual time, including its renewals.
 
-The function is a stand-in: each connection lasts until the next one takes over, of its own execution or of the
-successor, or until a function's time is over. Nothing fails, so the figures are the machine's and the interpreter's. No
-peer has virtual time: theirs would take the year. Invariant: every run has the same year.
+The function is a stand-in: each connection lasts until the next one takes over, in its own execution or in the
+successor, or until a function's time is over. Nothing fails, so the figures are those of the machine and the
+interpreter. No peer has virtual time; it would need the year. Invariant: every run has the same year.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ DAY_S = 86_400
 OVERLAP_MS = 2_000
 
 
-# By what the function ends a connection: a newer one of the same execution has the stream; the function's time is
-# nearly over and no other has taken over; either of the two, after whose name it begins, where a renewal is due.
+# How the function ends a connection: a newer one of the same execution has the stream; the function's time is nearly
+# over and no other has taken over; or, with the name of either before it, when a renewal is due.
 TAKEN_OVER, EXPIRED, DUE = (
     type(name, (Exception,), {}) for name in ("StreamTakenOver", "ConnectionExpired", "RenewalDue")
 )
 
 
 class Year:
-    """The stream of one year: its connection, and the executions that keep it connected."""
+    """One year of a stream: its connection, and the executions that keep it connected."""
 
     def __init__(self, machine: Machine, clock: VirtualClock, margin_s: int) -> None:
         self.machine, self.clock, self.margin_ms = machine, clock, margin_s * 1000
@@ -42,7 +42,7 @@ class Year:
         self.executions = self.connections = self.events = self.transitions = self.failed = 0
 
     def start(self, data: Any) -> Execution:
-        """Start an execution; those that have ended are counted and dropped."""
+        """Start an execution; ended ones are counted and dropped."""
         for ended in [one for one in self.running if one.status != "RUNNING"]:
             self.running.remove(ended)
             self.transitions += ended.transitions
@@ -55,7 +55,7 @@ class Year:
         return execution
 
     async def connect(self, payload: Any, context: LambdaContext) -> Any:
-        """Return or raise what the connection manager does when a connection ends."""
+        """Return or raise what the connection manager does at the end of a connection."""
         self.connections += 1
         before, taken = self.holder, asyncio.get_running_loop().create_future()
         self.holder = payload["execution"], taken
@@ -90,7 +90,7 @@ def _expire(taken: asyncio.Future[str | None]) -> None:
 
 
 def measure(days: int) -> Row:
-    """Return the figures of so many days; resident_mb is the most memory that the process has had."""
+    """Return the figures of so many days; `resident_mb` is the largest memory of the process."""
     definition = yaml.safe_load((stages.ROOT / "statemachines" / "connections.asl.yml").read_text())
     values = stages.load(STAGE)
     begun_s, before_s = time.perf_counter(), time.process_time()

@@ -1,8 +1,8 @@
-"""Chooses the AWS endpoint of each service, and makes clients for them.
+"""Chooses the AWS endpoint of each service, makes clients for them, and reads the signer of a request.
 
-The SDK's own variables choose (AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>); a service that they do not name has
-the embedded AWS. Invariant: no request goes to an address that neither the user's environment nor the embedded AWS
-gave, and the user's AWS profiles are never read. Besides it reads who signed a request, and for which service.
+The SDK's own variables choose (AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>); a service without one uses the
+embedded AWS. Invariants: requests go only to addresses of the user's environment or of the embedded AWS; the user's AWS
+profiles are never read.
 """
 
 import ipaddress
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
 _VARIABLE = re.compile(r"AWS_ENDPOINT_URL(_[A-Z0-9_]+)?")
-# boto3's name of the service that reads the streams of tables.
+# boto3's name for the service of table streams.
 STREAMS = "dynamodbstreams"
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-# The variables' spelling of a service. Source: AWS SDKs reference guide, "Service-specific endpoints".
+# How the variables spell a service. Source: AWS SDKs reference guide, "Service-specific endpoints".
 _SPELLED = {
     "dynamodb": "DYNAMODB",
     "sqs": "SQS",
@@ -40,7 +40,7 @@ _SPELLED = {
     STREAMS: "DYNAMODB_STREAMS",
 }
 _REACHED_S = 3
-# What everything of the run signs with, unless the environment leads to another AWS: an id and a secret.
+# The id and the secret with which the run signs, unless the environment leads to another AWS.
 OWN_KEYS = ("local", "local")
 CONFIG = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 4})
 
@@ -48,8 +48,7 @@ CONFIG = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard",
 class Endpoints:
     """The endpoints of one run.
 
-    `embedded` is the address of the embedded AWS, `dynamodb` that of the embedded DynamoDB; None where one is not
-    started.
+    `embedded` is the address of the embedded AWS, `dynamodb` that of the embedded DynamoDB; None if one is not started.
     """
 
     def __init__(self, environment: Mapping[str, str], embedded: str | None, dynamodb: str | None = None) -> None:
@@ -67,13 +66,13 @@ class Endpoints:
         """Returns the endpoint of a service; `service` is boto3's name."""
         spelled = _SPELLED.get(service, service.upper().replace("-", "_"))
         if service == STREAMS and f"AWS_ENDPOINT_URL_{spelled}" not in self._chosen:
-            return self.of("dynamodb")  # who plays the tables plays their streams
+            return self.of("dynamodb")  # what serves the tables serves their streams
         chosen_url = self._chosen.get(f"AWS_ENDPOINT_URL_{spelled}") or self._chosen.get("AWS_ENDPOINT_URL")
         embedded = self._dynamodb if service == "dynamodb" and self._dynamodb else self._embedded
         return (chosen_url or embedded or "").rstrip("/")
 
     def environment(self) -> dict[str, str]:
-        """Returns the variables that lead a function's SDK to the same endpoints."""
+        """Returns the variables that send a function's SDK to the same endpoints."""
         embedded = {"AWS_ENDPOINT_URL": self._embedded} if self._embedded else {}
         if self._dynamodb:
             embedded["AWS_ENDPOINT_URL_DYNAMODB"] = self._dynamodb
@@ -88,7 +87,7 @@ class Endpoints:
         return self._credentials["AWS_ACCESS_KEY_ID"], self._credentials.get("AWS_SECRET_ACCESS_KEY", "")
 
     def client(self, service: str) -> Any:
-        """Returns the botocore client of a service; it is made once, and any thread may use it."""
+        """Returns the botocore client of a service, which is made once; any thread may use it."""
         with self._lock:
             if service not in self._clients:
                 if self._session is None:
@@ -106,7 +105,7 @@ class Endpoints:
 
 
 def chosen(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the endpoint variables that the user set, without empty ones; UserError for one that is not a URL."""
+    """Returns the endpoint variables that are set and not empty; raises UserError if one is not a URL."""
     variables = {name: value for name, value in environment.items() if _VARIABLE.fullmatch(name) and value}
     for name in sorted(variables):
         if not _is_origin(variables[name]):
@@ -126,9 +125,9 @@ def _is_origin(text: str) -> bool:
 
 
 def require_others(environment: Mapping[str, str], ports: Iterable[int]) -> None:
-    """Raises UserError for an endpoint variable that leads to this service's own `ports`, or where nobody listens.
+    """Raises UserError for an endpoint variable that leads to this service's own `ports`, or to no listener.
 
-    A shell often has one left over from an earlier command. Followed, the service would call itself.
+    A shell often has one left over from an earlier command, and with it the service would call itself.
     """
     own = set(ports)
     for name, url in sorted(chosen(environment).items()):
@@ -157,12 +156,12 @@ def needs_embedded(environment: Mapping[str, str]) -> bool:
 
 
 def needs_dynamodb(environment: Mapping[str, str]) -> bool:
-    """Returns whether the tables are left to this machine."""
+    """Returns whether this machine must serve the tables."""
     return needs_embedded(environment) and "AWS_ENDPOINT_URL_DYNAMODB" not in chosen(environment)
 
 
 def plain_session() -> botocore.session.Session:
-    """Returns a session that reads no AWS profile and no file of the user's."""
+    """Returns a session that reads no AWS profile and none of the user's files."""
     variables = {
         "profile": (None, None, None, None),
         "config_file": (None, None, "/dev/null", None),
@@ -175,12 +174,12 @@ def plain_session() -> botocore.session.Session:
 
 @cache
 def _loader() -> Loader:
-    """What botocore reads of services and regions, once for all sessions: some ten megabytes of JSON."""
+    """botocore's data of services and regions, some ten megabytes of JSON, read once for all sessions."""
     return create_loader()
 
 
 def scope_of(request: "Request") -> tuple[str, str]:
-    """Returns the access key id and the service of a request's credential, which is not checked; "" where it has none.
+    """Returns the access key id and the service of a request's credential, unchecked; "" if it has none.
 
     Source: "Create a signed AWS API request": Credential=<access key id>/<day>/<region>/<service>/aws4_request.
     """
@@ -189,7 +188,7 @@ def scope_of(request: "Request") -> tuple[str, str]:
 
 
 def region_of(request: "Request", default: str) -> str:
-    """Returns the region of a request's credential; the default where it has none."""
+    """Returns the region of a request's credential, or the default."""
     named = _credential(request)[1]
     return named if _REGION.fullmatch(named) else default
 

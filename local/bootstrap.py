@@ -1,8 +1,8 @@
 """Ties a child process to the local service: the child ends when its parent ends.
 
-`python -m local.bootstrap` runs AWS's runtime client for one Lambda sandbox, `python -m local.bootstrap --exec PID
-PROGRAM ARGUMENT…` any program in place of itself. Invariant: no child outlives its parent, not even when the parent is
-killed with SIGKILL while the child is busy.
+`python -m local.bootstrap` runs AWS's runtime client for one Lambda sandbox; `python -m local.bootstrap --exec PID
+PROGRAM ARGUMENT…` becomes any other program. Invariant: no child outlives its parent, not even if the parent is killed
+with SIGKILL while the child is busy.
 """
 
 import ctypes
@@ -20,11 +20,11 @@ _WATCH_EVERY_S = 0.25
 def die_with_parent(death_signal: signal.Signals, parent_pid: int) -> None:
     """Sends `death_signal` to this process when its parent ends, even if it ended before the call.
 
-    Linux has prctl(2) for it; elsewhere a thread checks four times a second.
+    Linux has prctl(2) for this; elsewhere a thread checks four times a second.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
-        # prctl(2): a parent that died before the call sends nothing, so check once after it.
+        # prctl(2): a parent that died before the call sends no signal, so check once after it.
         if os.getppid() != parent_pid:
             os.kill(os.getpid(), death_signal)
         return
@@ -38,9 +38,9 @@ def _watch(death_signal: signal.Signals, parent_pid: int) -> None:
 
 
 def execute(parent_pid: int, command: list[str]) -> None:
-    """Becomes another program that ends with this parent; Linux keeps the bond across execve(2), others do not."""
+    """Becomes another program that ends with this parent; only Linux keeps the tie across execve(2)."""
     die_with_parent(signal.SIGTERM, parent_pid)
-    # setrlimit(2): a file that may grow no more is an error to report, not a reason to die.
+    # setrlimit(2): a file that may not grow further is an error to report, not a reason to die.
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     os.execv(command[0], command)
 
@@ -48,7 +48,7 @@ def execute(parent_pid: int, command: list[str]) -> None:
 def main() -> None:
     """Runs one Lambda sandbox until it is killed; the address of its Runtime API is in AWS_LAMBDA_RUNTIME_API."""
     die_with_parent(signal.SIGKILL, int(os.environ.pop(PARENT_VARIABLE)))
-    # A Ctrl-C reaches the whole process group; the service alone decides when a function ends.
+    # Ctrl-C reaches the whole process group, but only the service decides when a function ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.path.insert(0, os.environ["LAMBDA_TASK_ROOT"])
     from awslambdaric.__main__ import main as runtime_client

@@ -1,16 +1,16 @@
-"""Computes from a definition alone how many history events an execution of it can have at most.
+"""Computes, from its definition alone, the most history events that an execution can have.
 
-A state that counts adds one to a variable on each way out of it: `Connect` of a lane counts cycles, the claim counts
-tries. Every loop goes through such a state, so what lies between two counts is a graph without loops, and its longest
-path is the worst cycle. A count bounds something only where it is compared: each way back to the counting state passes
-a Choice that compares it, or the state's own Arguments raise an error where it is too high.
+A counting state adds one to a variable on each way out of it: `Connect` of a lane counts cycles, the claim counts
+tries. Every loop goes through such a state, so the states between two counts form a graph without loops, and its
+longest path is the worst cycle. A count is a bound only if it is compared: each way back to the counting state passes a
+Choice that compares it, or the state's own Arguments raise an error if it is too high.
 
-A try to claim the stream counts as a cycle of every lane, for it adds no more events than they would; the bounds hold
-for both. Where no successor takes over the lanes go on beyond `renew_after`, reading the lease and starting a successor
-in each cycle, until `give_up_after` ends them.
+A try to claim the stream counts as a cycle of every lane, because it adds no more events than they would; the bounds
+hold for both. If no successor takes over, the lanes go on beyond `renew_after`, reading the lease and starting a
+successor in each cycle, until `give_up_after` ends them.
 
-Invariants, which tests hold against histories of the interpreter: no execution has more events than `history_events`
-until its lanes have had `GRACE_CYCLES` cycles beyond `renew_after`, and none ever has more than `full_history`.
+Invariants, which tests compare with histories of the interpreter: no execution has more events than `history_events`
+before its lanes have had `GRACE_CYCLES` cycles beyond `renew_after`, and none ever has more than `full_history`.
 """
 
 import json
@@ -25,40 +25,40 @@ LIMIT = 25_000
 ALLOWED = LIMIT * 4 // 5
 # The longest history of an execution whose successor cannot be started.
 HARD = LIMIT - 100
-# The cycle in which renewal is due, and one more until the successor is connected.
+# The cycle in which the renewal is due, and one more until the successor is connected.
 GRACE_CYCLES = 2
-# Outside the lanes a Retrier may name States.ALL. One visit of such a state meets hardly more kinds of failure than
-# these: throttled, a fault of the service, of the network, a time-out.
+# Outside the lanes a Retrier may name States.ALL. One visit of such a state hardly meets more kinds of failure than
+# these: throttling, a fault of the service or of the network, a time-out.
 KINDS_OF_FAILURE = 4
 # ExecutionStarted and the event that ends it; Parallel: entered, started, failed, exited.
 _FRAME = 2 + 4
-# The Fail state that ends the lanes, and what is aborted with it: that state and the sibling's.
+# The Fail state that ends the lanes, and the states that are aborted with it: this one and the sibling's.
 _LANE_END = 2
 
 Definition = Mapping[str, Any]
 
 
 class Unbounded(ValueError):
-    """The definition bounds no cycle; the message names the state."""
+    """The definition has an unbounded cycle; the message names the state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The state that counts, and the variable that it adds one to."""
+    """The counting state, and its variable."""
 
     state: str
     variable: str
 
     def limits(self, text: str) -> list[int]:
-        """Returns the numbers with which an expression compares the variable."""
+        """Returns the numbers to which an expression compares the variable."""
         return [int(number) for number in re.findall(rf"\${self.variable} >= (\d+)", text)]
 
 
 def task_events(name: str, state: Definition, *, kinds: int | None = None) -> int:
     """Returns the most events of one visit of a Task: entered, exited, and three for each attempt.
 
-    MaxAttempts holds for one Error Name, not for a Retrier, so each name of each Retrier counts. `kinds` is how many
-    Error Names a Retrier of States.ALL may meet; None refuses one that retries: Unbounded.
+    MaxAttempts applies to each Error Name of a Retrier by itself. `kinds` is how many Error Names a Retrier of
+    States.ALL may meet; with None such a Retrier raises Unbounded.
     """
     attempts = 1
     for retrier in state.get("Retry", []):
@@ -72,14 +72,14 @@ def task_events(name: str, state: Definition, *, kinds: int | None = None) -> in
 
 
 def cycle_events(lane: Definition, *, due: bool = False) -> int:
-    """Returns the most events from one count of a lane to the next; `due` says whether renewal is among them."""
+    """Returns the most events from one count of a lane to the next; with `due`, including a renewal."""
     return _Longest(lane, due=due).cycle()
 
 
 def try_events(definition: Definition) -> int:
-    """Returns the most events from one try to claim the stream to the next; Unbounded if lanes have fewer."""
+    """Returns the most events from one try to claim the stream to the next; raises Unbounded if lanes have fewer."""
     count = _count(definition)
-    # What never leads back is no part of a try; it is visited once.
+    # States that never lead back are no part of a try; they are visited once.
     beyond = {name for name in definition["States"] if count.state not in _reached(definition, name)}
     events = _Longest(definition, due=True, beyond=beyond, kinds=KINDS_OF_FAILURE).cycle()
     if events > sum(cycle_events(lane) for lane in _lanes(definition)):
@@ -88,7 +88,7 @@ def try_events(definition: Definition) -> int:
 
 
 def history_events(definition: Definition, renew_after: int | None = None) -> int:
-    """Returns the most events of an execution that renews after so many cycles; by default what the definition says."""
+    """Returns the most events of an execution that renews after so many cycles, by default those of the definition."""
     return _outside(definition) + sum(
         (_renews_at(lane) if renew_after is None else renew_after) * cycle_events(lane)
         + GRACE_CYCLES * cycle_events(lane, due=True)
@@ -97,7 +97,7 @@ def history_events(definition: Definition, renew_after: int | None = None) -> in
 
 
 def full_history(definition: Definition, give_up_after: int | None = None, renew_after: int = 1) -> int:
-    """Returns the most events of an execution whose successor never takes over; by default what the definition says."""
+    """Returns the most events of an execution whose successor never takes over; arguments as in the definition."""
     return _outside(definition) + sum(
         renew_after * cycle_events(lane)
         + ((_gives_up_at(lane) if give_up_after is None else give_up_after) - renew_after)
@@ -107,20 +107,20 @@ def full_history(definition: Definition, give_up_after: int | None = None, renew
 
 
 def most_renew_after(definition: Definition, allowed: int = ALLOWED) -> int:
-    """Returns the largest `renew_after` with which an execution has at most so many events; may be 0 or less."""
+    """Returns the largest `renew_after` for at most so many events; it may be 0 or less."""
     none = history_events(definition, 0)
     return (allowed - none) // (history_events(definition, 1) - none)
 
 
 def most_give_up_after(definition: Definition, allowed: int = HARD) -> int:
-    """Returns the largest `give_up_after` with which an execution has at most so many events, whatever fails."""
+    """Returns the largest `give_up_after` for at most so many events, whatever fails."""
     none = full_history(definition, 0, 0)
     return (allowed - none) // (full_history(definition, 1, 0) - none)
 
 
 def _outside(definition: Definition) -> int:
-    """The events of all that is no cycle of a lane: the states outside, and each lane's way to its first count."""
-    try_events(definition)  # what is tried again counts as a cycle
+    """The events outside the cycles: of the states outside the lanes, and of each lane's way to its first count."""
+    try_events(definition)  # a repeated try counts as a cycle
     states, lanes = definition["States"].items(), list(_lanes(definition))
     total = _FRAME + sum(_weight(name, one, KINDS_OF_FAILURE) for name, one in states if one["Type"] != "Parallel")
     return total + sum(_LANE_END + _Longest(lane, due=False).path(lane["StartAt"]) for lane in lanes)
@@ -132,7 +132,7 @@ def _lanes(definition: Definition) -> Iterator[Definition]:
 
 
 def _count(line: Definition) -> Count:
-    """Returns what counts the cycles of a lane, or the tries; Unbounded where nothing does, or nothing compares it."""
+    """Returns what counts the cycles of a lane, or the tries; raises Unbounded unless it is counted and compared."""
     for name, state in line["States"].items():
         assigned = [catcher.get("Assign", {}) for catcher in state.get("Catch", [])]
         if "Next" in state and name in {state["Next"], *_reached(line, state["Next"])}:
@@ -148,12 +148,12 @@ def _count(line: Definition) -> Count:
 
 
 def _counted(assigned: Definition) -> set[str]:
-    """The variables that get one more than they hold."""
+    """The variables that are increased by one."""
     return {name for name, value in assigned.items() if value == f"{{% ${name} + 1 %}}"}
 
 
 def _limits(line: Definition, count: Count) -> Iterator[tuple[int, str]]:
-    """Yields what Choices compare the count with, and where the rule leads."""
+    """Yields the numbers to which Choices compare the count, and where each rule leads."""
     for state in line["States"].values():
         for rule in state.get("Choices", []):
             yield from ((limit, rule["Next"]) for limit in count.limits(rule.get("Condition", "")))
@@ -165,13 +165,13 @@ def _renews_at(lane: Definition) -> int:
 
 
 def _gives_up_at(lane: Definition) -> int:
-    """The count at which the lane fails, whichever way it goes."""
+    """The count at which the lane fails on every way."""
     (limit,) = {limit for limit, target in _limits(lane, _count(lane)) if lane["States"][target]["Type"] == "Fail"}
     return limit
 
 
 def _reached(line: Definition, name: str, beside: Count | None = None) -> set[str]:
-    """The states that a state may lead to, in any number of steps, without the Choices that compare `beside`."""
+    """The states that can follow a state, in any number of steps, without the Choices that compare `beside`."""
     reached: set[str] = set()
     ahead = [name]
     while ahead:
@@ -191,9 +191,9 @@ def _weight(name: str, state: Definition, kinds: int | None = None) -> int:
 
 
 class _Longest:
-    """The longest path that ends where the line counts, or ends, or one of the states `beyond` begins.
+    """The longest path to the next count, to the end, or to one of the states `beyond`.
 
-    Before a renewal is due no rule is taken that compares the count.
+    Before a renewal is due, no rule that compares the count is taken.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class _Longest:
         self._count = _count(line)
         self._kinds = kinds
         self._skipped = beyond if due else beyond | {target for _, target in _limits(line, self._count)}
-        # None while a path goes through the state.
+        # None while the path through the state is computed.
         self._known: dict[str, int | None] = {}
 
     def cycle(self) -> int:

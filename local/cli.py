@@ -1,8 +1,8 @@
-"""The command `streamkeeper`: which verb runs, and how a mistake of the user's is reported.
+"""The command `streamkeeper`: runs a verb, and reports mistakes of the user.
 
-Each verb is a module with `add(subparsers)`, which sets `run(arguments)`; only the one that is asked for is imported.
-So `--help` and `--version` need no package besides what ships to Lambda, and a replay starts without the service.
-Invariant: a UserError, and a package that is not installed, is one sentence on standard error and exit status 2.
+Each verb is a module with `add(subparsers)`, which sets `run(arguments)`; only that of the given verb is imported.
+So `--help` and `--version` need only the packages that ship to Lambda, and a replay starts without the service.
+Invariant: a UserError, or a missing package, is one sentence on standard error with exit status 2.
 """
 
 import argparse
@@ -29,14 +29,14 @@ class Verb(NamedTuple):
     help: str
 
 
-# By what a person wants; --help shows them so.
+# Grouped by purpose, as --help shows them.
 GROUPS = {
     "Begin": {
         "run": Verb("local.service.command", "run the whole service on this machine"),
         "completion": Verb("local.completion", "print the completion for bash, zsh or fish"),
     },
     "Look": {
-        "list": Verb("local.streams.verbs", "list all streams: status, for how long, and why one is not well"),
+        "list": Verb("local.streams.verbs", "list all streams: status, since when, and what is wrong"),
         "status": Verb("local.streams.verbs", "show one stream: its verdict, lanes, cursor and figures"),
         "events": Verb("local.streams.event_listing", "print stored events, or export them into a file"),
         "follow": Verb("local.streams.follow", "print events as they are stored, until Ctrl-C"),
@@ -49,19 +49,19 @@ GROUPS = {
     "Change": {
         "start": Verb("local.streams.verbs", "start a stream or many, or report that it runs already"),
         "stop": Verb("local.streams.verbs", "stop a stream or many"),
-        "apply": Verb("local.streams.fleet_verbs", "start and stop streams as a document says"),
+        "apply": Verb("local.streams.fleet_verbs", "start and stop streams as a document specifies"),
         "repair": Verb("local.streams.verbs", "fetch what the gaps of a stream missed"),
-        "redrive": Verb("local.redrive.command", "list dead-letter messages and put back what can be"),
+        "redrive": Verb("local.redrive.command", "list dead-letter messages and put back what it can"),
         "backup": Verb("local.backup.command", "copy streams with all their records into a folder or a bucket"),
-        "restore": Verb("local.backup.command", "copy streams out of a backup, or of other tables, into a stage"),
+        "restore": Verb("local.backup.command", "copy streams from a backup, or from other tables, into a stage"),
         "move": Verb("local.backup.command", "move streams to another stage, region or table"),
-        "upgrade": Verb("local.upgrades.command", "move the streams to the deployed version, in waves"),
-        "request": Verb("local.api_client.command", "send a request to the HTTP API, signed where it must be"),
+        "upgrade": Verb("local.upgrades.command", "move streams to the deployed version, in waves"),
+        "request": Verb("local.api_client.command", "send a request to the HTTP API, signed if necessary"),
     },
     "Design": {
         "profile": Verb("local.profiles.command", "write, check and try stream profiles"),
-        "cost": Verb("local.costs.command", "show what a stream costs a month on AWS, and by which part"),
-        "plan": Verb("local.scale.plan_command", "propose settings for streams, with price and first limit"),
+        "cost": Verb("local.costs.command", "show what a stream costs a month on AWS, part by part"),
+        "plan": Verb("local.scale.plan_command", "propose settings for streams, with their price and first limit"),
         "compare": Verb("local.compare.command", "compare ways to keep a stream connected"),
         "asl": Verb("local.workbench.command", "check, run or draw a state machine's definition"),
     },
@@ -76,9 +76,9 @@ OURS = frozenset({"handlers", "local", "timeline"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 for a mistake of the user's."""
+    """Returns the exit status: 0, 2 for a mistake of the user, or what the verb returns."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Whatever text comes, and whatever the terminal can show, a line is printed.
+    # A line is printed whatever text it has and whatever the terminal can show.
     for stream in (sys.stdout, sys.stderr):
         accept_any_text(stream)
     try:
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough. What is buffered goes nowhere, or Python would complain at its end.
+        # The reader (`| head`) has seen enough. Discard the buffer, or Python would complain at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     return status
@@ -111,24 +111,24 @@ def _run(arguments: list[str]) -> int:
 
 
 def _add(name: str, subparsers: Any) -> None:
-    """Adds a verb with all that it takes. A module with several verbs adds them by their names."""
-    # What a module makes at its import stays: searching it for garbage takes a tenth of the time.
+    """Adds a verb with its arguments. A module with several verbs adds them by name."""
+    # What an import creates stays: a search for garbage would take a tenth of the time.
     gc.disable()
     try:
         module = importlib.import_module(VERBS[name].module)
     finally:
         gc.enable()
-    # A verb is added with what the list of verbs says of it: a completion offers no verb that says nothing.
+    # A completion offers only verbs that have a help text.
     described = SimpleNamespace(add_parser=partial(subparsers.add_parser, help=VERBS[name].help))
     module.add(described, *([name] if hasattr(module, "VERBS") else []))
 
 
 def parser_of(names: Collection[str]) -> argparse.ArgumentParser:
-    """The parser; only the verbs with these names have all that they take, for the rest is imported then."""
+    """The parser; only the verbs with these names get their arguments, and only their modules are imported."""
     parser = argparse.ArgumentParser(
         prog="streamkeeper",
-        description="Keeps HTTP streams connected: runs the service here, and works on any stage.",
-        epilog="`streamkeeper VERB --help` has examples of each.",
+        description="Keeps HTTP streams connected: runs the service on this machine, and works on any stage.",
+        epilog="`streamkeeper VERB --help` shows examples.",
         formatter_class=_Grouped,
     )
     parser.add_argument("--version", action=_Version)
@@ -142,7 +142,7 @@ def parser_of(names: Collection[str]) -> argparse.ArgumentParser:
 
 
 class _Grouped(argparse.HelpFormatter):
-    """Lists the verbs by their groups."""
+    """Lists the verbs by group."""
 
     def _format_action(self, action: argparse.Action) -> str:
         if not isinstance(action, argparse._SubParsersAction):
@@ -152,7 +152,7 @@ class _Grouped(argparse.HelpFormatter):
 
 
 class _Version(argparse.Action):
-    """Prints the version. To read it takes a third of what `--help` takes in all, so only who asks pays for it."""
+    """Prints the version. Reading it takes a third of the time of `--help`, so it is done only on request."""
 
     def __init__(self, option_strings: list[str], **_: Any) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help="show program's version number and exit")
@@ -171,7 +171,7 @@ class _Version(argparse.Action):
 def _needs(package: str, arguments: list[str]) -> str:
     return (
         f"`streamkeeper {arguments[0]}` needs the Python package {package}, which is not installed: "
-        "`pip install streamkeeper` brings all that every verb needs, `make setup` in a checkout."
+        "`pip install streamkeeper` installs everything that the verbs need, and so does `make setup` in a checkout."
     )
 
 

@@ -1,7 +1,7 @@
-"""Pauses the collection of garbage while virtual time runs.
+"""Pauses garbage collection while virtual time runs.
 
-A replay keeps nearly all that it makes, so collecting costs a fifth of it and finds none. Invariant: afterwards the
-process collects as before, or nothing there would ever be collected again.
+A replay keeps nearly everything that it makes, so collecting would cost a fifth of its time and find nothing.
+Invariant: afterwards the process collects as before.
 """
 
 import gc
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Collects no garbage within; afterwards it is as before."""
+    """Collects no garbage within the block."""
     was_on = gc.isenabled()
     gc.disable()
     try:

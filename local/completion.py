@@ -1,6 +1,6 @@
-"""The verb `completion`: prints what completes the command in a shell, made of the parsers of all verbs.
+"""The verb `completion`: prints the completion of the command for a shell.
 
-Invariant: it is made of the same parsers that read the arguments, so a shell offers what there is.
+Invariant: it is made from the parsers that read the arguments, so a shell offers exactly what exists.
 """
 
 import argparse

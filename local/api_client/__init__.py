@@ -1,1 +1,1 @@
-"""Calls the HTTP API of a stage, deployed or of the run on this machine, and signs where it must."""
+"""Calls the HTTP API of a deployed stage or of the run on this machine, and signs if it must."""

@@ -1,4 +1,4 @@
-"""The verb `request`: sends one request to the HTTP API and prints the answer, signed where the stage asks for it."""
+"""The verb `request`: sends one request to the HTTP API, signed if the stage requires that, and prints the answer."""
 
 import argparse
 import os

@@ -16,14 +16,14 @@ from starlette.responses import Response, StreamingResponse
 from handlers.api import event_pages
 from streamkeeper.following import Following
 
-# How often new events are polled on this machine, and after how long without one a comment keeps the connection alive.
+# How often new events are polled on this machine, and after what silence a comment keeps the connection alive.
 EVERY_S, SILENT_S = 0.5, 15.0
-# Answers the request as the function does, in JSON, from behind this position.
+# Returns the function's answer in JSON: the page behind this position.
 Page = Callable[[str], Awaitable[Response]]
 
 
 async def tail(page: Page, after: str, every_s: float = EVERY_S) -> Response:
-    """Returns the open answer, or what the first page is refused with; `every_s` is the time between two pages."""
+    """Returns the open answer, or the refusal of the first page; `every_s` is the time between two pages."""
     first = await page(after)
     if first.status_code != 200:
         return first
@@ -51,7 +51,7 @@ async def _messages(page: Page, after: str, body: bytes, every_s: float) -> Asyn
             answered = await page(following.after(time.monotonic_ns() // 1_000_000))
             if answered.status_code == 200:
                 break
-            # The table refuses, or no sandbox is free: the client stays where it is, and so does this.
+            # The table refuses, or no sandbox is free: nothing is lost, and the same page is tried again later.
             await asyncio.sleep(SILENT_S / 5)
         body = bytes(answered.body)
 

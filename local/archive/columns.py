@@ -1,7 +1,7 @@
-"""Makes rows of events: the columns that every archive has, and those of the profile.
+"""Makes rows of events, with the columns of every archive and those of the profile.
 
-The type of a column stays what it was in the first hour, or every reader would meet two. Invariant: a value that does
-not fit the type is null, and counted; the body has it.
+A column keeps the type of its first hour, so that readers never see two. Invariant: a value that does not fit the type
+is null and counted; it is still in the body.
 """
 
 import math
@@ -16,13 +16,13 @@ from handlers.profile.columns_field import Column
 from streamkeeper import dataframes
 
 _MOST_INT = 2**63
-# So many events say what type a column has of which the profile does not say it.
+# The number of events from which the type of a column is guessed, unless the profile says it.
 SAMPLE = 1000
 
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of one stream, with their types; `misfits` counts by column what is null because it did not fit."""
+    """The columns of one stream, with their types; `misfits` counts, by column, the values that did not fit."""
 
     columns: tuple[tuple[str, JsonPath, str], ...]
     misfits: Counter[str] = field(default_factory=Counter)
@@ -54,7 +54,7 @@ class Table:
 
 
 def table(columns: Iterable[Column], known: Mapping[str, str], sample: Iterable[Mapping[str, Any]]) -> Table:
-    """The table: a type that the archive knows stays; else the profile says it, else the first events do."""
+    """The table; a type comes from the archive if it knows one, or else from the profile or the first events."""
     bodies = [parse_json(event["data"]) for event in sample if event.get("data") is not None]
     found = ((one.name, one.path, known.get(one.name) or one.kind or _inferred(bodies, one.path)) for one in columns)
     return Table(tuple(found))
@@ -64,7 +64,7 @@ def _inferred(bodies: Iterable[Any], path: JsonPath) -> str:
     values = [value for there, value in (at(body, path) for body in bodies) if there]
     if values and all(isinstance(value, bool) for value in values):
         return "boolean"
-    # A whole number may have a fraction later.
+    # Later numbers may have a fraction.
     is_number = values and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     return "double" if is_number else "string"
 
@@ -96,7 +96,7 @@ def _int64(value: int | float | str) -> int | None:
 
 
 def _timestamp(value: int | float | str) -> datetime:
-    """An instant of ISO 8601, in UTC where it has no offset, or milliseconds since 1970."""
+    """An instant in ISO 8601, in UTC if it has no offset, or in milliseconds since 1970."""
     if not isinstance(value, str):
         return datetime.fromtimestamp(value / 1000, UTC)
     instant = datetime.fromisoformat(value)

@@ -1,4 +1,4 @@
-"""The verb `archive`: writes the events of streams into Parquet files, an hour at a time once it is over."""
+"""The verb `archive`: writes the events of streams into Parquet files, hour by hour once each is over."""
 
 import argparse
 import os
@@ -20,14 +20,14 @@ from local.streams import asking
 from local.user_error import UserError
 from streamkeeper.exceptions import StreamkeeperError
 
-# How often it looks for an hour that is over.
+# How often it checks whether another hour is over.
 EVERY_S = 60
 PATIENT_S = 600.0
 
 
 def add(subparsers: Any) -> None:
     """Adds the verb."""
-    words = "Writes each hour that is over into Parquet files below stream=/day=/hour=, and goes on where it stood."
+    words = "Writes each finished hour into Parquet files below stream=/day=/hour=, and goes on where it stopped."
     examples = [
         "archive demo --to archive",
         "archive prices:eur-usd prices:btc-usd --to s3://my-bucket/events --follow",
@@ -35,14 +35,14 @@ def add(subparsers: Any) -> None:
     ]
     parser = asking.verb(subparsers, "archive", words, examples, stream=False)
     parser.add_argument(
-        "streams", nargs="+", metavar="STREAM", help="the name of a profile, perhaps a colon and any text"
+        "streams", nargs="+", metavar="STREAM", help="a profile's name, optionally with a colon and any text"
     )
     parser.add_argument("--to", required=True, metavar="PLACE", help="s3://BUCKET/PREFIX, or a folder")
     parser.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help="begin with this hour")
-    parser.add_argument("--follow", action="store_true", help="go on with each hour once it is over, until Ctrl-C")
-    parser.add_argument("--tables", action="store_true", help="read the tables themselves, with the credentials of AWS")
-    parser.add_argument("--stage", metavar="S", help="with --tables: a deployed stage (without, the run here)")
-    parser.add_argument("--jobs", default="1", metavar="N", help="how many hours are read beside each other (1)")
+    parser.add_argument("--follow", action="store_true", help="go on with each new hour once it is over, until Ctrl-C")
+    parser.add_argument("--tables", action="store_true", help="read the tables directly, with AWS credentials")
+    parser.add_argument("--stage", metavar="S", help="with --tables: a deployed stage (default: the run here)")
+    parser.add_argument("--jobs", default="1", metavar="N", help="how many hours to read in parallel (1)")
     folders.add(parser)
     parser.set_defaults(run=run)
 
@@ -51,7 +51,7 @@ def add(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once all hours that are over are archived, 1 where some events may have left before; or UserError."""
     if arguments.stage and not arguments.tables:
-        raise UserError("--stage is for --tables; the API of a stage is --url.")
+        raise UserError("--stage works only with --tables; for the API of a stage give --url.")
     jobs, from_ms = whole("--jobs", arguments.jobs, 1, 64), None
     if arguments.from_at:
         from_ms = hours.instant_ms(arguments.from_at)
@@ -68,14 +68,14 @@ def run(arguments: argparse.Namespace) -> int:
     except StreamkeeperError as problem:
         raise UserError(str(problem)) from None
     except (BotoCoreError, Boto3Error, ClientError, OSError) as problem:
-        # An upload of boto3's says by its cause what AWS said.
+        # boto3's upload error has AWS's answer in its context.
         raise UserError(
             f"{arguments.to} cannot be written: {str(problem.__context__ or problem).rstrip('.')}."
         ) from None
 
 
 def _archives(arguments: argparse.Namespace, jobs: int) -> list[Any]:
-    # With boto3 and the reader of tables, which take a while.
+    # Imported late: boto3 and the reader of tables take a while.
     from local.archive.destinations import place_at
     from local.archive.event_readers import ByApi, ByTables, Source
     from local.archive.run import Archive

@@ -15,16 +15,16 @@ from streamkeeper.exceptions import InvalidRequest
 
 
 class Place(archive_places.Readable, Protocol):
-    """Names are paths with slashes below the archive."""
+    """A place; names are paths with slashes below the archive."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Puts it there, in place of what was there."""
+        """Writes or replaces the content."""
 
     def put(self, name: str, file: Path) -> None:
-        """Puts a file's content there."""
+        """Writes or replaces it with a file's content."""
 
     def remove(self, name: str) -> None:
-        """Takes it away."""
+        """Removes it."""
 
 
 class Folder(archive_places.Folder):
@@ -45,7 +45,7 @@ class Folder(archive_places.Folder):
     def _replace(self, name: str, fill: Callable[[Path], object]) -> None:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Readers of Parquet pass over what begins with a dot.
+        # Readers of Parquet ignore names that begin with a dot.
         part = path.with_name(f".{path.name}.part")
         fill(part)
         with part.open("rb") as file:
@@ -61,7 +61,7 @@ class Bucket(archive_places.Bucket):
         self.s3.put_object(Bucket=self.bucket, Key=self.prefix + name, Body=content)
 
     def put(self, name: str, file: Path) -> None:
-        """As Place has it: a large one in parts, which S3 shows once they are together."""
+        """Sends a large file in parts, which S3 shows once all are there."""
         self.s3.upload_file(str(file), self.bucket, self.prefix + name)
 
     def remove(self, name: str) -> None:
@@ -70,7 +70,7 @@ class Bucket(archive_places.Bucket):
 
 
 def place_at(address: str) -> Place:
-    """The place; s3:// is reached as the AWS command line reaches it. Raises UserError."""
+    """The place; s3:// is reached as by the AWS command line. Raises UserError."""
     try:
         found = archive_places.bucket_at(address)
     except InvalidRequest:

@@ -1,7 +1,7 @@
-"""Where the events of an archive come from: the HTTP API of a stage, or its tables, read by boto3.
+"""The sources of an archive's events: the HTTP API of a stage, or its tables, read by boto3.
 
-Both give the same events, as the API has them: the tables are read by the API's own code. Invariant: a page is held at
-once, whatever is asked for.
+Both give the same events, because the tables are read by the API's own code. Invariant: only one page is in memory,
+however much is read.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from local.streams.asking import Streams, path_of
 from local.user_error import UserError
 
 Page = list[dict[str, Any]]
-# As many entries are read from a table for a page.
+# The number of entries that are read from a table for a page.
 ENTRIES = 1000
-# More than any table has.
+# More than any table holds.
 MOST = 10**12
 
 
@@ -31,10 +31,10 @@ class Source(Protocol):
     """The events of streams; several threads may share it."""
 
     def pages(self, stream_id: str, from_ms: int, to_ms: int, limit: int | None = None) -> Iterator[Page]:
-        """The events that came from this instant on and before that one, `limit` at most; raises UserError."""
+        """The events that came at or after `from_ms` and before `to_ms`, at most `limit`; raises UserError."""
 
     def is_by_key(self, stream_id: str) -> bool:
-        """Whether the stream has no order, so that each reading reads all of its events."""
+        """Whether the stream has no order, so that each run reads all of its events."""
 
 
 class ByApi:

@@ -1,7 +1,7 @@
-"""Writes the Parquet files of one hour: as few as may be, each of 64 to 512 MB, or one that is smaller.
+"""Writes the Parquet files of one hour: as few as possible, of 64 to 512 MB each, or a single smaller one.
 
-A file ends once it has `most` bytes. Where the last one is left with less than `least`, it becomes a part of the one
-before. Invariant: at most one row group is held in memory.
+A file ends once it has `most` bytes. If the last one has less than `least`, it is joined with the one before.
+Invariant: at most one row group is in memory.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from typing import Any, BinaryIO
 from streamkeeper import dataframes
 
 MOST_BYTES, LEAST_BYTES = 384 * 1024**2, 64 * 1024**2
-# Of a row group: what readers like, and no more memory than a small machine has.
+# The size of a row group: good for readers, and small enough for the memory of a small machine.
 ROWS, GROUP_BYTES = 100_000, 64 * 1024**2
 
 
 class HourFiles:
-    """The files of an hour, in a folder of their own."""
+    """The files of an hour, in their own folder."""
 
     def __init__(self, folder: Path, schema: Any, most: int = MOST_BYTES, least: int = LEAST_BYTES) -> None:
         self._folder = folder
@@ -29,7 +29,7 @@ class HourFiles:
         self.events = 0
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Takes a row."""
+        """Adds a row."""
         self._rows.append(row)
         self.events += 1
         self._bytes += len(row["data"] or "") + len(row["bytes"] or b"") + 100
@@ -37,7 +37,7 @@ class HourFiles:
             self._write()
 
     def close(self) -> list[Path]:
-        """The files, whole, in the order of their rows; none where there was no row."""
+        """The complete files, in the order of their rows; none if there was no row."""
         self._write()
         self._end()
         if len(self._files) > 1 and self._files[-1].stat().st_size < self._least:
@@ -67,7 +67,7 @@ class HourFiles:
             self._open = None
 
     def _join(self) -> None:
-        """Makes one file of the last two, a row group at a time."""
+        """Joins the last two files, a row group at a time."""
         parquet = dataframes.imported("pyarrow.parquet")
         last, before = self._files.pop(), self._files[-1]
         joined = before.with_suffix(".joined")

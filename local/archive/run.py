@@ -1,9 +1,8 @@
-"""Archives the hours of a stream that are over, each once, and keeps how far it is beside them.
+"""Archives the finished hours of a stream, each once, and records its progress beside them.
 
-An hour is read, written into files on this machine, put in its place under names that follow from the hour, and then
-called done. So a run that is killed does the hour again, and puts the same files over those that are there. Invariants:
-an event is in one file; an hour is called done once all of its files are there; nothing of a later hour is called done
-before it.
+An hour is read, written into files on this machine, uploaded under names that follow from the hour, and then marked as
+done. So after a kill the hour is repeated, and the same files replace those that are there. Invariants: an event is in
+one file; an hour is marked once all of its files are there, and never before an earlier one.
 """
 
 import itertools
@@ -31,7 +30,7 @@ from streamkeeper.bulk import STATES
 
 @dataclass(frozen=True)
 class Done:
-    """What a unit came to: until when, how many events, in which files of which size."""
+    """The result of a unit: its end, the number of events, and its files and sizes."""
 
     from_ms: int
     until_ms: int
@@ -60,9 +59,9 @@ class Archive:
     _state: dict[str, Any] = field(default_factory=dict)
 
     def run(self, until_ms: int, from_ms: int | None = None) -> int:
-        """Returns how many events it has archived of the hours before `until_ms`; raises UserError.
+        """Returns how many events of the hours before `until_ms` it has archived; raises UserError.
 
-        It goes on where it stood, or begins at `from_ms`, without that at the first event.
+        It goes on where it stopped, or begins at `from_ms` or at the first event.
         """
         dataframes.imported("pyarrow")
         self._state = self._read_state()
@@ -82,7 +81,7 @@ class Archive:
         if "until" in self._state and hours.instant_ms(self._state["until"]) < until_ms:
             self._save(until_ms, columns.table((), {}, ()))  # no event came since
         for name, number in misfits.items():
-            words = f"{counted(number, 'value')} of {name} not of its type, and null there"
+            words = f"{counted(number, 'value')} of {name} with another type, written as null"
             self.say(f"{self.stream_id}: {words}")
         return count
 
@@ -101,18 +100,18 @@ class Archive:
             known_ms = hours.instant_ms(self._state["until"])
             if from_ms is not None and hours.hour_of(from_ms) != known_ms:
                 raise UserError(
-                    f"The archive of {self.stream_id} goes on at {self._state['until']}: leave --from out; to begin "
-                    f"anew, remove {STATES}/ and {hours.streams(self.stream_id)}/ there."
+                    f"The archive of {self.stream_id} goes on at {self._state['until']}: leave out --from; to begin "
+                    f"again, remove {STATES}/ and {hours.streams(self.stream_id)}/ there."
                 )
             return known_ms if by_key else self._next(known_ms)
         if from_ms is not None:
             return hours.hour_of(from_ms)
         if by_key:
-            raise UserError(f"{self.stream_id} has no order, so nobody knows its first event: say --from.")
+            raise UserError(f"{self.stream_id} has no order, so its first event is unknown: give --from.")
         return self._next(0)
 
     def _next(self, since_ms: int) -> int | None:
-        """The hour before that of the first event, which may have come a little later than others; None without any."""
+        """The hour before that of the first event, which may not have come first; None if there is no event."""
         pages = self.source.pages(self.stream_id, since_ms, FOR_EVER, 1)
         first = next(itertools.chain.from_iterable(pages), None)
         if first is None:
@@ -131,7 +130,7 @@ class Archive:
         return columns.table(self.columns, known, sample)
 
     def _units(self, from_ms: int, until_ms: int, *, by_key: bool) -> Iterator[tuple[int, int]]:
-        """What is read at once, as many as are read beside each other."""
+        """The next units, as many as are read in parallel."""
         for _ in range(self.jobs):
             if from_ms >= until_ms:
                 return
@@ -157,7 +156,7 @@ class Archive:
         return Done(from_ms, until_ms, events, sum(map(len, written.values())), size)
 
     def _put(self, partition: str, paths: list[Path]) -> None:
-        """Puts the files of an hour in their place, and takes away what a run left there that was killed."""
+        """Uploads the files of an hour, and removes what a killed run has left there."""
         names = [f"{partition}/{path.name}" for path in paths]
         for name, path in zip(names, paths, strict=True):
             self.place.put(name, path)
@@ -182,7 +181,7 @@ class Archive:
             state = json.loads(content)
             hours.instant_ms(state["until"])
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{self._state_name} in the archive is not what this command wrote.") from None
+            raise UserError(f"{self._state_name} in the archive was not written by this command.") from None
         assert isinstance(state, dict)
         return state
 

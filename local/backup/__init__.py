@@ -1,1 +1,1 @@
-"""Backs streams up, restores them and moves them: their events, control records, gaps and large bodies."""
+"""Backs up, restores and moves streams: their events, control records, gaps and large bodies."""

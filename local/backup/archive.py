@@ -1,14 +1,14 @@
-"""Keeps a backup as files in a folder or under a prefix of a bucket, and reads it again.
+"""Keeps a backup as files in a folder or under a prefix of a bucket, and reads it.
 
-    begun.json                               which streams of which stage, and since when
+    begun.json                               the streams, their stage, and when the backup began
     streams/<stream>/control.jsonl.gz        its control records, the lease first
-    streams/<stream>/events-000001.jsonl.gz  its items of the events table, a part each
+    streams/<stream>/events-000001.jsonl.gz  its items of the events table, in parts
     streams/<stream>/objects/<name>          its large bodies
-    streams/<stream>/stream.json             what it came to: counts, and size and SHA-256 of each file
-    manifest.json                            all streams with that: it is written last
+    streams/<stream>/stream.json             its counts, and the size and SHA-256 of each file
+    manifest.json                            the same of all streams, written last
 
-A line is an item as DynamoDB's own exports have it: `{"Item": {"PK": {"S": …}, …}}`. Invariants: a file of its name is
-whole; a file that is not the one of which the manifest speaks is refused by its name before anything of it is used.
+A line is an item in the format of DynamoDB's exports: `{"Item": {"PK": {"S": …}, …}}`. Invariants: every file is
+complete; a file that differs from the manifest is refused by name before any of it is used.
 """
 
 import gzip
@@ -30,7 +30,7 @@ from local.user_error import UserError
 
 BEGUN, MANIFEST, STREAM, CONTROL = "begun.json", "manifest.json", "stream.json", "control.jsonl.gz"
 FORMAT = 1
-# Most file systems take 255 bytes for a name.
+# Most file systems allow 255 bytes in a name.
 _NAME_BYTES = 200
 
 
@@ -38,16 +38,16 @@ class Files(Protocol):
     """Named files; a name has slashes."""
 
     def names(self, folder: str) -> Iterator[str]:
-        """The names of the files below a folder, whose own name ends with a slash, in any order."""
+        """The names of the files below a folder, in any order; `folder` ends with a slash."""
 
     def has(self, name: str) -> bool:
         """Whether there is such a file; raises UserError."""
 
     def read(self, name: str) -> bytes:
-        """Its content; raises UserError where there is none."""
+        """Its content; raises UserError if there is none."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes or replaces it, whole; raises UserError."""
+        """Writes or replaces it as a whole; raises UserError."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Bucket:
 
 
 def files_at(text: str) -> Files:
-    """The folder, or the prefix of s3://BUCKET/PREFIX, that `text` names."""
+    """The folder or the prefix (s3://BUCKET/PREFIX) that `text` names."""
     if "://" not in text:
         return Folder(Path(text))
     parts = urlsplit(text)
@@ -140,7 +140,7 @@ def files_at(text: str) -> Files:
 
 
 def folder_of(stream_id: str) -> str:
-    """The folder of a stream in a backup: its percent-encoded id, or "=" and a SHA-256 where that is too long."""
+    """The folder of a stream in a backup: its percent-encoded id, or "=" and a SHA-256 if that is too long."""
     name = quote(stream_id, safe=":")
     if len(name) > _NAME_BYTES:
         name = f"={hashlib.sha256(stream_id.encode()).hexdigest()}"
@@ -148,12 +148,12 @@ def folder_of(stream_id: str) -> str:
 
 
 def described(name: str, content: bytes, items: int = 0) -> dict[str, Any]:
-    """What a manifest says of a file."""
+    """A file's entry in a manifest."""
     return {"name": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), "items": items}
 
 
 def packed(items: Iterable[Item]) -> bytes:
-    """The items as lines, compressed: the same bytes for the same items."""
+    """The items as compressed lines; the same items give the same bytes."""
     lines = "".join(f'{{"Item":{encode(item)}}}\n' for item in items)
     return gzip.compress(lines.encode(), compresslevel=6, mtime=0)
 
@@ -173,7 +173,7 @@ def document(files: Files, name: str) -> dict[str, Any]:
 
 
 class Archived:
-    """A finished backup as a source of streams; `manifest` is its own."""
+    """A finished backup as a source of streams."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -184,15 +184,15 @@ class Archived:
 
     @property
     def name(self) -> str:
-        """What says in a restored stream where it came from."""
+        """The origin that is written into a restored stream."""
         return f"backup of {self.manifest['from']} at {self.manifest['began_at']}"
 
     def stream_ids(self) -> list[str]:
-        """The streams that it has."""
+        """Its streams."""
         return list(self._streams)
 
     def ran(self, stream_id: str) -> bool:
-        """Whether an execution had the stream, and no stop was requested."""
+        """Whether an execution kept the stream, and no stop was requested."""
         return bool(self._streams[stream_id]["ran"])
 
     def control(self, stream_id: str) -> list[Item]:
@@ -200,14 +200,14 @@ class Archived:
         return unpacked(self._checked(stream_id, CONTROL))
 
     def events(self, stream_id: str, lease: Item, after: Item | None = None) -> Iterator[list[Item]]:
-        """As `Source`, from the beginning."""
+        """As `Source`, always from the beginning."""
         del lease, after
         for file in self._streams[stream_id]["files"]:
             if file["name"].startswith("events-"):
                 yield unpacked(self._checked(stream_id, file["name"]))
 
     def content(self, stream_id: str, key: str) -> bytes:
-        """As `Source`: the last part of a key is the SHA-256 of what lies there."""
+        """As `Source`; the last part of a key is the SHA-256 of the body."""
         content = self._files.read(f"{folder_of(stream_id)}objects/{object_name(key)}")
         if hashlib.sha256(content).hexdigest() != key.rpartition("/")[2]:
             raise UserError(f"The body {object_name(key)} of {stream_id} in the backup is damaged.")
@@ -222,5 +222,5 @@ class Archived:
 
 
 def object_name(key: str) -> str:
-    """The name of the file of a body: what follows the stream in the object's key."""
+    """The file name of a body: the part of the object's key behind the stream."""
     return "-".join(key.split("/")[-2:])

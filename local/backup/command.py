@@ -1,7 +1,7 @@
-"""The verbs `backup`, `restore` and `move`: what they take, and what they print.
+"""The verbs `backup`, `restore` and `move`: their arguments and their output.
 
-Invariants: what is on standard output is one line a stream, or one JSON document; a stream that was refused is named
-with the reason, and the exit status says so; each command may be typed again and goes on where it was.
+Invariants: standard output has one line per stream, or one JSON document; a refused stream is named with the reason,
+and the exit status says so; each command can be repeated and goes on where it stopped.
 """
 
 import argparse
@@ -29,7 +29,7 @@ VERBS = ("backup", "restore", "move")
 DONE, REFUSED = 0, 1
 EXIT = (
     "Exit status: 0 all streams are done, 1 some were refused and are named, 2 a mistake in the command or a place "
-    "that cannot be reached, 130 Ctrl-C: the same command goes on. Credentials and endpoints are the AWS SDK's "
+    "that cannot be reached, 130 Ctrl-C; the same command goes on later. Credentials and endpoints are the AWS SDK's "
     f"(AWS_PROFILE, AWS_ENDPOINT_URL). A place is {FORMS}."
 )
 
@@ -41,24 +41,24 @@ def add(subparsers: Any, name: str) -> None:
 
 def _add_backup(subparsers: Any) -> None:
     words = (
-        "Copies streams into a folder or a bucket: events, control records, gaps and large bodies, each stream as it "
-        "can go on. Streams may run meanwhile. Typed again, an unfinished backup goes on. The dead-letter queue is "
-        "not in it."
+        "Copies streams into a folder or a bucket: events, control records, gaps and large bodies, each stream so "
+        "that it can go on. Streams may run meanwhile. Repeat the command to finish an interrupted backup. The "
+        "dead-letter queue is not included."
     )
     parser = _parser(
         subparsers, "backup", words,
         ["backup --to backup-of-friday", "backup --stage prod --to s3://vault/prod/2026-11-28 --match 'orders:*'"],
     )  # fmt: skip
-    parser.add_argument("--stage", default=HERE, metavar="PLACE", help="which streams; without it, this machine's run")
+    parser.add_argument("--stage", default=HERE, metavar="PLACE", help="whose streams (default: this machine's run)")
     parser.add_argument("--to", required=True, metavar="WHERE", help="a folder, or s3://BUCKET/PREFIX")
     parser.set_defaults(run=_backup)
 
 
 def _add_restore(subparsers: Any) -> None:
     words = (
-        "Copies streams out of a backup, or out of other tables, into a stage. An event that is there stays as it is; "
-        "a stream that runs there, or has a newer record, is refused by name. A restored stream is stopped until it "
-        "is started, and goes on from its cursor: the time since the backup is a gap, or is brought by the upstream. "
+        "Copies streams out of a backup, or out of other tables, into a stage. Existing events stay as they are; a "
+        "stream that runs there, or has a newer record, is refused by name. A restored stream is stopped until you "
+        "start it, and goes on from its cursor: the time since the backup is a gap unless the upstream resends it. "
         "Sinks do not get restored events."
     )
     parser = _parser(
@@ -70,26 +70,25 @@ def _add_restore(subparsers: Any) -> None:
         ],
     )  # fmt: skip
     parser.add_argument("--from", required=True, dest="source", metavar="WHERE", help="a folder, s3://…, or a place")
-    parser.add_argument("--stage", default=HERE, metavar="PLACE", help="where to; without it, this machine's run")
+    parser.add_argument("--stage", default=HERE, metavar="PLACE", help="where to (default: this machine's run)")
     parser.add_argument("--start", action="store_true", help="start the streams that ran when they were copied")
-    parser.add_argument("--replace", action="store_true", help="set streams back whose record there is newer")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be restored or refused")
+    parser.add_argument("--replace", action="store_true", help="also restore streams that have a newer record there")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing; show what would be restored or refused")
     parser.set_defaults(run=_restore)
 
 
 def _add_move(subparsers: Any) -> None:
     words = (
-        "Stops streams at one place, copies them to another, and starts them there from their cursors. Typed again "
-        "after any interruption it goes on. The copy at the first place stays, stopped; its sinks still send what "
-        "they had not sent."
+        "Stops streams at one place, copies them to another, and starts them there from their cursors. After an "
+        "interruption, repeat the command. The original stays, stopped; its sinks still deliver what was waiting."
     )
     parser = _parser(
         subparsers, "move", words,
         ["move orders:eu --from prod --to prod@eu-west-1", "move --match 'demo*' --from local --to dev"],
     )  # fmt: skip
     parser.add_argument("stream_ids", nargs="*", metavar="STREAM", help="which streams")
-    parser.add_argument("--from", required=True, dest="source", metavar="PLACE", help="where they are")
-    parser.add_argument("--to", required=True, metavar="PLACE", help="where they go")
+    parser.add_argument("--from", required=True, dest="source", metavar="PLACE", help="where the streams are")
+    parser.add_argument("--to", required=True, metavar="PLACE", help="where to move them")
     parser.set_defaults(run=_move)
 
 
@@ -98,9 +97,7 @@ def _parser(subparsers: Any, name: str, words: str, examples: list[str]) -> argp
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name, description=words, epilog=f"examples:\n{shown}\n\n{EXIT}", formatter_class=asking.Wrapped
     )
-    parser.add_argument(
-        "--match", action="append", metavar="PATTERN", help="these streams alone (orders:*); repeatable"
-    )
+    parser.add_argument("--match", action="append", metavar="PATTERN", help="only these streams (orders:*); repeatable")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 
@@ -115,7 +112,7 @@ def _backup(arguments: argparse.Namespace) -> int:
         if summary is not None:
             summaries.append(summary)
     if work.refused:
-        print("streamkeeper: the backup is not finished; type the same command again.", file=sys.stderr)
+        print("streamkeeper: the backup is not finished; run the same command again.", file=sys.stderr)
         return REFUSED
     manifest = taking.finish(begun, _now(), summaries)
     total, seconds = manifest["total"], time.monotonic() - began_s
@@ -149,7 +146,7 @@ def _restore(arguments: argparse.Namespace) -> int:
 
 
 def _source(text_: str, place: Place) -> tuple[Source, str, list[str], Any]:
-    """Where the streams come from, what says so in each, which there are, and which of them ran."""
+    """The source of the streams, its name, its streams, and which of them ran."""
     if "://" in text_ or Path(text_).is_dir():
         archived = Archived(files_at(text_))
         return archived, archived.name, archived.stream_ids(), archived.ran
@@ -170,7 +167,7 @@ def _ran(tables: Tables, stream_id: str) -> bool:
 
 def _move(arguments: argparse.Namespace) -> int:
     if bool(arguments.stream_ids) == bool(arguments.match):
-        raise UserError("Name streams, or say --match PATTERN, not both.")
+        raise UserError("Name streams or give --match PATTERN, not both.")
     here, there, work = reached(arguments.source), reached(arguments.to), Work("move", is_quiet=arguments.json)
     if here.tables == there.tables:
         raise UserError("--from and --to are the same tables.")
@@ -180,7 +177,7 @@ def _move(arguments: argparse.Namespace) -> int:
 
 
 def _shown(work: Work, ids: Sequence[str], act: Any, arguments: argparse.Namespace, verb: str) -> int:
-    """Prints what came of each stream, and returns the exit status."""
+    """Prints the outcome of each stream, and returns the exit status."""
     began_s, found = time.monotonic(), []
     for stream_id, (done, is_started) in work.each(ids, act):
         one = {"stream": stream_id, "events": done.events, "kept": done.kept, "objects": done.objects}
@@ -190,7 +187,7 @@ def _shown(work: Work, ids: Sequence[str], act: Any, arguments: argparse.Namespa
         words = "was there already" if done.was_there else verb
         if not done.was_there and not getattr(arguments, "dry_run", False):
             words += f": {done.events:,} events"
-            words += f", of which {done.kept:,} are there with another body and stay so" if done.kept else ""
+            words += f", of which {done.kept:,} exist with another body and stay so" if done.kept else ""
         print(printable(f"{stream_id}: {words}{', started' if is_started else ''}"), flush=True)
     seconds = time.monotonic() - began_s
     if arguments.json:
@@ -201,7 +198,7 @@ def _shown(work: Work, ids: Sequence[str], act: Any, arguments: argparse.Namespa
 
 
 def _chosen(ids: Sequence[str], patterns: Sequence[str] | None) -> list[str]:
-    """The streams that one of the patterns matches, or all; raises UserError where there is none."""
+    """The streams that a pattern matches, or all; raises UserError if there is none."""
     chosen = [one for one in ids if not patterns or any(fnmatch.fnmatchcase(one, pattern) for pattern in patterns)]
     if not chosen:
         raise UserError("No stream matches." if patterns else "There are no streams.")

@@ -1,9 +1,9 @@
 """Moves a stream from one place to another: stops it here, copies it, and starts it there from its cursor.
 
-The lease here gets `moved_to`: where to, of which generation, and the instant of the stop. So a move that was killed
-at any step goes on by doing it again: what is stopped stays stopped, what was copied is there, what was started runs.
-Invariants: nothing is copied before the last connection here is closed, and nothing is started before all is copied;
-so a reader there sees each event once, and what came between is brought by the first connection there, or is a gap.
+The lease here gets `moved_to`: the target, the generation, and the instant of the stop. So a killed move can be
+repeated from any step: a stopped stream stays stopped, a copied one is there, a started one runs. Invariants: nothing
+is copied before the last connection here is closed, and nothing is started before all is copied; so a reader there sees
+each event once, and the first connection there brings what came between, or leaves a gap.
 """
 
 import time
@@ -21,14 +21,14 @@ from local.backup.reading import Tables
 from local.backup.stage_places import Place
 from local.backup.writing import NotRestored, Restored, Restoring, held_by
 
-# A connection leaves within some reads of the lease; a machine that waits out a back-off takes longer.
+# A connection leaves after some reads of the lease; a machine in a back-off takes longer.
 LET_GO_S, CLAIMED_S = 300.0, 60.0
 CHECK_S, AGAIN_S = 0.5, 5.0
 
 
 @dataclass(frozen=True)
 class Moving:
-    """From `here` to `there`; `check` raises where the user wants no more, `say` prints how far a stream has come."""
+    """Moves from `here` to `there`; `check` raises after Ctrl-C, `say` prints the progress of a stream."""
 
     here: Place
     there: Place
@@ -36,7 +36,7 @@ class Moving:
     say: Callable[[str], None]
 
     def move(self, stream_id: str) -> tuple[Restored, bool]:
-        """What was copied, and whether it is started there now; raises NotRestored, StoreUnavailable and UserError."""
+        """What was copied, and whether it now runs there; raises NotRestored, StoreUnavailable and UserError."""
         tables = Tables(self.here)
         lease = tables.lease(stream_id)
         if lease is None:
@@ -54,7 +54,7 @@ class Moving:
         return restored, True
 
     def _marked(self, stream_id: str, lease: Item) -> str:
-        """The instant of the stop by this move, which is written down first, or was by an earlier try."""
+        """The instant of the stop by this move, which this or an earlier try has written into the lease."""
         generation = str(count(lease, "generation") or 0)
         where, _, known = (text(lease, "moved_to") or "").partition(" ")
         if where == self.there.name and known.partition(" ")[0] == generation:
@@ -66,7 +66,7 @@ class Moving:
         return now
 
     def _stopped(self, tables: Tables, stream_id: str, stopped_at: str) -> Item:
-        """The lease once nobody has the stream here any more."""
+        """The lease once nothing keeps the stream here any more."""
         lease = tables.lease(stream_id) or {}
         held = control_record.lease(lease)
         if held.execution and not held.stop:
@@ -80,22 +80,24 @@ class Moving:
                 return lease
             self.check()
             if time.monotonic() > until_s:
-                raise NotRestored(f"it has not let go at {self.here.name} for {LET_GO_S:g} s: type this again later")
+                raise NotRestored(
+                    f"it has not stopped at {self.here.name} within {LET_GO_S:g} s: run the command again later"
+                )
             time.sleep(CHECK_S)
 
 
 def start(place: Place, stream_id: str, stopped_at: str, check: Callable[[], None]) -> None:
-    """Starts a copied stream, whose stop is of that instant; returns once an execution there has it.
+    """Starts a copied stream, which was stopped at that instant; returns once an execution there keeps it.
 
-    Raises NotRestored. Where somebody has started or stopped it since, nothing is done: a stop has `stop_since`.
+    Raises NotRestored. If it was started or stopped since (`stop_since`), nothing is done.
     """
-    tables, until_s, asked_s, why = Tables(place), time.monotonic() + CLAIMED_S, -AGAIN_S, "no execution took it"
+    tables, until_s, asked_s, why = Tables(place), time.monotonic() + CLAIMED_S, -AGAIN_S, "no execution has claimed it"
     while (lease := tables.lease(stream_id) or {}) and text(lease, "stop_at") == stopped_at:
         if "stop_since" in lease:
             return
         check()
         if time.monotonic() > until_s:
-            raise NotRestored(f"it is copied, and not started at {place.name}: {why}; type this again")
+            raise NotRestored(f"it is copied but not started at {place.name}: {why}; run the command again")
         if time.monotonic() - asked_s > AGAIN_S:
             asked_s = time.monotonic()
             outcome, problem = started(place.states, place.start_machine, stream_id)

@@ -1,9 +1,9 @@
-"""Reads a stream out of its tables so that what was read can go on as a stream.
+"""Reads a stream from its tables so that the copy can go on as a stream.
 
-The lease is read first, then the ledger, then the events. So every event that the cursor has passed is among them,
-what came meanwhile may be, and a stream that goes on from this copy asks for the rest and knows what it has. What the
-ledger says of connections that came after the lease was read is left out: their fencing tokens will be given again.
-Invariants: every read is consistent; nothing is written.
+The lease is read first, then the ledger, then the events. So the copy has every event that the cursor has passed, and
+perhaps later ones; a stream that goes on from it requests the rest and recognizes what it has. Connections that came
+after the lease was read are left out of the ledger, because their fencing tokens will be used again. Invariants: every
+read is consistent; nothing is written.
 """
 
 from collections.abc import Iterator
@@ -21,15 +21,15 @@ from handlers.store.segment_reader import log_key
 from handlers.store.typed_values import Item, count, text
 from local.backup.stage_places import Place
 
-# Items of a request at most; DynamoDB ends a page at a megabyte as well.
+# The most items of a request; DynamoDB also ends a page at a megabyte.
 PAGE_ITEMS = 2_000
 
 
 class Source(Protocol):
-    """Where a stream is copied from."""
+    """The place from which a stream is copied."""
 
     def control(self, stream_id: str) -> list[Item]:
-        """The stream's control records, the lease first; [] where it was never started."""
+        """The stream's control records, the lease first; [] if it was never started."""
 
     def events(self, stream_id: str, lease: Item, after: Item | None = None) -> Iterator[list[Item]]:
         """Pages of its items in the events table, behind the item `after`, in the order of their keys."""
@@ -51,11 +51,11 @@ class Tables:
         return [one for one in Leases(self._place.dynamodb, self._place.control_table).ids() if not is_group(one)]
 
     def lease(self, stream_id: str) -> Item | None:
-        """The control record as it stands; None where there is none."""
+        """The lease as it is; None if there is none."""
         return self._control.get(stream_id, LEASE)
 
     def control(self, stream_id: str) -> list[Item]:
-        """As `Source`; what a group's function says of the newest connection is written into the lease."""
+        """As `Source`; the lease gets what a group's function has recorded about the newest connection."""
         lease = self.lease(stream_id)
         if lease is None:
             return []
@@ -68,7 +68,7 @@ class Tables:
         return [lease, *(item for item in self.records(stream_id) if token(item) <= fence)]
 
     def records(self, stream_id: str) -> Iterator[Item]:
-        """The stream's control records but for the lease."""
+        """The stream's control records except the lease."""
         pages = self._pages(self._control, stream_id, None)
         return (item for page in pages for item in page if item["SK"]["S"] != LEASE)
 
@@ -102,6 +102,6 @@ class Tables:
 
 
 def token(item: Item) -> int:
-    """The fencing token in the sort key of a ledger's record; 0 of another record."""
+    """The fencing token in the sort key of a ledger's record; 0 for another record."""
     kind, _, rest = item["SK"]["S"].partition("#")
     return int(rest.partition("#")[0]) if kind in ("connection", "gap") else 0

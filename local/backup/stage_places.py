@@ -1,11 +1,11 @@
-"""Where streams lie: the tables and the bucket of a stage, deployed or of the run on this machine.
+"""The places of streams: the tables and the bucket of a deployed stage or of the run on this machine.
 
     prod                         the stage, in the region of the environment
     prod@eu-west-1               the stage in another region
-    prod/EVENTS,CONTROL          its bucket with other tables, for a restored table has another name
+    prod/EVENTS,CONTROL          its bucket with other tables, because a restored table has another name
     local, local:3100            the run on this machine, at its PORT
 
-Invariant: a place that cannot be reached, or has no such tables, is one sentence before anything was read or written.
+Invariant: a place that cannot be reached, or lacks the tables, is one sentence before anything is read or written.
 """
 
 import re
@@ -28,10 +28,7 @@ FORMS = "a stage, STAGE@REGION, STAGE/EVENTS,CONTROL for other tables of it, or 
 
 @dataclass(frozen=True)
 class Place:
-    """The tables, the bucket, and what starts streams; `start_machine` is "" where other tables were named.
-
-    `name` is as the user wrote it.
-    """
+    """The tables, the bucket, and the machine that starts streams, "" for named tables; `name` is the user's own."""
 
     name: str
     dynamodb: Any
@@ -43,7 +40,7 @@ class Place:
 
     @property
     def tables(self) -> tuple[str, str, str]:
-        """What is the same for two names of one place."""
+        """What two names of the same place have in common."""
         return self.dynamodb.meta.endpoint_url, self.control_table, self.events_table
 
 
@@ -51,7 +48,7 @@ def reached(text: str) -> Place:
     """The place of that name; raises UserError."""
     form = _PLACE.fullmatch(text)
     if form is None or (form["port"] and form["stage"] != HERE):
-        raise UserError(f"{text!r} is no place: write {FORMS}.")
+        raise UserError(f"{text!r} is not a place: write {FORMS}.")
     is_here = form["stage"] == HERE
     stage = reach(None if is_here else form["stage"], form["region"] or "", int(form["port"] or 0))
     place = Place(
@@ -74,5 +71,5 @@ def _check(place: Place, table: str) -> None:
     except (BotoCoreError, ClientError) as problem:
         code = getattr(problem, "response", {}).get("Error", {}).get("Code", type(problem).__name__)
         gone = code == "ResourceNotFoundException"
-        why = "there is no such table; `sls deploy` makes a stage's again" if gone else code
+        why = "there is no such table; `sls deploy` creates those of a stage" if gone else code
         raise UserError(f"The table {table} of {place.name} cannot be read: {why}.") from None

@@ -1,7 +1,7 @@
-"""Takes a backup of streams, one file after the other, and goes on where an earlier try has ended.
+"""Takes a backup of streams, file by file, and goes on where an earlier try stopped.
 
-Invariants: a stream counts as done once its `stream.json` is there, which is written last; a large body is written
-before the part that refers to it; the manifest is written once all streams are done.
+Invariants: a stream is done once its `stream.json` exists, which is written last; a large body is written before the
+part that refers to it; the manifest is written once all streams are done.
 """
 
 import json
@@ -17,20 +17,20 @@ from local.backup.archive import BEGUN, CONTROL, FORMAT, MANIFEST, STREAM, Files
 from local.backup.reading import Tables
 from local.user_error import UserError
 
-# A part is held in memory, once as items and once compressed.
+# A part is in memory both as items and compressed.
 PART_ITEMS, PART_BYTES = 5_000, 8 * 1024 * 1024
 COUNTS = ("events", "gaps", "connections", "objects", "bytes")
 Summary = dict[str, Any]
 
 
 class Taking:
-    """The backup of a place's streams into `files`; `check` raises where the user wants no more."""
+    """The backup of a place's streams into `files`; `check` raises after Ctrl-C."""
 
     def __init__(self, tables: Tables, files: Files, check: Callable[[], None]) -> None:
         self._tables, self._files, self._check = tables, files, check
 
     def begun(self, place: str, wanted: list[str], now: str) -> dict[str, Any]:
-        """What is backed up and since when: as it was begun earlier in these files, or now; raises UserError."""
+        """The streams and the beginning of the backup, of an earlier try or of this one; raises UserError."""
         if self._files.has(MANIFEST):
             raise UserError("There is a finished backup: name another folder for a new one.")
         if self._files.has(BEGUN):
@@ -45,7 +45,7 @@ class Taking:
         return begun
 
     def take(self, stream_id: str) -> Summary | None:
-        """What the stream came to; None where it is gone. Raises StoreUnavailable and UserError."""
+        """The summary of the stream; None if it is gone. Raises StoreUnavailable and UserError."""
         folder = folder_of(stream_id)
         names = sorted(name.removeprefix(folder) for name in self._files.names(folder))
         if STREAM in names:
@@ -83,7 +83,7 @@ class Taking:
         return summary
 
     def finish(self, begun: dict[str, Any], now: str, summaries: list[Summary]) -> dict[str, Any]:
-        """The manifest, which is written now."""
+        """Writes the manifest and returns it."""
         total = {name: sum(one[name] for one in summaries) for name in COUNTS}
         known = sorted(summaries, key=lambda one: one["stream"])
         manifest = begun | {"ended_at": now, "total": total, "streams": known}
@@ -91,13 +91,13 @@ class Taking:
         return manifest
 
     def _parts(self, stream_id: str, lease: Item, last: Item | None) -> Iterator[list[Item]]:
-        """The items behind `last`, as many together as a part takes."""
+        """The items behind `last`, in parts."""
         items: list[Item] = []
         size = 0
         for page in self._tables.events(stream_id, lease, last):
             self._check()
             items += page
-            # DynamoDB ends a page at a megabyte, which is more than the items' JSON mostly has.
+            # DynamoDB ends a page at a megabyte, which is usually more than the JSON of the items.
             size += sum(len(item.get("data", {}).get("B", item.get("data", {}).get("S", ""))) + 200 for item in page)
             if len(items) >= PART_ITEMS or size >= PART_BYTES:
                 yield items
@@ -117,5 +117,5 @@ class Taking:
 
 
 def events_of(items: list[Item]) -> int:
-    """How many events the items have; a segment has several."""
+    """How many events the items contain; a segment contains several."""
     return sum(count(item, "events") or 1 for item in items if item["SK"]["S"] != ANCHOR)

@@ -1,7 +1,6 @@
-"""Does the same with many streams, some at a time, shows how far it is, and ends cleanly at Ctrl-C.
+"""Does the same with many streams, some in parallel, shows the progress, and ends cleanly at Ctrl-C.
 
-Invariant: once the user wants no more, no further step of a stream begins; what is half done is done again by the same
-command.
+Invariant: after Ctrl-C no further step of a stream begins; the same command repeats unfinished steps.
 """
 
 import sys
@@ -16,17 +15,17 @@ from local.backup.writing import NotRestored
 from local.printable import printable
 
 T = TypeVar("T")
-# A stream alone waits for answers; so many keep two cores and a new table busy.
+# A single stream mostly waits for answers; this many keep two cores and a new table busy.
 THREADS = 8
 SHOWN_EVERY_S = 2.0
 
 
 class Unwanted(Exception):
-    """The user wants no more."""
+    """The user has pressed Ctrl-C."""
 
 
 class Work:
-    """Work on many streams; `verb` begins the lines that say how far it is."""
+    """Work on many streams; `verb` begins the lines of progress."""
 
     def __init__(self, verb: str, *, is_quiet: bool) -> None:
         self._verb, self._is_quiet = verb, is_quiet
@@ -35,7 +34,7 @@ class Work:
         self.refused = 0
 
     def check(self) -> None:
-        """Raises Unwanted where the user wants no more."""
+        """Raises Unwanted after Ctrl-C."""
         if self._ends.is_set():
             raise Unwanted
 
@@ -45,7 +44,7 @@ class Work:
             print(printable(line), file=sys.stderr, flush=True)
 
     def each(self, stream_ids: Sequence[str], act: Callable[[str], T]) -> Iterator[tuple[str, T]]:
-        """What came of each stream; of one that was refused a line says why, and it is counted."""
+        """The outcome of each stream; for a refused one it prints why, and counts it."""
         done = 0
         with ThreadPoolExecutor(THREADS) as threads:
             asked = {threads.submit(act, one): one for one in stream_ids}
@@ -63,7 +62,7 @@ class Work:
                 self._ends.set()
                 threads.shutdown(cancel_futures=True)
                 if done < len(asked):
-                    again = "the same command goes on with the others"
+                    again = "run the same command for the others"
                     print(f"streamkeeper: {done} of {len(asked)} streams are done; {again}.", file=sys.stderr)
                 raise
 

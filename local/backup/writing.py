@@ -1,15 +1,15 @@
 """Writes a stream that was read elsewhere into the tables of a place, so that it can go on there.
 
-Large bodies come first, then events, then the ledger, and the lease last: until then nothing there can take the stream
-for whole, and a try that was killed goes on by doing the same again. Each event that is written has the attribute
-`restored`, by which sinks leave it out: it was sent on where it came from.
+Large bodies come first, then events, then the ledger, and the lease last: before that nothing takes the stream for
+complete, and a killed try can be repeated. Each written event has the attribute `restored`, so that sinks leave it out:
+it was delivered where it came from.
 
-The lease comes without an execution and with a stop request, so that nothing starts the stream by itself. The request
-has no `stop_since` where none was there: the time until the next start is one in which events may be missing, and the
-ledger proves or says so as after any outage.
+The lease has no execution and a stop request, so that nothing starts the stream by itself. The request has `stop_since`
+only if the stream was stopped: otherwise events may be missing until the next start, and the ledger treats that time
+like any outage.
 
-Invariants: an event that is there is never replaced; nor is a stream that runs, or one whose record is newer or of
-another stream, but where the user says so, and then no fencing token is given twice.
+Invariants: an existing event is never replaced; neither is a stream that runs, or, unless the user asks for it, one
+whose record is newer or of another stream; no fencing token is used twice.
 """
 
 import random
@@ -36,25 +36,25 @@ from local.backup.reading import Source, Tables, token
 from local.backup.stage_places import Place
 from local.backup.taking import events_of
 
-# Of the execution, the group and the deployment that had the stream, or of an earlier copy.
+# Attributes of the execution, the group and the deployment that kept the stream, or of an earlier copy.
 _OF_THE_PLACE = (
     *("execution", "holder", "expires_at_ms", "group", "group_fence", "joined", "code_version", "upgrade_mark"),
     *("moved_to", "restored_from"),
 )
 _MARK: Item = {"restored": {"BOOL": True}}
 _MARK_BYTES = len("restored") + 1
-# What makes two events the same that have one key.
+# The attributes that two equal events with one key share.
 _BODY = ("data", "encoding", "object", "dead_letter")
 TRIES = 8
 
 
 class NotRestored(Exception):
-    """The stream stays as it is there; the message says why, and what to do."""
+    """The stream there stays unchanged; the message says why, and what to do."""
 
 
 @dataclass
 class Restored:
-    """How many events are there now, and how many of them stayed with another body; `was_there` for all of it."""
+    """The events that are there now, and how many kept another body; `was_there` if nothing was to do."""
 
     events: int = 0
     kept: int = 0
@@ -63,7 +63,7 @@ class Restored:
 
 
 class Restoring:
-    """Writes into `place`; `label` says where the streams came from. `check` raises where the user wants no more."""
+    """Writes into `place`; `label` says where the streams come from. `check` raises after Ctrl-C."""
 
     def __init__(self, place: Place, label: str, check: Callable[[], None], *, replace: bool = False) -> None:
         self.tables = Tables(place)
@@ -76,14 +76,14 @@ class Restoring:
     def restore(self, source: Source, stream_id: str, *, ran: bool, dry_run: bool = False) -> Restored:
         """What was done; raises NotRestored, StoreUnavailable and UserError.
 
-        `ran` is whether an execution had the stream, or was to have it: then the time since is a gap.
+        `ran` says whether the stream was connected, or should have been: then the time since is a gap.
         """
         control = source.control(stream_id)
         there = self.tables.lease(stream_id)
         if there is not None and text(there, "restored_from") == self._label:
             return Restored(was_there=True)
         if not control:
-            raise NotRestored("it is gone from where it should come from")
+            raise NotRestored("it no longer exists at its source")
         self._judge(control, there)
         restored = Restored()
         if dry_run:
@@ -106,17 +106,17 @@ class Restoring:
             raise NotRestored(f"it runs at {self._place.name} ({holder.rpartition(':')[2]}): stop it there first")
         fixed = control_record.fixed_partitions(there)
         if fixed not in (None, control_record.fixed_partitions(control[0])):
-            raise NotRestored("its events lie in another form there (partitions, or a log): it needs another id")
+            raise NotRestored("its events are stored in another form there (partitions, or a log): it needs another id")
         if self._replace:
             return
         here, newer = count(control[0], "fence") or 0, count(there, "fence") or 0
         if newer > here:
             raise NotRestored(
-                f"its record at {self._place.name} is newer (connection {newer}, here {here}): --replace sets it back, "
-                "and what came since is a gap that is requested again"
+                f"its record at {self._place.name} is newer (connection {newer}, here {here}): with --replace it goes "
+                "back, and what came since is requested again as a gap"
             )
         if newer and not _is_older_state(there, control):
-            raise NotRestored(f"{self._place.name} has another stream of this id: --replace puts this one in its place")
+            raise NotRestored(f"{self._place.name} has another stream with this id: --replace replaces it")
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -131,10 +131,10 @@ class Restoring:
             if key := text(item, "object"):
                 self._place.objects.put(key, source.content(stream_id, key))
                 restored.objects += 1
-        # Of a log that is there the numbers say which segment is which; behind another log's end nothing is to lie.
+        # In an existing log, the numbers identify the segments; nothing may be written behind the end of another log.
         known = [item for item in segments if segment_number(item) <= newest]
         if self._others(known):
-            raise NotRestored(f"{self._place.name} has another log of this id: it needs another id")
+            raise NotRestored(f"{self._place.name} has another log with this id: it needs another id")
         for first in range(0, len(new), STATEMENTS):
             several = [_marked(item) for item in new[first : first + STATEMENTS]]
             is_new = self._tried(partial(self._events.insert, several))
@@ -142,7 +142,7 @@ class Restoring:
         restored.events += events_of(items)
 
     def _others(self, items: Sequence[Item]) -> int:
-        """How many of the items have another body where they are; one that is gone there has expired."""
+        """How many of the items have another body there; one that is missing has expired."""
         different = 0
         for first in range(0, len(items), KEYS):
             wanted = {(one["PK"]["S"], one["SK"]["S"]): one for one in items[first : first + KEYS]}
@@ -160,7 +160,7 @@ class Restoring:
         self._tried(partial(self._events.put, anchor, condition, values))
 
     def _tried(self, request: Callable[[], Any]) -> Any:
-        """The answer to a request that may be repeated; a new table takes a while to reach its pace."""
+        """The answer to a request, which is repeated because a new table needs time to reach its throughput."""
         for tries in range(TRIES):
             try:
                 return request()
@@ -177,7 +177,7 @@ class Restoring:
         lease, *records = control
         requests: list[Any] = [{"PutRequest": {"Item": item}} for item in records]
         if there is not None and self._replace:
-            # What connections since then had brought may be gone: they vouch for nothing.
+            # What later connections have brought may be gone, so their records prove nothing.
             fence_here, known = count(lease, "fence") or 0, {item["SK"]["S"] for item in records}
             since = [item for item in self.tables.records(lease["PK"]["S"]) if token(item) >= fence_here]
             since = [item for item in since if item["SK"]["S"] not in known]
@@ -188,14 +188,16 @@ class Restoring:
         put = _restored_lease(lease, there, fence, ran=ran) | {"restored_from": {"S": self._label}}
         condition, values = IS_NEW, dict[str, Any]()
         if there is not None:
-            # Nobody has started it meanwhile.
+            # Unless it was started meanwhile.
             same = ("generation", "execution")
             condition = " AND ".join(
                 f"#{name} = :{name}" if name in there else f"attribute_not_exists(#{name})" for name in same
             )
             values = {f":{name}": there[name] for name in same if name in there}
         if not self._control.put(put, condition, values):
-            raise NotRestored(f"it was started at {self._place.name} meanwhile: stop it there, and type this again")
+            raise NotRestored(
+                f"it was started at {self._place.name} meanwhile: stop it there, and run the command again"
+            )
 
     def _write(self, requests: Sequence[Any]) -> None:
         left = {self._place.control_table: list(requests)}
@@ -205,11 +207,11 @@ class Restoring:
             if not left:
                 return
             time.sleep(random.uniform(0, min(5.0, 0.25 * 2**tries)))
-        raise StoreUnavailable("AWS left items of BatchWriteItem out again and again")
+        raise StoreUnavailable("AWS repeatedly left out items of BatchWriteItem")
 
 
 def held_by(place: Place, lease: Item) -> str:
-    """The execution that has the stream there and runs; "" for none."""
+    """The running execution that keeps the stream there; "" if there is none."""
     execution = text(lease, "execution") or ""
     if is_group(execution):
         execution = Leases(place.dynamodb, place.control_table).group(execution).execution
@@ -224,7 +226,7 @@ def held_by(place: Place, lease: Item) -> str:
 
 
 def _restored_lease(lease: Item, there: Item | None, fence: int, *, ran: bool) -> Item:
-    """The lease as it begins elsewhere: held by nobody and, where the stream `ran`, stopped since it was last seen."""
+    """The lease of a copy: held by nobody and, if the stream `ran`, stopped since it was last seen."""
     kept = {name: value for name, value in lease.items() if name not in _OF_THE_PLACE}
     kept["fence"] = number(fence)
     kept["released"] = number(max(count(lease, "connected") or 0, count(lease, "released") or 0))
@@ -240,7 +242,7 @@ def _restored_lease(lease: Item, there: Item | None, fence: int, *, ran: bool) -
 
 
 def _is_older_state(there: Item, control: Sequence[Item]) -> bool:
-    """Whether the newest connection that is known there is one of this stream's, or none was ever answered there."""
+    """Whether the newest connection there is also one of this stream, or there was never one."""
     live = live_record(there)
     if live is None:
         return True
@@ -254,6 +256,6 @@ def _is_log(item: Item) -> bool:
 
 
 def _marked(item: Item) -> Item:
-    """The item with the mark, where DynamoDB takes it so; without it a sink may get the event again."""
+    """The item with the mark if it fits into DynamoDB; without it a sink may get the event again."""
     bare = {name: value for name, value in item.items() if name not in _MARK}
     return bare | _MARK if size_bytes(bare) + _MARK_BYTES <= MAX_ITEM_BYTES else bare

@@ -1,17 +1,17 @@
-"""Simulates streams that reconnect after an outage under several kinds of back-off, and draws their calls a second.
+"""Simulates streams that reconnect after an outage with several kinds of back-off, and draws their calls per second.
 
-All lose their connections at the same instant. The upstream answers nobody until the outage is over, and then so many
-openings a second; the others are refused and back off further. With `exp = min(cap, base × 2^n)` after n
+All lose their connections at the same instant. The upstream answers nobody until the outage is over, and then a fixed
+number of openings per second; the others are refused and back off further. With `exp = min(cap, base × 2^n)`, after n
 failures a stream waits for
 
     none            base
     exponential     exp
     full            between 0 and exp
     equal           exp / 2, and between 0 and exp / 2
-    decorrelated    between base and three times the last rest, cap at most
+    decorrelated    between base and three times the last wait, at most cap
 
-(AWS Architecture Blog, "Exponential Backoff And Jitter"). Full jitter is what the machine's retriers have
-(`JitterStrategy: FULL`). Invariant: the same numbers and seed give the same calls; it knows no real clock.
+(AWS Architecture Blog, "Exponential Backoff And Jitter"). The machine's retriers have full jitter
+(`JitterStrategy: FULL`). Invariant: the same numbers and seed give the same calls; no real clock is read.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from timeline import bars
 
 STREAMS, OUTAGE_S, PER_S = 1000, 60, 100
 BASE_MS, CAP_MS = 1_000, 20_000
-# From a try to its answer.
+# The time from a try to its answer.
 CONNECT_MS = 50
-# A simulation in which nobody recovers ends here.
+# A simulation ends here if nobody recovers.
 MOST_MS = 3_600_000
 DEFAULT = "full"
 
@@ -51,9 +51,9 @@ KINDS: dict[str, Rest] = {
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a kind came to. `calls_s` has the tries of each second since the outage began, `peak_calls_s` is the most.
+    """The result of a kind. `calls_s` has the tries in each second of the outage and after, `peak_calls_s` is the most.
 
-    `last_ms` counts from the outage's end to the last stream's recovery; None where some never recovered.
+    `last_ms` is the time from the outage's end to the last stream's recovery; None if some never recovered.
     """
 
     kind: str
@@ -92,20 +92,20 @@ def simulate(kind: str, seed: int = 0) -> Recovery:
 
 
 def simulated(seed: int = 0) -> list[Recovery]:
-    """Returns how the streams recovered under each kind."""
+    """Returns how the streams recovered with each kind."""
     return [simulate(kind, seed) for kind in KINDS]
 
 
 def heading() -> str:
-    """Returns what is simulated in a line."""
+    """Returns a line that says what is simulated."""
     return (
         f"{STREAMS:,} streams reconnect after an outage of {OUTAGE_S} s; the upstream then answers {PER_S} openings a "
-        f"second; first rest {BASE_MS // 1000} s, longest {CAP_MS // 1000} s"
+        f"second; first wait {BASE_MS // 1000} s, longest {CAP_MS // 1000} s"
     )
 
 
 def rows(found: list[Recovery]) -> list[list[str]]:
-    """Returns the table: its heads, and a row for each kind."""
+    """Returns the table: its header, and a row for each kind."""
     lines = [["back-off", "calls", "most a second", "refused", "half back s", "all back s"]]
     for one in found:
         name = f"{one.kind} (default)" if one.kind == DEFAULT else one.kind
@@ -115,7 +115,7 @@ def rows(found: list[Recovery]) -> list[list[str]]:
 
 
 def picture(found: list[Recovery]) -> str:
-    """Returns the calls a second of each kind as an SVG document, all by one measure."""
+    """Returns the calls per second of each kind as an SVG document, all with one scale."""
     shown = []
     for one in found:
         note = f"{one.calls:,} calls\n{one.peak_calls_s:,} a second at most\nall back after {_s(one.last_ms)} s"

@@ -1,17 +1,17 @@
 """A function that SQS calls and that keeps a stream connected by hand, without a state machine. For comparison only.
 
-There is a message for each of two lanes. The function that gets it connects; where it was taken over it hides the
-message for as long as it waits, and SQS delivers it again. Standard queues deliver a message more than once at times,
-and keep none for longer than 14 days. So each lane has an item in DynamoDB, and every write of it is conditional:
+Each of two lanes has a message. The function that gets it connects; when it is taken over, it hides the message for the
+time of a wait, and SQS delivers it again. Standard queues sometimes deliver a message more than once, and keep none for
+longer than 14 days. So each lane has an item in DynamoDB, and every write of it is conditional:
 
-    lease_ms    until when a function has this step; as it goes on it puts that off, and so it does with the message
-    owner       which delivery has it
-    next_ms     before when the lane has nothing to do
-    message     the one message of this lane: another is a leftover, and deleted
-    failures    endings in succession but take-overs
+    lease_ms    until when a function owns this step; the function extends it, and hides the message for longer
+    owner       the delivery that owns it
+    next_ms     until when the lane has nothing to do
+    message     the only message of this lane; any other one is a leftover and is deleted
+    failures    endings in succession, except take-overs
 
-Invariant: no step of a lane is taken by two functions at the same time, and a message is deleted only where the lane
-has another or is over.
+Invariant: no step of a lane is taken by two functions at the same time, and a message is deleted only if the lane has
+another one or is over.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from states_language import TaskFailure
 from timeline.spans import Span
 
 QUEUE = {"QueueUrl": "https://sqs.invalid/lanes"}
-# For how long a message stays hidden after the last word of the function that has it.
+# For how long a message stays hidden after its function was last heard of.
 LEASE_S = 60
 EXTEND_S = 20
 RETENTION_S = 14 * 86_400
-# A message that is older than this share of the retention is replaced by a new one.
+# A message older than this share of the retention is replaced by a new one.
 FRESH = 13 / 14
-# What a handler without a machine does after an ending, as the deployed machine does it in short.
+# What a handler without a machine does after an ending, like the deployed machine.
 MOST_REST_S = 20
 AT_ONCE = frozenset({"ConnectionExpired", "Sandbox.Timedout", "Runtime.ExitError"})
 FINAL = frozenset({"StreamRejected", "InvalidRequest"})
-# How many deliveries SQS makes twice; it calls them rare and gives no number.
+# The share of deliveries that SQS makes twice; it calls them rare and gives no number.
 COPIES = 0.01
-# Lambda reads an idle queue by so many long polls at once, of so many seconds.
+# The number of parallel long polls with which Lambda reads an idle queue, and their seconds.
 POLLERS, POLL_S = 5, 20
 _MINE = "message = :message AND owner = :owner"
 _CLAIM = (
@@ -60,7 +60,7 @@ _CLAIM = (
 class PlayedQueue:
     """The queue of one stream, its table, and the functions that its messages start.
 
-    `writes` are the requests to DynamoDB: a condition that fails costs the same. `handled` counts the functions.
+    `writes` counts the requests to DynamoDB; a failed condition costs the same. `handled` counts the functions.
     """
 
     def __init__(self, world: World, copies: float = COPIES, retention_s: int = RETENTION_S) -> None:
@@ -68,19 +68,19 @@ class PlayedQueue:
         self.retention_s = retention_s
         draw = random.Random(f"copies {world.source.seed}")
         limit_s = world.source.settings["function_timeout_s"]
-        # An event source mapping requires that a queue hides a message for no less than the function's limit.
+        # An event source mapping requires a visibility time-out of at least the function's limit.
         self.sqs = VirtualQueue(world.clock, limit_s, retention_s, self._deliver, lambda: draw.random() < copies)
         self.writes = self.handled = 0
 
     def begin(self) -> None:
-        """Sends the first messages: lane B connects, lane A waits first, for as long as SQS delays a message."""
+        """Sends the first messages: lane B connects, lane A first waits for as long as SQS can delay a message."""
         wait_s = self.world.source.settings["wait_s"]
         for lane, delay_s in (("B", 0), ("A", wait_s)):
             body = json.dumps({"request": INPUT, "lane": lane, "wait_s": wait_s})
             self.sqs.send_message(**QUEUE, MessageBody=body, DelaySeconds=min(delay_s, MOST_DELAY_S))
 
     def update_item(self, **request: Any) -> dict[str, Any]:
-        """Writes an item of a lane; raises botocore's ClientError where the condition does not hold."""
+        """Writes an item of a lane; raises botocore's ClientError if the condition does not hold."""
         self.writes += 1
         return self.world.sandbox.tables.update_item(TableName=self.world.names["control_table"], **request)
 
@@ -89,7 +89,7 @@ class PlayedQueue:
 
     def _start(self, record: dict[str, Any]) -> None:
         def ended(function: asyncio.Future[Any]) -> None:
-            # Lambda deletes no message of a function that failed or whose process died.
+            # Lambda does not delete the message of a function that failed or whose process died.
             if not function.cancelled() and not isinstance(function.exception(), ClientError) and function.result():
                 self.sqs.delete_message(**QUEUE, ReceiptHandle=record["receiptHandle"])
 
@@ -99,7 +99,7 @@ class PlayedQueue:
 
 @dataclass(frozen=True)
 class Step:
-    """One delivery of a lane's message, as Lambda hands it over."""
+    """One delivery of a lane's message by Lambda."""
 
     queue: PlayedQueue
     record: Mapping[str, Any]
@@ -115,9 +115,9 @@ class Step:
         return self.queue.world.clock.now_ms()
 
     def claim(self) -> int | None:
-        """Returns the failures before this step, which is taken then; None where it is not to be taken.
+        """Takes this step and returns the failures before it; None if it must not be taken.
 
-        A leftover is deleted. What comes early stays hidden until it is due; of what another has nothing is touched.
+        A leftover is deleted. An early message stays hidden until it is due; one of another owner is left alone.
         """
         now_ms = self.now_ms
         try:
@@ -141,12 +141,12 @@ class Step:
         return int(item.get("failures", number(0))["N"])
 
     def extend(self) -> None:
-        """Puts the end of the lease off, and the end of the message's rest."""
+        """Extends the lease, and the time for which the message is hidden."""
         self._update("SET lease_ms = :until", _MINE, {":until": self._until()})
         self.hide(LEASE_S)
 
     def rest(self, seconds: int, failures: int) -> None:
-        """Gives the lease back until so many seconds from now; SQS delivers the message again then."""
+        """Gives the lease back for so many seconds; then SQS delivers the message again."""
         values = {":next": number(self.now_ms + seconds * 1000), ":failures": number(failures)}
         self._update("SET next_ms = :next, failures = :failures REMOVE lease_ms", _MINE, values)
         sent_ms = int(self.record["attributes"]["SentTimestamp"])
@@ -181,7 +181,7 @@ class Step:
 
 
 async def is_done(step: Step) -> bool:
-    """Keeps the stream connected; returns whether Lambda is to delete the message."""
+    """Keeps the stream connected; returns whether Lambda should delete the message."""
     failures = step.claim()
     if failures is None:
         return False
@@ -201,10 +201,10 @@ async def is_done(step: Step) -> bool:
 
 
 def rest_s(error: str | None, failures: int, wait_s: int) -> int | None:
-    """Returns for how many seconds a lane rests after an ending of the connection manager; None where that is final.
+    """Returns for how many seconds a lane rests after an ending of the connection manager; None if it is over.
 
-    It waits only where another is connected, else it tries again, soon and then less often. `failures` came in
-    succession.
+    It waits only if another one is connected; otherwise it tries again, soon and then less often. `failures` counts
+    those in succession.
     """
     if error in FINAL:
         return None
@@ -222,7 +222,7 @@ def play(source: Scenario, copies: float = COPIES, retention_s: int = RETENTION_
 
 
 def run(name: str, source: Scenario) -> Result:
-    """Returns what a function came to that SQS calls."""
+    """Returns the result of a function that SQS calls."""
     world, queue = play(source)
     world.waits = _between(world)
     polls = POLLERS * source.run_for_ms / (POLL_S * 1000)
@@ -234,7 +234,7 @@ def run(name: str, source: Scenario) -> Result:
 
 
 def _between(world: World) -> list[Span]:
-    """Returns the waits: what lies between a lane's functions, and before its first."""
+    """Returns the waits: the times between a lane's functions, and before its first."""
     waits = []
     for lane in "AB":
         at_ms = 0

@@ -1,13 +1,13 @@
-"""Computes what checkpoints cost, durable functions beside SQS and DynamoDB by hand, and checks a published table.
+"""Computes the cost of checkpoints, with durable functions and by hand with SQS and DynamoDB; checks a published table.
 
-A checkpoint by hand is one request to SQS (the message that carries the step on), one write unit for the lease and the
-body: an item of as many units as it has KB, or over 8 KB an object of S3 with an item of one unit that refers to it. A
-replay is one request to SQS and reads the checkpoints before it in one Query, 4 KB a read unit, and each object.
+A checkpoint by hand is one request to SQS (the message that continues the step), one write unit for the lease, and the
+body: an item with a unit per KB, or, over 8 KB, an object of S3 and an item of one unit that refers to it. A replay is
+one request to SQS; it reads the earlier checkpoints in one Query, 4 KB per read unit, and each object.
 
     8 KB by hand     0.40 SQS + 0.625 lease + 8 × 0.625 body = 6.025 a million
     8 KB durable     8.00 an operation + 8 GB × 0.25 = 10.00 a million
 
-Invariant: every amount follows from the price list; of what was published nothing enters a computation.
+Invariant: every amount follows from the price list; published amounts enter no computation.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any
 from local.costs.prices import MILLION, Prices
 
 PUBLISHED = Path(__file__).with_name("checkpoints.toml")
-# From here up the body lies in S3.
+# From this size on, the body is in S3.
 ITEM_KB = 8
 READ_UNIT_KB = 4
-# Published amounts have three digits behind the point.
+# Published amounts have three decimal places.
 DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """An amount in US dollars a million: as it was published, and as it follows from the prices."""
+    """An amount in US dollars per million: as published, and as it follows from the prices."""
 
     table: str
     row: str
@@ -41,12 +41,12 @@ class Cell:
 
     @property
     def agrees(self) -> bool:
-        """Returns whether both are the same to the tenth of a cent."""
+        """Returns whether both are equal to a tenth of a cent."""
         return round(self.computed, DIGITS) == round(self.published, DIGITS)
 
 
 class Checkpoints:
-    """What a million checkpoints or replays cost."""
+    """The cost of a million checkpoints or replays."""
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
@@ -59,34 +59,34 @@ class Checkpoints:
         return MILLION * self._prices.usd(table, name)
 
     def durable(self, size_kb: float) -> float:
-        """Returns what checkpoints of a durable function cost: an operation and the bytes written (10^9 a GB)."""
+        """Returns the cost of checkpoints of a durable function: an operation and the bytes written (10^9 per GB)."""
         return self.durable_replay + self._gb_written * size_kb
 
     def own(self, size_kb: float) -> float:
-        """Returns what checkpoints by hand cost."""
+        """Returns the cost of checkpoints by hand."""
         lease = self._million("sqs", "million_requests") + self._write_unit
         if size_kb > ITEM_KB:
             return lease + self._million("s3", "million_writes") + self._write_unit
         return lease + math.ceil(size_kb) * self._write_unit
 
     def own_replay(self, size_kb: float, checkpoints: int = 1) -> float:
-        """Returns what replays by hand cost that read so many checkpoints."""
+        """Returns the cost of replays by hand that read so many checkpoints."""
         request, unit = self._million("sqs", "million_requests"), self._million("dynamodb", "million_read_units")
         if size_kb > ITEM_KB:
             return request + unit + checkpoints * self._million("s3", "million_reads")
         return request + math.ceil(size_kb * checkpoints / READ_UNIT_KB) * unit
 
     def crossover_kb(self) -> float:
-        """Returns the size of a checkpoint from which a Standard transition costs less than a durable one."""
+        """Returns the size from which a durable checkpoint costs more than a Standard transition."""
         return (self._million("step_functions", "million_transitions") - self.durable_replay) / self._gb_written
 
     def transition_ratio(self) -> float:
-        """Returns how many durable operations a Standard transition costs."""
+        """Returns the cost of a Standard transition in durable operations."""
         return self._million("step_functions", "million_transitions") / self.durable_replay
 
 
 def cells(prices: Prices) -> list[Cell]:
-    """Returns every published amount beside the one that follows from the prices."""
+    """Returns every published amount with the one that follows from the prices."""
     published = tomllib.loads(PUBLISHED.read_text(encoding="utf-8"))
     cost, found = Checkpoints(prices), []
     columns, counts = published["per_million"]["columns"], published["own_replay"]["read"]
@@ -103,8 +103,12 @@ def cells(prices: Prices) -> list[Cell]:
 
 
 def text(prices: Prices) -> str:
-    """Returns the tables as they follow from the prices; what was published otherwise is marked and named."""
-    lines, found, cost = [f"US dollars a million, at the prices of {prices.as_of}"], cells(prices), Checkpoints(prices)
+    """Returns the tables that follow from the prices; other published amounts are marked and named."""
+    lines, found, cost = (
+        [f"US dollars per million, at the prices of {prices.as_of}"],
+        cells(prices),
+        Checkpoints(prices),
+    )
     for table, own in groupby(found, key=lambda cell: cell.table):
         rows = [list(row) for _, row in groupby(own, key=lambda cell: cell.row)]
         widths = [max(9, len(cell.column)) for cell in rows[0]]

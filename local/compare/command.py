@@ -1,6 +1,6 @@
-"""The verb `compare`: ways to keep a stream connected beside each other, as a table and as a picture.
+"""The verb `compare`: compares ways to keep a stream connected, in a table and in a picture.
 
-Invariant: every strategy has the same settings, latencies, upstream and faults.
+Invariant: all strategies have the same settings, latencies, upstream and faults.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INSTALL = "`pip install --no-deps aws-durable-execution-sdk-python aws-durable-e
 WHAT = ("strategies", "backoff", "checkpoints")
 HOURS, MOST_HOURS = 24.0, 24.0 * 31
 LIMIT_S, WAIT_S, LONG_S, MOST_S = 900, 840, 300, 28_800
-# What was measured on AWS, in milliseconds (tests/timelines/recorded.json).
+# Measured on AWS, in milliseconds (tests/timelines/recorded.json).
 MEASURED_MS = {
     "start": (25,),
     "wait_overshoot": (55, 64, 60, 62),
@@ -65,7 +65,7 @@ def add(subparsers: Any) -> None:
         "--what",
         default=WHAT[0],
         metavar="W",
-        help="strategies; backoff: a thousand streams after an outage; checkpoints: what they cost, durable or by hand",
+        help="strategies; backoff: a thousand streams after an outage; checkpoints: their cost, durable or by hand",
     )
     parser.add_argument("--hours", default=f"{HOURS:g}", metavar="H", help=f"how long, in virtual time ({HOURS:g})")
     parser.add_argument(
@@ -78,10 +78,12 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--limit", default=str(LIMIT_S), metavar="S", help=limits)
     waits = f"how long a lane waits ({WAIT_S}; for longer lives {LIMIT_S - WAIT_S} less than --limit)"
     parser.add_argument("--wait", metavar="S", help=waits)
-    parser.add_argument("--margin", metavar="S", help="how long before its limit one leaves (20; 5 under 300 s)")
+    parser.add_argument("--margin", metavar="S", help="how long before its limit a function leaves (20; 5 under 300 s)")
     parser.add_argument("--upstream", default="evicts", metavar="POLICY", help=f"{', '.join(POLICIES)} (evicts)")
-    parser.add_argument("--overlap-s", default="2", metavar="S", help="where it tolerates two: how long both read (2)")
-    parser.add_argument("--resumes", action="store_true", help="the upstream sends what was missed since the cursor")
+    parser.add_argument(
+        "--overlap-s", default="2", metavar="S", help="if it tolerates two connections: how long both read (2)"
+    )
+    parser.add_argument("--resumes", action="store_true", help="the upstream resends what was missed since the cursor")
     parser.add_argument("--seed", default="0", metavar="N", help="seed of the faults and of the jitter (0)")
     parser.add_argument("--strategy", action="append", metavar="NAME", help="only this one; repeatable")
     parser.add_argument("--picture", type=Path, metavar="OUT", help="write the picture to OUT.svg or OUT.html")
@@ -91,7 +93,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 once the answer is printed; raises UserError for what cannot be run."""
+    """Returns 0 once the answer is printed; raises UserError if it cannot run."""
     if one_of("--what", arguments.what, WHAT) == "checkpoints":
         listed = prices.read()
         print(json.dumps(checkpoints.as_json(listed), indent=1) if arguments.json else checkpoints.text(listed))
@@ -111,7 +113,7 @@ def _backoff(arguments: argparse.Namespace) -> int:
 
 def _strategies(arguments: argparse.Namespace) -> int:
     if arguments.lanes and not arguments.json:
-        raise UserError("--lanes is a part of what --json prints, so it needs --json.")
+        raise UserError("--lanes works only with --json.")
     path, found = checked(arguments.picture), answered(arguments)
     source, results, title = found.source, found.results, heading(found.source, arguments.faults)
     memory_mb = source.settings["memory_mb"]
@@ -133,7 +135,7 @@ def _strategies(arguments: argparse.Namespace) -> int:
 
 
 class Answered(NamedTuple):
-    """What the strategies come to. `before` is the same with functions as they are, where these live longer."""
+    """The results of the strategies. If functions live longer, `before` has the results with today's functions."""
 
     source: Scenario
     life: lives.Life
@@ -144,7 +146,7 @@ class Answered(NamedTuple):
 
 
 def answered(arguments: argparse.Namespace) -> Answered:
-    """Runs the strategies; raises UserError for what cannot be run."""
+    """Runs the strategies; raises UserError if they cannot run."""
     source, plain, chosen = scenario(arguments), prices.read(), _chosen(arguments.strategy)
     memory_mb, life = source.settings["memory_mb"], lives.of(source.settings["function_timeout_s"])
     listed = life.prices(plain, memory_mb)
@@ -167,7 +169,7 @@ def _results(chosen: list[Strategy], source: Scenario) -> list[Result]:
 
 
 def _chosen(names: list[str] | None) -> list[Strategy]:
-    """The strategies to run, in their order: those named, or all that can run here."""
+    """The strategies to run, in order: the named ones, or all that can run here."""
     for name in names or []:
         one_of("--strategy", name, [one.name for one in STRATEGIES])
     chosen = [one for one in STRATEGIES if not names or one.name in names]
@@ -176,12 +178,12 @@ def _chosen(names: list[str] | None) -> list[Strategy]:
             lacks = f"{one.name} needs the package {one.missing.replace('_', '-')}; {INSTALL} installs it"
             if names:
                 raise UserError(f"--strategy: {lacks}.")
-            print(f"streamkeeper: without a strategy: {lacks}.", file=sys.stderr)
+            print(f"streamkeeper: one strategy is left out: {lacks}.", file=sys.stderr)
     return [one for one in chosen if not one.missing]
 
 
 def scenario(arguments: argparse.Namespace) -> Scenario:
-    """Returns the scenario that all strategies have; raises UserError that names the option."""
+    """Returns the scenario of all strategies; raises a UserError that names the option."""
     hours = number("--hours", arguments.hours, 0.001, MOST_HOURS)
     limit_s = whole("--limit", arguments.limit, 10, MOST_S)
     usual_s = max(WAIT_S, limit_s - (LIMIT_S - WAIT_S))
@@ -191,7 +193,7 @@ def scenario(arguments: argparse.Namespace) -> Scenario:
         overlap_s=number("--overlap-s", arguments.overlap_s, 0, 300),
         resumes=arguments.resumes,
     )
-    # Margins and back-offs are in proportion to the limit, as the stages have them.
+    # Margins and back-offs are in proportion to the limit, as in the stages.
     base = stages.load("prod" if limit_s >= LONG_S else "local")
     settings = {name: value for name, value in base.items() if name not in stages.DERIVED}
     settings |= {"function_timeout_s": limit_s, "wait_s": wait_s}
@@ -209,7 +211,7 @@ def scenario(arguments: argparse.Namespace) -> Scenario:
 
 
 def heading(source: Scenario, faults: str) -> str:
-    """Returns the question in a line."""
+    """Returns a line that says what is compared."""
     settings, upstream = source.settings, source.upstream
     named = "no faults" if faults == "none" else f"faults: {faults}"
     seconds = (source.run_for_ms / 1000, settings["function_timeout_s"], settings["wait_s"])
@@ -243,7 +245,7 @@ def as_json(source: Scenario, faults: str, found: list[dict[str, Any]]) -> dict[
 
 
 def rows(found: list[dict[str, Any]]) -> list[list[str]]:
-    """Returns the table: its heads, and a row for each strategy."""
+    """Returns the table: its header, and a row for each strategy."""
     lines = [["strategy", *(title for title, _, _ in COLUMNS)]]
     for one in found:
         shown = {**one, "gap_ms": one["gap_ms"] / 1000, "overlap_ms": one["overlap_ms"] / 1000}

@@ -1,15 +1,15 @@
 """A durable function of AWS Lambda that keeps a stream connected, without a state machine. For comparison only.
 
-Two branches take turns: each invokes the connection manager, and where it was taken over it waits. Lambda checkpoints
-every operation and invokes the handler anew when one is over; the handler then runs from its beginning, and operations
-that are over return what they returned. So a long execution is slow to replay, and over 3,000 operations none goes on:
-before that many the handler starts a fresh execution, whose first connection takes over from its last.
+Two branches take turns: each invokes the connection manager, and waits once it was taken over. Lambda checkpoints every
+operation and invokes the handler again when one is over; the handler then runs from its beginning, and finished
+operations return their recorded results. So a long execution is slow to replay, and it must end before 3,000
+operations: the handler then starts a fresh execution, whose first connection takes over from its last.
 
-AWS's own testing package keeps the executions: it validates and applies checkpoints and builds what an invocation is
-given, by our clock. What its runner does on threads and in real time is done here in virtual time.
+AWS's own testing package keeps the executions: it validates and applies checkpoints and builds the input of an
+invocation, by our clock. What its runner does with threads in real time is done here in virtual time.
 
-Invariants: an execution has at most `operations` operations. While the handler runs the time stands still, and what it
-requested begins once it has returned, in the order of the lanes: so the threads of the SDK change nothing in a result.
+Invariants: an execution has at most `operations` operations. Time stands still while the handler runs, and what it
+requested begins after it has returned, in the order of the lanes; so the threads of the SDK do not affect the result.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ from states_language import TaskFailure
 from timeline.spans import Span
 
 OWN = "durable"
-# Of an execution, by Lambda's quotas.
+# Lambda's quota of an execution.
 MOST_OPERATIONS = 3000
-# After so many a fresh execution costs less than to replay them again and again.
+# After this many, a fresh execution costs less than replaying them again and again.
 OPERATIONS = 50
 RENEW = "renew"
 # The execution itself, its parallel operation, and the step that starts the next.
 _BESIDES = 3
 # Two lanes, which each wait and invoke.
 _A_CYCLE = 4
-# What an invocation of the handler is billed: an estimate, for nobody measured it.
+# The billed time of an invocation of the handler, which is estimated, not measured.
 HANDLER_MS = 100
 RETENTION_DAYS = 14
 _YEAR_S, _GB, _DAYS_A_MONTH = 31_536_000, 1e9, 365 / 12
-# How long the SDK's own thread may take to see that an invocation is over, in real time; its 0.1 s would be waited for.
+# How soon the SDK's thread sees the end of an invocation, in real time; its default of 0.1 s would slow us down.
 _POLL_S = 0.001
 
 
 def handler_on(renew: Callable[[dict[str, Any]], None], operations: int = OPERATIONS) -> Callable[[Any, Any], Any]:
     """Returns the function's handler; `renew` starts an execution with an event.
 
-    Its event names the `function` to invoke with `request`, `wait_s`, the lane that connects `first`, and the `number`
-    of the execution, from 0.
+    The event has the `function` to invoke with `request`, `wait_s`, the lane that connects `first`, and the `number` of
+    the execution, from 0.
     """
     cycles = (min(operations, MOST_OPERATIONS) - _BESIDES) // _A_CYCLE
 
@@ -105,17 +105,17 @@ def _lane(name: str, event: Mapping[str, Any], cycles: int) -> Callable[[Durable
 
 
 class PlayedDurable:
-    """The durable executions of one stream; `invocations` are the handler's, `written` the bytes of checkpoints."""
+    """The durable executions of one stream; `invocations` counts the handler's, `written` the bytes of checkpoints."""
 
     def __init__(self, world: World, operations: int = OPERATIONS) -> None:
         self._world = world
-        clock: Any = SimpleNamespace(now=self._now)  # its timers are ours
+        clock: Any = SimpleNamespace(now=self._now)  # its timers are replaced by ours
         scheduler: Any = None  # it keeps none
         self._store = InMemoryExecutionStore()
         self._processor = CheckpointProcessor(self._store, scheduler, clock)
-        observer: Any = SimpleNamespace(on_chained_invoke_started=self._invoked)  # nothing else is observed here
+        observer: Any = SimpleNamespace(on_chained_invoke_started=self._invoked)  # nothing else is observed
         self._processor.add_execution_observer(observer)
-        service: Any = self  # `checkpoint` is all that it calls
+        service: Any = self  # it calls only `checkpoint`
         self._invoker = InProcessInvoker(handler_on(self._renew, operations), service)
         self._requested: list[tuple[str, str, dict[str, Any]]] = []
         self._fresh: dict[str, dict[str, Any]] = {}
@@ -125,7 +125,7 @@ class PlayedDurable:
         self.written = 0
 
     def checkpoint(self, durable_execution_arn: str, **request: Any) -> Any:  # noqa: ARG002
-        """Applies a checkpoint, as Lambda does where the SDK requests it."""
+        """Applies a checkpoint, as Lambda does at the SDK's request."""
         return self._processor.process_checkpoint(**request)
 
     def begin(self, event: Mapping[str, Any]) -> None:
@@ -145,7 +145,7 @@ class PlayedDurable:
         return datetime.fromtimestamp(self._world.clock.now_ms() / 1000, UTC)
 
     def _renew(self, event: dict[str, Any]) -> None:
-        # Of two invocations with one name Lambda starts an execution for the first.
+        # Of several invocations with the same name, Lambda starts an execution only for the first.
         if _name(event) not in (one.start_input.execution_name for one in self.executions):
             self._fresh.setdefault(_name(event), event)
 
@@ -194,12 +194,12 @@ class PlayedDurable:
         if execution.is_complete:
             return
         _, operation = execution.find_operation(operation_id)
-        if operation.status is OperationStatus.STARTED:  # a checkpoint ends waits that are due, too
+        if operation.status is OperationStatus.STARTED:  # a checkpoint also ends waits that are due
             execution.complete_wait(operation_id, self._now())
         self._advance(execution)
 
     def _call(self, execution: Execution, lane: str, operation_id: str, payload: dict[str, Any]) -> None:
-        """Calls the function that the handler invoked; its answer ends the operation."""
+        """Calls the function that the handler has invoked; its answer ends the operation."""
 
         def answered(done: asyncio.Future[Any]) -> None:
             if execution.is_complete or done.cancelled():
@@ -265,7 +265,7 @@ def play(source: Scenario, operations: int = OPERATIONS) -> tuple[World, PlayedD
 
 
 def run(name: str, source: Scenario) -> Result:
-    """Returns what a durable function came to."""
+    """Returns the result of a durable function."""
     world, played = play(source)
     gigabytes = played.written / _GB
     charges = {

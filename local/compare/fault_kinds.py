@@ -1,10 +1,10 @@
-"""Chooses the faults that every strategy of a comparison meets: none, calm, rough, or those of a file.
+"""Chooses the faults of a comparison, the same for every strategy: none, calm, rough, or those of a file.
 
-    calm    a reset every six hours or so
+    calm    a reset about every six hours
     rough   a reset every twenty minutes, a peer that falls silent every three hours, 503 for a minute every five,
             and functions whose processes die every eight
 
-Invariant: the same kind, length and seed give the same faults, so that strategies differ by nothing else.
+Invariant: the same kind, length and seed give the same faults, so that only the strategies differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS = ("none", "calm", "rough")
 
 
 def with_faults(source: Scenario, kind: str) -> Scenario:
-    """Returns the scenario with the faults of a kind, or of the file at that path; UserError where it is unsound."""
+    """Returns the scenario with the faults of a kind, or of the file at that path; UserError if it is invalid."""
     draw, until_ms, upstream = random.Random(f"{kind} {source.seed}"), source.run_for_ms, source.upstream
     kills_ms: tuple[int, ...] = ()
     if kind == "calm":
@@ -39,13 +39,13 @@ def with_faults(source: Scenario, kind: str) -> Scenario:
     elif kind != "none":
         said, kills_ms = faults_of(Path(kind))
         if replace(said, drops_ms=(), stalls=(), refusals=()) != Upstream():
-            raise UserError(f"{kind}: upstream: of a comparison's faults only drops, stalls and refusals may be given.")
+            raise UserError(f"{kind}: upstream: the faults of a comparison can only be drops, stalls and refusals.")
         upstream = replace(upstream, drops_ms=said.drops_ms, stalls=said.stalls, refusals=said.refusals)
     return replace(source, upstream=upstream, kills_ms=kills_ms)
 
 
 def _instants(draw: random.Random, mean_ms: int, until_ms: int) -> Iterator[int]:
-    """Instants that have nothing to do with one another, on average `mean_ms` apart."""
+    """Independent instants, on average `mean_ms` apart."""
     at_ms = 0
     while (at_ms := at_ms + 1 + round(draw.expovariate(1 / mean_ms))) < until_ms:
         yield at_ms

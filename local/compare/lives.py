@@ -1,6 +1,6 @@
-"""How long AWS lets what runs our code live, and what longer lives would change: the notes and rows of `compare`.
+"""How long AWS lets our code run, and what longer lives would change: the notes and rows of `compare`.
 
-Nobody ran longer lives on AWS here: strategies and latencies are those of functions, with another limit and another
+Longer lives were never tried on AWS: strategies and latencies are those of functions, with another limit and another
 price of their time. Invariant: every limit and price is in prices.toml, with its sources and the day they were read.
 """
 
@@ -19,7 +19,7 @@ HEADS = ("strategy", "gaps", "gap s", "lost", "$ a month")
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What lives for `most_s` at most. `instances` run all the time; without them its time is paid for by `vcpus`."""
+    """Something that lives for at most `most_s`. `instances` run all the time; otherwise `vcpus` are paid by time."""
 
     name: str
     most_s: int
@@ -33,7 +33,7 @@ class Life:
     invocations_per_vcpu: int = 0
 
     def prices(self, listed: Prices, memory_mb: int) -> Prices:
-        """The prices by which a strategy's functions are paid for; those of Lambda itself stand in the list."""
+        """The prices for a strategy's functions; those of Lambda itself are in the list."""
         if self.instances:
             return listed.also("lambda", "gb_second_arm64", 0)
         if not self.gb:
@@ -43,7 +43,7 @@ class Life:
         return by_second.also("lambda", "million_requests", 0)
 
     def paid(self, result: Result, listed: Prices) -> Result:
-        """What a strategy came to, with the instances that it needs, all of them where nobody shares them."""
+        """A strategy's result with the instances that it needs, as if it shared them with nobody."""
         if not self.instances:
             return result
         hours = self.instances * result.until_ms / 3_600_000 * (1 + listed.usd("managed_instances", "management_fee"))
@@ -51,12 +51,12 @@ class Life:
         return replace(result, charges={**result.charges, **charges})
 
     def notes(self) -> list[str]:
-        """What is to be said of it, a line each."""
+        """Lines about it."""
         lines = [f"{self.name} (read on {self.read_on}): {self.known}"]
         if self.instances:
             at_once = self.instances * self.vcpus * self.invocations_per_vcpu
             lines.append(
-                f"the dollars are those of a stream that has the {self.instances} instances for itself; "
+                f"the dollars are for a stream that has the {self.instances} instances to itself; "
                 f"they hold about {at_once:,.0f} connections at once"
             )
         return [*lines, f"not known: {self.unknown}"]
@@ -87,7 +87,7 @@ def of(limit_s: int) -> Life:
 
 
 def changes(found: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """A table of what a strategy comes to with functions as they are, and with those that live longer."""
+    """A table of the results with functions as they are, and with those that live longer."""
     lines = [list(HEADS)]
     for now, was in zip(found, before, strict=True):
         cells = [f"{was[name] / unit:{form}} → {now[name] / unit:{form}}" for name, unit, form in CHANGES]

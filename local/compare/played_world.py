@@ -18,7 +18,7 @@ KILLED = ("Sandbox.Timedout", "Runtime.ExitError")
 
 
 class World(VirtualStage):
-    """`tasks` has a span for each call of the connection manager, in their order, `waits` what a strategy adds."""
+    """`tasks` has a span for each call of the connection manager, in order; strategies add `waits`."""
 
     def __init__(self, source: Scenario) -> None:
         super().__init__(source)
@@ -37,14 +37,14 @@ class World(VirtualStage):
         await self.clock.sleep_until(self.clock.now_ms() + round(seconds * 1000))
 
     def start(self, handler: Coroutine[Any, Any, Any], ended: Callable[[asyncio.Future[Any]], object]) -> None:
-        """Starts a function; `ended` gets it when it is over, as cancelled where its process died."""
+        """Starts a function; `ended` gets it when it is over, cancelled if its process died."""
         function = asyncio.ensure_future(handler)
         self._functions.add(function)
         function.add_done_callback(self._functions.discard)
         function.add_done_callback(ended)
 
     def connect(self, event: Mapping[str, Any], lane: str) -> asyncio.Future[Any]:
-        """Runs the connection manager, in the function that calls this; its errors are TaskFailures."""
+        """Runs the connection manager in the calling function; its errors are TaskFailures."""
         name, function = self.names["connection_manager"], asyncio.current_task()
         call = TaskCall("", "lambda", "invoke", False, name, None, event, "", "", self.clock.now_ms(), None)
         connected = asyncio.ensure_future(self.sandbox.perform(call))
@@ -55,7 +55,7 @@ class World(VirtualStage):
             self.tasks[place] = Span(lane, "task", from_ms, self.clock.now_ms() - self.origin_ms)
             failure = None if done.cancelled() else done.exception()
             if function in self._functions and isinstance(failure, TaskFailure) and failure.error in KILLED:
-                function.cancel()  # nothing of a killed function goes on
+                function.cancel()  # a killed function does nothing more
 
         connected.add_done_callback(ended)
         return connected
@@ -68,7 +68,7 @@ class World(VirtualStage):
         return rest not in done
 
     def run(self, begin: Callable[[], object]) -> None:
-        """Runs until the scenario's end; `begin` only begins what there is to do."""
+        """Runs until the scenario's end; `begin` starts the work."""
 
         async def main() -> None:
             begin()
@@ -77,7 +77,7 @@ class World(VirtualStage):
         self.clock.run(main())
 
     def result(self, name: str, besides_ms: int = 0, besides: int = 0, **charges: Any) -> Result:
-        """Returns what a strategy came to; `besides` counts the calls of other functions, `besides_ms` their time."""
+        """Returns the strategy's result; `besides` counts the calls of other functions, `besides_ms` is their time."""
         until_ms, upstream = self.source.run_for_ms, self.source.upstream
         connections = self.sandbox.connections({"": [span.lane for span in self.tasks]}, self.origin_ms, until_ms)
         lengths = (

@@ -1,6 +1,6 @@
-"""What a strategy came to, and what that costs a month.
+"""The result of a strategy, and its cost per month.
 
-Invariant: dollars follow from what was counted in a run and from the price list; nothing else enters them.
+Invariant: the cost follows only from what was counted in a run and from the price list.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ MONTH_MS = 2_628_000_000
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a strategy came to in `until_ms`; `billed_ms` is the time of its functions.
+    """A strategy's result in `until_ms`; `billed_ms` is the time of its functions.
 
-    Of what several streams share it has the stream's part, which need not be whole: its `share` of a function.
-
-    `charges` has what else is charged: how many units of the price of that table and name in the price list.
+    If streams share functions, the counts are the stream's part, its `share` of a function. `charges` has other costs:
+    the number of units by the price's table and name in the price list.
     """
 
     strategy: str
@@ -46,11 +45,11 @@ class Result:
 
     @property
     def connected_percent(self) -> float:
-        """Returns the share of the time since the first opening in which the stream was connected; 0 without any."""
+        """Returns the connected share of the time since the first opening; 0 without an opening."""
         return connected_percent(self.connections, self.gaps)
 
     def usd_month(self, memory_mb: int, prices: Prices) -> float:
-        """Returns what calling the functions and their time cost a month; events' writes cost the same for all."""
+        """Returns the monthly cost of the functions' calls and time; writing events costs the same for all."""
         units = {
             ("lambda", "gb_second_arm64"): self.billed_ms / 1000 * memory_mb / 1024,
             ("lambda", "million_requests"): self.invocations,
@@ -75,7 +74,7 @@ class Result:
         }
 
     def lanes(self) -> dict[str, Any]:
-        """Returns what each lane did, as `--lanes` prints it; of what goes on the end is null."""
+        """Returns what each lane did, as `--lanes` prints it; the end of what goes on is null."""
         return {
             "strategy": self.strategy,
             "spans": [asdict(span) for span in sorted(self.spans, key=lambda s: (s.from_ms, s.lane))],
@@ -88,7 +87,7 @@ class Result:
 class Strategy:
     """A way to keep a stream connected; `says` describes it in a sentence.
 
-    `needs` names a package that it runs with, where that may be missing.
+    `needs` names a package that it needs and that may be missing.
     """
 
     name: str
@@ -98,5 +97,5 @@ class Strategy:
 
     @property
     def missing(self) -> str:
-        """Returns the name of the package that is not installed, "" where none is missing."""
+        """Returns the name of the missing package, "" if there is none."""
         return self.needs if self.needs and find_spec(self.needs) is None else ""

@@ -1,6 +1,6 @@
-"""The strategies by their names, and how those run that are state machines.
+"""The strategies by name, and how those that are state machines run.
 
-Invariant: two strategies differ by who calls the functions, and when, alone.
+Invariant: strategies differ only in what calls the functions, and when.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ STREAMS = 100
 
 
 def by_machine(name: str, path: Path, source: Scenario) -> Result:
-    """Returns what a state machine came to."""
+    """Returns the result of a state machine."""
     return _of(name, replay(replace(source, machine=path)))
 
 
 class GroupSandbox(VirtualSandbox):
     """The functions of a group of so many streams and their tables.
 
-    Each stream has the upstream and the faults that are asked for to itself. The one that is compared is in the middle
-    of the order in which a function opens them. As in a replay nothing is requested again that cannot have changed: a
-    group's function notifies a connection of each change of its lease.
+    Each stream has its own upstream with the given faults. The compared stream is in the middle of the order in which a
+    function opens them. As in a replay, unchanged leases are not read again: a group's function notifies a connection
+    of each change of its lease.
     """
 
     def __init__(self, streams: int, stage: VirtualStage) -> None:
@@ -59,7 +59,7 @@ class GroupSandbox(VirtualSandbox):
 
 
 def by_group(name: str, path: Path, source: Scenario, streams: int = STREAMS) -> Result:
-    """Returns what a stream of a group came to: its own connections, and its share of the group's functions."""
+    """Returns the result of a stream of a group: its connections, and its share of the group's functions."""
     whole = _of(name, replay(replace(source, machine=path), partial(GroupSandbox, streams), groups.INPUT))
     shares = {field: getattr(whole, field) / streams for field in ("transitions", "billed_ms", "invocations")}
     return replace(whole, share=1 / streams, **shares)
@@ -71,7 +71,7 @@ def _of(name: str, found: Replay) -> Result:
 
 
 def by_durable(name: str, source: Scenario) -> Result:
-    """Returns what a durable function came to; AWS's packages for that must be installed."""
+    """Returns the result of a durable function; AWS's packages for that must be installed."""
     from local.compare import durable  # the packages are optional
 
     return durable.run(name, source)

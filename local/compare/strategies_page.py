@@ -30,25 +30,25 @@ DRAWN, DRAWN_HOURS = "rough", "6"
 
 
 def arguments(options: list[str]) -> argparse.Namespace:
-    """Returns what `streamkeeper compare` is asked with these options."""
+    """Returns the arguments of `streamkeeper compare` for these options."""
     parser = argparse.ArgumentParser()
     command.add(parser.add_subparsers())
     return parser.parse_args(["compare", *options])
 
 
 def asked(options: list[str]) -> Scenario:
-    """Returns what it runs then."""
+    """Returns the comparison that they ask for."""
     return command.scenario(arguments(options))
 
 
 def answered(options: list[str]) -> tuple[Scenario, list[Result]]:
-    """Returns what it runs, and what each strategy comes to."""
+    """Returns the comparison, and the result of each strategy."""
     source = asked(options)
     return source, [strategy.run(source) for strategy in STRATEGIES]
 
 
 def written(root: Path = ROOT) -> dict[Path, str]:
-    """Returns the page and the picture as they must be."""
+    """Returns the page and the picture with the present results."""
     listed, text = prices.read(), (root / PAGE).read_text(encoding="utf-8")
     tables = {}
     for name, options in QUESTIONS.items():
@@ -72,9 +72,9 @@ def shown(rows: list[list[str]]) -> list[list[str]]:
 
 
 def lines(rows: list[list[str]]) -> list[str]:
-    """Returns a table as the page has it."""
+    """Returns a table for the page."""
     return table(rows[0], rows[1:])
 
 
 if __name__ == "__main__":
-    sys.exit(run("local.compare.strategies_page", "Writes what strategies come to.", written))
+    sys.exit(run("local.compare.strategies_page", "Writes the results of the strategies.", written))

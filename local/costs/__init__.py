@@ -1,1 +1,1 @@
-"""The verb `cost`: what a stream costs a month, from what a replay did and what a counted run requested."""
+"""The verb `cost`: what a stream costs a month, computed from a replay and from the requests of a counted run."""

@@ -1,4 +1,4 @@
-"""The verb `cost`: what streams of a stage cost a month on AWS, by part, beside what else could hold them."""
+"""The verb `cost`: what streams of a stage cost a month on AWS, by part, compared with other ways to hold them."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ from local.printable import WIDE, columns_of, saying
 from local.user_error import UserError
 
 STORES, ORDERS, ARRIVALS = ("items", "log"), ("index", "none"), ("random", "clock")
-# What a counted run can store in seconds; an item holds 400 KB.
+# What a counted run can store within seconds; an item holds 400 KB.
 MOST_BYTES = 256 * 1024
 MOST_STREAMS = 1_000_000
 MOST_TOGETHER = 500  # as streams_per_function
@@ -27,29 +27,29 @@ WHY = {
     "step_functions": "{transitions:,.0f} transitions{shared}",
     "events": "writes of events: items with their index, items alone, or segments",
     "control_writes": "writes of lease, cursor and ledger",
-    "reads": "reads of them",
+    "reads": "reads of lease, cursor and ledger",
     "storage": "what is kept: events {keep_days}, records {ledger_keep_days}",
     "logs": "log lines of the connections",
-    "watch": "what the watch reads of the stream",
+    "watch": "the watch's reads of the stream",
     "encryption": "requests to KMS for the tables' key, at most",
-    "metrics": "metrics that the stream's connections keep, by {metrics_by}",
-    "delivery": "noting what arrived, and bringing it to {sinks}: the function, its table and its log",
-    "sinks": "what the sinks ask for taking them",
+    "metrics": "metrics of the stream's connections, by {metrics_by}",
+    "delivery": "delivering events to {sinks}: the function, its table and its log",
+    "sinks": "what the sinks charge",
 }
 FIXED_WHY = {
-    "alarms": "alarms, by the metrics that they look at",
+    "alarms": "alarms, by the metrics that they watch",
     "metrics": "metrics of the watch",
     "dashboard": "the first three of an account are free",
-    "watch": "the function that watches, once a minute",
+    "watch": "the watching function, once a minute",
     "encryption": "requests to KMS for the tables' key by the watch and the API, at most",
-    "vpc": "interface endpoints of the VPC by the hour, in the zone of each subnet",
+    "vpc": "interface endpoints of the VPC, by the hour and zone",
     "delivery_alarms": "the alarms of the delivery",
     "delivery_metrics": "metrics of the delivery",
-    "delivery_sweeps": "the call each minute that rings again and measures",
+    "delivery_sweeps": "a call each minute that retries and measures",
 }
 MILLION_WHY = {name: WHY[name] for name in ("events", "control_writes", "reads")}
 BESIDE_WHY = {
-    "fargate": "a container of ¼ vCPU and 0.5 GB on Fargate, with its address, for all streams that it holds",
+    "fargate": "a container of ¼ vCPU and 0.5 GB on Fargate, with its address, for all streams in it",
     "t4g_nano": "an instance with 0.5 GB, a disk of 8 GB and its address, the same",
     "t4g_micro": "an instance with 1 GB, a disk of 8 GB and its address, the same",
     "always_two": "the plain machine, two connections of one stream all month",
@@ -71,7 +71,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--event-bytes", default="200", metavar="B", help="bytes of an event's body (default 200)")
     parser.add_argument("--store", default="items", metavar="KIND", help="items or log (default items)")
     parser.add_argument("--order", metavar="KIND", help="with --store items: index or none (default index)")
-    parser.add_argument("--flush-s", metavar="S", help="with --store log: for how long events wait for a segment")
+    parser.add_argument("--flush-s", metavar="S", help="with --store log: how long events wait for a segment")
     parser.add_argument("--arrivals", default="random", metavar="KIND", help="random or clock (default random)")
     parser.add_argument("--keep", default="1", metavar="SHARE", help="the share of events that `keep` stores (1: all)")
     parser.add_argument("--deliver", metavar="KIND", help=f"where events go next: {', '.join(KINDS)}, or several")
@@ -91,7 +91,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 once the answer is printed; raises UserError for what cannot be."""
+    """Returns 0 once the answer is printed; raises UserError if the options do not fit."""
     load = _load(arguments)
     try:
         listed = delivered.priced_by(arguments.price, prices.read())
@@ -129,10 +129,10 @@ def _load(arguments: argparse.Namespace) -> Load:
     per_function = whole("--per-function", arguments.per_function, 1, MOST_TOGETHER)
     store = one_of("--store", arguments.store, STORES)
     if arguments.order is not None and store != "items":
-        raise UserError("--order belongs to --store items: a log is in order by itself, and has no index.")
+        raise UserError("--order works only with --store items: a log is always in order, and has no index.")
     order = one_of("--order", ORDERS[0] if arguments.order is None else arguments.order, ORDERS)
     if arguments.flush_s is not None and store != "log":
-        raise UserError("--flush-s belongs to --store log: an item is written at once.")
+        raise UserError("--flush-s works only with --store log: an item is written at once.")
     return Load(
         streams=whole("--streams", arguments.streams or str(per_function), 1, MOST_STREAMS),
         events_per_s=number("--events-per-s", arguments.events_per_s, 0, MOST_EVENTS_PER_S),
@@ -151,12 +151,12 @@ def _kinds(option: str | None) -> tuple[str, ...]:
     kinds = tuple(dict.fromkeys(option.split(","))) if option is not None else ()
     wrong = [kind for kind in kinds if kind not in KINDS]
     if wrong:
-        raise UserError(f"--deliver must name kinds of sinks, {', '.join(KINDS)}, and not {wrong[0]!r}.")
+        raise UserError(f"--deliver must name kinds of sinks ({', '.join(KINDS)}), not {wrong[0]!r}.")
     return kinds
 
 
 def _need_room(load: Load, settings: Any) -> None:
-    """Raises UserError where one function cannot store so many events."""
+    """Raises UserError if one function cannot store so many events."""
     memory_mb, together = settings["memory_mb"], load.together
     most = stage_costs.events_per_s(memory_mb, load.event_bytes)
     if load.events_per_s * together <= most:
@@ -171,7 +171,7 @@ def _need_room(load: Load, settings: Any) -> None:
 
 
 def _notes(load: Load) -> list[str]:
-    """What must be said of a load that is priced and yet cannot be."""
+    """Notes about a load that has a price but cannot work as it is."""
     if load.partitions > 1:
         most = PARTITION_UNITS // -(-load.event_bytes // 1024)
         return [
@@ -182,7 +182,7 @@ def _notes(load: Load) -> list[str]:
 
 
 def _of_vpc(settings: Any, listed: Prices) -> list[str]:
-    """What a VPC costs besides, where the functions also read what is public."""
+    """A note on the further cost of a VPC whose functions read public upstreams."""
     if not settings["vpc_subnet_ids"]:
         return []
     nat_usd = HOURS * listed.usd("vpc", "nat_gateway_hour")
@@ -199,7 +199,7 @@ def _of_keys(listed: Prices) -> str:
 
 def _unpriced(load: Load, listed: Prices) -> list[str]:
     return [
-        f"the price {name} is not in the list, and is left out: give it with --price {name}=USD."
+        f"the price {name} is not in the list, so it is left out; give it with --price {name}=USD."
         for name in delivered.missing(load.deliver, listed)
     ]
 
@@ -234,7 +234,7 @@ def stage_usd(load: Load, found: Costs) -> float:
 def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) -> str:
     """The amounts as a table."""
     words = dict(settings) | asdict(found.used) | {"billed_s": found.used.billed_ms / 1000}
-    # What they share is of the function; of it each stream pays its part.
+    # What the streams share belongs to the function; each stream pays its part.
     words["sinks"] = " and ".join(load.deliver)
     words["shared"] = "" if load.together == 1 else f", shared by {load.together}"
     words |= {name: f"{settings[name]} days" if settings[name] else "for ever" for name in _KEPT}
@@ -261,17 +261,17 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
         title = "a million events" if load.keep == 1 else "a million that come"
         lines += ["", *_table(title, found.million_events, MILLION_WHY)]
         lines.append(f"{'  kept':<20}{found.million_kept or 0:>12.3f}  a month of {words['keep_days']}")
-    return "\n".join([*lines, "", "beside it, each without the writes of its events", *rows(found.beside, BESIDE_WHY)])
+    return "\n".join([*lines, "", "for comparison, without the writes of events", *rows(found.beside, BESIDE_WHY)])
 
 
 def _wrapped(line: str, columns: int) -> list[str]:
-    """A line on as many as it takes; the words behind an amount stay behind it."""
+    """A line, wrapped; the words behind an amount stay behind it."""
     indent = " " * _WORDS_AT if line.startswith("  ") else ""
     return textwrap.wrap(line, max(columns, _WORDS_AT + 20), subsequent_indent=indent) or [""]
 
 
 _KEPT = ("keep_days", "ledger_keep_days")
-# In which column the words of a part begin.
+# The column in which the words of a part begin.
 _WORDS_AT = 34
 
 
@@ -281,7 +281,7 @@ def _table(title: str, parts: dict[str, float], why: dict[str, str]) -> list[str
 
 
 def rows(parts: dict[str, float], why: dict[str, str]) -> list[str]:
-    """The lines of the parts that `why` names, each with its price and its words."""
+    """The lines of the parts that `why` names, with their prices and words."""
     return [
         f"  {name.replace('_', ' '):<18}{parts[name]:>z12.3f}  {words}" for name, words in why.items() if name in parts
     ]

@@ -1,8 +1,8 @@
-"""`python -m local.costs.cost_pages`: writes what streams cost into README.md and the pages of docs/ that say it.
+"""`python -m local.costs.cost_pages`: writes the cost of streams into README.md and pages of docs/.
 
-Each page has its words; the amounts are those that the command prints for the loads below. A table stands between two
-comments that name it, an amount in a sentence is found by the words behind it. `--check` writes nothing and returns 1
-where a page says something else. Invariant: nothing but amounts and those tables is changed.
+The amounts are those that the command prints for the loads below. A table stands between two comments that name it; an
+amount in a sentence is found by the words behind it. `--check` writes nothing, and returns 1 if a page is outdated.
+Invariant: only amounts and those tables are changed.
 """
 
 import json
@@ -37,7 +37,7 @@ TOGETHER = (
     Load(100, 1, 200, "log", 5, per_function=100),
 )
 PAGES = ("README.md", "docs/archive.md", "docs/costs.md", "docs/deploy.md", "docs/store.md")
-# A table's columns of words are its first and its last.
+# The first and the last column of a table contain words.
 WORDS = (0, -1)
 WHY = {
     "lambda": "{memory_mb} MB all month, {invocations} invocations",
@@ -55,7 +55,7 @@ WHY = {
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """What the pages quote: the costs of LOADS by name, and of TOGETHER."""
+    """The costs that the pages quote: of LOADS by name, and of TOGETHER."""
 
     alone: Mapping[str, Costs]
     together: Sequence[Costs]
@@ -78,12 +78,12 @@ class Quoted:
         }
 
     def million(self, load: str) -> dict[str, float]:
-        """What the requests for a million events cost, by part."""
+        """The cost of the requests for a million events, by part."""
         return self.alone[load].million_events or {}
 
 
 def quoted() -> Quoted:
-    """What the pages say of the project as it is now; it takes some seconds."""
+    """The present costs for the pages; this takes some seconds."""
     source, listed = month.scenario(STAGE), prices.read()
     months, settings = month.replayed(source), source.settings
     alone = {name: model.costs(source, months, load, listed) for name, load in LOADS.items()}
@@ -100,9 +100,9 @@ def quoted() -> Quoted:
 
 
 def rewritten(text: str, found: Quoted) -> str:
-    """The page with the amounts as they are now."""
+    """The page with the present amounts."""
     for words, amount in found.amounts.items():
-        # `$9.69 an idle stream`, however the lines are broken.
+        # `$9.69 an idle stream`, wherever the line breaks.
         behind = r"\s+".join(re.escape(word) for word in words.split())
         text = re.sub(rf"\$\d+\.\d\d(?=\s+{behind}\b)", f"${amount:.2f}", text)
     return with_tables(text, "cost", _tables(found))
@@ -166,7 +166,7 @@ def _cents(amount: float) -> str:
 
 
 def rates(found: Quoted) -> str:
-    """What the page of a stream multiplies hours and events by (handlers/api/bill.py), as JSON."""
+    """The rates for the page of a stream, by hours and events (handlers/api/bill.py), as JSON."""
     idle_usd, listed = found.alone["idle"].stream_month["sum"], prices.read()
     loads = {"items": "light", "items without an order": "unordered", "log": "packed"}
     events_usd = {name: found.alone[load].stream_month["sum"] - idle_usd for name, load in loads.items()}
@@ -184,7 +184,7 @@ def rates(found: Quoted) -> str:
 
 
 def files(found: Quoted, root: Path = ROOT) -> dict[Path, str]:
-    """The pages and the rates as they must be."""
+    """The pages and the rates with the present amounts."""
     pages = {root / name: rewritten((root / name).read_text(encoding="utf-8"), found) for name in PAGES}
     return pages | {root / RATES.relative_to(ROOT): rates(found)}
 

@@ -1,7 +1,7 @@
-"""Runs the deployed machine with its functions in virtual time and counts all that they request of DynamoDB.
+"""Runs the deployed machine with its functions in virtual time and counts all their requests to DynamoDB.
 
-Only time, the upstream and what lies behind the client's socket are played. Invariant: the same stage, stream and
-stretch of time, or number of cycles, give the same counts.
+Only time, the upstream and DynamoDB's server are simulated. Invariant: the same stage, stream and length of time, or
+number of cycles, give the same counts.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from states_language import Machine
 from states_language.clock import Clock
 
 NAMES = stages.names("cost")
-# Counting begins when the first connection is open and its first requests are made.
+# Counting begins once the first connection is open and has made its first requests.
 WARM_UP_MS = 20_000
 _CHECK_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What was requested in `length_ms`, how many events the upstreams had meanwhile, and how connections ended.
+    """The requests in `length_ms`, the upstreams' events meanwhile, and how connections ended.
 
-    All that is of so many `streams` together.
+    All counts are of `streams` streams together.
     """
 
     counts: Counts
@@ -50,15 +50,15 @@ class Counted:
     streams: int = 1
 
     def minus(self, base: Counted) -> Counted:
-        """What was requested beside what another run of the same length requested."""
+        """The requests minus those of another run of the same length."""
         return replace(self, counts=self.counts - base.counts, events=self.events - base.events)
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A stream as it is counted: how many events a second it has, how large they are, and its profile.
+    """A counted stream: its events per second, their size, and its profile.
 
-    They come at random, or by a clock, and a share of `kept` is stored.
+    Events come at random, or by a clock, and a share of `kept` is stored.
     """
 
     profile: Profile
@@ -68,13 +68,13 @@ class Stream:
     kept: float = 1
 
     def upstream(self, clock: Clock, connect_ms: int, seed: int = 1) -> SteadyUpstream:
-        """An upstream that sends them."""
+        """An upstream that sends the events."""
         played = self.events_per_s, self.event_bytes, connect_ms, seed, self.is_clocked, self.kept
         return SteadyUpstream(clock, *played)
 
 
 class CountedSandbox(VirtualSandbox):
-    """The functions and tables of a counted run; nothing that a function does is left out."""
+    """The functions and tables of a counted run, in which no step of a function is left out."""
 
     def __init__(self, stage: VirtualStage, profile: Profile, upstream: Upstream) -> None:
         super().__init__(stage, profile, upstream)
@@ -82,7 +82,7 @@ class CountedSandbox(VirtualSandbox):
         self.meter = Meter({names["events_table"]: events_table(), names["control_table"]: control_table()})
         self.tables = MeteredDynamoDb(self.meter)  # type: ignore[assignment]  # both have boto3's methods
         self._store = store_on(self.tables, names, ledger_keep_days=self._settings["ledger_keep_days"])
-        self.reports: list[list[Report]] = []  # of each function's connections
+        self.reports: list[list[Report]] = []  # the connections of each function
 
     def _needs(self, function: VirtualFunction) -> Needs:
         """What a function does."""
@@ -120,19 +120,19 @@ class GroupSandbox(CountedSandbox):
         return outcome
 
     def busy_ms(self, from_ms: int, to_ms: int) -> int:
-        """For how long functions ran between two instants, each counted for itself; they end in their order."""
+        """The running time of all functions between two instants, added up; they end in their order."""
         ends_ms = [moment.at_ms for moment in self.ends] + [to_ms] * len(self._began_ms)
         spans = zip(self._began_ms, ends_ms, strict=False)
         return sum(max(0, min(end_ms, to_ms) - max(began_ms, from_ms)) for began_ms, end_ms in spans)
 
 
 def machine_of(source: Scenario) -> Machine:
-    """The machine of a scenario, its placeholders filled from its settings."""
+    """The machine of a scenario, with its settings filled in."""
     return machine_in(source.machine, source, NAMES)
 
 
 def count(source: Scenario, machine: Machine, stream: Stream, length_ms: int) -> Counted:
-    """What the stream requests in `length_ms` once it is connected, with the settings and latencies of `source`."""
+    """The requests of a connected stream in `length_ms`, with the settings and latencies of `source`."""
     stage = VirtualStage(source, machine, NAMES)
     clock = stage.clock
 
@@ -150,10 +150,10 @@ def count(source: Scenario, machine: Machine, stream: Stream, length_ms: int) ->
 
 
 def count_group(source: Scenario, machine: Machine, stream: Stream, streams: int, cycles: int) -> tuple[Counted, float]:
-    """What so many streams request in so many cycles of their group, the first not counted, and how many functions ran.
+    """The requests of a group of streams in so many cycles after the first one, and the mean number of functions.
 
-    A cycle is from the end of a function to the end of the next: so there are as many handovers in what is counted as
-    there are in a month. The number of functions is a mean: one, and a little for the time in which two hand over.
+    A cycle lasts from the end of a function to the end of the next one, so handovers are as frequent as in a month. The
+    number of functions is a little above one, because two run during a handover.
     """
     stage = VirtualStage(source, machine, NAMES)
     clock = stage.clock

@@ -1,9 +1,9 @@
-"""Prices what a stage's delivery costs: noting what arrives, bells, workers, sweeps, and what the sinks ask.
+"""Prices a stage's delivery: noting what arrives, bells, workers, sweeps, and what the sinks charge.
 
-How many requests these make, and of how many units, is counted: the delivery runs on tables in memory that are metered
+Their requests and units are counted: the delivery runs on metered tables in memory
 (local/simulation/virtual_delivery.py). Lambda's own reading is free ("You are not charged for GetRecords API calls
-invoked by AWS Lambda as part of DynamoDB triggers"). What a consumer asks for is the consumer's. Invariant: a price
-that is not in the list is named, and never guessed.
+invoked by AWS Lambda as part of DynamoDB triggers"). The costs of a consumer are not included.
+Invariant: a price that is not in the list is named, and never guessed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ POLLS_PER_S = 4
 # As packaging/resources/delivery.yml has it, and how many bells a call answers (handlers/delivery.py).
 BATCH, TOGETHER = 250, 10
 ALARMS, SWEEPS = 2, MONTH_S / 60
-# A sweep reads where bells are: one unit of each partition where none is.
+# A sweep reads the bells: one unit for each partition without one.
 SWEEP_READS = 4
 # SQS and EventBridge bill a message by 64 KB begun, Firehose a record by 5 KB begun.
 CHUNK_BYTES, FIREHOSE_BYTES = 64 * 1024, 5 * 1024
-# How many events of one wake are counted; of more, as many times as much.
+# The largest number of events of one wake that is counted; more events cost proportionally more.
 MOST_COUNTED = 500
 EVENTS = "events"
 _AT_MS = 1_767_225_600_000
@@ -46,7 +46,7 @@ _AT_MS = 1_767_225_600_000
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What is delivered of a stage: so many streams, each with so many writes a second of so many events."""
+    """What a stage delivers: its streams, each with so many writes a second of so many events."""
 
     streams: int
     writes_per_s: float
@@ -56,7 +56,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """How often the function notes what arrived for the stage, with how many writes, of how many streams."""
+    """How often the function notes arrivals of the stage, with how many writes and streams in each call."""
 
     per_s: float
     writes: float
@@ -64,9 +64,9 @@ class Calls:
 
 
 class Wake(NamedTuple):
-    """What one stream's events at some sinks take from their noting on: units, requests to tables, and to each sink.
+    """The usage of one stream's events at some sinks, from noting on: units, requests to tables, and to each sink.
 
-    `requests` has of each kind the requests, each the sizes of its messages.
+    `requests` has the requests of each kind of sink, each with the sizes of its messages.
     """
 
     write_units: float
@@ -76,21 +76,21 @@ class Wake(NamedTuple):
 
 
 def calls(flow: Flow) -> Calls:
-    """How often the function notes: for each shard that has something when it is polled."""
+    """How often the function notes: once for each shard that has something when it is polled."""
     shards = min(flow.streams, int(stage_costs.measured()["delivery_shards"]))
     writes_per_s = flow.streams * flow.writes_per_s / shards
     if not writes_per_s:
         return Calls(0, 0, 0)
     per_s = max(POLLS_PER_S * -math.expm1(-writes_per_s / POLLS_PER_S), writes_per_s / BATCH)
     writes = writes_per_s / per_s
-    # Of writes that come at random, as many streams as have one of them at least.
+    # With writes at random, the number of streams that have at least one of them.
     of_shard = flow.streams / shards
     streams = of_shard * -math.expm1(-writes / of_shard) if of_shard > 1 else 1.0
     return Calls(per_s * shards, writes, max(1.0, min(streams, writes)))
 
 
 def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
-    """A month of one stream, by part: the function with its table, its metrics of its own, and the sinks."""
+    """A month of one stream, by part: the function with its table, the stream's metrics, and the sinks."""
     own = len(kinds) * len(delivery_metrics.NAMES) if settings["metrics_by"] == "stream" else 0
     metrics_usd = own * prices.usd("cloudwatch", "metric_month")
     called = calls(flow)
@@ -101,7 +101,7 @@ def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: P
     parts = [_prompt_usd(prompt, flow, called, notes_per_s, settings, prices)] if prompt else []
     if "s3" in kinds:
         parts.append(_patient_usd(flow, notes_per_s, settings, prices, is_alone=not prompt))
-    # One data stream for all streams of the stage stands whatever is sent.
+    # The stage's one data stream costs the same whatever is sent.
     is_hourly = "kinesis" in kinds and prices.has("kinesis", "stream_hour")
     hours_usd = HOURS * prices.usd("kinesis", "stream_hour") / flow.streams if is_hourly else 0.0
     note_usd = called.per_s / flow.streams * _note_usd(called.streams, len(prompt), settings, prices)
@@ -113,7 +113,7 @@ def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: P
 
 
 def _note_usd(streams: float, kinds: int, settings: Mapping[str, Any], prices: Prices) -> float:
-    """A call that notes what came of so many streams and rings; its writes are counted with the wakes."""
+    """A call that notes arrivals of so many streams and rings; its writes are counted with the wakes."""
     bells = streams * kinds
     requests = math.ceil(streams / 25) + math.ceil(bells / 25) + math.ceil(bells / TOGETHER)
     figures = stage_costs.measured()
@@ -123,9 +123,9 @@ def _note_usd(streams: float, kinds: int, settings: Mapping[str, Any], prices: P
 def _prompt_usd(
     kinds: tuple[str, ...], flow: Flow, called: Calls, notes_per_s: float, settings: Mapping[str, Any], prices: Prices
 ) -> tuple[float, float]:
-    """A second of one stream at sinks that take what is there: the delivery's part, and the sinks'."""
+    """A second of one stream at sinks that take events at once: the cost of the delivery, and of the sinks."""
     events = flow.writes_per_s * flow.events_per_write / notes_per_s
-    # How many places share a call that answers their bells.
+    # The number of places that share a call which answers their bells.
     together = min(TOGETHER, max(1.0, called.streams) * len(kinds))
     return _wakes_usd(kinds, events, notes_per_s, together, flow.event_bytes, settings, prices)
 
@@ -133,11 +133,11 @@ def _prompt_usd(
 def _patient_usd(
     flow: Flow, notes_per_s: float, settings: Mapping[str, Any], prices: Prices, *, is_alone: bool
 ) -> tuple[float, float]:
-    """A second of one stream at a bucket, which waits for objects to grow: a sweep rings, and notes find it out."""
+    """A second of one stream at a bucket, which waits for larger objects: a sweep rings, or noting finds it due."""
     wakes_per_s = 1 / (S3_WAIT_S + 1 / notes_per_s)
     events = flow.writes_per_s * flow.events_per_write / wakes_per_s
     delivery_usd, sinks_usd = _wakes_usd(("s3",), events, wakes_per_s, TOGETHER, flow.event_bytes, settings, prices)
-    # A ring that is refused, and where no other sink has it, the arrival.
+    # A refused ring and, unless another sink notes it, the arrival.
     refused = (notes_per_s - wakes_per_s) * (1 + is_alone)
     return delivery_usd + refused * prices.usd("dynamodb", "million_write_units"), sinks_usd
 
@@ -146,7 +146,7 @@ def _wakes_usd(
     kinds: tuple[str, ...], events: float, per_s: float, together: float, event_bytes: int,
     settings: Mapping[str, Any], prices: Prices,
 ) -> tuple[float, float]:  # fmt: skip
-    # A wake has a whole number of events, one or the other of two; what lies between is their mean.
+    # A wake has a whole number of events; for a fraction, the costs of both neighbours are interpolated.
     fewer = math.floor(events)
     share = events - fewer
     both = [(_wake_usd(kinds, count, together, event_bytes, settings, prices)) for count in (max(1, fewer), fewer + 1)]
@@ -169,7 +169,7 @@ def _wake_usd(
     requests = sum(map(len, wake.requests.values()))
     cpu_ms = figures["delivery_cpu_ms_per_wake"] * len(kinds) + figures["delivery_cpu_ms_per_request"] * requests
     cpu_ms += figures["delivery_cpu_ms_per_event"] * min(events, MOST_COUNTED) * len(kinds)
-    # Threads wait beside each other: a call lasts as long as one place, and what their processor time adds.
+    # Threads wait in parallel: a call lasts as long as one place, plus the others' processor time.
     waits = (requests + wake.table_requests) / len(kinds) * scale
     share = len(kinds) / together
     delivery_usd = share * _function_usd(cpu_ms * scale / share, waits, together, settings, prices)
@@ -181,7 +181,7 @@ def _wake_usd(
 def _function_usd(
     cpu_ms: float, requests: float, documents: float, settings: Mapping[str, Any], prices: Prices
 ) -> float:
-    """A call that takes so much of a processor, waits for so many answers, and prints so many documents."""
+    """The cost of a call with this processor time, number of awaited answers, and printed documents."""
     figures, memory_mb = stage_costs.measured(), float(settings["delivery_memory_mb"])
     busy_ms = (
         cpu_ms * max(1.0, stage_costs.MB_PER_CORE / memory_mb) + figures["delivery_wait_ms_per_request"] * requests
@@ -195,10 +195,10 @@ def _function_usd(
 
 
 def fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
-    """What a stage pays besides where a profile delivers: its alarms, its sweeps, and the metrics of what goes well."""
+    """What a stage also pays if a profile delivers: alarms, sweeps, and the metrics of successes."""
     by: By = settings["metrics_by"]
     usual = delivery_metrics.kept(dict(zip(delivery_metrics.NAMES, (1, 0, 0), strict=True)), by)
-    # By stream they are each stream's; the lag is the stage's.
+    # Metrics by stream belong to each stream; the lag belongs to the stage.
     metrics = len(usual) * {"stage": 1, "profile": len(kinds), "stream": 0}[by] + 1
     figures = stage_costs.measured()
     sweep_usd = _function_usd(figures["delivery_cpu_ms_per_note"], SWEEP_READS, 1, settings, prices)
@@ -222,12 +222,12 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 
 
 def missing(kinds: Iterable[str], prices: Prices) -> list[str]:
-    """The prices that these sinks need and the list does not have."""
+    """The prices of these sinks that the list lacks."""
     return [name for kind in kinds for name in NEEDED[kind] if not prices.has(*name.split("."))]
 
 
 def _sink_usd(kind: str, batches: Sequence[Sequence[int]], prices: Prices) -> float:
-    """What the requests of a call cost; each is the sizes of its messages."""
+    """The cost of a call's requests, each given by the sizes of its messages."""
 
     def price(name: str) -> float:
         return prices.usd(*name.split(".")) if prices.has(*name.split(".")) else 0.0
@@ -251,7 +251,7 @@ def _sink_usd(kind: str, batches: Sequence[Sequence[int]], prices: Prices) -> fl
 
 @lru_cache(maxsize=256)
 def woken(kinds: tuple[str, ...], events: int, event_bytes: int) -> Wake:
-    """What so many events of one stream take, from their noting on until no bell is out."""
+    """The usage of so many events of one stream, from noting until no bell is out."""
     meter = Meter({EVENTS: events_table(), DELIVERY: Table(("PK", "SK"), {}, has_events=False)})
     sent: dict[str, list[list[int]]] = {kind: [] for kind in kinds}
 
@@ -276,7 +276,7 @@ def woken(kinds: tuple[str, ...], events: int, event_bytes: int) -> Wake:
     first, *brought = records(["replay"], events + 1, event_bytes)
     for record in (first, *brought):
         meter.call("PutItem", {"TableName": EVENTS, "Item": _stored(record["dynamodb"]["NewImage"])})
-    # A sink's first record is written once.
+    # The first record of a sink is written only once.
     virtual.at(_AT_MS, lambda: virtual.delivery.note([first]))
     virtual.run(_AT_MS + 1000)
     before = meter.counts.copy()
@@ -294,7 +294,7 @@ def woken(kinds: tuple[str, ...], events: int, event_bytes: int) -> Wake:
 
 
 def _stored(image: Mapping[str, Any]) -> dict[str, Any]:
-    """The item of a record, which has its bytes in Base64."""
+    """The item of a record, whose bytes are in Base64."""
     return {
         name: {kind: base64.b64decode(one) if kind == "B" else one for kind, one in value.items()}
         for name, value in image.items()
@@ -306,7 +306,7 @@ class _Clock:
 
 
 def records(streams: Sequence[str], count: int, event_bytes: int) -> list[Record]:
-    """The records of so many events of these streams, as items: a sink gets the same of a segment."""
+    """The records of so many events of these streams, as items; a sink gets the same from segments."""
     made = []
     for number in range(count):
         event = StreamEvent(f"{number:08d}", "x" * event_bytes, None, None, None, _AT_MS + number)
@@ -318,7 +318,7 @@ def records(streams: Sequence[str], count: int, event_bytes: int) -> list[Record
 
 
 def priced_by(options: Iterable[str], prices: Prices) -> Prices:
-    """The list with prices that the user names, such as `kinesis.gb_in=0.08`; raises ValueError with a sentence."""
+    """The list with the user's prices, such as `kinesis.gb_in=0.08`; raises ValueError with a sentence."""
     known = {name for names in NEEDED.values() for name in names}
     for option in options:
         name, _, text = option.partition("=")
@@ -327,7 +327,7 @@ def priced_by(options: Iterable[str], prices: Prices) -> Prices:
         except ValueError:
             price = math.nan
         if name not in known or not 0 <= price <= MILLION:
-            raise ValueError(f"{option!r} is no price: write NAME=USD, of {', '.join(sorted(known))}")
+            raise ValueError(f"{option!r} is not a price: write NAME=USD, with NAME one of {', '.join(sorted(known))}")
         table, _, field = name.partition(".")
         prices = prices.also(table, field, price)
     return prices

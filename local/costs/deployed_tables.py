@@ -1,6 +1,6 @@
-"""Reads from packaging/resources/storage.yml how the tables of a stage are made: keys, indexes, backups.
+"""Reads the tables of a stage from packaging/resources/storage.yml: keys, indexes, backups.
 
-Invariant: what is counted is counted with the tables that are deployed; a change of that file changes what they cost.
+Invariant: requests are counted with the deployed tables; a change of that file changes the cost.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ STORAGE = ROOT / "packaging" / "resources" / "storage.yml"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The key of a table, its hash before its range, and its indexes by name.
+    """The key of a table, hash before range, and its indexes by name.
 
-    `has_events` is whether its items are events, whose sort keys the upstream names, and not records of ours.
+    `has_events` says whether its items are events, whose sort keys come from the upstream, and not our records.
     """
 
     keys: tuple[str, ...]
@@ -28,7 +28,7 @@ class Table:
 
 
 class _Template(yaml.SafeLoader):
-    """YAML without what CloudFormation's functions stand for, on which no cost depends."""
+    """YAML without the values of CloudFormation's functions, on which no cost depends."""
 
 
 _Template.add_multi_constructor("!", lambda *_: None)

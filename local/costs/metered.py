@@ -1,7 +1,7 @@
-"""Counts what requests to DynamoDB are billed: the client and the tables behind it, in memory.
+"""Counts the billed units of requests to DynamoDB: a client and in-memory tables behind it.
 
-Invariant: every request that the tables answer, or whose condition they refuse, is counted once by the rules of
-`units.py`; how it is counted changes no answer.
+Invariant: every request that is answered, or refused for its condition, is counted once by the rules of `units.py`;
+counting changes no answer.
 """
 
 import json
@@ -24,7 +24,7 @@ CONDITION = "ConditionalCheckFailedException"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kind:
-    """What requests are counted under: the table, the operation, and what its item is ("lease", "connection" …)."""
+    """A kind of request: the table, the operation, and what its item is ("lease", "connection" …)."""
 
     table: str
     operation: str
@@ -33,7 +33,7 @@ class Kind:
 
 @dataclass(slots=True)
 class Count:
-    """How many requests, and what they were billed."""
+    """The number of requests and their billed units."""
 
     requests: int = 0
     write_units: int = 0
@@ -45,13 +45,13 @@ class Count:
 
 @dataclass(slots=True)
 class Counts:
-    """All that was counted, by kind, and what each table grew by in bytes that are billed as storage."""
+    """All counts by kind, and the growth of each table in bytes that are billed as storage."""
 
     by_kind: dict[Kind, Count] = field(default_factory=lambda: defaultdict(Count))
     stored_bytes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def copy(self) -> "Counts":
-        """The counts as they stand now."""
+        """A copy of the present counts."""
         return self - Counts()
 
     def __sub__(self, before: "Counts") -> "Counts":
@@ -60,24 +60,24 @@ class Counts:
         return Counts(kinds, stored)
 
     def requests(self, table: str) -> int:
-        """How many requests were made for a table."""
+        """The number of requests to a table."""
         return sum(count.requests for kind, count in self.by_kind.items() if kind.table == table)
 
     def write_units(self, table: str) -> int:
-        """The units of writing that were billed for a table."""
+        """The billed write units of a table."""
         return sum(count.write_units for kind, count in self.by_kind.items() if kind.table == table)
 
     def read_units(self, table: str) -> float:
-        """The units of reading that were billed for a table."""
+        """The billed read units of a table."""
         return sum(count.read_units for kind, count in self.by_kind.items() if kind.table == table)
 
 
 class Meter:
-    """Tables by name, all empty, and what was requested of them."""
+    """Tables by name, empty at first, and the counts of their requests."""
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
         self._defined = tables
-        self.tables = MemoryDynamoDB(*tables, on_change=self._changed)  # whose own methods are not counted
+        self.tables = MemoryDynamoDB(*tables, on_change=self._changed)  # methods of its own are not counted
         self._items: dict[tuple[str, Key], Item] = {}
         self._changes: list[tuple[str, Item | None, Item]] = []
         self.counts = Counts()
@@ -87,7 +87,7 @@ class Meter:
         return self.call(operation, json.loads(body, object_hook=binary))
 
     def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        """As `answer`, for parameters as boto3 takes them."""
+        """As `answer`, with parameters in boto3's form."""
         self._changes.clear()
         try:
             answer = method(self.tables, operation)(**request)
@@ -107,7 +107,7 @@ class Meter:
             self._count_together(operation, request, answer["Items"])
         elif operation == "DeleteItem":
             name, key = request["TableName"], _key(request["Key"])
-            # "The size of the deleted item"; no table that is deleted from has an index.
+            # "The size of the deleted item"; no table with deletions has an index.
             self._count(name, operation, key[1]).write_units += refused_units(self._items.pop((name, key), None))
         else:
             name, key = request["TableName"], _key(request.get("Key") or request["Item"])
@@ -115,7 +115,7 @@ class Meter:
         return answer
 
     def _count_statements(self, statements: list[dict[str, Any]], answers: list[dict[str, Any]]) -> None:
-        """Each statement is billed as a write of its own, one that met an item of its key as a refused condition."""
+        """Counts each statement as a write; one whose key existed already counts as a refused condition."""
         name = str(answers[0].get("TableName"))
         count = self._count(name, "BatchExecuteStatement", "")
         count.write_units += self._changed_units()

@@ -1,7 +1,7 @@
-"""Prices what a replayed month and counted runs used: a stream's month by part, a stage's, and a million events.
+"""Prices a replayed month and counted runs: a stream's month by part, a stage's month, and a million events.
 
-Invariant: `sum` is the sum of the parts, and a part that costs nothing is there as 0. Storage is what lies there once
-as much expires as comes (`keep_days`); where events are kept for ever, the mean of the first month.
+Invariant: `sum` is the sum of the parts, and a part that costs nothing is 0. Storage is the amount at which as much
+expires as comes (`keep_days`); if events are kept forever, it is the mean of the first month.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from local.costs.steady_upstream import KEPT
 from local.simulation.scenario import Scenario
 from local.user_error import UserError
 
-# A stretch with four handovers or five.
+# A length with four or five handovers.
 STRETCH_S = 3_600
-# What a run stores: enough for cursors and segments to be as usual, and a few seconds' work.
+# The events of a run: enough for usual cursors and segments, in a few seconds of work.
 EVENTS, BYTES = 6_000, 64 * 1024 * 1024
 STRETCH_LEAST_S = 10
-# Where fewer are kept, no more events come for that.
+# If fewer are kept, the run does not get more events for that.
 LEAST_KEPT = 0.2
 SEGMENTS, MOST_EVENTS = 20, 150_000
-# Of a group: all its streams without events for one cycle of its function, and a few with events for two. Where events
-# come seldom, ten of them.
+# For a group: all its streams without events for one cycle of its function, and a few with events for two; ten if
+# events are rare.
 IDLE_CYCLES, FLOW_CYCLES, OFTEN_PER_S = 1, 2, 0.2
-# Of rarer events a run would have none; each costs as much as one of these.
+# A run would have no rarer events; each of them costs as much as one of these.
 RAREST_PER_S = 20 / STRETCH_S
 STREAM_ID = "replay"
-# "A partition … 1,000 write units a second"; an event is one there, whatever its index takes.
+# "A partition … 1,000 write units a second"; an event takes one there, besides those of its index.
 PARTITION_UNITS = 1000
 PARTS = (
     *("lambda", "step_functions", "events", "control_writes", "reads", "storage", "logs", "watch", "encryption"),
@@ -45,10 +45,10 @@ PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked about: streams of a stage with so many events each, stored in one way.
+    """The streams of a stage whose cost is wanted, all with the same events and store.
 
-    Events arrive at `random`, or by a `clock`. `per_function` of them, or all where there are fewer, share a function.
-    `deliver` are kinds of sinks. A share of `keep` is stored, the rest is left out where it arrives.
+    Events arrive at `random`, or by a `clock`. `per_function` streams, or all if there are fewer, share a function.
+    `deliver` has kinds of sinks. A share of `keep` is stored; the rest is dropped on arrival.
     """
 
     streams: int
@@ -69,20 +69,20 @@ class Load:
 
     @property
     def partitions(self) -> int:
-        """Over how many keys the items of one stream must be spread; a log writes segments, few and to one key."""
+        """Over how many keys a stream's items must be spread; a log has few segments, all with one key."""
         units = -(-self.event_bytes // 1024)
         return max(1, math.ceil(self.stored_per_s * units / PARTITION_UNITS)) if self.store == "items" else 1
 
     @property
     def together(self) -> int:
-        """How many streams a function keeps: each as many as the others, as near as can be."""
+        """How many streams a function keeps, with the streams spread as evenly as possible."""
         functions = -(-self.streams // self.per_function)
         return -(-self.streams // functions)
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was counted of a load: the streams without events, and what events add; and how many functions ran."""
+    """The counts of a load: the streams without events, what events add, and the number of functions."""
 
     idle: Counted
     flow: Counted
@@ -91,10 +91,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """All in US dollars; without events a million of them costs None.
+    """Costs in US dollars; those of a million events are None without events.
 
-    `million_events` is what the requests for a million are billed, `million_kept` what they cost a month while they lie
-    there, or in all where the stage lets them expire.
+    `million_events` is the cost of a million's requests, `million_kept` of their storage: per month, or in total if the
+    stage lets them expire.
     """
 
     stream_month: dict[str, float]
@@ -107,23 +107,23 @@ class Costs:
 
 
 def costs(source: Scenario, months: Months, load: Load, prices: Prices) -> Costs:
-    """What the load costs; raises UserError where it cannot be stored so."""
+    """The costs of the load; raises UserError if it cannot be stored like this."""
     return priced(source.settings, months, load, counted(source, load), prices)
 
 
 def costs_together(source: Scenario, months: Months, loads: Sequence[Load], prices: Prices) -> list[Costs]:
-    """What loads cost that differ in their events alone: the streams without events are counted once."""
+    """The costs of loads that differ only in their events; the streams without events are counted once."""
     first = counted(source, loads[0])
     usages = [first, *(counted(source, load, first) for load in loads[1:])]
     return [priced(source.settings, months, load, usage, prices) for load, usage in zip(loads, usages, strict=True)]
 
 
 def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage, prices: Prices) -> Costs:
-    """What a load costs of which this was counted."""
+    """The costs of a load with these counts."""
     idle, flow, together = usage.idle, usage.flow, load.together
     used = months.ours
     if usage.functions is not None:
-        # The same month of the machine, with functions that hand over many streams.
+        # The same month of the machine, but its functions hand over many streams.
         used = replace(used, billed_ms=usage.functions * MONTH_S * 1000)
     parts = dict.fromkeys(PARTS, 0.0)
     parts["lambda"] = _lambda_usd(used, settings, prices) / together
@@ -131,14 +131,14 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
     parts["logs"] = stage_costs.connection_log_usd(used.invocations, prices) / together
     parts["watch"] = stage_costs.watch_stream_usd(prices, together)
     parts["encryption"] = stage_costs.encryption_usd(stage_costs.IN_HANDOVERS / together, stage_costs.TABLES, prices)
-    # Where there are events each connection has stored something.
+    # With events, each connection has stored something.
     reports = idle.reports
     if load.events_per_s:
         reports = [replace(report, progress=replace(report.progress, stored=1)) for report in reports]
     length_s = idle.length_ms / 1000
     parts["metrics"] = stage_costs.stream_metrics_usd(reports, length_s, settings, prices) / load.streams
     added = _requests_usd(flow, settings, prices)
-    # The events that are asked about in such a stretch, for each that was counted: they come at random.
+    # The wanted events in such a length, for each that was counted; they come at random.
     share = load.events_per_s * flow.length_ms / 1000 * flow.streams / flow.events if flow.events else 0.0
     for name, usd in _requests_usd(idle, settings, prices).items():
         parts[name] += usd + share * added[name]
@@ -161,7 +161,7 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
 
 
 def _delivered(load: Load, flow: Counted) -> delivered.Flow:
-    """What is delivered: each item by itself, of a log each segment with its events."""
+    """What is delivered: single items, or the segments of a log with their events."""
     events = NAMES["events_table"]
     by_kind = flow.counts.by_kind.items()
     segments = sum(one.requests for kind, one in by_kind if kind.table == events and one.write_units)
@@ -170,10 +170,10 @@ def _delivered(load: Load, flow: Counted) -> delivered.Flow:
 
 
 def counted(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
-    """The counts of the streams without events, and what events add to them, at RAREST_PER_S at the least.
+    """The counts of the streams without events, and what events add to them, at RAREST_PER_S at least.
 
-    What events add is that of one stream, or of a few of a group. Of what is `known` the streams without events are
-    taken.
+    What events add is counted for one stream, or for a few of a group. If counts are `known`, those of the streams
+    without events are reused.
     """
     machine, rate = machine_of(source), max(load.events_per_s, RAREST_PER_S)
     asked, is_clocked = profile(source, load), load.arrivals == "clock"
@@ -197,7 +197,7 @@ def counted(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
 
 
 def _stretch_s(rate: float, keep: float, event_bytes: int, flush_s: float) -> float:
-    """How long a run with events lasts: a whole stretch where few are stored."""
+    """The length of a run with events: the full one if few are stored."""
     most = min(MOST_EVENTS, BYTES / event_bytes)
     for_segments_s = min(SEGMENTS * flush_s, most / rate)
     for_events_s = min(EVENTS / max(keep, LEAST_KEPT), BYTES / event_bytes) / rate
@@ -222,7 +222,7 @@ def profile(source: Scenario, load: Load) -> Any:
     try:
         return parse(STREAM_ID, table, {})
     except ProfileError as error:
-        raise UserError(f"--store {load.store}: no profile can ask for that: {error}.") from None
+        raise UserError(f"--store {load.store}: no profile can have that: {error}.") from None
 
 
 # --- amounts by prices ------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def _lambda_usd(used: Month, settings: Mapping[str, Any], prices: Prices) -> flo
 
 
 def _requests_usd(counted: Counted, settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
-    """A month of what was counted, by part, of one of its streams."""
+    """The monthly cost of the counts for one stream, by part."""
     counts, times = counted.counts, MONTH_S * 1000 / counted.length_ms / counted.streams
     write_usd, read_usd = (prices.usd("dynamodb", f"million_{kind}_units") for kind in ("write", "read"))
     events, control = NAMES["events_table"], NAMES["control_table"]
@@ -252,9 +252,9 @@ def _requests_usd(counted: Counted, settings: Mapping[str, Any], prices: Prices)
 
 
 def _beside(plain: Month, settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
-    """What others cost a month: a container and instances for all streams that they hold, the plain machine for one.
+    """The monthly cost of other ways: a container and instances for all streams in them, the plain machine for one.
 
-    None has the writes of the events in it, which are the same for each.
+    The writes of events are left out, because they are the same for all.
     """
 
     def hours(name: str) -> float:

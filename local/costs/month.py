@@ -1,6 +1,6 @@
-"""Replays a month of a stage's machine: what Step Functions and Lambda bill for one stream.
+"""Replays a month of a stage's machine: the usage of Step Functions and Lambda for one stream.
 
-Invariant: the definition and the settings are those that are deployed, and the same stage gives the same figures.
+Invariant: the definition and the settings are the deployed ones, and the same stage gives the same figures.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from local.simulation.scenario import Scenario, read
 MONTH_S = 2_628_000
 DAY_S = 86_400
 SCENARIO = Path(__file__).with_name("month.yml")
-# The naive machine: one Task that is called again and again. Two branches of it keep two connections.
+# The naive machine: one Task that is called again and again. Two of its branches keep two connections.
 PLAIN = ROOT / "statemachines" / "retry.asl.yml"
 PLAIN_BRANCHES = 2
-# Where functions are short, as on a laptop, a month would be too many connections: the first of them are replayed.
+# With short functions, as on a laptop, a month would have too many connections; only the first are replayed.
 CONNECTIONS = 3_200
 
 
@@ -33,13 +33,13 @@ class Month:
     executions: float
 
     def times(self, factor: float) -> Month:
-        """So many times as much."""
+        """The usage, multiplied."""
         return Month(*(value * factor for value in astuple(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Months:
-    """A month of one stream: as it is deployed, and by the naive machine."""
+    """A month of one stream, with the deployed machine and with the naive one."""
 
     ours: Month
     always_two: Month
@@ -51,18 +51,18 @@ def replayed(source: Scenario) -> Months:
 
 
 def scenario(stage: str) -> Scenario:
-    """The month, with the settings of the stage; raises UserError where there is no such stage."""
+    """The month, with the settings of the stage; raises UserError if there is no such stage."""
     return read(SCENARIO, stage)
 
 
 def streamkeeper(source: Scenario) -> Month:
-    """A month of a stream as it is deployed, renewals included."""
+    """A month of a stream with the deployed machine, including renewals."""
     length_ms = min(source.run_for_ms, CONNECTIONS * source.settings["function_timeout_s"] * 1000)
     return _replayed(replace(source, run_for_ms=length_ms)).times(MONTH_S * 1000 / length_ms)
 
 
 def always_two(source: Scenario) -> Month:
-    """A month of the naive machine, whose two branches are always connected; a day of it is replayed at the most."""
+    """A month of the naive machine, whose two branches are always connected; at most a day is replayed."""
     length_s = min(DAY_S, CONNECTIONS * source.settings["function_timeout_s"])
     part = _replayed(replace(source, machine=PLAIN, run_for_ms=length_s * 1000))
     return part.times(PLAIN_BRANCHES * MONTH_S / length_s)

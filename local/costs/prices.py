@@ -1,4 +1,4 @@
-"""Reads the price list, prices.toml: the only place of the project that knows a price."""
+"""Reads the price list, prices.toml, the only place in the project with prices."""
 
 import tomllib
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ class Prices:
     _tables: dict[str, dict[str, float]]
 
     def usd(self, table: str, name: str) -> float:
-        """The price of one unit; of one, where the list names a million."""
+        """The price of one unit, even if the list has that of a million."""
         price = self._tables[table][name]
         return price / MILLION if name.startswith("million_") else price
 
@@ -30,7 +30,7 @@ class Prices:
         return name in self._tables.get(table, {})
 
     def also(self, table: str, name: str, usd: float) -> "Prices":
-        """The list with one price more, or another."""
+        """The list with one more price, or a different one."""
         return replace(self, _tables={**self._tables, table: {**self._tables.get(table, {}), name: usd}})
 
 

@@ -1,6 +1,6 @@
-"""Prices the repair of gaps: a played one is counted, what it writes and reads, and for how long its function runs.
+"""Prices the repair of gaps from a simulated repair: its requests, writes and reads, and its function's time.
 
-The function, the store and the tables are the product's own; the address is played by
+The function, the store and the tables are the product's own; the address is simulated by
 `local/simulation/virtual_rest.py`.
 """
 
@@ -26,7 +26,7 @@ from local.simulation.shared_tasks import store_on
 from local.simulation.virtual_rest import RestWays, VirtualRest
 
 NAMES = {"events_table": "events", "control_table": "control"}
-# What the address takes to answer, and a request of DynamoDB's: for so long the function is paid.
+# The time of an answer of the address, and of a request to DynamoDB, for which the function is paid.
 ANSWER_MS, REQUEST_MS, START_MS = 200, 5, 500
 PAGE = 100
 MOST_EVENTS = 9_000
@@ -46,7 +46,7 @@ _STREAM = {
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What the repair of one gap took."""
+    """The usage of the repair of one gap."""
 
     counts: Counts
     run_ms: int
@@ -54,7 +54,7 @@ class Counted:
 
 
 def counted(events: int, event_bytes: int = 200) -> Counted:
-    """The repair of a gap that has missed so many events of that size, at an address that leaves out the edges."""
+    """The repair of a gap with so many events of that size, at an address that leaves out the edges."""
     meter = Meter({NAMES["events_table"]: events_table(), NAMES["control_table"]: control_table()})
     client, total = MeteredDynamoDb(meter), events + 2 * EDGES
     now = [1_800_000_000_000 + total * 1000]
@@ -95,7 +95,7 @@ def counted(events: int, event_bytes: int = 200) -> Counted:
 
 
 def gap_usd(of: Counted, memory_mb: int, prices: Prices) -> dict[str, float]:
-    """What it costs, by part; storage is not among it, for that is the event's wherever it comes from."""
+    """Its cost by part, without storage, which costs the same wherever an event comes from."""
     tables = ("events", "control")
     return {
         "lambda": prices.usd("lambda", "gb_second_arm64") * of.run_ms / 1000 * memory_mb / 1024
@@ -106,7 +106,7 @@ def gap_usd(of: Counted, memory_mb: int, prices: Prices) -> dict[str, float]:
 
 
 def cost_usd(gaps: int, _tries: int, events: int) -> float:
-    """About what the repair of so many gaps cost that brought so many events, with the memory of a stage's default."""
+    """The approximate cost of repairing so many gaps with so many events, with the default memory of a stage."""
     if not gaps:
         return 0.0
     return gaps * sum(gap_usd(counted(events // gaps), 256, read()).values())

@@ -1,4 +1,4 @@
-"""Prices what stands in a stage whether or not a stream is connected, and what each stream adds to it.
+"""Prices the fixed parts of a stage, and what each stream adds to them.
 
 Invariant: nothing here depends on how a stream is stored.
 """
@@ -28,12 +28,12 @@ from local.costs.units import read_units as billed_units
 MEASURED = Path(__file__).with_name("measured.toml")
 # The watch runs once a minute (serverless.yml).
 WATCHES = MONTH_S / 60
-# The metrics that the watch prints in each run (handlers/watch.py); a test holds them together.
+# The metrics that the watch prints in each run (handlers/watch.py); a test compares them.
 WATCH_METRICS = ("LongestUnconnected",)
-# "one vCPU-second of credits per second" at so much memory; Lambda gives less of a core with less.
+# "one vCPU-second of credits per second" at this much memory; with less, Lambda gives a smaller share of a core.
 MB_PER_CORE = 1769
 HOUR_S = 3600
-# What a function in a VPC reaches by interface endpoints; DynamoDB and S3 have gateways, which cost nothing.
+# What a function in a VPC reaches through interface endpoints; DynamoDB and S3 have gateways, which are free.
 ENDPOINTS = ("sqs", "secretsmanager", "ssm", "lambda")
 KEY_REFRESH_S = 300
 # The events and the control table. For each function that keeps streams a tenth more run in handovers; besides, the
@@ -45,10 +45,10 @@ _NOW_MS = 1_767_225_600_000
 
 
 def fixed_usd(settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
-    """What a stage without a stream costs a month, by part."""
+    """The monthly cost of a stage without streams, by part."""
     metric_usd = prices.usd("cloudwatch", "metric_month")
     subnets = [one for one in settings["vpc_subnet_ids"].split(",") if one]
-    # Each subnet in a zone of its own, as they should be.
+    # Each subnet should be in a different zone.
     endpoints = len(ENDPOINTS) * len(subnets) * HOURS * prices.usd("vpc", "endpoint_hour")
     return ({"vpc": endpoints} if subnets else {}) | {
         "alarms": alarm_metrics() * prices.usd("cloudwatch", "alarm_month"),
@@ -60,41 +60,41 @@ def fixed_usd(settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
 
 
 def alarm_metrics() -> int:
-    """How many metrics the stage's alarms read: each is billed."""
+    """The number of metrics that the stage's alarms read, each of which is billed."""
     alarms = [one for one in resources("alarms").values() if one["Type"] == "AWS::CloudWatch::Alarm"]
     return sum(sum("MetricStat" in each for each in one["Properties"].get("Metrics", ())) or 1 for one in alarms)
 
 
 def connection_log_usd(invocations: float, prices: Prices) -> float:
-    """What the log of so many connections costs."""
+    """The cost of the log of so many connections."""
     return invocations * measured()["log_bytes_per_connection"] / GB * prices.usd("cloudwatch", "log_gb")
 
 
 def stream_metrics_usd(
     reports: Sequence[Report], length_s: float, settings: Mapping[str, Any], prices: Prices
 ) -> float:
-    """The metrics that connections that ended so keep in CloudWatch: each by the hours in which it has data."""
+    """The cost of the metrics of connections with these ends; each is billed by the hours in which it has data."""
     seen = Counter(name for report in reports for name in kept(numbers(report, 0), settings["metrics_by"]))
     hours = length_s / HOUR_S
     return sum(min(1.0, times / hours) for times in seen.values()) * prices.usd("cloudwatch", "metric_month")
 
 
 def watch_stream_usd(prices: Prices, per_function: int = 1) -> float:
-    """What the watch reads of one stream in a month, of which so many share a function."""
+    """The cost of the watch's reads of one stream in a month, if so many streams share a function."""
     streams = max(_STREAMS, per_function)
     units = (read_units(streams, per_function) - read_units(0)) / streams
     return units * WATCHES * prices.usd("dynamodb", "million_read_units")
 
 
 def stored_usd(bytes_a_month: float, keep_days: int, is_backed_up: bool, prices: Prices) -> float:
-    """What lies there a month once as much expires as comes; of what is kept for ever, the mean of the first month."""
+    """The cost of storage once as much expires as comes; if it is kept forever, the mean of the first month."""
     stored = bytes_a_month * keep_days * DAY_S / MONTH_S if keep_days else bytes_a_month / 2
     backup_usd = prices.usd("dynamodb", "backup_gb_month") if is_backed_up else 0.0
     return stored / GB * (prices.usd("dynamodb", "gb_month") + backup_usd)
 
 
 def encryption_usd(connections: float, tables: int, prices: Prices) -> float:
-    """What KMS asks a month, at most, for tables with a key of the account's that so many functions use at a time.
+    """The highest monthly cost of KMS for tables with a key of the account that so many functions use at a time.
 
     "The key is refreshed once every five minutes per client connection with active traffic" (Amazon DynamoDB Developer
     Guide, "Encryption at rest: how it works"); a function has one connection, and each table has a key of its own.
@@ -103,7 +103,7 @@ def encryption_usd(connections: float, tables: int, prices: Prices) -> float:
 
 
 def events_per_s(memory_mb: int, event_bytes: int) -> float:
-    """How many such events one function stores a second with its share of a core."""
+    """How many such events per second one function stores with its share of a core."""
     figures = measured()
     cpu_us = figures["store_cpu_us_per_event"] + figures["store_cpu_us_per_kb"] * event_bytes / 1024
     return memory_mb / MB_PER_CORE * 1_000_000 / cpu_us
@@ -111,7 +111,7 @@ def events_per_s(memory_mb: int, event_bytes: int) -> float:
 
 @cache
 def measured() -> dict[str, float]:
-    """What was measured of the real functions."""
+    """The measurements of the real functions."""
     table: dict[str, float] = tomllib.loads(MEASURED.read_text(encoding="utf-8"))
     return table
 
@@ -131,7 +131,7 @@ def _watch_usd(settings: Mapping[str, Any], prices: Prices) -> float:
 
 
 class _Leases:
-    """A client of a control table that has so many leases and nothing else; `units` are of each read."""
+    """A client of a control table with so many leases and nothing else; `units` has the units of each read."""
 
     def __init__(self, streams: int, per_function: int) -> None:
         self._items: dict[str, Item] = {}
@@ -147,7 +147,7 @@ class _Leases:
         self.units: list[float] = []
 
     def query(self, *, IndexName: str, **_: Any) -> dict[str, Any]:
-        """Every entry of the index, which is read with what may be stale."""
+        """Every entry of the index, which is read without consistency."""
         table = control_table()
         entries = [table.indexes[IndexName].entry(item, table.keys) or {} for item in self._items.values()]
         self.units.append(billed_units([item_bytes(entry) for entry in entries], consistent=False, together=True))
@@ -162,7 +162,7 @@ class _Leases:
 
 
 def read_units(streams: int, per_function: int = 1) -> float:
-    """The units of a run where so many streams are connected, by so many functions."""
+    """The units of a run with so many connected streams and functions."""
     client = _Leases(streams, per_function)
     seen = Rounds(Leases(client, TABLE), 1, Turn(1)).check(_NOW_MS, lambda: False)
     assert (seen.wanted, seen.missing, seen.damage) == (streams, 0, {})

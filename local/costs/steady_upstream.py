@@ -1,8 +1,8 @@
-"""An upstream in virtual time that sends events at a steady mean rate to whoever is connected, and resumes.
+"""An upstream in virtual time that sends events at a steady mean rate to all connections, and resumes.
 
-An event has an id that counts from 1 and a body of JSON of a chosen size, which differs from event to event as a feed's
-does. Everybody gets the same events at the same instants; an opening that names an id brings what came after that
-first. Invariant: the same `seed` gives the same instants, whoever is connected.
+An event has an id that counts from 1, and a JSON body of a chosen size that varies like that of a feed. All connections
+get the same events at the same instants; an opening with an id first gets what came after it. Invariant: the same
+`seed` gives the same instants, whoever is connected.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ from handlers.connection.inputs import Chunk, Opened
 from local.simulation.virtual_ports import Client
 from states_language.clock import Clock
 
-# Events that come closer together are read from a socket at once.
+# Events that come closer together than this are read from a socket at once.
 TICK_MS = 20
-# How late a clock's event comes at the most.
+# The largest delay of a clock's event.
 LATE_MS = 200
 KEPT = {"name": ["message"]}
 _NAMES = ("edit", "new", "log", "categorize")
@@ -37,10 +37,9 @@ class Link:
 class SteadyUpstream:
     """Sends `events_per_s` events of `event_bytes` bytes of JSON each; an opening is answered after `connect_ms`.
 
-    They come at random, as those of many sources do (a Poisson process), or by a clock (`is_clocked`), each a little
-    late, by what the network takes: else they would fall on the very instants at which segments are due that were begun
-    a whole number of events before. Where many come in a second it makes no difference, and they come evenly. A share
-    of `kept` fits the rule `KEPT`.
+    They come at random, like those of many sources (a Poisson process), or by a clock (`is_clocked`), each a little
+    late because of the network: otherwise they would come at the very instants at which segments are due. Many events
+    in a second come evenly, which makes no difference. A share of `kept` fits the rule `KEPT`.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class SteadyUpstream:
         self._links: list[Link] = []
 
     def open(self, client: Client, cursor: str | None) -> Link:
-        """A link that brings what came after the cursor, or from now on where there is none."""
+        """A link that brings what came after the cursor, or from now on if there is none."""
         link = Link(client, self.sent() if cursor is None else int(cursor))
         self._clock.call_at(self._clock.now_ms() + self._connect_ms, lambda: self._answer(link))
         return link
@@ -76,7 +75,7 @@ class SteadyUpstream:
         self._links = [other for other in self._links if other is not link]
 
     def sent(self) -> int:
-        """How many events there have been."""
+        """The number of events so far."""
         age_ms = self._clock.now_ms() - self._origin_ms
         if self._is_dense or not self._events_per_s:
             return int(age_ms * self._events_per_s / 1000)
@@ -93,7 +92,7 @@ class SteadyUpstream:
         self._send(link)
 
     def _next_tick(self) -> None:
-        """Sends the next event at its instant, or those of a tick where they come closer together."""
+        """Sends the next event at its instant, or those of a tick if they come closer together."""
         at_ms = self._clock.now_ms() + TICK_MS
         if not self._is_dense:
             at_ms = self._origin_ms + math.ceil(self._instants_ms[self.sent()])
@@ -104,7 +103,7 @@ class SteadyUpstream:
         return self._events_per_s * TICK_MS > 1000
 
     def _drawn_until(self, age_ms: int) -> None:
-        """Draws when events come until there is one that is to come."""
+        """Draws the instants of events until one lies in the future."""
         while not self._instants_ms or self._instants_ms[-1] <= age_ms:
             last_ms = self._instants_ms[-1] if self._instants_ms else 0.0
             if self._is_clocked:
@@ -127,13 +126,13 @@ class SteadyUpstream:
 
 
 def frame(number: int, event_bytes: int, kept: float = 1) -> bytes:
-    """One event as bytes of the stream; those that are not to be kept, evenly spread, have a name."""
+    """One event as bytes of the stream; those that are not kept, evenly spread, have a name."""
     name = b"" if int(number * kept) > int((number - 1) * kept) else b"event: other\n"
     return b"id: %d\n%sdata: %s\n\n" % (number, name, body(number, event_bytes).encode())
 
 
 def body(number: int, event_bytes: int) -> str:
-    """The body of an event, of `event_bytes` bytes: JSON, or the beginning of it where that is longer."""
+    """The body of an event, of `event_bytes` bytes: JSON, or its beginning if that is longer."""
     fields = {"n": number, "type": _NAMES[number % len(_NAMES)]}
     text = json.dumps(fields, separators=(",", ":"))
     length = event_bytes - len(text) - len(',"text":""')
@@ -144,7 +143,7 @@ def body(number: int, event_bytes: int) -> str:
 
 
 def _words(number: int) -> Iterator[str]:
-    """Texts of which half repeat from event to event and half do not."""
+    """Texts, half of which repeat from event to event."""
     for part in itertools.count():
         digest = hashlib.blake2b(b"%d %d" % (number, part), digest_size=4).hexdigest()
         yield f"user-{number % 97} changed page {digest} of the wiki at {1_767_225_600 + number}, "

@@ -1,11 +1,11 @@
 """Computes how many units DynamoDB bills for a request, from the items that it wrote and read.
 
-Pure. An item is as a request has it ({"PK": {"S": "a"}, …}). A unit of writing is 1 KB of one item, a unit of reading
-4 KB, half of it where the read may be stale. For example an insert of 300 bytes into a table with one index is two
-units of writing, one for the item and one for the index's entry.
+Pure. Items have the form of a request ({"PK": {"S": "a"}, …}). A write unit is 1 KB of one item, a read unit 4 KB;
+reads that may be stale cost half. For example, an insert of 300 bytes into a table with one index takes two write
+units, one for the item and one for the index's entry.
 
 Source: "DynamoDB read and write operations", "Item sizes and formats" and "Using global secondary indexes", DynamoDB
-Developer Guide. Invariant: a request that was answered costs half a unit at least; one that its condition refused too.
+Developer Guide. Invariant: a request costs at least half a unit, even one that was refused for its condition.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,13 +26,13 @@ _NESTED_BYTES = 3
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A global secondary index: its key, and what it has besides that and the table's own key (None: everything)."""
+    """A global secondary index: its key, and its other attributes besides the table's key (None: all)."""
 
     keys: tuple[str, ...]
     projected: tuple[str, ...] | None = ()
 
     def entry(self, item: Item | None, table_keys: Sequence[str]) -> Item | None:
-        """The entry that the index has of an item; None where the item lacks an attribute of the index's key."""
+        """The index's entry of an item; None if the item lacks an attribute of the index's key."""
         if item is None or any(name not in item for name in self.keys):
             return None
         if self.projected is None:
@@ -42,7 +42,7 @@ class Index:
 
 
 def item_bytes(item: Item) -> int:
-    """The size of an item: of its attributes' names, in UTF-8, and of their values."""
+    """The size of an item: of the names of its attributes, in UTF-8, and of their values."""
     total = 0
     for name, value in item.items():
         text = value.get("S")  # nearly every attribute is a text
@@ -55,7 +55,7 @@ def item_bytes(item: Item) -> int:
 
 
 def value_bytes(value: Mapping[str, Any]) -> int:
-    """The size of an attribute's value, of a type that items of ours have."""
+    """The size of an attribute's value, of a type that our items have."""
     ((kind, content),) = value.items()
     match kind:
         case "S":
@@ -80,7 +80,7 @@ def _number_bytes(text: str) -> int:
 
 
 def stored_bytes(item: Item | None) -> int:
-    """What is billed as storage for an item, or for an entry of an index; nothing where there is none."""
+    """The billed storage of an item or of an index's entry; 0 if there is none."""
     return 0 if item is None else item_bytes(item) + STORED_BESIDES_BYTES
 
 
@@ -88,15 +88,15 @@ def stored_bytes(item: Item | None) -> int:
 
 
 def write_units(before: Item | None, after: Item | None, indexes: Iterable[Index], keys: Sequence[str]) -> int:
-    """The units of a write that was done: of the larger of the two items, and of what the indexes took over.
+    """The units of a write: those of the larger of the two items, and those of the indexes.
 
-    Either is None where there was, or is, no item. `keys` is the table's own key.
+    Either item is None if there was, or is, none. `keys` is the table's key.
     """
     return _larger(before, after) + sum(_index_units(index, before, after, keys) for index in indexes)
 
 
 def refused_units(before: Item | None) -> int:
-    """The units of a write whose condition did not hold: of the item that is there, one where there is none."""
+    """The units of a write whose condition failed: those of the existing item, or one."""
     # "If a ConditionExpression evaluates to false during a conditional write, DynamoDB still consumes write capacity
     # from the table. The amount consumed is dependent on the size of the existing item (or a minimum of 1)."
     return _larger(before, None)
@@ -120,9 +120,9 @@ def _index_units(index: Index, before: Item | None, after: Item | None, keys: Se
 
 
 def read_units(sizes: Iterable[int], *, consistent: bool, together: bool = False) -> float:
-    """The units of a read of items of these sizes, 0 for one that is not there.
+    """The units of a read of items of these sizes, 0 for a missing item.
 
-    `together` is a Query's or a Scan's, which adds up sizes before it rounds. Else each item is rounded by itself.
+    A Query or a Scan reads items `together` and rounds their sum; otherwise each item is rounded by itself.
     """
     listed = list(sizes)
     amounts = [sum(listed)] if together else listed

@@ -185,7 +185,7 @@ def test_a_type_stays_what_the_first_hour_said(tmp_path: Path) -> None:
         f"{STREAM} 2027-01-15T08h: 1 event in 1 file, 0.0 MB", f"{STREAM} 2027-01-15T09h: 3 events in 1 file, 0.0 MB",
     ]  # fmt: skip
     assert sorted(rig.said)[2:] == [
-        f"{STREAM}: 1 value of {name} not of its type, and null there" for name in ("count", "price")
+        f"{STREAM}: 1 value of {name} with another type, written as null" for name in ("count", "price")
     ]
     schemas = {pyarrow.parquet.read_schema(path) for path in tmp_path.rglob("*.parquet")}
     assert len(schemas) == 1
@@ -234,15 +234,15 @@ def test_a_run_goes_on_or_says_why_not(tmp_path: Path) -> None:
     """Another --from, no beginning, a state that is none: one sentence each."""
     rig = Rig(tmp_path, [0])
     rig.archive().run(ORIGIN_MS + HOUR_MS)
-    with pytest.raises(UserError, match=r"goes on at 2027-01-15T09:00:00.000Z: leave --from out; to begin anew"):
+    with pytest.raises(UserError, match=r"goes on at 2027-01-15T09:00:00.000Z: leave out --from; to begin again"):
         rig.archive().run(ORIGIN_MS + HOUR_MS, ORIGIN_MS)
-    with pytest.raises(UserError, match="has no order, so nobody knows its first event: say --from"):
+    with pytest.raises(UserError, match="has no order, so its first event is unknown: give --from"):
         Rig(tmp_path / "none", [0], "none").archive().run(ORIGIN_MS)
     with pytest.raises(UserError, match="was never started in this stage"):
         replace(rig.archive(), stream_id="other").run(ORIGIN_MS)
     (state,) = (tmp_path / "_streamkeeper").iterdir()
     state.write_text("{}")
-    with pytest.raises(UserError, match="in the archive is not what this command wrote"):
+    with pytest.raises(UserError, match="in the archive was not written by this command"):
         rig.archive().run(ORIGIN_MS)
 
 
@@ -288,7 +288,7 @@ def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str], monkeypat
     """Before anything is asked."""
     monkeypatch.delenv("STREAMKEEPER_URL", raising=False)
     for options, words in (
-        (["--stage", "prod"], "--stage is for --tables"),
+        (["--stage", "prod"], "--stage works only with --tables"),
         (["--jobs", "0"], "--jobs must be a whole number from 1 to 64"),
         (["--to", "s3:///x"], "--to must be s3://BUCKET/PREFIX or a folder"),
     ):

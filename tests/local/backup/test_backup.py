@@ -190,9 +190,9 @@ def test_what_is_there_is_never_replaced_and_refused_by_name(here: Deployed, the
         assert there.items() == before
 
     there.run(PLAIN, 3)
-    refused("newer .connection 3, here 2.: --replace")
+    refused("newer .connection 3, here 2.: with --replace")
     there.run(PLAIN, 2, live={"M": {"fence": {"N": "2"}, "seen_ms": {"N": "1"}, "request_id": {"S": "other"}}})
-    refused("another stream of this id")
+    refused("another stream with this id")
     there.run(PLAIN, 1, partitions={"N": "4"})
     refused("in another form")
     there.run(PLAIN, 1, execution={"S": running(there.aws)})
@@ -226,7 +226,7 @@ def test_another_log_is_not_mixed_with_this_one(here: Deployed, there: Deployed)
         for one in range(3):
             log.write(one, [an_event(f"{one}", body)])
     before = there.items()
-    with pytest.raises(NotRestored, match="another log of this id"):
+    with pytest.raises(NotRestored, match="another log with this id"):
         copied(here, there)
     assert there.items() == before
 
@@ -271,7 +271,7 @@ def test_ctrl_c_says_how_to_go_on(
         patch.setattr(Folder, "write", interrupted)
         status, _, wrong = typed(capsys, *arguments)
     assert status == INTERRUPTED
-    said = r"streamkeeper: [0-3] of 4 streams are done; the same command goes on with the others.\n"
+    said = r"streamkeeper: [0-3] of 4 streams are done; run the same command for the others.\n"
     assert re.fullmatch(said, wrong), wrong
     status, manifest, _ = typed(capsys, *arguments)
     assert (status, manifest["streams"]) == (0, 4)
