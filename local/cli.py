@@ -132,13 +132,23 @@ def parser_of(names: Collection[str]) -> argparse.ArgumentParser:
         formatter_class=_Grouped,
     )
     parser.add_argument("--version", action=_Version)
-    subparsers = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    subparsers = parser.add_subparsers(title="verbs", required=True, metavar="VERB", parser_class=_Verb)
     for name, verb in VERBS.items():
         if name in names:
             _add(name, subparsers)
         else:
             subparsers.add_parser(name, help=verb.help)
     return parser
+
+
+class _Verb(argparse.ArgumentParser):
+    """The parser of a verb, which refuses unknown arguments with the verb's own usage."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
 
 
 class _Grouped(argparse.HelpFormatter):

@@ -1,7 +1,6 @@
-"""Writes what a command prints into pages: tables between two comments that name them, as `<!-- cost: stage -->`.
+"""Writes a command's output into pages: tables between two comments that name them, as `<!-- cost: stage -->`.
 
-A page's words stay its author's. Invariant: nothing but what stands between those comments, and what a caller changes
-itself, is another afterwards.
+Invariant: only the text between those comments, and what a caller changes itself, is changed.
 """
 
 import argparse
@@ -18,14 +17,14 @@ def row(*cells: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], words: Sequence[int] = (0,)) -> list[str]:
-    """Returns the lines of a table; the columns at the places of `words` begin at the left, others are figures."""
+    """Returns the lines of a table; columns at the places of `words` are aligned left, the others are figures."""
     places = [place % len(heads) for place in words]
     marks = ("---" if place in places else "---:" for place in range(len(heads)))
     return [row(*heads), f"|{'|'.join(marks)}|", *(row(*cells) for cells in rows)]
 
 
 def with_tables(text: str, kind: str, tables: Mapping[str, Sequence[str]]) -> str:
-    """Returns the page with the tables in their places; one that it has no place for is left out."""
+    """Returns the page with the tables in their places; a table without a place is left out."""
     for name, lines in tables.items():
         begin, end = f"<!-- {kind}: {name} -->\n", f"<!-- /{kind} -->"
         block = "\n".join([*lines, end])
@@ -39,14 +38,14 @@ def run(
     files: Callable[[], Mapping[Path, str]],
     count: Callable[[], object] | None = None,
 ) -> int:
-    """Runs `python -m module`: writes the `files` that say something else, or with --check returns 1 where one does.
+    """Runs `python -m module`: writes the outdated ones of `files`, or, with --check, returns 1 if there are any.
 
-    Where there is a `count`, --count calls it before.
+    If there is a `count`, --count calls it first.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
-    parser.add_argument("--check", action="store_true", help="write nothing, return 1 where a page is old")
+    parser.add_argument("--check", action="store_true", help="write nothing; return 1 if a page is outdated")
     if count is not None:
-        parser.add_argument("--count", action="store_true", help="count anew what the page is made of")
+        parser.add_argument("--count", action="store_true", help="count again what the pages are made from")
     options = parser.parse_args()
     if count is not None and options.count:
         count()
@@ -59,5 +58,5 @@ def run(
 
 
 def outdated(files: Mapping[Path, str]) -> dict[Path, str]:
-    """Returns those of the files that do not say that yet."""
+    """Returns the files whose content differs."""
     return {path: text for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text}

@@ -1,8 +1,8 @@
 """Serves HTTP on one socket inside the service's event loop: uvicorn without its signal handlers and clock ticks.
 
-Invariants: it binds 127.0.0.1 and nothing else, and passes nothing on that is meant for another host or comes from
-another's page (`own_hosts`); an idle listener does nothing at all; neither a client that leaves nor
-a malformed request prints anything.
+Invariants: it binds only 127.0.0.1, and passes on no request that is meant for another host or comes from another
+host's page (`own_hosts`); an idle listener does nothing at all; neither a client that leaves nor a malformed request
+prints anything.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from local.user_error import UserError
 
 HOST = "127.0.0.1"
 _BACKLOG = 512
-# How often a socket is asked whether somebody is there.
+# How often a socket is pinged.
 WS_PING_S = 5.0
 
 
 def bind(port: int, purpose: str) -> socket.socket:
     """Returns a listening socket on 127.0.0.1, on any free port for 0; UserError names `purpose` for a taken port."""
-    # asyncio sets TCP_NODELAY only where the protocol is named. Without it the second part of an answer waits 40 ms for
+    # asyncio sets TCP_NODELAY only if the protocol is named. Without it, the second part of an answer waits 40 ms for
     # the acknowledgement of the first (Nagle's algorithm with delayed acknowledgements).
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -54,10 +54,10 @@ def port_of(listening: socket.socket) -> int:
 
 
 class Server(uvicorn.Server):
-    """uvicorn.Server that ends on an event, where uvicorn polls a flag ten times a second.
+    """A uvicorn.Server that ends on an event; uvicorn itself polls a flag ten times a second.
 
-    `names` are the hosts that it serves besides the loopback's at its own port, `hosts` those that no page may be of.
-    `has_sockets` is whether the application serves WebSockets.
+    `names` are hosts that it serves besides the loopback's at its own port; requests may name `hosts`, but not come
+    from their pages. `has_sockets` says whether the application serves WebSockets.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Server(uvicorn.Server):
 
 
 def _quiet(app: ASGIApp) -> ASGIApp:
-    """The application without the tracebacks that uvicorn prints; Starlette has answered 500 by then."""
+    """The application without uvicorn's tracebacks; Starlette has answered 500 by then."""
 
     async def quiet(scope: Scope, receive: Receive, send: Send) -> None:
         with harmless("an answer"), contextlib.suppress(ClientDisconnect):
@@ -95,7 +95,7 @@ def _quiet(app: ASGIApp) -> ASGIApp:
 
 
 class Listener:
-    """Serves one ASGI application on one socket until it is closed; the rest is as of `Server`."""
+    """Serves one ASGI application on one socket until it is closed; other arguments as for `Server`."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Listener:
             server.close()
 
     def reset(self, client: tuple[str, int]) -> None:
-        """Ends the connection from `client` (host, port) abruptly: its peer sees a TCP reset."""
+        """Ends the connection from `client` (host, port) with a TCP reset."""
         for connection in list(self._server.server_state.connections):
             transport: asyncio.Transport | None = getattr(connection, "transport", None)
             if transport is not None and transport.get_extra_info("peername") == client:
@@ -141,7 +141,7 @@ class Listener:
                 transport.abort()
 
     async def close(self) -> None:
-        """Returns when the listener and its connections are closed; running requests are cut off."""
+        """Closes the listener and its connections; running requests are cut off."""
         if self._task is None:
             self._socket.close()
             return

@@ -1,9 +1,9 @@
-"""Keeps what only watches (a display, a log, a journal) from failing what it watches.
+"""Keeps a mere observer (a display, a log, a journal) from breaking what it observes.
 
     with harmless("the display"):
         screen.show(lanes)
 
-Invariant: no exception leaves; each cause of a failure is one line on standard error, once in a process.
+Invariant: no exception leaves the block; each cause is reported once per process, in a line on standard error.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _reported: set[tuple[str, str]] = set()
 
 @contextlib.contextmanager
 def harmless(what: str) -> Iterator[None]:
-    """Runs the body; an exception in it is reported once and ends the body alone."""
+    """Runs the body; an exception in it is reported once and ends only the body."""
     try:
         yield
     except Exception as problem:
@@ -30,7 +30,7 @@ def _report(what: str, problem: Exception) -> None:
     if cause in _reported or len(_reported) >= _MOST:
         return
     _reported.add(cause)
-    # Standard error may be the closed pipe or the full disk at fault.
+    # Standard error may be the closed pipe or be on the full disk.
     with contextlib.suppress(Exception):
         sentence = f"streamkeeper: {what} failed, and the service goes on without it: {cause[1]}: {problem}"
         sys.stderr.write(printable(sentence).encode("ascii", "backslashreplace").decode("ascii") + "\n")

@@ -1,12 +1,12 @@
 """Refuses requests that were not meant for this machine's service: another `Host`, or a page of another `Origin`.
 
-A page in the user's browser can send requests to the loopback. It sends its Origin; one whose name was bound anew to
-127.0.0.1 (DNS rebinding) has that name in Host; with an image or a link a browser says in Sec-Fetch-Site that it comes
-from another site. SDKs, curl and functions send the Host that they were given, and neither of the others.
+A page in the user's browser can send requests to the loopback. It sends its Origin; a page whose name was rebound to
+127.0.0.1 (DNS rebinding) sends that name in Host; for an image or a link, a browser sends Sec-Fetch-Site. SDKs, curl
+and functions send the Host of their address, and neither of the others.
 
     for port 3000: localhost:3000, 127.0.0.1:3000 and [::1]:3000, whatever their case, with a dot at the end or without
 
-Invariant: a request that is refused has done nothing; its body is not read.
+Invariant: a refused request has no effect; its body is not read.
 """
 
 import ipaddress
@@ -22,19 +22,19 @@ from handlers.api.problems import CONTENT_TYPE, Problem
 from local.user_error import UserError
 
 VARIABLE = "STREAMKEEPER_HOSTS"
-# The loopback at any port: a Host of what is reached through proxies or through another port of the service.
+# The loopback at any port: the Host of a request through a proxy or another port of the service.
 LOOPBACK = ("localhost", ".localhost", "127.0.0.1", "[::1]")
 _OWN = ("localhost", "127.0.0.1", "[::1]")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(https?)://(.+)")
 _DEFAULT_PORT = {"http": "80", "https": "443"}
-# Of a request without Origin: the person's own, or the service's. Source: Fetch Metadata, section 2.3.
+# For a request without Origin: typed by the person, or from the service. Source: Fetch Metadata, section 2.3.
 _FETCHED_BY_OWN = (b"none", b"same-origin")
 Headers = Iterable[tuple[bytes, bytes]]
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP of a listener that is guarded: what names a host in its request line has that one."""
+    """HTTP of a guarded listener: a host in the request line replaces that in the header."""
 
     def on_headers_complete(self) -> None:
         """Replaces `Host` by the host of an absolute request target (RFC 9112, section 3.2.2)."""
@@ -47,9 +47,9 @@ class Protocol(HttpToolsProtocol):
 
 
 def more(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the names in STREAMKEEPER_HOSTS, besides the loopback's; UserError for what is no name.
+    """Returns the further names in STREAMKEEPER_HOSTS; raises UserError if one is invalid.
 
-    `name` allows any port, `name:port` that one, `.name` all names that end so.
+    `name` allows any port, `name:port` only that one, `.name` all names with that ending.
     """
     names = tuple(name.strip().lower() for name in environment.get(VARIABLE, "").split(",") if name.strip())
     for name in names:
@@ -63,7 +63,7 @@ def more(environment: Mapping[str, str]) -> tuple[str, ...]:
 def guarded(app: ASGIApp, port: int, names: Collection[str], hosts: Collection[str] = ()) -> ASGIApp:
     """Returns the application behind the check.
 
-    `names` are allowed besides the loopback's at `port`; `hosts` in Host alone, for a page of theirs is another's.
+    `names` are allowed besides the loopback's at `port`; `hosts` only in Host, because their pages are not ours.
     """
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,18 +80,18 @@ def _refused(sentence: str) -> Response:
 
 
 def refusal(headers: Headers, port: int, names: Collection[str], also: Collection[str] = ()) -> str:
-    """Returns why a request is refused, as one sentence; "" for one that is meant for this service.
+    """Returns why a request is refused, as one sentence, or "".
 
-    `also` are names that Host may have, and Origin not.
+    `also` are names that are allowed in Host but not in Origin.
     """
     hosts, origins, sites = (
         [value for name, value in headers if name == key] for key in (b"host", b"origin", b"sec-fetch-site")
     )
     alone = " and ".join(f"{name}:{port}" for name in _OWN).replace(" and ", ", ", 1)
     if len(hosts) != 1 or not _is_allowed(hosts[0].decode("latin-1").lower(), "http", port, (*names, *also)):
-        return f"This address serves {alone} alone, and the request's Host is another; {VARIABLE} can name more."
+        return f"This address only serves {alone}, and the request has another Host; {VARIABLE} can name more."
     if origins and (len(origins) != 1 or not _is_allowed_origin(origins[0].decode("latin-1").lower(), port, names)):
-        return f"This address serves {alone} alone, and the request's Origin is another; {VARIABLE} can name more."
+        return f"This address only serves {alone}, and the request has another Origin; {VARIABLE} can name more."
     if not origins and any(site not in _FETCHED_BY_OWN for site in sites):
         return "The request comes from a page of another site (Sec-Fetch-Site); type the address yourself."
     return ""
@@ -117,7 +117,7 @@ def _is_allowed(host: str, scheme: str, port: int, names: Collection[str]) -> bo
 
 
 def _spelled(name: str) -> str:
-    """An address of IPv6 in its short form; any other name as it is."""
+    """An IPv6 address in its short form; any other name unchanged."""
     if not name.startswith("["):
         return name
     try:

@@ -1,9 +1,9 @@
-r"""Makes any text fit to be printed: what would steer a terminal, or has no encoding, is written as its escape.
+r"""Makes any text safe to print: characters that control a terminal, or cannot be encoded, are escaped.
 
     printable("\x1b[2Jgone")  # the text \x1b[2Jgone, with a backslash
 
-Texts of streams, profiles and requests come from strangers. Invariant: a printed text moves no cursor, turns no line
-round and raises nothing, whatever the terminal's encoding.
+Texts of streams, profiles and requests come from strangers. Invariant: a printed text moves no cursor, reverses no line
+and raises nothing, whatever the terminal's encoding.
 """
 
 import contextlib
@@ -17,34 +17,34 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
-# C0 and C1 controls, what changes the direction of writing (UAX #9), other ends of lines, halves of surrogate pairs.
+# C0 and C1 controls, changes of the writing direction (UAX #9), other line ends, halves of surrogate pairs.
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-# The columns of what is no terminal: no table is that wide.
+# The columns without a terminal; no table is that wide.
 WIDE = 1000
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _STEERING_BUT_LINES = re.compile(_STEERING.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
 
 
 def printable(text: str) -> str:
-    """Returns the text as one line, each character that steers as its escape."""
+    """Returns the text as one line, with control characters escaped."""
     return _STEERING.sub(_escape, text)
 
 
 def printable_lines(text: str) -> str:
-    """Returns the text as `printable` does, but ends of lines as they are."""
+    """Returns the text as `printable` does, but keeps line ends."""
     return _STEERING_BUT_LINES.sub(_escape, text)
 
 
 def accept_any_text(stream: TextIO) -> None:
-    """Makes a stream write characters that its encoding lacks as escapes, where it would raise UnicodeEncodeError."""
+    """Makes a stream escape characters that its encoding lacks, instead of raising UnicodeEncodeError."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")
 
 
 def columns_of(stream: TextIO, otherwise: int) -> int:
-    """Returns how many columns the terminal behind a stream has; `otherwise` where there is none.
+    """Returns the columns of the terminal behind a stream; `otherwise` if there is none.
 
-    COLUMNS in the environment says it for a terminal and a pipe alike.
+    COLUMNS in the environment sets them for terminals and pipes.
     """
     if os.environ.get("COLUMNS", "").isdecimal() or stream.isatty():
         return shutil.get_terminal_size((otherwise, 24)).columns
@@ -52,9 +52,9 @@ def columns_of(stream: TextIO, otherwise: int) -> int:
 
 
 def aligned(lines: Sequence[Sequence[str]], columns: int) -> list[str]:
-    """Returns a table as lines: the first column begins at the left, others end at the right.
+    """Returns a table as lines: the first column is aligned left, the others right.
 
-    No row is cut: what is wider than `columns` goes on below in a table of its own, again with the first column.
+    No row is cut: columns beyond the width go on below in another table, which repeats the first column.
     """
     widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
     shown: list[str] = []
@@ -75,9 +75,9 @@ def aligned(lines: Sequence[Sequence[str]], columns: int) -> list[str]:
 
 @contextlib.contextmanager
 def saying(words: str, after_s: float = 1.0, *, to_pipes: bool = False) -> Iterator[None]:
-    """Says on standard error what takes so long, where it is not over after that time.
+    """Prints a line on standard error if the block is not over after that time.
 
-    On a terminal alone, unless `to_pipes`.
+    Only on a terminal, unless `to_pipes`.
     """
     timer = threading.Timer(after_s, print, [f"streamkeeper: {words}"], {"file": sys.stderr, "flush": True})
     timer.daemon = True
@@ -90,7 +90,7 @@ def saying(words: str, after_s: float = 1.0, *, to_pipes: bool = False) -> Itera
 
 
 def lines_of(stream: TextIO, items: Iterable[str]) -> str:
-    """Returns the items in one line; on a terminal in as many as it takes so that none is cut in two."""
+    """Returns the items in one line, or, on a terminal, in as many lines as needed without cutting one."""
     if not stream.isatty():
         return " ".join(items)
     together = " ".join(item.replace(" ", _NO_BREAK) for item in items)
@@ -99,8 +99,8 @@ def lines_of(stream: TextIO, items: Iterable[str]) -> str:
 
 
 def in_marks_of(encoding: str | None, text: str) -> str:
-    """Returns the text with a picture's marks replaced by ASCII ones, where the encoding lacks them."""
-    from timeline import picture  # late: every verb imports this module, and few draw
+    """Returns the text, with a picture's marks replaced by ASCII ones if the encoding lacks them."""
+    from timeline import picture  # imported late: every verb imports this module, and few draw
 
     try:
         picture.LEGEND.encode(encoding or "ascii")

@@ -1,7 +1,7 @@
-"""Reaches the services of a stage, deployed or of the run on this machine, with the credentials of whoever types.
+"""Reaches the services of a deployed stage, or of the run on this machine, with the user's credentials.
 
-Names follow from the stage, account and region from the dead-letter queue, endpoints from the SDK. Invariant: what
-cannot be reached is one sentence that names it.
+Names follow from the stage, account and region from the dead-letter queue, endpoints from the SDK. Invariant: a service
+that cannot be reached is named in one sentence.
 """
 
 import os
@@ -21,19 +21,19 @@ from local.template import REGION
 from local.user_error import UserError
 
 TRIES, TRIES_HERE = 4, 2
-# Twice as many as threads ask at once (local/backup).
+# Twice the number of threads that ask at once (local/backup).
 AT_ONCE = 16
 
 
 @dataclass(frozen=True)
 class Reached:
-    """The clients of a stage, by boto3's names of the services, and what its resources are called."""
+    """The clients of a stage, by boto3's names of the services, and the names of its resources."""
 
     clients: Mapping[str, Any]
     names: Mapping[str, str]
     queue_url: str
     bucket: str
-    machines: str  # what the ARNs of its state machines begin with
+    machines: str  # the beginning of the ARNs of its state machines
 
     def machine(self, name: str) -> str:
         """The ARN of a state machine, "connections" or "start"."""
@@ -41,14 +41,14 @@ class Reached:
 
 
 def region_of_environment() -> str:
-    """The region as serverless.yml chooses it."""
+    """The region, chosen as in serverless.yml."""
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
 
 
 def client(service: str, tries: int, where: Mapping[str, str]) -> Any:
-    """A client with short limits; `where` has what boto3 takes beside them."""
+    """A client with short limits; `where` has boto3's other arguments."""
     retries = {"mode": "standard", "total_max_attempts": tries}
-    # Step Functions' name has "sync-" before it for one call; an address of one's own has no such name.
+    # For one call, Step Functions' host name begins with "sync-"; the user's own endpoint has no such name.
     has_names = "endpoint_url" not in where and not os.environ.get("AWS_ENDPOINT_URL")
     limits = {"connect_timeout": 5, "read_timeout": 30, "max_pool_connections": AT_ONCE}
     config = Config(**limits, retries=retries, inject_host_prefix=has_names)
@@ -56,9 +56,9 @@ def client(service: str, tries: int, where: Mapping[str, str]) -> Any:
 
 
 def clients_of(name: str | None, region: str = "", port: int = 0) -> tuple[str, Callable[[str], Any]]:
-    """The stage's name, and what makes boto3's client of a service there; None: the run on this machine, at its port.
+    """The stage's name, and what makes boto3's clients there; None means the run on this machine, at its port.
 
-    Where `region` or `port` say nothing, the environment does.
+    Without `region` or `port`, the environment decides.
     """
     stage = name or os.environ.get("STREAMKEEPER_STAGE") or "local"
     stages.check_name(stage)

@@ -1,1 +1,1 @@
-"""Asks a stage whether all is well: quotas, tables, functions, API, alarms, sinks, upstreams; mends what drifted."""
+"""Checks a stage: quotas, tables, functions, API, alarms, sinks, upstreams; and mends what has drifted."""

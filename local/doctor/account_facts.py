@@ -1,7 +1,7 @@
-"""Asks AWS for all that a stage is judged by; nothing is changed, and what is refused is noted in its place.
+"""Asks AWS for all facts about a stage; nothing is changed, and a refusal takes the place of an answer.
 
-The answers are boto3's own, by what they are about. Invariant: no answer holds a secret: keys are asked for without
-their values, and secrets are read by the stage's own function, which says whether it could and no more.
+The answers are boto3's own, by subject. Invariant: no answer contains a secret: keys are requested without their
+values, and secrets are read by the stage's own function, which only says whether it could read them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from local.doctor.findings import Mend, Unasked
 from local.doctor.stage_template import Deployed, Resource
 
 Facts = dict[str, Any]
-# What the run on this machine has of AWS.
+# What the run on this machine offers of AWS.
 HERE = frozenset({"dynamodb", "lambda", "s3", "sqs", "stepfunctions"})
 TITLES = {
     "account": "quota of an account", "apigateway": "API Gateway of AWS's own", "cloudwatch": "CloudWatch",
     "backups": "point-in-time recovery of tables", "events": "EventBridge", "firehose": "Firehose", "iam": "IAM",
     "kinesis": "Kinesis", "sns": "SNS topic",
 }  # fmt: skip
-# So far back CloudWatch is asked, by the minute.
+# How far back CloudWatch is asked, by the minute.
 HOURS = 3
-# So many profiles are examined in one call of the function, which may take some seconds for each.
+# How many profiles one call of the function examines; each may take some seconds.
 AT_ONCE = 10
 TABLE, FUNCTION, MACHINE = "AWS::DynamoDB::Table", "AWS::Lambda::Function", "AWS::StepFunctions::StateMachine"
 ALARM, RULE, TOPIC, MAPPING = (
@@ -40,7 +40,7 @@ MANAGER, DELIVERY = "ConnectionManagerLambdaFunction", "ConnectionDeliveryLambda
 
 
 class Account:
-    """An account that is asked; `has` are the services that it has, None for all."""
+    """An account; `has` are its services, None for all."""
 
     def __init__(self, clients: Callable[[str], Any], has: Collection[str] | None = None) -> None:
         self._make, self._has = clients, has
@@ -53,7 +53,7 @@ class Account:
         return self._clients[service]
 
     def ask(self, service: str, operation: str, has: str = "", **parameters: Any) -> Any:
-        """The answer, or Unasked; `has` is what the request is about, where that is not the service itself."""
+        """The answer, or Unasked; `has` is the subject of the request, unless that is the service itself."""
         if self._has is not None and (has or service) not in self._has:
             return Unasked(f"the run on this machine has no {TITLES[has or service]}", is_absent=True)
         try:
@@ -67,7 +67,7 @@ class Account:
             return Unasked(f"{operation} of {service}: {error}".rstrip("."))
 
     def listed(self, service: str, operation: str, name: str, **parameters: Any) -> Any:
-        """The whole list under this name, over all pages, or Unasked."""
+        """The complete list of this name, from all pages, or Unasked."""
         if isinstance(first := self.ask(service, operation, **parameters), Unasked):
             return first
         try:
@@ -77,13 +77,13 @@ class Account:
             return Unasked(f"{operation} of {service}: {error}".rstrip("."))
 
     def mend(self, mend: Mend) -> str:
-        """Sends the request; why it was refused, "" where it was not."""
+        """Sends the request; returns why it was refused, or ""."""
         answer = self.ask(mend.service, mend.operation, **mend.parameters)
         return answer.reason if isinstance(answer, Unasked) else ""
 
 
 def collect(account: Account, deployed: Deployed) -> Facts:
-    """All that is asked, by what it is about."""
+    """All facts, by subject."""
     ask = account.ask
     facts: Facts = {
         "tables": {one.key: _table(account, one) for one in deployed.of(TABLE)},
@@ -140,7 +140,7 @@ def _alarms(account: Account, deployed: Deployed) -> Any:
 
 
 def _stable(account: Account, deployed: Deployed) -> dict[str, Any]:
-    """The alias, and what the version that it names is; nobody is asked where there is no alias."""
+    """The alias, and its version; nothing is asked if there is no alias."""
     name = deployed.named(MANAGER)
     alias = account.ask("lambda", "get_alias", FunctionName=name, Name="stable")
     if isinstance(alias, Unasked):
@@ -158,7 +158,7 @@ def _mappings(account: Account, deployed: Deployed) -> Any:
 
 
 def _queue_url(account: Account, deployed: Deployed) -> str:
-    """The queue's address: CloudFormation's id of it, or as the run on this machine has it."""
+    """The queue's address: its id in CloudFormation, or that of the run on this machine."""
     name = deployed.named("DeadLetterQueue")
     if name.startswith("http"):
         return name
@@ -167,7 +167,7 @@ def _queue_url(account: Account, deployed: Deployed) -> str:
 
 
 def _held(account: Account, deployed: Deployed) -> Any:
-    """Which execution, or group, holds each stream and each group, by their ids, or Unasked."""
+    """The execution, or group, that holds each stream and each group, by id; or Unasked."""
     leases = Leases(account.client("dynamodb"), deployed.named("ControlTable"))
     try:
         return {stream_id: holder for page, _ in leases.held("") for stream_id, holder in page.items()}
@@ -188,7 +188,7 @@ def _api(account: Account, deployed: Deployed) -> Facts:
 
 
 def _measured(account: Account, deployed: Deployed) -> Any:
-    """What CloudWatch counted in the worst minute of the last hours, by name; nothing where it counted nothing."""
+    """CloudWatch's counts in the worst minute of the last hours, by name; nothing if it counted nothing."""
     wanted = list(_metrics(deployed))
     queries = [{"Id": f"m{n}", "ReturnData": True, "MetricStat": metric} for n, (_, metric) in enumerate(wanted)]
     now_s = int(time.time())
@@ -222,7 +222,7 @@ def _metric(namespace: str, name: str, statistic: str, **dimensions: str) -> dic
 
 
 def _profiles(account: Account, deployed: Deployed) -> Any:
-    """What the function that keeps streams connected reads and reaches, by profile, or Unasked."""
+    """What the connecting function can read and reach, by profile, or Unasked."""
     names = _examined(account, deployed, [])
     if isinstance(names, Unasked):
         return names
@@ -245,12 +245,12 @@ def _examined(account: Account, deployed: Deployed, names: Sequence[str]) -> Any
         return said
     error = said.get("errorType", "") if isinstance(said, dict) else ""
     if error == "InvalidRequest":
-        return Unasked(f"{function} is of a version that cannot examine a profile: `streamkeeper upgrade` has it go on")
+        return Unasked(f"{function} has a version that cannot examine a profile: `streamkeeper upgrade` replaces it")
     return Unasked(f"{function} answered with {error or 'nothing of it'}")
 
 
 def _sinks(account: Account, deployed: Deployed, profiles: Any) -> dict[str, Any]:
-    """Of each sink whether it is there, and whether the delivery's role may send to it."""
+    """Whether each sink exists, and whether the delivery's role may send to it."""
     if isinstance(profiles, Unasked):
         return {}
     sinks = {f"{one['kind']}:{one['name']}": one for answer in profiles.values() if isinstance(answer, dict)
@@ -262,7 +262,7 @@ def _sink(account: Account, deployed: Deployed, sink: Mapping[str, str]) -> dict
     kind, name = sink["kind"], sink["name"]
     partition, region, own = deployed.account
     here = f"arn:{partition}:%s:{region}:{own}:"
-    # Of each kind: the request that says whether it is there, and what is sent to which resource.
+    # For each kind: the request that shows whether it exists, and the action and resource of sending.
     asked: dict[str, tuple[str, str, dict[str, str], str, str]] = {
         "sqs": ("sqs", "get_queue_url", {"QueueName": name}, "sqs:SendMessage", here % "sqs" + name),
         "eventbridge": ("events", "describe_event_bus", {"Name": name}, "events:PutEvents",

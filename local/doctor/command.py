@@ -1,8 +1,7 @@
-"""The verb `doctor`: says whether a stage is well, by a line for each check, and mends what has drifted.
+"""The verb `doctor`: checks a stage, with a line for each check, and mends what has drifted.
 
-It asks and changes nothing, but with --repair, and with --demo, which starts a stream. Invariants: whatever a repair
-changed is asked for again before the findings are printed; a demonstration that was started is stopped, also after
-Ctrl-C.
+It changes nothing without --repair, or --demo, which starts a stream. Invariants: after a repair everything is asked
+again before the findings are printed; a demonstration that was started is stopped, even after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from local.reached_stage import clients_of
 from local.streams import asking
 
 WELL, WRONG = 0, 1
-# One repair waits for another: a mapping for the stream, a stream for the table. So often it is asked again.
+# A repair may wait for another: a mapping for the stream, a stream for the table. How often to ask again.
 ROUNDS, REST_S = 15, 2.0
 
 
@@ -32,26 +31,26 @@ def add(subparsers: Any) -> None:
     """Adds the verb."""
     parser = subparsers.add_parser(
         "doctor",
-        description="Asks a stage's account whether all is well: quotas beside what the fleet needs, tables, "
-        "functions, versions, API, alarms, delivery, and, by the function that keeps streams connected, secrets and "
-        "upstreams. A line for each check says what it is, what it should be, and what to do. Nothing is changed.",
+        description="Checks a stage in its account: quotas against the needs of the fleet, tables, functions, "
+        "versions, API, alarms, delivery and, through the function that keeps streams connected, secrets and "
+        "upstreams. Each check is a line with what is, what should be, and what to do. Nothing is changed.",
         epilog="Exit status: 0 all is well, 1 something is wrong or could not be asked, 2 a mistake in the command. "
         "Without --stage, PORT (3000) and STREAMKEEPER_STAGE (local) choose the run on this machine. "
         "docs/doctor.md says which permissions it needs.",
     )
-    parser.add_argument("--stage", metavar="S", help="a deployed stage; without it, the run on this machine")
-    parser.add_argument("--repair", action="store_true", help="set what has drifted from the template back to it")
+    parser.add_argument("--stage", metavar="S", help="a deployed stage (default: the run on this machine)")
+    parser.add_argument("--repair", action="store_true", help="reset what has drifted from the template")
     parser.add_argument(
         "--demo", metavar="STREAM", nargs="?", const="",
-        help="start a stream besides, have it hand over once, and stop it; without STREAM one that ships",
+        help="also start a stream, let it hand over once, and stop it (default: a demonstration stream)",
     )  # fmt: skip
-    parser.add_argument("--url", metavar="ADDRESS", help="the API's address for --demo; without it, the stack's own")
+    parser.add_argument("--url", metavar="ADDRESS", help="the API's address for --demo (default: the stack's own)")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each check")
     parser.set_defaults(run=asking.refusals(run))
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 where all is well, 1 where something is not; raises UserError."""
+    """Returns 0 if all is well, or else 1; raises UserError."""
     stage, clients = clients_of(arguments.stage)
     account = Account(clients, HERE if arguments.stage is None else None)
     with saying("asking the account …", 2.0):
@@ -81,9 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _repaired(account: Account, look: Callable[[], list[Finding]]) -> list[Finding]:
-    """The findings once nothing is left that can be mended, or it does not help.
+    """The findings once nothing more can be mended, or mending does not help.
 
-    What was taken is not sent again; what was refused is, for a table takes one change at a time.
+    An accepted request is not repeated; a refused one is, because a table takes one change at a time.
     """
     sent: set[str] = set()
     for _ in range(ROUNDS):

@@ -1,8 +1,8 @@
-"""Starts a stream of a stage through its API, has it hand over once, and stops it: what the stage is for, in a minute.
+"""Starts a stream of a stage through its API, makes it hand over once, and stops it.
 
-A stream hands over every quarter of an hour by itself, so the handover is asked for as an upgrade asks for it: the
-successor of its execution is started, connects beside the older connection, and that lets go. Invariants: a stream
-that is connected already is left alone; one that was started is stopped, whatever happens in between.
+By itself a stream hands over every quarter of an hour, so the handover is forced as by an upgrade: the successor of its
+execution is started and connects beside the older connection, which lets go. Invariants: a connected stream is left
+alone; one that was started is stopped, whatever happens in between.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from local.streams.asking import Streams, path_of
 from local.user_error import UserError
 from streamkeeper.exceptions import NotFound, Refused
 
-# A first connection may wait for a cold start, and an upstream for ten seconds to connect.
+# A first connection may take a cold start, and then ten seconds to reach the upstream.
 WITHIN_S, EVERY_S = 90.0, 0.5
-# What is tried where no stream is named: the demonstration, and a public stream that ships without a variable.
+# Tried if no stream is named: the demonstration, and a public stream that ships and needs no variable.
 DEMONSTRATIONS = ("demo", "wikimedia:recentchange")
 _OVER = ("stopped", "ended", "rejected", "broken")
 _LOG = "`streamkeeper status` says why"
 
 
 def chosen(name: str, profiles: Any) -> str:
-    """The stream that is started; the first demonstration that the stage has where `name` is ""."""
+    """The stream to start; if `name` is "", the first demonstration that the stage has."""
     known = profiles if isinstance(profiles, dict) else {}
     for stream_id in [name] if name else DEMONSTRATIONS:
         if name or "hosts" in known.get(stream_id.partition(":")[0], {}):
             return stream_id
-    raise UserError("The stage has no stream for a demonstration: name one, --demo STREAM, of a profile that it has.")
+    raise UserError("The stage has no stream for a demonstration: give --demo STREAM with one of its profiles.")
 
 
 def api_of(account: Account, deployed: Deployed, url: str | None) -> Api:
-    """The API of the stage: at `url`, else where the stack says; with the environment's key, else the stage's own."""
+    """The API of the stage, at `url` or at the stack's address, with the environment's key or the stage's own."""
     if deployed.stack is None:
         return Api(url or f"http://{HERE}:{read_port(os.environ)}")
     outputs = {one["OutputKey"]: one["OutputValue"] for one in deployed.stack.get("Outputs", ())}
@@ -53,14 +53,14 @@ def api_of(account: Account, deployed: Deployed, url: str | None) -> Api:
         answer = account.ask("apigateway", "get_api_key", apiKey=keys[0].name, includeValue=True)
         if isinstance(answer, Unasked):
             raise UserError(
-                f"The stage asks for a key, and it cannot be read: set STREAMKEEPER_API_KEY. ({answer.reason})."
+                f"The stage requires a key, which cannot be read: set STREAMKEEPER_API_KEY ({answer.reason})."
             )
         key = str(answer["value"])
     return Api(url or str(outputs["ServiceEndpoint"]), key, sign=not keys)
 
 
 def played(api: Api, account: Account, deployed: Deployed, stream_id: str) -> Iterator[Finding]:
-    """The findings, one after the other; a stream that was started is stopped, also where nobody takes them all."""
+    """The findings, one after the other; a started stream is stopped even if they are not all taken."""
     what, path, streams = f"demonstration {stream_id}", path_of(stream_id), Streams(api)
     try:
         before = streams.ask("GET", path)["status"]
@@ -70,7 +70,7 @@ def played(api: Api, account: Account, deployed: Deployed, stream_id: str) -> It
             return
         before = "stopped"
     if before not in _OVER:
-        fix = "Name a stream that is stopped: one that runs is left alone"
+        fix = "Name a stopped stream: a running one is left alone"
         yield Finding(State.WRONG, what, before, "stopped, or never started", fix)
         return
     try:
@@ -95,7 +95,7 @@ def _handed_over(
         return
     first = streams.ask("GET", path)
     leases = Leases(account.client("dynamodb"), deployed.named("ControlTable"))
-    # One that shares a function hands over with its group.
+    # A stream that shares a function hands over with its group.
     owner = text(leases.items([stream_id]).get(stream_id, {}), "group") or stream_id
     execution = leases.read(owner).execution
     answer = account.ask(
@@ -118,7 +118,7 @@ def _handed_over(
 def _awaited(
     what: str, streams: Streams, path: str, wanted: str, holds: Callable[[dict[str, Any]], bool]
 ) -> Finding:  # fmt: skip
-    """The finding once it holds, or has not for too long."""
+    """The finding once the condition holds, or has not held for too long."""
     begun_s = time.monotonic()
     while True:
         now = streams.ask("GET", path)

@@ -1,8 +1,8 @@
-"""What a check found: one line that says what was looked at, what it is, what it should be, and what to do.
+"""The finding of a check: a line with its subject, what is, what should be, and what to do.
 
     WRONG  EventsTable: time to live: off, and should be expires_at: `streamkeeper doctor --stage prod --repair`
 
-Invariant: what nobody could ask is not called well; it is `?`, with who refused and why.
+Invariant: what could not be asked is not reported as well, but as `?` with the reason.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-# Services call what is not there by many names.
+# Services have many names for what does not exist.
 _MISSING = ("NotFound", "NoSuch", "DoesNotExist", "NonExistent", "404")
 
 
 class State(enum.StrEnum):
-    """How a check ended; of these WRONG and UNKNOWN are not well."""
+    """The outcome of a check; WRONG and UNKNOWN are not well."""
 
     OK = "ok"
     NOTE = "note"
@@ -28,7 +28,7 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unasked:
-    """In place of an answer: why there is none. `code` is AWS's; `is_absent` where this machine has no such service."""
+    """Why there is no answer. `code` is AWS's; `is_absent` if this machine has no such service."""
 
     reason: str
     code: str = ""
@@ -36,13 +36,13 @@ class Unasked:
 
     @property
     def is_missing(self) -> bool:
-        """Whether AWS answered that there is no such thing."""
+        """Whether AWS answered that it does not exist."""
         return any(part in self.code for part in _MISSING)
 
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """A request that mends what was found: boto3's names of the service and of the operation."""
+    """A request that mends the finding, with boto3's names of the service and the operation."""
 
     service: str
     operation: str
@@ -51,7 +51,7 @@ class Mend:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found. `wanted` is "" where it is as it should be, `fix` is what a person does."""
+    """The finding of one check. `wanted` is "" if all is as it should be; `fix` says what a person can do."""
 
     state: State
     what: str
@@ -62,7 +62,7 @@ class Finding:
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing is wrong and nothing is left unknown."""
+        """Whether nothing is wrong or unknown."""
         return self.state not in (State.WRONG, State.UNKNOWN)
 
     def line(self) -> str:
@@ -71,14 +71,14 @@ class Finding:
         return f"{self.state.value:<6} {self.what}: {self.found}{wanted}{f'. {self.fix}' if self.fix else ''}"
 
     def as_json(self) -> dict[str, Any]:
-        """The finding for a program; whether `--repair` mends it, and not how."""
+        """The finding for programs; it says whether `--repair` mends it."""
         whole = {**asdict(self), "state": self.state.name.lower(), "can_repair": self.mend is not None}
         del whole["mend"]
         return whole
 
 
 def unasked(what: str, answer: Unasked, fix: str) -> Finding:
-    """The finding where there is no answer; `fix` is what to do where there is no such thing."""
+    """The finding for a missing answer; `fix` says what to do if the thing does not exist."""
     if answer.is_absent:
         return Finding(State.ABSENT, what, answer.reason)
     if answer.is_missing:
@@ -87,7 +87,7 @@ def unasked(what: str, answer: Unasked, fix: str) -> Finding:
 
 
 def compared(what: str, found: str, wanted: str, fix: str, mend: Mend | None = None) -> Finding:
-    """The finding where these two texts must be the same."""
+    """The finding about two texts that must be the same."""
     if found == wanted:
         return Finding(State.OK, what, found)
     return Finding(State.WRONG, what, found, wanted, fix, mend)

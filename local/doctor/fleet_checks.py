@@ -1,8 +1,8 @@
-"""Judges whether the account has room for the fleet that the stage holds, and whether its upstreams and sinks answer.
+"""Judges whether the account has room for the stage's fleet, and whether its upstreams and sinks answer.
 
-Pure. A quota that AWS did not tell is taken as its default (`local/scale/quotas.toml`), and said to be. What the fleet
-needs follows from how many executions hold streams: a function each, and a tenth more while they hand over. Where
-CloudWatch has counted what was used, that stands beside it.
+Pure. If AWS does not tell a quota, its default is assumed (`local/scale/quotas.toml`), and the finding says so. The
+needs of the fleet follow from the number of executions that hold streams: a function each, and a tenth more for
+handovers. If CloudWatch has counted the usage, that is shown too.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from local.doctor.findings import Finding, State, Unasked, unasked
 from local.doctor.stage_template import Deployed
 from local.scale.quotas import most_of, quotas
 
-# From this share of a quota on it is time to ask for more.
+# From this share of a quota on, more should be requested.
 NEAR = 0.8
-# What stays free of an account that reserves for functions: docs/deploy.md#concurrency.
+# What must stay unreserved in an account: docs/deploy.md#concurrency.
 UNRESERVED = 100
 _ROUTE = "Check the address, and in a VPC the routes and the security group (docs/deploy.md#a-vpc)"
 _ASK = "Ask for more in Service Quotas (docs/scale.md)"
 
 
 def judged(deployed: Deployed, facts: Facts, prices: Prices) -> Iterator[Finding]:
-    """The findings of quotas, upstreams, secrets and sinks."""
+    """The findings about quotas, upstreams, secrets and sinks."""
     held = facts["held"]
     if isinstance(held, Unasked):
         yield unasked("streams that are held", held, "")
         in_use: set[str] = set()
     else:
-        # A stream of a group has the group's function.
+        # A stream of a group uses the group's function.
         functions = len({holder for holder in held.values() if not is_group(holder)})
         streams = [stream_id for stream_id in held if not is_group(stream_id)]
         in_use = {stream_id.partition(":")[0] for stream_id in streams}
@@ -73,13 +73,13 @@ def _quotas(deployed: Deployed, facts: Facts, held: int) -> Iterator[Finding]:
 
 
 def _states(deployed: Deployed, facts: Facts, held: int, measured: Mapping[str, float]) -> Iterator[Finding]:
-    """Of Step Functions and of the API."""
+    """The findings about Step Functions and the API."""
     if deployed.stack is None:
         yield Finding(State.ABSENT, "quotas of Step Functions", "the run on this machine has none")
     else:
         manager = facts["functions"].get(MANAGER, Unasked("it is not there"))
         variables = {} if isinstance(manager, Unasked) else manager.get("Environment", {}).get("Variables", {})
-        # Two transitions for a connection and its wait, in each of two lanes that take turns.
+        # Two transitions for each connection and its wait, in two lanes that take turns.
         a_second = 2 * held / float(variables.get("WAIT_S", 840))
         yield _quota("executions open at a time", _default("open_executions"), held, None, "open_executions")
         for name, title, needed in (
@@ -103,7 +103,7 @@ def _states(deployed: Deployed, facts: Facts, held: int, measured: Mapping[str, 
 def _quota(
     what: str, quota: Any, needed: float, used: float | None, key: str, refused: float = 0
 ) -> Finding:  # fmt: skip
-    """The finding about a number that may not be passed; `refused` is how often it was in the last hours."""
+    """The finding about a limit; `refused` is how often it was exceeded in the last hours."""
     by = ""
     if isinstance(quota, Unasked):
         if quota.is_absent:
@@ -126,12 +126,12 @@ def _number(value: float) -> str:
 
 
 def _default(key: str) -> float:
-    """AWS's default, of a region with the lower ones."""
+    """AWS's default in a region with lower quotas."""
     return float(most_of(quotas()[key]))
 
 
 def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Iterator[Finding]:
-    """What the key of the tables costs a month."""
+    """The monthly cost of the tables' key."""
     tables = [facts["tables"][one.key]["table"] for one in deployed.of(account_facts.TABLE)]
     told = [one["Table"].get("SSEDescription", {}) for one in tables if not isinstance(one, Unasked)]
     keys = {one.get("KMSMasterKeyArn", "") for one in told if one.get("SSEType") == "KMS"}
@@ -146,7 +146,7 @@ def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Itera
 
 
 def _profiles(profiles: Any, in_use: Collection[str]) -> Iterator[Finding]:
-    """Of each profile; what no stream needs now is noted, and is nothing wrong: most stages ship more than they use."""
+    """The findings about each profile; a problem of one that no stream uses is only a note."""
     if isinstance(profiles, Unasked):
         yield unasked("secrets and upstreams, from where the functions are", profiles, "")
         return
@@ -176,7 +176,7 @@ def _sink(label: str, answers: Mapping[str, Any]) -> Iterator[Finding]:
     what = f"sink {label}"
     if "there" in answers:
         there = answers["there"]
-        fix = "Make it, or take it out of `deliver`: its events wait meanwhile (docs/deliver.md)"
+        fix = "Create it, or remove it from `deliver`: its events wait until then (docs/deliver.md)"
         yield unasked(what, there, fix) if isinstance(there, Unasked) else Finding(State.OK, what, "there")
     if "allowed" in answers:
         allowed = answers["allowed"]

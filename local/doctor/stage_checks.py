@@ -1,9 +1,9 @@
-"""Judges what was asked: facts and the template in, findings out; nothing is asked here, and nothing changed.
+"""Judges the stage from facts and its template. Pure.
 
-What a table, a schedule or a mapping should be is what the template says. CloudFormation compares a template with the
-one before and not with what is there, so a table that was restored under its own name stays without time to live and
-without a stream, whatever is deployed: such a finding has a `mend`. Invariant: a mend sets what the template says, and
-removes nothing.
+Tables, schedules and mappings should be as in the template. CloudFormation compares a template with the previous one
+and not with what exists, so a table that was restored under its own name stays without time to live and without a
+stream, whatever is deployed: such a finding has a `mend`. Invariant: a mend sets what the template says, and removes
+nothing.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from local.doctor.stage_template import Deployed, Resource
 _RESTORE = "`streamkeeper doctor{option} --repair` sets it"
 _DEPLOY = "Deploy the stage again (docs/deploy.md)"
 _RUNBOOK = "docs/runbook.md"
-# A state of a stack in which nothing is under way and nothing is left half done.
+# The states of a stack in which nothing is under way or half done.
 _SETTLED = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE", "UPDATE_ROLLBACK_COMPLETE",
             "IMPORT_ROLLBACK_COMPLETE")  # fmt: skip
 
 
 def judged(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
-    """The findings of what the stage is made of, in the order of its parts."""
+    """The findings about the parts of the stage, in their order."""
     if deployed.stack is not None:
         status = str(deployed.stack["StackStatus"])
         wanted = status if status in _SETTLED else "settled, such as UPDATE_COMPLETE"
-        yield compared("stack", status, wanted, "Wait where it is IN_PROGRESS, else deploy again")
+        yield compared("stack", status, wanted, "Wait while it is IN_PROGRESS, otherwise deploy again")
     for table in deployed.of(account_facts.TABLE):
         yield from _table(deployed, table, facts["tables"][table.key])
     yield from _functions(deployed, facts)
@@ -67,7 +67,7 @@ def _table(deployed: Deployed, resource: Resource, facts: Mapping[str, Any]) -> 
         yield unasked(what, table, fix)
         return
     table = table["Table"]
-    yield compared(what, table["TableStatus"], "ACTIVE", "Wait until DynamoDB is done with it, and look again")
+    yield compared(what, table["TableStatus"], "ACTIVE", "Wait until DynamoDB has finished, then run doctor again")
     indexes = {one["IndexName"]: one.get("IndexStatus", "ACTIVE") for one in table.get("GlobalSecondaryIndexes", ())}
     for index in wanted.get("GlobalSecondaryIndexes", ()):
         name = index["IndexName"]
@@ -111,7 +111,7 @@ def _time_to_live(
     told = ttl["TimeToLiveDescription"]
     is_on = told["TimeToLiveStatus"] in ("ENABLED", "ENABLING")
     found = told.get("AttributeName", "on") if is_on else "off"
-    return compared(f"{what}, time to live", found, attribute or found, f"Items are kept for ever: {fix}", mend)
+    return compared(f"{what}, time to live", found, attribute or found, f"Items are kept forever: {fix}", mend)
 
 
 def _backups(
@@ -148,7 +148,7 @@ def _functions(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
     version, now = stable["version"], facts["functions"].get(MANAGER)
     number = alias["FunctionVersion"]
     if isinstance(version, Unasked):
-        yield unasked(f"version {number}, which streams run", version, f"{upgrade} has them run what is deployed")
+        yield unasked(f"version {number}, which streams run", version, f"{upgrade} moves them to what is deployed")
         return
     if number == "$LATEST":
         follows = "$LATEST: each deployment reaches all streams at their next handover"
@@ -161,7 +161,7 @@ def _functions(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
 
 
 def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
-    """Whether the table's stream calls the function that delivers."""
+    """Whether the table's stream calls the delivering function."""
     for resource in deployed.of(account_facts.MAPPING):
         what, table = "delivery from EventsTable's stream", facts["tables"]["EventsTable"]["table"]
         known, queue = facts["mappings"], facts["queue"]
@@ -187,7 +187,7 @@ def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
             "DestinationConfig": {"OnFailure": {"Destination": arn}},
         })  # fmt: skip
         found = "it reads a stream that the table no longer has" if known else "nothing reads it"
-        # The stream comes first: it gets its ARN when it is switched on.
+        # The stream comes first, because it gets its ARN when it is switched on.
         yield Finding(State.WRONG, what, found, "of the table's own stream", f"Nothing is delivered: {fix}",
                       mend_new if is_on and arn else None)  # fmt: skip
 
@@ -210,7 +210,7 @@ def _alarms(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
         yield Finding(State.WRONG, "alarms", f"{', '.join(gone)} not there", "there", _DEPLOY)
     if mute:
         mend = Mend("cloudwatch", "enable_alarm_actions", {"AlarmNames": mute})
-        yield Finding(State.WRONG, "alarms", f"{len(mute)} tell nobody", "told", _restore(deployed), mend)
+        yield Finding(State.WRONG, "alarms", f"{len(mute)} notify nobody", "notified", _restore(deployed), mend)
     for key in rings:
         name = key.removesuffix("Alarm")
         yield Finding(State.WRONG, f"alarm {name}", "ALARM", "OK", f"{_RUNBOOK}#{name.lower()}")
@@ -229,7 +229,7 @@ def _subscribers(topic: Resource, answer: Any) -> Finding:
         fix = "Follow the link in the mail that SNS has sent"
         return Finding(State.WRONG, what, f"{', '.join(waiting)} has not confirmed", "confirmed", fix)
     if lost:
-        fix = "Subscribe it to the topic again, or take it out of `alert_email`"
+        fix = "Subscribe it to the topic again, or remove it from `alert_email`"
         return Finding(State.WRONG, what, f"{', '.join(lost)} has left the topic", "subscribed", fix)
     if not answer:
         return Finding(State.NOTE, what, "nobody", fix="Set `alert_email` in the settings, or subscribe to the topic")

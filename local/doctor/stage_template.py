@@ -1,7 +1,7 @@
-"""Reads what a stage should be: the resources of its own template, each with the name that AWS gave it.
+"""Reads what a stage should be: the resources of its template, with the names that AWS gave them.
 
-A deployed stage is asked for the template by which it was deployed, so the answer is that of the last deployment and
-not that of this checkout; the run on this machine has the one that it is made of.
+For a deployed stage this is the template of its last deployment, not that of this checkout; for the run on this machine
+it is the template that it runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from local.user_error import UserError
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource of the template: its logical id, and `name`, its physical id (a name, an ARN or a URL)."""
+    """A resource of the template; `name` is its physical id (a name, an ARN or a URL)."""
 
     key: str
     kind: str
@@ -31,7 +31,7 @@ class Resource:
 
 @dataclass(frozen=True)
 class Deployed:
-    """The resources of a stage; `stack` is CloudFormation's answer about it, None for the run on this machine."""
+    """The resources of a stage; `stack` is CloudFormation's description, None for the run on this machine."""
 
     stage: str
     resources: tuple[Resource, ...]
@@ -39,7 +39,7 @@ class Deployed:
 
     @property
     def option(self) -> str:
-        """How the stage is named on a command line."""
+        """The option that names the stage."""
         return f" --stage {self.stage}" if self.stack is not None else ""
 
     def of(self, kind: str) -> list[Resource]:
@@ -47,18 +47,18 @@ class Deployed:
         return [one for one in self.resources if one.kind == kind]
 
     def named(self, key: str) -> str:
-        """The physical id of a resource; "" where the stage has none."""
+        """The physical id of a resource; "" if the stage does not have it."""
         return next((one.name for one in self.resources if one.key == key), "")
 
     @property
     def account(self) -> tuple[str, str, str]:
-        """The partition, the region and the account, by the machine's ARN."""
+        """The partition, the region and the account, from the machine's ARN."""
         _, partition, _, region, account, *_ = self.named("Connections").split(":")
         return partition, region, account
 
 
 def of_stack(cloudformation: Any, stage: str) -> Deployed:
-    """What is deployed as this stage; raises UserError where there is nothing."""
+    """The deployed stage; raises UserError if there is none."""
     name = f"{stages.SERVICE}-{stage}"
     try:
         (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
@@ -78,7 +78,7 @@ def of_stack(cloudformation: Any, stage: str) -> Deployed:
 
 
 def of_this_machine(stage: str) -> Deployed:
-    """What the run on this machine is made of."""
+    """The run on this machine."""
     template = osls.template(stage)
     resources = Resources(template, {})
     known = {key: str(resources.reference(key)) for key in template["Resources"]}

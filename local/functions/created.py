@@ -1,9 +1,9 @@
-"""Keeps the functions that somebody has created at the AWS endpoint: each a zip of Python, unpacked.
+"""Keeps the functions that were created at the AWS endpoint, each an unpacked zip of Python.
 
-    functions/resize/function.json             what it is, and which code is its newest
+    functions/resize/function.json             its description, and its newest code
     functions/resize/3f1c…/index.py            that code; replaced code stays beside it until the next start
 
-Invariant: a function is whole on disk before it is known.
+Invariant: a function is complete on disk before it is known.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from local.stack import Function
 
-# Lambda's own limit of a deployment package, unpacked.
+# Lambda's limit for an unpacked deployment package.
 MOST_BYTES = 262_144_000
 _FILE = "function.json"
 
@@ -29,7 +29,7 @@ class BadPackage(ValueError):
 
 @dataclass(frozen=True)
 class CreatedFunction:
-    """A function, and what Lambda's API says of it besides; `code` names its folder and is the zip's SHA-256."""
+    """A function, with more that Lambda's API shows; `code` names its folder and is the zip's SHA-256."""
 
     function: Function
     runtime: str
@@ -51,18 +51,18 @@ class Created:
         return iter(sorted(self._known.values(), key=lambda one: one.function.name))
 
     def get(self, name: str) -> CreatedFunction | None:
-        """The function of this name, None where there is none."""
+        """The function of this name, None if there is none."""
         return self._known.get(name)
 
     def task_root(self, created: CreatedFunction) -> Path:
-        """Where its code lies."""
+        """The folder of its code."""
         return self._folder / created.function.name / created.code
 
     def put(self, created: CreatedFunction, package: bytes) -> CreatedFunction:
-        """Keeps the function with the code of this zip, in place of one of its name; raises BadPackage."""
+        """Keeps the function with the code of this zip, and replaces one of its name; raises BadPackage."""
         digest = hashlib.sha256(package).hexdigest()
         whole = replace(created, size=len(package), code=digest)
-        # Each code has a folder of its own: what runs goes on with its files, an update is for those that start later.
+        # Each version of the code has its own folder, so running functions keep their files; later ones get the update.
         place = self.task_root(whole)
         if not place.is_dir():
             new = place.with_suffix(".new")
@@ -81,7 +81,7 @@ class Created:
         return self._known.pop(name, None) is not None
 
     def _read(self) -> Iterator[CreatedFunction]:
-        """The functions of an earlier run; code that was replaced is deleted."""
+        """The functions of an earlier run; replaced code is deleted."""
         for file in self._folder.glob(f"*/{_FILE}"):
             try:
                 table = json.loads(file.read_text(encoding="utf-8"))
@@ -100,7 +100,7 @@ def _unpack(package: bytes, folder: Path) -> None:
             if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
                 raise BadPackage(f"Unzipped size must be smaller than {MOST_BYTES} bytes")
             folder.mkdir(parents=True)
-            archive.extractall(folder)  # it leaves no name that leads out of the folder
+            archive.extractall(folder)  # it keeps no name that leads out of the folder
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OSError) as problem:
         shutil.rmtree(folder, ignore_errors=True)
         words = "Could not unzip uploaded file. Please check your file, then try to upload again."

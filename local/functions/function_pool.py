@@ -1,7 +1,7 @@
 """Keeps the Lambda functions of the local service: starts sandboxes, reuses warm ones and ends idle ones.
 
-Invariants: a sandbox has one invocation at a time; of a function no more run than are reserved for it; a sandbox whose
-process ended is never used again; after `renew` no older sandbox gets another invocation; logs are bounded.
+Invariants: a sandbox has one invocation at a time; a function never has more sandboxes than are reserved for it; a
+sandbox whose process ended is never used again; after `renew` no older sandbox gets an invocation; logs are bounded.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class _Which(NamedTuple):
 
 
 class BoundedLog:
-    """Appends bytes to a file; a full file replaces `<name>.1`. What a full disk refuses is lost."""
+    """Appends bytes to a file; a full file replaces `<name>.1`. Bytes that a full disk refuses are lost."""
 
     def __init__(self, path: Path, most_bytes: int = _LOG_BYTES) -> None:
         self._path = path
@@ -45,8 +45,8 @@ class BoundedLog:
         self._file = path.open("ab", buffering=0)
 
     def write(self, data: bytes) -> None:
-        """Appends `data` at once, without a buffer."""
-        # The reader of a function's output must never stop: a full pipe would halt the function.
+        """Appends `data` immediately, without a buffer."""
+        # The reader of a function's output must never stop: a full pipe would block the function.
         with contextlib.suppress(OSError):
             if self._file.tell() > self._most_bytes:
                 self._path.replace(self._path.with_name(self._path.name + ".1"))
@@ -60,7 +60,7 @@ class BoundedLog:
 
 
 def named(name_or_arn: str) -> tuple[str, str]:
-    """Returns the bare name and the version or alias, "" for none, of a name, an ARN or a partial ARN."""
+    """Returns the plain name, and the version or alias or "", from a name, an ARN or a partial ARN."""
     # Source: the FunctionName of Invoke in the AWS Lambda API reference.
     match = _FUNCTION_NAME.fullmatch(name_or_arn)
     return (match[1], match[2] or "") if match else (name_or_arn, "")
@@ -69,7 +69,7 @@ def named(name_or_arn: str) -> tuple[str, str]:
 class Pool:
     """All functions of the stack, each with its warm sandboxes and its versions; `aliases` are the template's.
 
-    `created` are those that somebody has created besides. They and the versions lie beside the logs.
+    `created` has those that were created at the endpoint. They and the versions are stored beside the logs.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Pool:
         self._all: set[Sandbox] = set()
         self._stale: set[Sandbox] = set()
         self._background: set[asyncio.Task[None]] = set()
-        # Of each function as many start at a time as there are cores, in turn: a hundred at once would all be late.
+        # At most as many sandboxes of a function start at once as there are cores: a hundred at once would all be late.
         self._starts: dict[str, asyncio.Semaphore] = {}
         self._closed = False
 
@@ -108,18 +108,18 @@ class Pool:
 
     @property
     def task_roots(self) -> set[Path]:
-        """The folders from which sandboxes run that have not been closed."""
+        """The code folders of all open sandboxes."""
         return {sandbox.task_root for sandbox in self._all}
 
     async def invoke(self, name_or_arn: str, payload: bytes) -> Answer:
         """Returns the function's answer; `payload` is JSON text. Closed, it never returns.
 
-        Raises UnknownFunction, and TooManyRequests where no more of them may run.
+        Raises UnknownFunction, and TooManyRequests if no more of them may run.
         """
         name, wanted = named(name_or_arn)
         which = self._which(name, wanted or LATEST)
         if self._closed:
-            # A machine would retry. It gets no answer, so that nothing is started while the service ends.
+            # A machine would retry, so it gets no answer; nothing may start while the service ends.
             await asyncio.get_running_loop().create_future()
         most = which.function.reserved_concurrency
         if most is not None and self._busy[name] >= most:
@@ -131,13 +131,13 @@ class Pool:
             self._busy[name] -= 1
 
     def publish(self, name: str) -> str:
-        """Returns the version of what the function is now; raises UnknownFunction."""
+        """Publishes the present function as a version, and returns it; raises UnknownFunction."""
         if name not in self._functions:
             raise UnknownFunction(name)
         return self.versions.publish(self._functions[name], self._task_root)
 
     def _which(self, name: str, wanted: str) -> _Which:
-        """What is to be run: the function as it is now, or one of its versions; raises UnknownFunction."""
+        """What to run: the present function, or one of its versions; raises UnknownFunction."""
         if name not in self._functions:
             created = self.created.get(name)
             if created is None or wanted != LATEST:
@@ -168,7 +168,7 @@ class Pool:
         return answer
 
     async def start_problem(self, task_root: Path) -> str:
-        """Returns why a function cannot start from this code, as a phrase; "" where each ends its init phase."""
+        """Returns why a function cannot start from this code, as a phrase; "" if all can."""
         sandboxes = [self._sandbox(function, task_root) for function in self._functions.values()]
         try:
             await asyncio.gather(*(sandbox.start() for sandbox in sandboxes))
@@ -178,7 +178,7 @@ class Pool:
             await asyncio.gather(*(self._close(sandbox) for sandbox in sandboxes))
 
     def renew(self, functions: Iterable[Function] | None = None, task_root: Path | None = None) -> None:
-        """Starts every invocation from now on in a new sandbox of these functions and code; running ones continue."""
+        """Uses new sandboxes, with these functions and code, for all later invocations; running ones continue."""
         if functions is not None:
             self._functions = {function.name: function for function in functions}
         if task_root is not None:
@@ -191,12 +191,12 @@ class Pool:
                 self._discard(sandbox)
 
     def kill_all(self) -> None:
-        """Kills every sandbox at once; running invocations are answered with Runtime.ExitError."""
+        """Kills every sandbox; running invocations are answered with Runtime.ExitError."""
         for sandbox in self._all:
             sandbox.kill()
 
     async def close(self) -> None:
-        """Returns when every subprocess has gone."""
+        """Returns once every subprocess has ended."""
         self._closed = True
         for sandboxes in self._idle.values():
             for _, timer in sandboxes:
@@ -248,7 +248,7 @@ class Pool:
         return sandbox
 
     async def _end_start(self, sandbox: Sandbox, starts: asyncio.Semaphore) -> None:
-        """Lets the next start begin once this sandbox has run its init phase."""
+        """Allows the next start once this sandbox has ended its init phase."""
         await sandbox.initialised()
         starts.release()
 

@@ -1,11 +1,11 @@
 """Keeps versions and aliases of the local functions, as Lambda does: a version is a copy of code and configuration.
 
-    versions/state.json                                        aliases, and the newest version of each function
+    versions/state.json                                        the aliases, and the newest version of each function
     versions/streamkeeper-local-connection-manager/3/...       its code, with function.json
 
 Source: PublishVersion in the AWS Lambda API reference: nothing is published "if the function's configuration and code
-haven't changed since the last version". Invariants: a version never changes, also where the service starts again; an
-alias of the template keeps what it was set to.
+haven't changed since the last version". Invariants: a version never changes, even when the service restarts; an alias
+of the template keeps its version.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class Versions:
             self._state["aliases"].setdefault(f"{alias.function}:{alias.name}", alias.version)
 
     def publish(self, function: Function, task_root: Path) -> str:
-        """The version of what the function is now; a new one only where it differs from the newest."""
+        """The version of the present function; a new one only if it differs from the newest."""
         number, digest = self._state["newest"].get(function.name, (0, ""))
         now = _digest(function, task_root)
         if digest == now:
@@ -50,16 +50,16 @@ class Versions:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether an alias names a version: what is deployed does not run by itself then."""
+        """Whether an alias names a version, so that what is deployed does not run by itself."""
         return any(version != LATEST for version in self._state["aliases"].values())
 
     def alias(self, function: str, name: str) -> str | None:
-        """The version that an alias names; None where there is no such alias."""
+        """The version that an alias names; None if there is no such alias."""
         version: str | None = self._state["aliases"].get(f"{function}:{name}")
         return version
 
     def point(self, function: str, name: str, version: str) -> bool:
-        """Whether the alias names this version from now on: both are there."""
+        """Makes the alias name this version; returns whether both exist."""
         if self.alias(function, name) is None or (version != LATEST and self.of(function, version) is None):
             return False
         self._state["aliases"][f"{function}:{name}"] = version
@@ -67,11 +67,11 @@ class Versions:
         return True
 
     def resolved(self, function: str, qualifier: str) -> str:
-        """The version that a qualifier names, itself where it is no alias."""
+        """The version that a qualifier names; the qualifier itself if it is not an alias."""
         return self.alias(function, qualifier) or qualifier
 
     def of(self, function: str, version: str) -> tuple[Function, Path] | None:
-        """The function as that version has it, and where its code lies; None where there is no such version."""
+        """The function in that version, and the folder of its code; None if there is no such version."""
         place = self._place(function, version)
         try:
             table = json.loads((place / "function.json").read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
 """Runs one Lambda sandbox: a subprocess under AWS's own runtime client, served by a Runtime API of its own.
 
-Invariants: an invocation is answered exactly once; a function that reaches its deadline is killed with SIGKILL, so
+Invariants: an invocation is answered exactly once; a function that reaches its deadline is killed with SIGKILL, so that
 nothing of it continues to run.
 """
 
@@ -28,7 +28,7 @@ from local.stack import Function
 from local.template import REGION
 
 _BOOTSTRAP = Path(__file__).resolve().parents[1] / "bootstrap.py"
-# The init phase has ten seconds of its own; the deadline counts from the moment the function gets its event.
+# The init phase has its own ten seconds; the deadline counts from the moment the function gets its event.
 # Source: AWS Lambda developer guide, "Understanding the Lambda execution environment lifecycle".
 _INIT_LIMIT_S = 10.0
 _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR")
@@ -105,7 +105,7 @@ class Sandbox:
             return False
         if sys.platform != "linux":
             return True
-        # Not reaped here: asyncio waits for it as well, and would lose its status.
+        # Not reaped here: asyncio also waits for the process, and would lose its status.
         with contextlib.suppress(ChildProcessError):
             return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
         return False
@@ -121,20 +121,20 @@ class Sandbox:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Returns when the subprocess runs, while its init phase continues. Once killed, it starts nothing."""
+        """Returns once the subprocess runs, while its init phase continues. After a kill it starts nothing."""
         async with self._starting:
             if not self._doomed:
                 await self._listener.start()
                 await self._spawn()
 
     async def initialised(self) -> None:
-        """Returns when the init phase is over, by a function that waits for its event or by an end; in ten seconds."""
+        """Returns once the init phase is over, within ten seconds: the function waits for its event or has ended."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._initialised.wait(), _INIT_LIMIT_S)
 
     @property
     def init_problem(self) -> str:
-        """Why the init phase failed, as a phrase; "" where it did not. Known once `initialised` has returned."""
+        """Why the init phase failed, as a phrase, or "". Known once `initialised` has returned."""
         if not self._initialised.is_set():
             return f"{self._function.handler} has not started after {_INIT_LIMIT_S:.0f} s"
         if self._init_failure is not None:
@@ -152,7 +152,7 @@ class Sandbox:
     async def invoke(self, payload: bytes, qualifier: str = "") -> Answer:
         """Returns the function's answer to `payload` (JSON); whatever the function does, this does not raise.
 
-        `qualifier` is the version or alias by which it was invoked, "" for none; the function gets its ARN with that.
+        `qualifier` is the invoked version or alias, or ""; the function gets its ARN with that.
         """
         request_id = str(uuid.uuid4())
         arn = f"{self._function.arn}:{qualifier}" if qualifier else self._function.arn
@@ -170,20 +170,20 @@ class Sandbox:
             self._current = None
 
     def kill(self) -> None:
-        """Ends the subprocess at once with SIGKILL; a running invocation is answered with Runtime.ExitError."""
+        """Ends the subprocess with SIGKILL; a running invocation is answered with Runtime.ExitError."""
         self._initialised.set()
         self._doomed = True
         if self._process is not None and self._process.returncode is None and not self._signalled:
-            # Once: a signal to a process that is just gone reaps it, and asyncio, which waits for it, loses its status.
+            # Only once: a signal to an ended process reaps it, and asyncio, which waits for it, loses its status.
             self._signalled = True
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
     async def close(self) -> None:
-        """Returns when the subprocess has gone and its listener is closed."""
+        """Returns once the subprocess has ended and its listener is closed."""
         self.kill()
         async with self._starting:
-            # It may have been spawned meanwhile.
+            # It may have been started meanwhile.
             self.kill()
         self._offered.put_nowait(None)
         await self._listener.close()
@@ -266,7 +266,7 @@ class Sandbox:
             self._deadline = None
 
     def _expire(self, limit_s: float) -> None:
-        # It is answered when the process has gone: the error proves to the machine that the function is over.
+        # It is answered once the process has ended: the error proves to the machine that the function is over.
         self._expired_s = limit_s
         self.kill()
 

@@ -1,1 +1,1 @@
-"""Looks at the history of any execution, as AWS answers it: lanes, gaps, limits and costs."""
+"""Analyses the history of any execution, in AWS's format: lanes, gaps, limits and costs."""

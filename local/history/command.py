@@ -1,7 +1,7 @@
-"""The verb `timeline`: says and draws what any execution did, from its history alone.
+"""The verb `timeline`: describes and draws what any execution did, from its history alone.
 
-Invariant: nothing but the histories is read, not the machine's definition; but an execution that is asked for by its
-ARN and keeps a group is shown with the gaps of its streams, which no history knows.
+Invariant: only histories are read, not the machine's definition; except that an execution that is given by its ARN and
+keeps a group is shown with the gaps of its streams, which no history contains.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def add(subparsers: Any) -> None:
         "timeline",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Shows what an execution did, from its history: lanes, gaps and their causes, how far it is\n"
-        "from the limit of events, and the cost. It works with any machine's history, as AWS answers it.",
+        "from the limit of events, and the cost. It works with the history of any machine on AWS.",
         epilog="examples:\n"
         "  aws stepfunctions get-execution-history --execution-arn ARN > history.json\n"
         "  streamkeeper timeline history.json --picture timeline.svg\n"
@@ -50,9 +50,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "files", nargs="*", type=Path, metavar="HISTORY.json", help="what get-execution-history printed"
     )
-    parser.add_argument(
-        "--execution", action="append", metavar="ARN", help="an execution whose history AWS has; repeatable"
-    )
+    parser.add_argument("--execution", action="append", metavar="ARN", help="an execution on AWS; repeatable")
     parser.add_argument("--memory-mb", default="128", metavar="MB", help="memory of its functions, for the cost (128)")
     parser.add_argument("--rows", action="store_true", help="list each start and end of a Wait and a Task")
     parser.add_argument("--picture", type=Path, metavar="OUT", help="write the picture to OUT.svg or OUT.html")
@@ -64,10 +62,10 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 once the answer is printed; raises UserError for what is no history."""
+    """Returns 0 once the answer is printed; raises UserError if there is no valid history."""
     memory_mb, path = whole("--memory-mb", arguments.memory_mb, *MEMORY_MB), checked(arguments.picture)
     if bool(arguments.files) == bool(arguments.execution):
-        raise UserError("timeline: give files with histories, or --execution ARN, and not both.")
+        raise UserError("timeline: give either files with histories or --execution ARN.")
     if arguments.execution:
         arns = list(dict.fromkeys(arguments.execution))
         asked = [sources.of_execution(arn) for arn in arns]
@@ -113,7 +111,7 @@ def note(found: Analysis) -> str:
 
 
 def group_json(streams: GroupStreams) -> dict[str, Any]:
-    """Returns what `--json` has of the streams that share the functions of a group."""
+    """Returns the part of `--json` about the streams that share the functions of a group."""
     listed = [
         {"stream": one, "gap_ms": gap_ms(gaps), "gaps": [asdict(gap) for gap in gaps]}
         for one, gaps in streams.gaps.items()
@@ -149,9 +147,9 @@ def _more(count: int) -> list[str]:
 def text(
     found: Analysis, usd: dict[str, float], width: int, *, with_rows: bool, streams: GroupStreams | None = None
 ) -> str:
-    """Returns the picture and the totals, and before them the rows where they are asked for.
+    """Returns the picture and the totals, with the rows before them if requested.
 
-    Of a group's execution the picture has the gaps of its streams below the lanes.
+    The picture of a group's execution has the gaps of its streams below the lanes.
     """
     shown = []
     if with_rows:

@@ -1,8 +1,8 @@
-"""Reads what the history of a group's execution does not know: the gaps of the streams that share its functions.
+"""Reads what the history of a group's execution lacks: the gaps of the streams that share its functions.
 
-Which group it keeps stands in the execution's input; its streams and their gaps are records of the stage's control
-table, asked of the DynamoDB that the SDK's own variables lead to. Invariant: of an execution that keeps one stream
-alone, or none of ours, nothing is asked but its input.
+The execution's input names the group; its streams and their gaps are records of the stage's control table, which is
+read from the DynamoDB of the SDK's own variables. Invariant: for an execution that keeps a single stream, or that is
+not ours, only its input is read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PAGE = 100
 class GroupStreams:
     """The streams of a group, each with its gaps; times count from the start of the first execution.
 
-    `problem` says why they are not known, "" where they are.
+    `problem` says why they are unknown, or is "".
     """
 
     group: str
@@ -39,14 +39,14 @@ class GroupStreams:
 
     @property
     def with_gaps(self) -> list[tuple[str, Sequence[Gap]]]:
-        """Returns those that have some, the longest of all first."""
+        """Returns those with gaps, the longest gap first."""
         return sorted(((one, gaps) for one, gaps in self.gaps.items() if gaps), key=lambda one: (-gap_ms(one[1]), one))
 
 
 def of_executions(arns: Sequence[str], origin_ms: int, until_ms: int) -> GroupStreams | None:
-    """Returns the streams of the group that these executions keep, None where they keep none.
+    """Returns the streams of the group that these executions keep, None if they do not keep a group.
 
-    `origin_ms` is when the first one began, `until_ms` how long after that the last one ends.
+    `origin_ms` is the beginning of the first one, `until_ms` the time from then to the end of the last one.
     """
     session = botocore.session.Session()
     for arn in arns:
@@ -68,7 +68,7 @@ def of_executions(arns: Sequence[str], origin_ms: int, until_ms: int) -> GroupSt
 
 
 def _group_in(data: str) -> str:
-    """The group that an execution's input names; "" where it names none."""
+    """The group in an execution's input; "" if there is none."""
     try:
         stream_id = json.loads(data)["pathParameters"]["streamId"]
     except (ValueError, KeyError, TypeError):

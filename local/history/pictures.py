@@ -1,6 +1,6 @@
-"""Writes a picture to a file: an SVG, or a page that holds it.
+"""Writes a picture to a file: an SVG, or a page that contains it.
 
-Invariant: what is written needs nothing besides, and asks no network for anything.
+Invariant: the file needs no other file and no network.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ text-align:right}}td:first-child,th:first-child{{text-align:left}}.scroll{{overf
 
 
 def checked(path: Path | None) -> Path | None:
-    """Returns the path; UserError where a picture cannot be written by its ending."""
+    """Returns the path; raises UserError if its ending is not that of a picture."""
     if path is not None and path.suffix not in (".svg", ".html"):
         raise UserError(f"--picture must end in .svg or .html, not {path.name!r}.")
     return path
 
 
 def write(path: Path, picture: str, title: str, table: str = "") -> None:
-    """Writes the SVG as it is, or in a page with an HTML table below it; UserError where that fails."""
+    """Writes the SVG as it is, or in a page with an HTML table below it; raises UserError if that fails."""
     text = picture if path.suffix == ".svg" else _PAGE.format(title=escape(title), picture=picture, table=table)
     try:
         path.write_text(text, encoding="utf-8")

@@ -1,7 +1,7 @@
 """Reads histories from files and from Step Functions.
 
-A file is what `aws stepfunctions get-execution-history` prints: one page or, as the AWS CLI joins them, all. Invariant:
-every mistake of a file and every answer that is none becomes a UserError that names the file or the execution.
+A file is the output of `aws stepfunctions get-execution-history`: one page or, as the AWS CLI joins them, all.
+Invariant: every invalid file and every refusal becomes a UserError that names the file or the execution.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Named = tuple[str, list[Event]]
 
 
 def of_files(paths: Sequence[Path]) -> list[Named]:
-    """Returns each execution with its name; raises UserError where a file is no history or a page is missing."""
+    """Returns each execution with its name; raises UserError if a file is not a history or a page is missing."""
     pages = []
     for path in paths:
         try:
@@ -36,7 +36,7 @@ def of_files(paths: Sequence[Path]) -> list[Named]:
         except Mistake as problem:
             raise UserError(str(problem)) from None
         except HistoryError as problem:
-            raise UserError(f"{path} is no history: {problem}.") from None
+            raise UserError(f"{path} is not a history: {problem}.") from None
     try:
         found = histories(pages)
     except HistoryError as problem:
@@ -46,7 +46,7 @@ def of_files(paths: Sequence[Path]) -> list[Named]:
 
 
 def of_execution(arn: str) -> Named:
-    """Returns an execution's history from the Step Functions that the SDK's own variables lead to."""
+    """Returns an execution's history from Step Functions, as reached by the SDK's own variables."""
     said = _ARN.fullmatch(arn)
     if said is None:
         raise UserError(
@@ -63,7 +63,7 @@ def of_execution(arn: str) -> Named:
 
 
 def place_of(arn: str) -> tuple[str, str]:
-    """Returns the region and the machine's name of an execution's ARN; both "" where it is none."""
+    """Returns the region and the machine's name in an execution's ARN; both "" if it is not one."""
     said = _ARN.fullmatch(arn)
     return ("", "") if said is None else (said[1], said[2])
 

@@ -1,12 +1,12 @@
-"""Asserts on what a replay came to: for the tests of those who write machines.
+"""Assertions about the result of a replay, for the tests of authors of machines.
 
     timeline = timeline_of(run_machine("machine.asl.yml", {}, functions={...}))
     timeline.assert_no_gap()
     timeline.assert_connections(at_most=2)
     timeline.assert_cost(below_usd=0.01)
 
-Of a history, each Task that runs counts as a connection (`timeline/analysis.py`); a scenario of `streamkeeper replay`
-knows the connections themselves. Invariant: an assertion that fails says what was found.
+In a history, each running Task counts as a connection (`timeline/analysis.py`); a scenario of `streamkeeper replay`
+knows the connections themselves. Invariant: a failed assertion says what was found.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ MOST_SHOWN = 5
 
 
 class HasHistory(Protocol):
-    """What has run, such as a `MachineRun` or an `Execution` of the interpreter."""
+    """A finished run, such as a `MachineRun` or an `Execution` of the interpreter."""
 
     @property
     def history(self) -> Sequence[Event]:
-        """Returns the events as GetExecutionHistory has them."""
+        """Returns the events as GetExecutionHistory does."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What was connected in `until_ms`; `running_ms` is the time of the functions, `calls` how many were called."""
+    """The connections in `until_ms`; `running_ms` is the time of the functions, `calls` their number."""
 
     connections: Sequence[Connection]
     gaps: Sequence[Gap]
@@ -51,7 +51,7 @@ class Timeline:
 
     @property
     def most_connections(self) -> int:
-        """Returns how many were open at the same time, at most; one that begins as another ends is not beside it."""
+        """Returns the most connections at the same time; one that begins when another ends does not overlap it."""
         edges = sorted(edge for c in self.connections for edge in ((c.from_ms, 1), (c.to_ms, -1)))
         most = depth = 0
         for _, step in edges:
@@ -60,11 +60,11 @@ class Timeline:
         return most
 
     def usd(self, memory_mb: int = 128) -> float:
-        """Returns what the transitions and the functions on arm64 cost in US dollars, by the price list."""
+        """Returns the cost of the transitions and the functions on arm64 in US dollars."""
         return cost_usd(self.transitions, self.running_ms, self.calls, memory_mb)["sum"]
 
     def assert_no_gap(self) -> None:
-        """Raises AssertionError where nothing was connected between the first connection and the end."""
+        """Raises AssertionError if there was a time without a connection between the first one and the end."""
         __tracebackhide__ = True
         if not self.connections:
             raise AssertionError("nothing was ever connected")
@@ -74,23 +74,25 @@ class Timeline:
             raise AssertionError("\n  ".join([f"{len(shown)} gaps:", *shown[:MOST_SHOWN], *more]))
 
     def assert_connections(self, at_most: int) -> None:
-        """Raises AssertionError where more were open at the same time."""
+        """Raises AssertionError if more were open at the same time."""
         __tracebackhide__ = True
         if self.most_connections > at_most:
-            raise AssertionError(f"{self.most_connections} connections at the same time, and not {at_most} at most")
+            raise AssertionError(
+                f"{self.most_connections} connections at the same time, and at most {at_most} were expected"
+            )
 
     def assert_cost(self, below_usd: float, memory_mb: int = 128) -> None:
-        """Raises AssertionError where it cost that or more."""
+        """Raises AssertionError if it cost that or more."""
         __tracebackhide__ = True
         if (usd := self.usd(memory_mb)) >= below_usd:
             said = f"{self.transitions:,} transitions and {self.running_ms / 1000:,.1f} s in {self.calls:,} calls"
-            raise AssertionError(f"it cost {usd:.6f} US dollars, and not less than {below_usd:g}: {said}")
+            raise AssertionError(f"it cost {usd:.6f} US dollars, and less than {below_usd:g} was expected: {said}")
 
 
 def timeline_of(source: HasHistory | Sequence[Event] | str | os.PathLike[str]) -> Timeline:
-    """Returns the timeline of a run, of the events of a history, of a history's file (.json), or of a scenario (.yml).
+    """Returns the timeline of a run, of a history's events or file (.json), or of a scenario (.yml).
 
-    Raises UserError for a file that is neither.
+    Raises UserError for another file.
     """
     if isinstance(source, str | os.PathLike):
         path = Path(source)
@@ -100,7 +102,7 @@ def timeline_of(source: HasHistory | Sequence[Event] | str | os.PathLike[str]) -
 
 
 def cost_usd(transitions: int, running_ms: int, calls: int, memory_mb: int) -> dict[str, float]:
-    """Returns what executions cost in US dollars: their transitions, and their functions on arm64."""
+    """Returns the cost of executions in US dollars: their transitions, and their functions on arm64."""
     listed = prices.read()
     machine = transitions * listed.usd("step_functions", "million_transitions")
     functions = running_ms / 1000 * memory_mb / 1024 * listed.usd("lambda", "gb_second_arm64")

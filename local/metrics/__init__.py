@@ -1,1 +1,1 @@
-"""The metrics of the local run: collected once, told as Prometheus text and to OpenTelemetry."""
+"""The metrics of the local run, for Prometheus and OpenTelemetry."""

@@ -1,7 +1,7 @@
-"""Reads what the metrics of the local run are: what connections wrote, how they ended, and which streams are away.
+"""Collects the metrics of the local run: what connections wrote, how they ended, and which streams are away.
 
-The numbers are those of the control table, so they are the API's. An execution that keeps a group stands for the
-streams that share its function. Invariant: a counter never falls while the service runs, though records expire.
+The numbers come from the control table, so they are the API's. An execution that keeps a group stands for the streams
+of its function. Invariant: a counter never falls while the service runs, although records expire.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from handlers.run.connection_metrics import ENDS
 from handlers.run.metric_names import Metric
 from handlers.store.stream_records import StreamRecords
 
-# A metric, and the values of its labels in their order.
+# A metric, and the values of its labels, in order.
 _Key = tuple[Metric, tuple[str, ...]]
 _COUNTED: dict[Metric, Callable[[Connection], int]] = {
     metric_names.STORED: lambda one: one.stored,
@@ -36,7 +36,7 @@ _COUNTED: dict[Metric, Callable[[Connection], int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A value of a metric; `labels` are the values of the metric's labels, in their order."""
+    """A value of a metric; `labels` are the values of the metric's labels, in order."""
 
     metric: Metric
     labels: tuple[str, ...]
@@ -44,7 +44,7 @@ class Sample:
 
 
 class Collector:
-    """Collects of the streams that run here and those in `ended`, which have run since this was made."""
+    """Collects from the streams that run here, and from those in `ended`, which have run since this was made."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Collector:
         self._lock = threading.Lock()
 
     def collect(self, now_ms: int) -> list[Sample]:
-        """All samples as they are now, in the order of the table; raises StoreUnavailable."""
+        """All present samples, in the order of the table; raises StoreUnavailable."""
         with self._lock:
             running = list(self._running())
             groups = {one: self._records().members(one) for one in running if is_group(one)}
@@ -100,7 +100,7 @@ class Collector:
             return sorted(own, key=lambda one: metric_names.ALL.index(one.metric))
 
     def _delivery(self, stream_id: str, now_ms: int) -> Iterator[Sample]:
-        """What is known of the stream's sinks: these counts never fall by themselves."""
+        """The counts of the stream's sinks, which never fall by themselves."""
         sinks, names = self._sinks(), self._labels(stream_id)
         for record, behind in sinks.each(stream_id, names) if sinks is not None and names else ():
             labels = (stream_id, record.sink)
@@ -130,7 +130,7 @@ def _shares(stream_id: str, connections: Connections, records: Records) -> Itera
 
 
 def _of_groups(groups: Mapping[str, Collection[str]], away: Set[str]) -> Iterator[Sample]:
-    """Which streams share a function, how many they are, and how many of them are not connected."""
+    """The groups of streams that share a function, their sizes, and how many streams are not connected."""
     for group, streams in sorted(groups.items()):
         yield from (Sample(metric_names.GROUP, (stream_id, group), 1) for stream_id in sorted(streams))
         yield Sample(metric_names.GROUP_STREAMS, (group,), len(streams))

@@ -1,14 +1,14 @@
-"""Writes samples as Prometheus reads them, and sends them to an OpenTelemetry collector where the variables name one.
+"""Writes samples for Prometheus, and sends them to an OpenTelemetry collector if the variables name one.
 
     OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318     or OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, the whole address
-    OTEL_EXPORTER_OTLP_PROTOCOL=http/json                 the one that there is; it may be left out
+    OTEL_EXPORTER_OTLP_PROTOCOL=http/json                 the only one; may be left out
     OTEL_EXPORTER_OTLP_HEADERS=name=value,name=value      for a collector that requires a key
     OTEL_METRIC_EXPORT_INTERVAL=60000                     milliseconds
 
-The protocol is OTLP over HTTP with JSON, so no package is needed: 64-bit integers are texts, enumerations are numbers.
+The protocol is OTLP over HTTP with JSON, which needs no package: 64-bit integers are texts, enumerations are numbers.
 Sources: "Exposition formats" (text format 0.0.4) of Prometheus; "OpenTelemetry Protocol", JSON Protobuf encoding;
-"OpenTelemetry Protocol Exporter". Invariants: whatever a stream's id holds, it stays within its label; a collector that
-does not answer costs one line, and nothing waits for it; no header is ever shown.
+"OpenTelemetry Protocol Exporter". Invariants: any stream id stays within its label; a collector that does not answer
+costs one line, and nothing waits for it; no header is ever shown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TIMEOUT = urllib3.Timeout(connect=2, read=5)
 
 
 def prometheus(samples: Iterable[Sample]) -> str:
-    """The text; the samples of a metric stand together."""
+    """The text, with the samples of each metric together."""
     lines: list[str] = []
     for metric, group in groupby(samples, key=lambda one: one.metric):
         lines += [f"# HELP {metric.prometheus} {metric.help}", f"# TYPE {metric.prometheus} {metric.kind}"]
@@ -78,7 +78,7 @@ def _attributes(names: Sequence[str], values: Sequence[str]) -> list[dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to send, with which headers, and how often."""
+    """The collector, the headers, and the interval."""
 
     url: str
     headers: Mapping[str, str]
@@ -86,7 +86,7 @@ class Target:
 
 
 def read(environment: Mapping[str, str]) -> Target | None:
-    """The target; None where none is named. UserError for a setting that is wrong, or a protocol that is not here."""
+    """The target, or None; raises UserError for an invalid setting or an unsupported protocol."""
 
     def setting(name: str) -> str:
         prefix = "OTEL_EXPORTER_OTLP_"
@@ -99,12 +99,12 @@ def read(environment: Mapping[str, str]) -> Target | None:
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise UserError("OTEL_EXPORTER_OTLP_ENDPOINT must be the URL of a collector, such as http://127.0.0.1:4318.")
     if (protocol := setting("PROTOCOL")) not in ("", "http/json"):
-        raise UserError(f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}; metrics are sent as http/json alone.")
+        raise UserError(f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}; metrics are only sent as http/json.")
     headers = {}
     for pair in filter(None, setting("HEADERS").split(",")):
         name, separator, value = pair.partition("=")
         if not separator or not name.strip():
-            raise UserError("OTEL_EXPORTER_OTLP_HEADERS must be name=value pairs, with commas between them.")
+            raise UserError("OTEL_EXPORTER_OTLP_HEADERS must be name=value pairs, separated by commas.")
         headers[name.strip()] = unquote(value.strip())
     every = environment.get("OTEL_METRIC_EXPORT_INTERVAL") or "60000"
     if not (every.isascii() and every.isdigit() and _LEAST_MS <= int(every) <= _MOST_MS):
@@ -113,7 +113,7 @@ def read(environment: Mapping[str, str]) -> Target | None:
 
 
 def send(target: Target, body: Mapping[str, Any]) -> str:
-    """Sends once; returns why it was not taken, as a phrase, "" where it was."""
+    """Sends once; returns why it was not accepted, as a phrase, or ""."""
     headers = {**target.headers, "Content-Type": "application/json"}
     try:
         with urllib3.PoolManager(1) as pool:

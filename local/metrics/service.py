@@ -1,6 +1,6 @@
-"""Serves `/metrics` on the HTTP API's port, and sends the same to OpenTelemetry where a setting asks for that.
+"""Serves `/metrics` on the HTTP API's port, and sends the same to OpenTelemetry if that is configured.
 
-Invariants: nothing is read while nobody asks; what fails here ends nothing.
+Invariants: nothing is read unless requested; a failure here ends nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from local.observers import harmless
 
 
 class Metrics:
-    """The route, and the task that sends."""
+    """The route, and the sending task."""
 
     def __init__(self, collector: Collector, target: export.Target | None, say: Callable[[str], None]) -> None:
         self._collector = collector
@@ -38,13 +38,13 @@ class Metrics:
         return Response(export.prometheus(samples), media_type=export.TEXT_TYPE)
 
     async def run(self) -> None:
-        """Sends until it is cancelled; returns at once where nothing is to be sent."""
+        """Sends until it is cancelled; returns at once if nothing should be sent."""
         while self._target is not None:
             await asyncio.sleep(self._target.every_ms / 1000)
             with harmless("the export of metrics"):
                 problem = await asyncio.to_thread(self._send, self._target)
                 if problem != self._problem:
-                    self._say(f"metrics: {problem or 'the OpenTelemetry collector takes them again'}")
+                    self._say(f"metrics: {problem or 'the OpenTelemetry collector accepts them again'}")
                     self._problem = problem
 
     def _send(self, target: export.Target) -> str:
@@ -53,7 +53,7 @@ class Metrics:
             problem = export.send(target, export.opentelemetry(self._collector.collect(now_ms), self._start_ms, now_ms))
         except StoreUnavailable:
             return "the table does not answer, so nothing is sent"
-        return f"the OpenTelemetry collector takes none: {problem}" if problem else ""
+        return f"the OpenTelemetry collector does not accept them: {problem}" if problem else ""
 
 
 def _now_ms() -> int:

@@ -1,1 +1,1 @@
-"""The permissions of the roles in serverless.yml, as the local service records and enforces them."""
+"""The permissions of the roles in serverless.yml, which the local service records and enforces."""

@@ -1,9 +1,9 @@
-"""Stands at the edges of the local service, records what each role asks of AWS, and refuses what it does not allow.
+"""Guards the edges of the local service: records each role's requests to AWS, and refuses what it does not allow.
 
-The edges are three: the AWS endpoint, to which each function comes with an access key id of its own; the Tasks of a
-machine; the API, where it starts an execution. A request with another key comes from a person, for whom the template
-has no role; a machine that was created at the endpoint has none either. Invariants: a request that is refused reaches
-no service; each request that was seen is in the record, a line for each role, action and resource.
+The edges are: the AWS endpoint, where each function has its own access key id; the Tasks of a machine; the API, when it
+starts an execution. A request with another key comes from a person, for whom the template has no role; a machine that
+was created at the endpoint has no role either. Invariants: a refused request reaches no service; every request is
+recorded, with a line for each role, action and resource.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ from states_language.server import Refusal, sdk
 
 SETTING = "STREAMKEEPER_PERMISSIONS"
 RECORD = "permissions.jsonl"
-# Keys of objects and names of executions have no end; the record has one.
+# Keys of objects and names of executions are unlimited; the record is not.
 MOST_LINES = 10_000
-# IAM's name of a service, where the Resource of a Task has another.
+# IAM's name of a service, if the Resource of a Task has another.
 _SERVICES = {"sfn": "states"}
 _CODE = "AccessDeniedException"
 
@@ -43,13 +43,13 @@ Perform = Callable[[TaskCall], Awaitable[Any]]
 
 @dataclass(frozen=True)
 class Principal:
-    """Who acts in a role: a session of it."""
+    """A session of a role."""
 
     role: Role
     session: str
 
     def refusal(self, need: Need) -> str:
-        """Returns AWS's sentence for a request that is not allowed; "" where it is."""
+        """Returns AWS's sentence for a request that is not allowed, or ""."""
         reason = self.role.refusal(need)
         user = f"arn:aws:sts::{ACCOUNT}:assumed-role/{self.role.name}/{self.session}"
         wish = f"User: {user} is not authorized to perform: {need.action} on resource: {need.resource}"
@@ -79,11 +79,11 @@ class Guard:
         return [role.name for role in self._roles.all() if role not in before]
 
     def functions(self, functions: Iterable[Function]) -> list[Function]:
-        """Returns the functions, each with an access key id that names it in its requests."""
+        """Returns the functions, each with an access key id that identifies its requests."""
         return [self._with_key(function) if self.is_enforcing else function for function in functions]
 
     def serving(self, app: ASGIApp) -> ASGIApp:
-        """Returns the AWS endpoint, behind a check of the permissions of the function that asks."""
+        """Returns the AWS endpoint, behind a check of the calling function's permissions."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             request = Request(scope, receive) if scope["type"] == "http" else None
@@ -98,9 +98,9 @@ class Guard:
         return serve
 
     def performing(self, perform: Perform, client: Callable[[str], Any]) -> Perform:
-        """Returns what performs the Tasks of the machines, behind a check of the permissions of the machine's role.
+        """Returns the performer of the machines' Tasks, behind a check of the machine's permissions.
 
-        `client` makes a client of a service. A machine without a role, which a person has made, may do everything.
+        `client` makes a client of a service. A machine without a role, made by a person, may do everything.
         """
 
         async def check_and_perform(call: TaskCall) -> Any:
@@ -114,7 +114,7 @@ class Guard:
         return check_and_perform
 
     def calling(self, call: CallStates) -> CallStates:
-        """Returns what the API calls Step Functions by, behind a check of the permissions of its role."""
+        """Returns the API's way to Step Functions, behind a check of its role's permissions."""
 
         async def check_and_call(action: str, parameters: dict[str, Any]) -> dict[str, Any]:
             if not self.is_enforcing:
@@ -129,7 +129,7 @@ class Guard:
         return check_and_call
 
     def _with_key(self, function: Function) -> Function:
-        # The keys of an assumed role begin so. Source: IAM user guide, "Understanding unique ID prefixes".
+        # The key ids of an assumed role begin with this. Source: IAM user guide, "Understanding unique ID prefixes".
         key = f"ASIA-{function.name}"
         self._keys[key] = function.name
         return replace(function, environment={**function.environment, "AWS_ACCESS_KEY_ID": key})
@@ -155,7 +155,7 @@ class Guard:
         await app(request.scope, receive, send)
 
     def _refusal(self, principal: Principal, needed: list[Need]) -> str:
-        """Records what is needed, and returns the sentence of the first that is not allowed."""
+        """Records what is needed, and returns the sentence about the first action that is not allowed."""
         first = ""
         for need in needed:
             sentence = principal.refusal(need)
@@ -175,12 +175,12 @@ class Guard:
 def at_edges(
     environment: Mapping[str, str], template: Mapping[str, Any], data: Path, say: Callable[[str], None]
 ) -> Guard:
-    """Returns what stands at the edges; UserError for a value of STREAMKEEPER_PERMISSIONS other than enforce."""
+    """Returns the guard; raises UserError for a value of STREAMKEEPER_PERMISSIONS other than enforce."""
     value = environment.get(SETTING, "")
     if value not in ("", "enforce"):
         raise UserError(f"{SETTING} must be enforce, or not set, not {value!r}.")
     if value and (others := sorted(chosen(environment))):
-        raise UserError(f"{SETTING} needs the embedded services: unset {others[0]}, whose service knows its own roles.")
+        raise UserError(f"{SETTING} needs the embedded services: unset {others[0]}, whose service has its own roles.")
     return Guard(template if value else None, data / RECORD, say)
 
 
@@ -193,7 +193,7 @@ def of_task(call: TaskCall) -> list[Need]:
 
 
 def _hiding_absence(principal: Principal, need: Need, request: Request, send: Send) -> Send:
-    """What S3 does where an object is absent: who may not list the bucket is not told so.
+    """S3's answer about a missing object to a caller who may not list the bucket.
 
     Source: GetObject in the S3 API reference: without s3:ListBucket "Amazon S3 returns an HTTP status code 403".
     """
@@ -213,10 +213,10 @@ def _hiding_absence(principal: Principal, need: Need, request: Request, send: Se
 
 
 def _denied(service: str, sentence: str) -> Response:
-    """A service's answer to a request that is not allowed, in its own protocol."""
+    """A service's refusal of a request, in the service's protocol."""
     request_id = str(uuid.uuid4())
     if service in ("s3", "sns"):
-        # S3 speaks REST with XML, SNS the Query protocol; each has a code of its own.
+        # S3 speaks REST with XML, SNS the Query protocol; each has its own code.
         code = "AccessDenied" if service == "s3" else "AuthorizationError"
         error = f"<Code>{code}</Code><Message>{escape(sentence)}</Message>"
         identity = f"<RequestId>{request_id}</RequestId>"

@@ -1,8 +1,9 @@
-"""Says which actions on which resources a request to AWS needs. Pure.
+"""Determines which actions on which resources a request to AWS needs. Pure.
 
 Sources: the service authorization reference, and DynamoDB's developer guide, "IAM security policies with PartiQL". An
-operation is not always the action of its name: a batch of statements needs the action of each statement on its table.
-Invariant: a request that is not known here needs its own name on every resource, so that no role allows it by accident.
+operation does not always need the action of its name: a batch of statements needs the action of each statement on its
+table. Invariant: an unknown request needs the action of its name on every resource, so that no role allows it by
+accident.
 """
 
 import json
@@ -24,7 +25,7 @@ _TRANSACTION = {
     "Get": "GetItem",
 }  # fmt: skip
 _OBJECT = {"GET": "GetObject", "HEAD": "GetObject", "PUT": "PutObject", "POST": "PutObject", "DELETE": "DeleteObject"}
-# What the requests that send several at once need.
+# The needs of requests that send several things at once.
 _SINGLE = {
     "SendMessageBatch": "SendMessage",
     "DeleteMessageBatch": "DeleteMessage",
@@ -41,7 +42,7 @@ _INVOKE = re.compile(r"/2015-03-31/functions/([^/]+)/(?:invocations|response-str
 
 
 def of_http(service: str, method: str, path: str, query: str, target: str, body: bytes) -> list[Need]:
-    """Returns what an HTTP request needs; `service` is that of its signature, `target` its x-amz-target."""
+    """Returns the needs of an HTTP request; `service` is that of its signature, `target` its x-amz-target."""
     if service == "s3":
         return _of_s3(method, path, query)
     if service == "lambda" and (invoked := _INVOKE.fullmatch(path)):
@@ -57,7 +58,7 @@ def of_http(service: str, method: str, path: str, query: str, target: str, body:
 
 
 def of_call(service: str, operation: str, parameters: Parameters) -> list[Need]:
-    """Returns what an operation by its name in the service's API needs, with its parameters."""
+    """Returns the needs of an operation, by its name in the service's API, with its parameters."""
     try:
         if service == "dynamodb":
             return list(dict.fromkeys(_of_dynamodb(operation, parameters)))
@@ -68,7 +69,7 @@ def of_call(service: str, operation: str, parameters: Parameters) -> list[Need]:
 
 
 def of_invoke(function: str, qualifier: str) -> list[Need]:
-    """Returns what an invocation needs; `function` is a name or an ARN, `qualifier` "" or a version or alias."""
+    """Returns the needs of an invocation; `function` is a name or an ARN, `qualifier` "", a version or an alias."""
     arn = function if function.startswith("arn:") else _arn("lambda", f"function:{function}")
     return [Need("lambda:InvokeFunction", f"{arn}:{qualifier}" if qualifier else arn)]
 
@@ -125,7 +126,7 @@ def _object(body: bytes) -> Parameters:
 
 
 def _first(parameters: Parameters, *names: str) -> str:
-    """The first of these parameters that is there; a Task of a machine writes a name with a capital."""
+    """The first of these parameters that is present; in a Task of a machine, names begin with a capital."""
     return str(next((found for name in names if (found := parameters.get(name))), "*"))
 
 

@@ -1,8 +1,9 @@
-"""Reads the roles of a compiled template, and says what each allows.
+"""Reads the roles of a compiled template, and decides what each allows.
 
-A request is allowed by one statement that matches its action and resource, unless another denies it. In a pattern `*`
+A request is allowed by a statement that matches its action and resource, unless another denies it. In a pattern, `*`
 stands for any characters, `?` for one. Source: IAM user guide, "Policy evaluation logic".
-Invariant: what cannot be evaluated here (conditions, managed policies, NotAction) is a UserError that names the role.
+Invariant: anything that cannot be evaluated here (conditions, managed policies, NotAction) is a UserError that names
+the role.
 """
 
 import re
@@ -15,13 +16,13 @@ from local.template import Resources
 from local.user_error import UserError
 
 _ELEMENTS = {"Sid", "Effect", "Action", "Resource"}
-# Of osls: where a function's or a machine's role stands, and an integration's.
+# Where osls writes the role of a function, a machine or an integration.
 _ROLE_PROPERTY = {"AWS::Lambda::Function": "Role", "AWS::StepFunctions::StateMachine": "RoleArn"}
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one request needs: an action, such as dynamodb:GetItem, on the resource with this ARN."""
+    """A need of a request: an action, such as dynamodb:GetItem, on the resource with this ARN."""
 
     action: str
     resource: str
@@ -36,8 +37,8 @@ class Statement:
     resources: tuple[str, ...]
 
     def matches(self, need: Need) -> bool:
-        """Whether it speaks of this request."""
-        # Actions are compared without regard to case, ARNs with.
+        """Whether it applies to this request."""
+        # Case matters in ARNs, but not in actions.
         return any(_pattern(action, re.IGNORECASE).fullmatch(need.action) for action in self.actions) and any(
             _pattern(resource).fullmatch(need.resource) for resource in self.resources
         )
@@ -51,7 +52,7 @@ class Role:
     statements: tuple[Statement, ...]
 
     def refusal(self, need: Need) -> str:
-        """Returns why the request is refused, as AWS's sentences end; "" where it is allowed."""
+        """Returns why the request is refused, as the end of AWS's sentence, or ""."""
         effects = {statement.effect for statement in self.statements if statement.matches(need)}
         if "Deny" in effects:
             return "with an explicit deny in an identity-based policy"
@@ -60,20 +61,20 @@ class Role:
 
 @dataclass(frozen=True)
 class Roles:
-    """Who acts in which role: functions and machines by name, and the API where it starts executions."""
+    """The roles of functions and machines, by name, and that in which the API starts executions."""
 
     functions: Mapping[str, Role]
     machines: Mapping[str, Role]
     api: Role | None
 
     def all(self) -> list[Role]:
-        """Returns each role once, in the order of the names."""
+        """Returns each role once, ordered by name."""
         roles = {*self.functions.values(), *self.machines.values(), *([self.api] if self.api else [])}
         return sorted(roles, key=lambda role: role.name)
 
 
 def read(template: Mapping[str, Any]) -> Roles:
-    """Returns the roles of a compiled template; UserError where one cannot be evaluated here."""
+    """Returns the roles of a compiled template; raises UserError if one cannot be evaluated here."""
     resources = Resources(template, {})
     by_arn = {resources.attribute(key, "Arn"): _role(resources, key) for key in resources.of("AWS::IAM::Role")}
 
@@ -87,7 +88,7 @@ def read(template: Mapping[str, Any]) -> Roles:
     }
     api = {_found(by_arn, key, one["Credentials"]) for key, one in integrations.items() if "Credentials" in one}
     if len(api) > 1:
-        raise UserError("The routes of the API act in several roles; the local service evaluates one.")
+        raise UserError("The routes of the API have several roles; the local service can evaluate only one.")
     return Roles(
         {resources.name(key): role for key, role in assumed("AWS::Lambda::Function")},
         {resources.name(key): role for key, role in assumed("AWS::StepFunctions::StateMachine")},
@@ -99,7 +100,7 @@ def _role(resources: Resources, key: str) -> Role:
     properties = resources.properties(key)
     if properties.get("ManagedPolicyArns") or properties.get("PermissionsBoundary"):
         raise UserError(f"The role {key} has a managed policy or a boundary, which the local service cannot evaluate.")
-    # A role is passed to the one service that the condition names, and nothing here passes a role to another.
+    # The condition names the only service to which a role may be passed, and nothing here passes one to another.
     passed = {"StringEquals": {"iam:PassedToService": "states.amazonaws.com"}}
     documents = [policy["PolicyDocument"]["Statement"] for policy in properties.get("Policies", [])]
     written = [statement for document in documents for statement in _several(document)]
@@ -113,7 +114,7 @@ def _role(resources: Resources, key: str) -> Role:
 def _found(by_arn: Mapping[str, Role], key: str, arn: str) -> Role:
     if arn not in by_arn:
         raise UserError(
-            f"{key} acts in the role {arn}, which is not in the template: the local service cannot evaluate it."
+            f"{key} has the role {arn}, which is not in the template: the local service cannot evaluate it."
         )
     return by_arn[arn]
 

@@ -1,1 +1,1 @@
-"""The verb `profile`: checks profiles, and tries one against its upstream."""
+"""The verb `profile`: writes and checks profiles, and tries one with its upstream."""

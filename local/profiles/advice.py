@@ -1,7 +1,7 @@
-"""Says how a profile resumes, and warns of what a sound profile costs and its author may not expect.
+"""Explains how a profile resumes, and warns of consequences that the author of a valid profile may not expect.
 
-For example a profile of JSON lines without `resume` is sound, and loses what comes while nobody is connected.
-Invariant: no warning repeats what may hold a secret; a profile without a warning resumes, and closes its gaps.
+For example a profile of JSON lines without `resume` is valid, but loses what comes while it is not connected.
+Invariant: no warning repeats what may contain a secret; a profile without a warning resumes, and closes its gaps.
 """
 
 import json
@@ -19,7 +19,7 @@ _FIELDS = (frozenset(Profile.__dataclass_fields__) - {"name", "marks"}) | _MARKS
 
 
 def resumption(profile: Profile) -> str:
-    """How the profile asks for what came after its cursor, as a sentence without its full stop."""
+    """How the profile requests what came after its cursor, as a sentence without its full stop."""
     resume = profile.resume
     if resume is None:
         lost = "is lost" if profile.repair is None else "is fetched by repair"
@@ -32,22 +32,22 @@ def resumption(profile: Profile) -> str:
 
 
 def storage(profile: Profile) -> str | None:
-    """How the profile stores events where that is not the usual way, as a sentence without its full stop; else None."""
+    """How the profile stores events, as a sentence without its full stop; None if it does as usual."""
     if profile.store == "items":
-        unordered = "stores items that no index has: half the write units, and they are read by key, not by arrival"
+        unordered = "stores items without an index: half the write units, and they are read by key, not by arrival"
         return unordered if profile.order == "none" else None
     waits = f"an event waits for others for {profile.flush_s:g} s at most"
-    return f"stores in a log: {waits}, and its key is known for {profile.dedup_window_s} s"
+    return f"stores in a log: {waits}, and its key is remembered for {profile.dedup_window_s} s"
 
 
 def once(profile: Profile) -> str:
-    """What a profile with `again = false` means, as a sentence without its full stop."""
+    """The meaning of `again = false`, as a sentence without its full stop."""
     why = "again = false" if profile.method == "GET" else "a POST is repeated only with again = true"
     return f"is requested once ({why}): no handover, and an end without its end mark is broken, with an alert"
 
 
 def selection(profile: Profile) -> str:
-    """Which events a profile with `keep` stores, as a sentence without its full stop."""
+    """The events that a profile with `keep` stores, as a sentence without its full stop."""
     rules = []
     for rule in profile.keep:
         parts = [f"are named {_or(rule.names)}"] if rule.names else []
@@ -63,7 +63,7 @@ def _or(values: Iterable[Any]) -> str:
 
 
 def resumption_as_json(profile: Profile) -> dict[str, Any] | None:
-    """The same for a program; None where the profile does not resume."""
+    """The same for programs; None if the profile does not resume."""
     resume = profile.resume
     if resume is None:
         return None
@@ -72,42 +72,42 @@ def resumption_as_json(profile: Profile) -> dict[str, Any] | None:
 
 
 def warnings(profile: Profile) -> list[str]:
-    """What is sound in the profile and may be meant otherwise, a sentence each without its full stop."""
+    """What is valid in the profile but may not be intended, as sentences without full stops."""
     warned: list[str] = []
     if profile.repair is not None:
-        # What is fetched closes gaps.
+        # A repair closes gaps.
         warned += filter(None, [notes(profile.repair.key, profile.key, profile.split)])
     elif profile.resume is None:
         unsent = "" if profile.cursor in (None, "id") else f"; {_cursor(profile)} is saved as the cursor and never sent"
         warned.append(f"it cannot resume: every interval without a connection is a gap that stays open{unsent}")
     elif profile.resume.is_default:
         warned.append(
-            "nobody has said that the upstream keeps what it has sent, so a gap stays open in the ledger; "
-            'where it does, write resume = { header = "Last-Event-ID" }'
+            "it is unknown whether the upstream keeps what it has sent, so a gap stays open in the ledger; "
+            'if it does, write resume = { header = "Last-Event-ID" }'
         )
     if not profile.again and not any(kind is Kind.END for kind, _ in profile.marks.of):
         warned.append("it is requested once (again = false), and without end no answer ends well: each is broken")
     forgets_first = profile.resume is not None and 0 < profile.resume.reach_s <= profile.flush_s
     if profile.store == "log" and forgets_first:
-        warned.append("flush_s is as long as the upstream goes back: a new connection asks for what it has forgotten")
+        warned.append(
+            "flush_s is as long as the upstream remembers: a new connection may ask for what it has forgotten"
+        )
     if profile.key == "each" and (profile.resume is not None or profile.overlap == "tolerates"):
         warned.append('with key = "each" an event that two connections deliver is stored twice')
     if profile.order == "none" and profile.key in ("hash", "each"):
-        warned.append(
-            'with order = "none" events are read by key, and these keys come in no order: no reader can follow'
-        )
+        warned.append('with order = "none" events are read by key, and these keys have no order: no reader can follow')
     return warned
 
 
 def misplaced(table: Mapping[str, Any]) -> list[str]:
-    """What stands in a table of a profile's file, sound or not, and may be a field of the profile, a sentence each.
+    """Names in a table of a profile's file that may be meant as fields of the profile, a sentence each.
 
-    In TOML whatever follows a `[headers]` belongs to it.
+    In TOML, everything behind `[headers]` belongs to that table.
     """
     own = schema.schema()["properties"]
     return [
-        f"{outer}.{name} stands in the table {outer}; if it is meant as a field of the profile, "
-        "it must stand above the first [table]"
+        f"{outer}.{name} is in the table {outer}; if it is meant as a field of the profile, "
+        "move it above the first [table]"
         for outer, inner in table.items()
         for one in (inner if isinstance(inner, list) else [inner])
         if isinstance(one, Mapping)
@@ -117,14 +117,14 @@ def misplaced(table: Mapping[str, Any]) -> list[str]:
 
 
 def _names(form: Any) -> Iterator[str]:
-    """The names of what a table may hold by its JSON Schema, at any depth."""
+    """The names that a table may contain by its JSON Schema, at any depth."""
     for name, one in form.items() if isinstance(form, Mapping) else enumerate(form) if isinstance(form, list) else ():
         yield from one if name == "properties" else ()
         yield from _names(one)
 
 
 def warning_of_cursor(profile: Profile, events: int, cursor: str | None) -> str | None:
-    """Why what was read cannot be resumed, though the profile would; None where it can, or nothing was read."""
+    """Why the stream that was read cannot be resumed although the profile does; None if it can, or nothing came."""
     if profile.resume is None or not events or cursor is not None:
         return None
     lacked = "an id" if profile.cursor == "id" else f"anything at {_cursor(profile)}"
@@ -133,7 +133,7 @@ def warning_of_cursor(profile: Profile, events: int, cursor: str | None) -> str 
 
 def _cursor(profile: Profile) -> str:
     cursor = profile.cursor
-    if cursor is None:  # heartbeats alone have one
+    if cursor is None:  # only heartbeats have one
         paths = [mark.cursor.text for _, mark in profile.marks.of if mark.cursor is not None]
         return paths[0] if paths else "the last event ID"
     return "the last event ID" if cursor == "id" else getattr(cursor, "text", str(cursor))

@@ -1,6 +1,6 @@
-"""The options of `profile new` for certificates, and how the profile that it writes has them: as secrets.
+"""The options of `profile new` for certificates, which the written profile refers to as secrets.
 
-Invariant: nothing of a file is printed or written.
+Invariant: no content of a file is printed or written.
 """
 
 import argparse
@@ -14,13 +14,13 @@ from local.user_error import UserError
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("--ca", type=Path, metavar="FILE", help="the authority of its certificate, in PEM")
-    parser.add_argument("--certificate", type=Path, metavar="FILE", help="the certificate to show it, with --key")
+    parser.add_argument("--ca", type=Path, metavar="FILE", help="the authority of the upstream's certificate, in PEM")
+    parser.add_argument("--certificate", type=Path, metavar="FILE", help="the client certificate, with --key")
     parser.add_argument("--key", type=Path, metavar="FILE", help="the key of --certificate")
 
 
 def trust(arguments: argparse.Namespace) -> Trust | None:
-    """What the options say of certificates; raises UserError where they cannot be used."""
+    """The certificates of the options; raises UserError if they cannot be used."""
     texts: dict[str, str] = {}
     for option in ("ca", "certificate", "key"):
         path: Path | None = getattr(arguments, option)
@@ -39,7 +39,7 @@ def trust(arguments: argparse.Namespace) -> Trust | None:
 
 
 def written(shown: Trust | None, name: str) -> str:
-    """The field `tls`, and how its secrets are put; "" where the authority is a public one."""
+    """The field `tls`, and the commands that create its secrets; "" if the authority is a public one."""
     if shown is None:
         return ""
     said = zip(("ca", "certificate", "key"), shown.texts, strict=True)
@@ -49,4 +49,6 @@ def written(shown: Trust | None, name: str) -> str:
         f"#   aws secretsmanager create-secret --name /streamkeeper/STAGE/{secret} --secret-string file://FILE"
         for secret in names.values()
     ]
-    return "\n".join(["# Each is a secret that you put there once a stage, in PEM:", *puts, f"tls = {{ {table} }}", ""])
+    return "\n".join(
+        ["# Each is a secret in PEM, which you create once for each stage:", *puts, f"tls = {{ {table} }}", ""]
+    )

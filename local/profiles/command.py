@@ -1,7 +1,7 @@
 """The verb `profile`: `check` names every problem of profile files, or says that they are sound; `try` is in `trial`.
 
-The rules are the function's own, and for a numeric address those of its network. Invariants: every problem of every
-file is printed, one a line; the function accepts every profile that passes.
+The rules are those of the function and, for numeric addresses, of its network. Invariants: every problem of every file
+is printed, one per line; the function accepts every profile that passes.
 """
 
 import argparse
@@ -36,8 +36,8 @@ def add(subparsers: Any) -> None:
     check = verbs.add_parser(
         "check",
         help="list every problem of a profile, and show how it resumes",
-        description="Names every problem of each file. For a valid profile it also prints how the stream resumes.",
-        epilog="Exit status: 0 no problem, 1 problems (with --strict warnings too), 2 a file cannot be read.",
+        description="Names every problem of each file. For a valid profile it also says how the stream resumes.",
+        epilog="Exit status: 0 no problem, 1 problems (with --strict also warnings), 2 a file cannot be read.",
     )
     check.add_argument(
         "files",
@@ -61,7 +61,7 @@ def add(subparsers: Any) -> None:
     try_once.add_argument("--cursor", help="the cursor to resume after")
     stage = os.environ.get("STREAMKEEPER_STAGE") or "local"
     try_once.add_argument("--stage", metavar="S", default=stage, help=f"whose secrets are read ({stage})")
-    try_once.add_argument("--played", action="store_true", help="connect to the provider as this machine plays it")
+    try_once.add_argument("--played", action="store_true", help="connect to this machine's imitation of the provider")
     try_once.add_argument("--repair", action="store_true", help="compare with the address from which gaps are repaired")
     folders.add(try_once)
     try_once.set_defaults(run=_try)
@@ -70,7 +70,7 @@ def add(subparsers: Any) -> None:
 
 @dataclass(frozen=True)
 class Report:
-    """What is to be said of one file; `profile` is None where it has problems or cannot be read."""
+    """The result for one file; `profile` is None if it has problems or cannot be read."""
 
     path: Path
     profile: Profile | None = None
@@ -80,11 +80,11 @@ class Report:
 
     @property
     def warnings(self) -> list[str]:
-        """What is sound and may be meant otherwise."""
+        """What is valid but may not be intended."""
         return [*([] if self.profile is None else advice.warnings(self.profile)), *self.misplaced]
 
     def as_json(self) -> dict[str, Any]:
-        """The report for a program."""
+        """The report for programs."""
         return {
             "file": str(self.path),
             "name": self.path.stem,
@@ -113,7 +113,7 @@ class Report:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 where every file is sound, 1 where one has problems, 2 where one cannot be read."""
+    """Returns 0 if every file is sound, 1 if one has problems, 2 if one cannot be read."""
     reports = [examine(path) for path in files(arguments.files, folders.chosen(arguments))]
     if arguments.json:
         print(json.dumps({"files": [report.as_json() for report in reports]}, indent=1))
@@ -126,13 +126,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _try(arguments: argparse.Namespace) -> int:
-    from local.profiles import trial  # with boto3 and the interpreter, which take a second
+    from local.profiles import trial  # imported late: boto3 and the interpreter take a second
 
     return trial.run(arguments)
 
 
 def files(named: list[Path], environment: Mapping[str, str]) -> list[Path]:
-    """Returns the files that were named, by path or by their profiles' names; all where none was: the user's own."""
+    """Returns the files that are given by path or by profile name; by default all of the user's own."""
     if not named:
         folder = folders.for_new(environment)
         if not (paths := sorted(folder.glob("*.toml"))):
@@ -165,7 +165,7 @@ def examine(path: Path) -> Report:
 
 
 def _problems_of_tls(profile: Profile) -> list[str]:
-    """What is wrong with the certificates that stand in the profile itself; secrets are not read."""
+    """Problems of the certificates in the profile itself; secrets are not read."""
     trust = profile.tls
     if trust is None or profile.secrets:
         return []
@@ -177,7 +177,7 @@ def _problems_of_tls(profile: Profile) -> list[str]:
 
 
 def _problems_of_name(path: Path) -> list[str]:
-    """The problem of a file's name: the function never reads one that cannot begin a stream id."""
+    """The problem of a file's name: the function never reads a file whose name cannot begin a stream id."""
     try:
         named = path.suffix == ".toml" and check_stream_id(path.stem) == path.stem
     except ProfileError:
@@ -186,11 +186,11 @@ def _problems_of_name(path: Path) -> list[str]:
 
 
 def _problems_of_address(profile: Profile) -> list[str]:
-    """The problem of a numeric address, however it is spelled, that the function never connects to."""
+    """The problem of a numeric address, in any spelling, to which the function never connects."""
     host = (urlsplit(profile.address).hostname or "").rstrip(".")
     try:
         places = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
-        return []  # a name: its addresses are checked when it is connected to
+        return []  # a name: its addresses are checked when connecting
     reasons = (refusal(str(place[0]), allow_private=profile.allow_private) for *_, place in places)
     return [f"the profile {profile.name!r}: address leads to {why}" for why in reasons if why]

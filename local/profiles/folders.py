@@ -1,6 +1,6 @@
-"""Finds profiles: the project's in env/streams, and the user's own in ./profiles or where STREAMKEEPER_PROFILES says.
+"""Finds profiles: the project's in env/streams, and the user's own in ./profiles or in STREAMKEEPER_PROFILES.
 
-Invariant: one of the user's own stands in place of the project's of the same name.
+Invariant: a profile of the user replaces one of the project with the same name.
 """
 
 import argparse
@@ -21,16 +21,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(arguments: argparse.Namespace) -> dict[str, str]:
-    """Returns this process's environment, in which the option says where the profiles are."""
+    """Returns this process's environment with the folder of the option."""
     return dict(os.environ) | ({VARIABLE: arguments.profiles} if arguments.profiles else {})
 
 
 def own(environment: Mapping[str, str]) -> Path:
-    """Returns the folder of the user's own profiles; ./profiles may be missing. UserError for another that is none."""
+    """Returns the folder of the user's own profiles; ./profiles may be missing. Raises UserError for another path."""
     named = environment.get(VARIABLE)
     folder = Path(named or DEFAULT).resolve()
     if named and not folder.is_dir():
-        raise UserError(f"{VARIABLE} or --profiles names {named}, which is no folder.")
+        raise UserError(f"{VARIABLE} or --profiles names {named}, which is not a folder.")
     return folder
 
 
@@ -41,6 +41,6 @@ def known(environment: Mapping[str, str]) -> dict[str, Path]:
 
 
 def for_new(environment: Mapping[str, str]) -> Path:
-    """Returns the folder into which a new profile is written, which may be missing yet."""
+    """Returns the folder for a new profile, which may not exist yet."""
     folder = own(environment)
     return SHIPPED if IS_CHECKOUT and not folder.is_dir() else folder

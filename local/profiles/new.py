@@ -1,8 +1,8 @@
-"""The verb `profile new`: looks at what answers at an address, and writes a profile with the reason of each line.
+"""The verb `profile new`: inspects the answer at an address, and writes a profile with a reason for each line.
 
-It tells the framing by the content type and the bytes, looks for ids, heartbeats and a place in JSON that no two events
-share, and connects again to see whether the upstream goes on behind a place. Invariants: what it writes is a sound
-profile; what it only guesses loses no event; a file that is there is not overwritten.
+It detects the framing from the content type and the bytes, looks for ids, heartbeats and a place in JSON whose value is
+unique, and connects again to see whether the upstream resumes behind a place. Invariants: the written profile is valid;
+a guess never loses an event; an existing file is not overwritten.
 """
 
 import argparse
@@ -35,13 +35,13 @@ from local.user_error import UserError
 _ADVICE = {
     401: "; it asks for a credential: write the profile by hand, docs/profiles.md says how to put a token",
     403: "; it asks for a credential: write the profile by hand, docs/profiles.md says how to put a token",
-    405: "; where it takes a POST, say what to send with --body",
+    405: "; if it takes a POST, give its body with --body",
 }
 UNAUTHORIZED = 401
 _SCHEMA = "#:schema ../profile.schema.json"
-# The names that upstreams give to an event that is none.
+# The names that upstreams give to heartbeats.
 _HEARTBEATS = re.compile(r"ping|heart-?beat|keep-?alive", re.IGNORECASE)
-# What is safe where ids are counted: with "first" a restarted server's events would be taken for those before.
+# Safe for counted ids: with "first", events of a restarted server would be taken for earlier ones.
 _COUNTED = 'on_conflict = "epoch"  # the ids are counted: should they begin with 1 again, all is stored, as a new epoch'
 _COUNT_DIGITS = 9
 _LEAST_STALL_S, _STALL_S, _MISSED = 15, 60, 4
@@ -53,10 +53,10 @@ def add(verbs: Any) -> None:
         "new",
         help="inspect an address and write a commented profile",
         description="Connects to an address, detects framing, ids, heartbeats and resuming, and writes a profile.",
-        epilog="Exit status: 0 a profile was written, 1 the address answers no stream, 2 a mistake.",
+        epilog="Exit status: 0 a profile was written, 1 the answer is not a stream, 2 a mistake.",
     )
-    parser.add_argument("address", metavar="URL", help="http(s):// or ws(s)://; a token in it is refused")
-    parser.add_argument("--name", help="the profile's name (that of the host)")
+    parser.add_argument("address", metavar="URL", help="http(s):// or ws(s)://; tokens in it are refused")
+    parser.add_argument("--name", help="the profile's name (default: that of the host)")
     parser.add_argument("--body", metavar="JSON", help="send this with a POST")
     parser.add_argument("--say", metavar="MESSAGE", action="append", help="send this first on a WebSocket; repeatable")
     parser.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to read each time (10)")
@@ -67,10 +67,12 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 where a profile was written, 1 where nothing streams; raises UserError."""
+    """Returns 0 if a profile was written, 1 if there is no stream; raises UserError."""
     address = Address(str(arguments.address), arguments.body, tuple(arguments.say or ()), certificates.trust(arguments))
     if address.says and not address.is_socket:
-        raise UserError("--say is for a ws:// or wss:// address: over HTTP nobody talks while the stream is read.")
+        raise UserError(
+            "--say is only for ws:// and wss:// addresses: over HTTP nothing can be said while the stream is read."
+        )
     host = _host(address.url)
     name = arguments.name or re.sub(r"[^A-Za-z0-9_-]+", "-", host or "stream")[:64]
     target = arguments.output or folders.for_new(folders.chosen(arguments)) / f"{name}.toml"
@@ -81,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ProfileError as problem:
         raise UserError(f"--name cannot be {printable(name)!r}: {printable(str(problem))}.") from None
     if to_file and target.exists():
-        raise UserError(f"{target} is there already; name another with --name or --output.")
+        raise UserError(f"{target} already exists; choose another with --name or --output.")
     try:
         seen = probe(address, "websocket" if address.is_socket else "sse", arguments.seconds)
         if address.is_socket and not (seen.frames or seen.problem or address.says) and (first := _asked()):
@@ -96,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     if framing not in ("sse", "websocket"):
         seen = probe(address, framing, arguments.seconds)
     text = _written(address, framing, why, seen, arguments.seconds) + certificates.written(address.trust, name)
-    # Editors find the schema there alone.
+    # Only there do editors find the schema.
     text = text if is_shipped else text.removeprefix(f"{_SCHEMA}\n")
     parse(name, tomllib.loads(text), {})
     if not to_file:
@@ -113,15 +115,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _asked() -> str:
-    """What a person at the terminal wants to be said first; nothing where there is none."""
+    """The first message that the person at the terminal wants to send; nothing without a terminal."""
     if not sys.stdin.isatty():
         return ""
-    print("Nothing came: many exchanges want to hear first what is asked for.", file=sys.stderr)
-    return input("The first message, as JSON or a text (nothing: none): ").strip()
+    print("Nothing came: many exchanges expect a request first.", file=sys.stderr)
+    return input("The first message, as JSON or text (empty for none): ").strip()
 
 
 def _refusal(seen: Probe, framing: str) -> str | None:
-    """Why what answered is no stream; None where it is one."""
+    """Why the answer is not a stream, or None."""
     if seen.problem:
         return seen.problem
     if framing == "websocket" and seen.status == SWITCHED:
@@ -131,21 +133,21 @@ def _refusal(seen: Probe, framing: str) -> str | None:
         return f"the answer is {seen.status}: no {'WebSocket' if framing == 'websocket' else 'stream'}{advice}"
     if framing == "raw" and seen.has_ended:
         kind = printable(seen.content_type) or "no content type"
-        return f"the answer ({kind}) is a document that ends, no stream of events"
+        return f"the answer ({kind}) is a document that ends, not a stream of events"
     return None
 
 
 def _framing(seen: Probe) -> tuple[str, str]:
-    """The framing, and how it is known."""
+    """The framing, and how it was detected."""
     if (framing := framing_of(seen.content_type)) is not None:
         return framing, f"the content type is {seen.content_type.partition(';')[0].strip().lower()}"
     if seen.first.startswith(b"\x1e"):
         return "json-seq", "it begins with a record separator"
     whole = seen.first[: seen.first.rfind(b"\n") + 1]
     lines = [line for line in whole.splitlines() if line.strip()]
-    # A document may be one line, and ends.
+    # A document may also be one line, but it ends.
     if lines and all(_is_object(line) for line in lines) and (len(lines) > 1 or not seen.has_ended):
-        return "ndjson", "each line is an object of JSON"
+        return "ndjson", "each line is a JSON object"
     if re.match(rb"(data|event|id|retry|):", seen.first):
         return "sse", "its lines are those of an event stream"
     return "raw", "neither the content type nor the bytes say which; each chunk is an event"
@@ -162,13 +164,13 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
     """The profile as TOML, each line with its reason."""
     lines = [
         _SCHEMA,
-        f"# Written by `streamkeeper profile new`, which looked for {seconds_:g} s and saw {len(seen.frames)} events.",
+        f"# Written by `streamkeeper profile new`, which read for {seconds_:g} s and saw {len(seen.frames)} events.",
         "# docs/profiles.md has every field.",
         f"address = {_quoted(address.url)}",
     ]
     if address.body is not None:
         lines += ['method = "POST"', f"body = {_quoted(address.body)}"]
-        lines.append("again = true  # it was requested several times to look; false where each answer is paid for")
+        lines.append("again = true  # it was requested several times here; false if each answer costs money")
     if _is_private(_host(address.url)):
         lines.append("allow_private = true  # the address is of this machine or of a private network")
     lines.append(f'framing = "{framing}"  # {why}')
@@ -179,14 +181,14 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
     seen.frames = [frame for frame in seen.frames if not _heartbeat(frame)]
     has_ids = FRAMINGS[framing].has_ids  # type: ignore[index]
     if not seen.frames:
-        lines.append("# No event came: key and cursor are the defaults. Probe for longer (--seconds) to know more.")
+        lines.append("# No event came, so key and cursor are the defaults. Read for longer (--seconds) to learn more.")
     elif has_ids and len(set(seen.ids)) == len(seen.frames):
-        lines.append("# Each event has an id of its own, which is the dedup key and the cursor.")
+        lines.append("# Each event has a different id, which is the dedup key and the cursor.")
         lines += [_COUNTED] if _are_counted(seen.ids) else []
         lines += _resumption(address, framing, seen, seconds_)
     else:
         if has_ids and seen.ids:
-            lines.append(f"# {len(seen.ids)} of the events have an id; not each has one of its own.")
+            lines.append(f"# {len(seen.ids)} of the events have an id, but the ids are not all different.")
         lines += places.written(address, framing, seen, seconds_)
     if heartbeats:
         marks = ", ".join(heartbeats)
@@ -196,7 +198,7 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
 
 
 def _heartbeat(frame: Frame) -> str:
-    """The mark of a frame that is a heartbeat by its name, or by a member's value; "" for any other."""
+    """The mark of a frame that is a heartbeat by its name or by a member's value, or ""."""
     if frame.name:
         return f"{{ event = {_quoted(frame.name)} }}" if _HEARTBEATS.fullmatch(frame.name) else ""
     body = None if isinstance(frame.data, Oversize) else parse_json(frame.data)
@@ -207,7 +209,7 @@ def _heartbeat(frame: Frame) -> str:
 
 
 def _answers(address: Address, seen: Probe) -> list[Mapping[str, Any]]:
-    """The messages that answered what was said first: they stand before the others and have other members."""
+    """The answers to the first message: they come before the others and have other members."""
     bodies = seen.bodies
     if not address.says or len(bodies) < 3:
         return []
@@ -217,12 +219,12 @@ def _answers(address: Address, seen: Probe) -> list[Mapping[str, Any]]:
 
 
 def _said_first(address: Address, seen: Probe, answers: list[Mapping[str, Any]]) -> list[str]:
-    """The lines of what is said on a socket."""
+    """The lines about the messages on a socket."""
     if not address.is_socket:
         return []
-    ended = [f"# It ended so: {seen.end}."] if seen.end else []
+    ended = [f"# It ended with: {seen.end}."] if seen.end else []
     if not address.says:
-        ask = "# Nothing was said first" + ("." if seen.frames else ", and nothing came: --say says something.")
+        ask = "# Nothing was said first" + ("." if seen.frames else ", and nothing came: --say sends a message.")
         return [*ended, ask, '# subscribe = [{ send = { op = "subscribe" }, expect = { "$.op" = "subscribed" } }]']
     messages = []
     for at, one in enumerate(address.messages):
@@ -230,12 +232,12 @@ def _said_first(address: Address, seen: Probe, answers: list[Mapping[str, Any]])
         named = [(name, value) for name, value in answer.items() if isinstance(value, str) and name.isidentifier()]
         expect = f', expect = {{ "$.{named[0][0]}" = {_quoted(named[0][1])} }}' if named else ""
         messages.append(f"{{ send = {_toml(one)}{expect} }}")
-    why = "it was answered so" if answers else "no answer was seen"
+    why = "this answer was seen" if answers else "no answer was seen"
     return [*ended, f"subscribe = [{', '.join(messages)}]  # {why}"]
 
 
 def _toml(value: Any) -> str:
-    """The value as TOML in one line; null has no spelling there and is left out."""
+    """The value as one line of TOML, without null, which TOML lacks."""
     if isinstance(value, dict):
         members = (f"{_quoted(name)} = {_toml(inner)}" for name, inner in value.items() if inner is not None)
         return f"{{ {', '.join(members)} }}"
@@ -245,15 +247,15 @@ def _toml(value: Any) -> str:
 
 
 def _are_counted(ids: list[str]) -> bool:
-    """Whether the ids are numbers one after the other, and no instants: then a restart may begin with 1 again."""
+    """Whether the ids are consecutive numbers and not instants; then a restart may begin with 1 again."""
     are_numbers = all(one.isdecimal() and len(one) <= _COUNT_DIGITS for one in ids)
     return are_numbers and all(int(later) == int(earlier) + 1 for earlier, later in pairwise(ids))
 
 
 def _resumption(address: Address, framing: str, seen: Probe, seconds_: float) -> list[str]:
-    """Whether the upstream goes on behind an id, by asking it for what came after one in the middle."""
+    """Whether the upstream resumes behind an id, found by asking for what came after one in the middle."""
     if len(seen.ids) < 2:
-        return ["# One event is too few to see whether it goes on behind an id: look for longer (--seconds)."]
+        return ["# One event is too few to see whether it resumes behind an id: read for longer (--seconds)."]
     middle = (len(seen.ids) - 1) // 2
     asked, later = seen.ids[middle], seen.ids[middle + 1]
     again = probe(address, framing, seconds_, asked, most=1)
@@ -266,12 +268,12 @@ def _resumption(address: Address, framing: str, seen: Probe, seconds_: float) ->
     if not 200 <= again.status < 300:
         return [f"{asking}, it answered {again.status or 'nothing'}: without it, it is asked again."]
     if again.ids:
-        return [f"{asking}, it sent other events; whether some are missing between, nobody knows."]
+        return [f"{asking}, it sent other events; whether some are missing in between is unknown."]
     return [f"{asking}, nothing came."]
 
 
 def _stall(seen: Probe, seconds_: float) -> str:
-    """After how long a silence the connection is made again."""
+    """The silence after which to reconnect."""
     rests = [later - earlier for earlier, later in pairwise(seen.heartbeats_s)]
     if not rests:
         why = f"no regular heartbeat came within {seconds_:g} s; it must be longer than the longest silence"
@@ -282,7 +284,7 @@ def _stall(seen: Probe, seconds_: float) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The text as a string of TOML; what JSON escapes, TOML does, too."""
+    """The text as a TOML string; TOML has the same escapes as JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -290,7 +292,7 @@ def _host(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
-        return ""  # the parser of profiles says what is wrong
+        return ""  # the profile parser reports what is wrong
 
 
 def _is_private(host: str) -> bool:

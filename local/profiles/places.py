@@ -1,7 +1,7 @@
-"""Finds in the JSON of events what names each, and asks the upstream whether it goes on behind that.
+"""Finds a unique value in the JSON of events, and asks the upstream whether it resumes behind that.
 
-Invariant: what is only guessed is called so, and is written so that no event is lost where the guess is wrong: under a
-known key another body is stored, too.
+Invariant: a guess is called a guess, and is written so that no event is lost if it is wrong: another body under a known
+key is stored too.
 """
 
 import json
@@ -12,26 +12,26 @@ from typing import Any
 
 from local.profiles.probing import Address, Probe, probe
 
-# The names of places in which upstreams put what names an event, and of the parameters by which they go on behind one.
+# Names of places in which upstreams put an event's key, and of the parameters with which they resume.
 _LIKELY = ("seq", "sequence", "cursor", "offset", "position", "revision", "id", "_id", "event_id", "eventId", "uuid")
 _PARAMETERS = ("since", "after", "cursor", "offset", "from")
 _DEPTH = 3
-# How long one question for a place waits at most, and how many are asked.
+# How long a request for one place waits at most, and how many are made.
 _WAIT_S, _QUESTIONS = 3.0, 8
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_GUESS = 'on_conflict = "both"  # the key is a guess: another body under it is stored, too, until you know better'
+_GUESS = 'on_conflict = "both"  # the key is a guess, so another body under the same key is stored too'
 
 
 def written(address: Address, framing: str, seen: Probe, seconds: float) -> list[str]:
-    """The lines of a profile that say what names an event, and how to resume."""
+    """The lines of a profile about the key of events, and how to resume."""
     if len(seen.frames) < 2:
-        return ['key = "hash"  # one event is too few to see what names it: look for longer (--seconds)']
+        return ['key = "hash"  # one event is too few to find its key: read for longer (--seconds)']
     found = unique(seen.bodies)
     if not found and len({str(frame.data) for frame in seen.frames}) < len(seen.frames):
-        why = "equal bodies came more than once: each that comes is stored, at a handover some of them twice"
+        why = "equal bodies came more than once: each one is stored, and at a handover some of them twice"
         return [f'key = "each"  # {why}']
     if not found:
-        return ['key = "hash"  # nothing in an event names it: equal bodies are one event']
+        return ['key = "hash"  # no value is unique: equal bodies are one event']
     names = {place: place.rpartition(".")[2] for place in found}
     increasing = [place for place in found if _increases([_at(body, place) for body in seen.bodies])]
     likely = sorted(found, key=lambda one: _LIKELY.index(names[one]) if names[one] in _LIKELY else len(_LIKELY))
@@ -53,7 +53,7 @@ def written(address: Address, framing: str, seen: Probe, seconds: float) -> list
 
 
 def unique(bodies: list[Mapping[str, Any]]) -> list[str]:
-    """The places that all bodies have and no two share."""
+    """The places whose values are present and different in all bodies."""
     first = bodies[0] if bodies else {}
     return [place for place in _places(first, "$", 0) if _is_unique([_at(body, place) for body in bodies])]
 
@@ -86,9 +86,9 @@ def _increases(values: list[Any]) -> bool:
 
 
 def _resumes(address: Address, framing: str, seen: Probe, place: str, seconds: float) -> str | None:
-    """The parameter with which the upstream goes on behind the place of an event in the middle; None where none does.
+    """The parameter with which the upstream resumes behind an event in the middle, or None.
 
-    At least three events tell that from an upstream that begins where it always does.
+    It takes at least three events to exclude an upstream that always begins at the same place.
     """
     if len(seen.frames) < 3 or address.body is not None:
         return None

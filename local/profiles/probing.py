@@ -1,7 +1,7 @@
-"""Probes what an address answers: connects, reads for some seconds, and keeps what came.
+"""Probes an address: connects, reads for some seconds, and keeps what came.
 
-`profile new` draws its conclusions from such probes. Invariants: nothing is stored and no stream is claimed; a
-connection is closed however the probe ends.
+`profile new` draws its conclusions from such probes. Invariants: nothing is stored and no stream is claimed; the
+connection is always closed.
 """
 
 import argparse
@@ -23,17 +23,17 @@ from handlers.upstream.reader import Upstream
 from local.profiles.talking import Talking
 
 MOST_S = 86_400
-# So many frames, and the first bytes, are enough to judge by.
+# This many frames, and the first bytes, are enough to judge by.
 _FRAMES, _BYTES = 1000, 65_536
-# A profile's name while there is none.
+# The name of a profile that has none yet.
 _NAME = "new"
 
 
 @dataclass(frozen=True)
 class Address:
-    """What is asked: a GET of the URL, or a POST of a body in JSON; and what is said first where it is a socket.
+    """The request: a GET, or a POST with a JSON body; and the first messages on a socket.
 
-    `trust` is given where its authority is not a public one.
+    `trust` is needed unless its authority is a public one.
     """
 
     url: str
@@ -43,17 +43,17 @@ class Address:
 
     @property
     def is_socket(self) -> bool:
-        """Whether it is a WebSocket's."""
+        """Whether it is the address of a WebSocket."""
         return self.url.lower().startswith(("ws://", "wss://"))
 
     @property
     def messages(self) -> list[Any]:
-        """What is said first, as a profile holds it: what is JSON as such."""
+        """The first messages in a profile's form, parsed if they are JSON."""
         parsed = [(text, _json(text)) for text in self.says]
         return [value if isinstance(value, dict | list) else text for text, value in parsed]
 
     def table(self) -> dict[str, Any]:
-        """The fields of a profile that say so."""
+        """The fields of a profile for it."""
         said = {"subscribe": [{"send": one} for one in self.messages]} if self.says else {}
         return (
             {"address": self.url}
@@ -62,7 +62,7 @@ class Address:
         )
 
     def with_query(self, name: str, value: str) -> "Address":
-        """The same with one parameter more."""
+        """The same with one more parameter."""
         parts = urlsplit(self.url)
         query = f"{parts.query}{'&' if parts.query else ''}{name}={quote(value, safe='')}"
         return replace(self, url=urlunsplit(parts._replace(query=query)))
@@ -70,9 +70,9 @@ class Address:
 
 @dataclass
 class Probe:
-    """What one connection brought; `heartbeats_s` are the instants of bytes that keep it alive and are no frame.
+    """The result of one connection; `heartbeats_s` has the instants of bytes that are not frames.
 
-    `end` is how a socket was closed.
+    `end` says how a socket was closed.
     """
 
     status: int = 0
@@ -91,14 +91,14 @@ class Probe:
 
     @property
     def bodies(self) -> list[Mapping[str, Any]]:
-        """The frames as JSON; none where one is not an object."""
+        """The frames as JSON; none if one is not an object."""
         bodies = [None if isinstance(frame.data, Oversize) else _json(frame.data) for frame in self.frames]
         return [] if not all(isinstance(body, dict) for body in bodies) else bodies  # type: ignore[return-value]
 
 
 def probe(address: Address, framing: str, seconds: float, cursor: str | None = None, most: int = _FRAMES) -> Probe:
-    """What arrives within these seconds, or until `most` frames came; raises ProfileError for a bad address."""
-    # What is refused for its address is refused for good; a probe of one's own machine is what is asked for.
+    """What arrives within these seconds, at most `most` frames; raises ProfileError for a bad address."""
+    # An address that is refused is refused for good; probing one's own machine is allowed.
     table = {**address.table(), "framing": framing, "allow_private": True, "connect_timeout_s": 10}
     profile: Profile = parse(_NAME, table, {})
     request = replace(request_of(profile, _NAME, cursor, {}), trust=address.trust)
@@ -128,7 +128,7 @@ def probe(address: Address, framing: str, seconds: float, cursor: str | None = N
 
 
 def _taken(seen: Probe, data: bytes, decoder: Decoder, talking: Talking) -> bool:
-    """Takes a chunk in; false where it cannot be read, or the socket was closed."""
+    """Reads a chunk; false if it is invalid, or the socket was closed."""
     seen.first = (seen.first + data)[:_BYTES]
     try:
         frames = [frame for frame in as_frames(decoder.feed(data)) if not frame.is_comment]
@@ -140,14 +140,14 @@ def _taken(seen: Probe, data: bytes, decoder: Decoder, talking: Talking) -> bool
     if end is not None:
         seen.has_ended, seen.end = True, end.outcome.message
         return False
-    # A reconnection time comes once, at the beginning.
+    # A reconnection time comes only once, at the beginning.
     if not frames and not decoder.unfinished_bytes and b"retry:" not in data:
         seen.heartbeats_s.append(time.monotonic())
     return True
 
 
 def seconds(text: str) -> float:
-    """How long to look, from the command line."""
+    """The seconds to read, from the command line."""
     try:
         value = float(text)
     except ValueError:

@@ -1,7 +1,7 @@
 """Reads profile files, and checks whether a stream can be started from them on this machine.
 
-Invariant: the rules are the function's own, read from the same files, so the function accepts the id and the profile of
-every stream that passes.
+Invariant: the rules and the files are those of the function, so it accepts the id and the profile of every stream that
+passes.
 """
 
 import re
@@ -15,14 +15,14 @@ from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
 from local.user_error import UserError
 
-# A variable is an address that is known where the function runs; it need not be set here for the file to be right.
+# A variable is an address that the function knows; a file is valid even if it is not set here.
 _VARIABLE = re.compile(r"\$\{(UPSTREAM_[A-Z0-9_]+)\}")
-# The most bytes of a profile: a larger file is something else.
+# The most bytes of a profile; a larger file is something else.
 _MOST_BYTES = 1_000_000
 
 
 def profile_text(path: Path) -> str:
-    """Returns the text of a profile's file; raises UserError where it cannot be read."""
+    """Returns the text of a profile's file; raises UserError if it cannot be read."""
     try:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
@@ -37,12 +37,12 @@ def profile_text(path: Path) -> str:
 
 
 def placeholders(text: str) -> dict[str, str]:
-    """Returns an address for each variable in the text of a profile, to check the profile by itself."""
+    """Returns an address for each variable in a profile's text, to check it without them."""
     return dict.fromkeys(_VARIABLE.findall(text), "https://upstream.invalid")
 
 
 def sinks_of(stream_id: str, folder: Path) -> frozenset[str]:
-    """Returns what stands for the sinks that the stream's file names; none where it is not there or not TOML."""
+    """Returns stand-ins for the sinks in the stream's file; none if it is missing or not TOML."""
     name = stream_id.partition(":")[0]
     try:
         return known_profiles.sinks_of(name, (folder / f"{name}.toml").read_text(encoding="utf-8"))
@@ -51,7 +51,7 @@ def sinks_of(stream_id: str, folder: Path) -> frozenset[str]:
 
 
 def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> Problem | None:
-    """Returns the problem of a stream that cannot be started, None for one that can.
+    """Returns the problem of a stream that cannot be started, or None.
 
     400: the id is malformed; 404: there is no such profile; 422: the profile itself is wrong.
     """

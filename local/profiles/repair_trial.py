@@ -1,4 +1,4 @@
-"""What `profile try --repair` does: asks the address for what the stream has just brought, and compares both sides."""
+"""The work of `profile try --repair`: asks the address for what the stream has just brought, and compares both."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from handlers.repair.fetching import fetch
 from handlers.repair.pages import BadPage, page, request
 from local.printable import printable
 
-# An event at each end is what is asked between, and something must lie between them.
+# The request lies between an event at each end, and something must lie between them.
 LEAST = 3
 SHOWN = 3
 
@@ -18,7 +18,7 @@ SHOWN = 3
 def compare(
     profile: Profile, stream_id: str, seen: Sequence[StreamEvent], secrets: Secrets, say: Callable[[str], None]
 ) -> bool:
-    """Whether the address has the events that came on the stream, under the same keys; `say` prints both sides."""
+    """Whether the address has the stream's events under the same keys; `say` prints the differences."""
     field, events = profile.repair, list({event.key: event for event in seen}.values())
     assert field is not None
     if len(events) < LEAST:
@@ -50,11 +50,9 @@ def compare(
             say(f"repair: {name}: {', '.join(map(printable, sorted(keys)[:SHOWN]))}{' …' if len(keys) > SHOWN else ''}")
     differ = [key for key in sorted(common) if not _same(wanted[key], items[key])]
     if differ:
-        say(
-            f"repair: bodies differ, as of {printable(differ[0])}: what comes by repair is stored as the address has it"
-        )
+        say(f"repair: bodies differ, such as that of {printable(differ[0])}: repaired events get the address's body")
     has_edges = edges["after"] in items and edges["before"] in items
-    say(f"repair: the address {'repeats' if has_edges else 'leaves out'} the events that it is asked between")
+    say(f"repair: the address {'repeats' if has_edges else 'leaves out'} the events at the ends of the request")
     return len(common) == len(wanted)
 
 

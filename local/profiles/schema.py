@@ -1,9 +1,9 @@
-"""The JSON Schema of a profile, made by reading one: the parser asks for each field, and what it asks is written down.
+"""The JSON Schema of a profile, made by running the parser and recording the fields that it asks for.
 
-So a field that the parser learns is in the schema, with its bounds, its choices and its default. What a table may hold
-that the parser takes whole (a mark, a key's rule) is said here. `env/profile.schema.json` is the result. `#:schema` in
-the first line of a profile names it: editors with Taplo (Even Better TOML) complete and check by it. Invariant: a
-profile that the parser takes passes.
+So each field of the parser is in the schema, with its bounds, its choices and its default. Tables that the parser takes
+as a whole (a mark, a key's rule) are described here. The result is `env/profile.schema.json`. `#:schema` in the first
+line of a profile names it: editors with Taplo (Even Better TOML) complete and check with it. Invariant: a profile that
+the parser accepts is valid.
 """
 
 import json
@@ -84,13 +84,13 @@ _EVERY: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600}
 
 
 def _said(required: list[str], **more: Schema) -> Schema:
-    """What is said on a socket."""
+    """A message on a socket."""
     properties = {"send": _SEND, **more}
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 _NUMBERING = {"path": _PATH, "by": _PATH}
-# What the parser takes whole, by the field's place.
+# What the parser takes as a whole, by the field's place.
 _WHOLE: dict[str, Schema] = {
     "body": {"type": "string", "description": "the text of a JSON object"},
     "key": {"anyOf": [{"enum": ["id", "hash", "each"]}, _PATH, {"type": "array", "items": _PATH, "minItems": 1}]},
@@ -141,9 +141,9 @@ _WHOLE: dict[str, Schema] = {
     "split.name": _PATH,
     "split.unfinished": _mark(),
 }
-# What stands for the value of such a field, so that the parser goes on to those within.
+# A stand-in for the value of such a field, so that the parser reads the fields in it.
 _SAMPLES = {"resume": {"query": "after"}, "split.path": "$.items"}
-# Tables whose names are the profile's own.
+# Tables with names of the user's choice.
 _OPEN: dict[str, Schema] = {
     "headers": {"type": "object", "additionalProperties": _TEXT},
     "places": {
@@ -170,7 +170,7 @@ _OPEN: dict[str, Schema] = {
 
 
 class Recorder(Fields):
-    """Fields that write down what is asked for, and answer as an empty table would."""
+    """Fields that record what is asked for, and answer like an empty table."""
 
     def __init__(self, place: str = "") -> None:
         super().__init__("schema", {}, [])
@@ -185,7 +185,7 @@ class Recorder(Fields):
         self.properties[field] = schema if default in (None, "") else schema | {"default": default}
 
     def schema(self) -> Schema:
-        """What was asked for so far."""
+        """The schema of what was asked for so far."""
         more: Schema = {"required": self.required} if self.required else {}
         return {"type": "object", "properties": self.properties, "additionalProperties": False, **more}
 
@@ -224,7 +224,7 @@ class Recorder(Fields):
 def schema() -> Schema:
     """The JSON Schema of a profile."""
     fields = Recorder()
-    # The parser reads these only where they are there.
+    # The parser reads these only if they are present.
     table: Schema = {name: {} for name in ("split", "repair", "token", "ticket", "tls", "columns", "time")}
     table |= {"budget": {}, "deliver": [], "keep": [], "subscribe": [], "sequence": ""}
     read(fields, "schema", table, {}, 0)

@@ -1,6 +1,6 @@
-"""Talks on the socket of a trial or a probe as a function does: what is said first, pings, and the last words.
+"""Talks on the socket of a trial or a probe like a function: the first messages, pings, and the close.
 
-Of a stream that is no socket it says nothing, and what comes passes unchanged.
+For a stream that is not a socket it sends nothing, and passes on what comes.
 """
 
 import time
@@ -18,7 +18,7 @@ from handlers.upstream.reader import Upstream
 
 
 class Talking:
-    """What is said to one upstream in the name of a stream."""
+    """The conversation with one upstream for a stream."""
 
     def __init__(self, profile: Profile, stream_id: str, secrets: Secrets, upstream: Upstream) -> None:
         speaker = Speaker(profile, stream_id, secrets)
@@ -26,18 +26,18 @@ class Talking:
         self._upstream = upstream
 
     def opened(self, answer: Opened, decoder: Decoder, cursor: str | None) -> None:
-        """Says what is said first, to go on behind the cursor."""
+        """Sends the first messages, to resume behind the cursor."""
         decoder.opens(answer.headers)
         if self._talk is not None:
             self._send(self._talk.begins(_now_ms(), cursor))
 
     def wait_s(self, left_s: float) -> float:
-        """How long to wait for what comes next, `left_s` at most."""
+        """How long to wait for the next input, at most `left_s`."""
         due_ms = None if self._talk is None else self._talk.due_ms
         return left_s if due_ms is None else min(left_s, max(0.0, (due_ms - _now_ms()) / 1000))
 
     def takes(self, decoded: Decoded, decoder: Decoder, failure: FramingError | None) -> tuple[Decoded, End | None]:
-        """What has come that counts by now, and what ends the connection."""
+        """The input that counts by now, and what ends the connection."""
         if self._talk is None:
             return decoded, None
         said, counted, end = self._talk.takes(_now_ms(), decoded, decoder, failure)
@@ -45,7 +45,7 @@ class Talking:
         return (counted if self._talk.is_connected else ()), end
 
     def passes(self) -> End | None:
-        """Says what is due by now; what ends the connection, where an answer has not come in time."""
+        """Sends what is due by now; returns what ends the connection if an answer has not come in time."""
         if self._talk is None:
             return None
         said, end = self._talk.passes(_now_ms())
@@ -53,7 +53,7 @@ class Talking:
         return end
 
     def leaves(self) -> None:
-        """Says the last words."""
+        """Sends the close."""
         if self._talk is not None:
             self._send(self._talk.leaves())
 

@@ -1,7 +1,7 @@
 """The verb `profile try`: connects to a stream once and prints how its profile reads what arrives.
 
-Requests, kinds of frames, keys and cursors are the function's own. It stores nothing and claims no stream. Invariant:
-no secret and no header of the request is printed; the connection is closed however the command ends.
+Requests, kinds of frames, keys and cursors are those of the function. It stores nothing and claims no stream.
+Invariants: no secret and no header of the request is printed; the connection is always closed.
 """
 
 import argparse
@@ -35,6 +35,7 @@ from handlers.run.ports import prepared
 from handlers.tls import check_trust
 from handlers.upstream.reader import Upstream
 from local import stages
+from local.options import read_port
 from local.printable import columns_of, printable
 from local.profiles import advice, folders
 from local.profiles.profile_files import placeholders, profile_text
@@ -44,14 +45,14 @@ from local.upstreams.demo_streams import moved, playing
 from local.user_error import UserError
 
 KEEP_ALIVE = "keep-alive bytes without a frame"
-# How wide a line is where there is no terminal, and what is shown of a body at least.
+# The width of a line without a terminal, and the least part of a body that is shown.
 _COLUMNS, _LEAST = 100, 20
 _ENDS = {
     Kind.END: "the stream has ended: the function would not connect again",
     Kind.DISCONNECT: "the upstream asks for a new connection",
     Kind.EXPIRED: "the cursor is too old: a gap, and the stream continues without it",
 }
-_FORGOTTEN = "the cursor is too old, and the upstream names the oldest place that it has"
+_FORGOTTEN = "the cursor is too old, and the upstream names its oldest place"
 
 
 @dataclass
@@ -68,7 +69,7 @@ class Trial:
     seen: list[StreamEvent] = field(default_factory=list)
 
     def begins(self) -> None:
-        """Prints how the profile resumes, how it stores where that is unusual, and what it may not be meant to do."""
+        """Prints how the profile resumes, how it stores if that is unusual, and warnings."""
         self.say(advice.resumption(self.profile))
         if stored := advice.storage(self.profile):
             self.say(stored)
@@ -89,13 +90,13 @@ class Trial:
             self.say("the answer does not begin after the cursor: a gap")
         if refusal is not None:
             self.ended = True
-            # Whether it is final is for how long it has been so: a function decides that.
+            # Whether this is final depends on how long it lasts, which only a function decides.
             outcome = refusal.outcome
             error = "refused" if outcome.error == "StreamRejected" else outcome.error
             self.say(f"{error or outcome.status}: {outcome.message}")
 
     def frame(self, frame: Frame) -> None:
-        """Prints one frame; nothing after an end counts."""
+        """Prints one frame; after an end, nothing counts."""
         if self.ended:
             return
         kind, batch = taken_apart(self.profile, frame, 0)
@@ -118,7 +119,7 @@ class Trial:
             self.say(_ENDS[kind] if oldest is None else f"{_FORGOTTEN}: it is asked for {printable(oldest)}")
 
     def _event(self, kind: Kind, event: StreamEvent, *, moves: bool = True) -> None:
-        """Prints one event, or a frame that is none; `moves` where its cursor counts."""
+        """Prints one event or another frame; `moves` says whether its cursor counts."""
         word = "left out" if kind is Kind.EVENT and event.key == LEFT_OUT else kind.value
         self.counts[word] += 1
         if moves and event.cursor is not None:
@@ -127,13 +128,13 @@ class Trial:
             self.seen.append(event._replace(received_at_ms=time.time_ns() // 1_000_000))
         key = "unique" if self.profile.key == "each" else printable(event.key)
         head = f"{word:<10} key {key}  " if word == Kind.EVENT.value else f"{word:<10} "
-        # A body fills the line; where it is cut, it says so.
+        # A body fills the line; a cut one says so.
         most = max(_LEAST, columns_of(sys.stdout, _COLUMNS) - len(head))
         body = printable(_body(event.data)[: most + 1].replace("\n", " "))
         self.say(head + (body if len(body) <= most else f"{body[: most - 1]}…"))
 
     def ends(self, end: End) -> None:
-        """Prints what ended the connection in what was said on its socket, or not said."""
+        """Prints which message, or missing message, on the socket ended the connection."""
         self.ended = True
         error = "refused" if end.outcome.error == "StreamRejected" else end.outcome.error
         self.say(f"{error or end.outcome.status}: {printable(end.outcome.message)}")
@@ -151,25 +152,27 @@ class Trial:
             rest_s = min(self.reconnection_ms, self.profile.retry_max_ms) / 1000
             self.say(f"asked for {self.reconnection_ms / 1000:g} s before a new connection, which waits {rest_s:g} s")
         if self.counts["left out"] and not self.counts[Kind.EVENT.value]:
-            self.say("warning: keep fits none of the events that came: nothing would be stored")
+            self.say("warning: keep matches none of the events that came: nothing would be stored")
         counted = ", ".join(f"{kind} {count}" for kind, count in sorted(self.counts.items())) or "nothing"
         self.say(f"total: {counted}; cursor {printable(self.cursor) if self.cursor is not None else 'none'}")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 if the upstream answered with a stream, else 1; UserError for a bad stream or secret."""
+    """Returns 0 if the upstream answered with a stream, or else 1; raises UserError for a bad stream or secret."""
     arguments.stream_id, path = _named(arguments.stream_id)
     profile = _profile(arguments.stream_id, path, folders.chosen(arguments), is_played=arguments.played)
     if not arguments.played:
         return _try(profile, arguments, SecretValues(boto3.client, stages.names(arguments.stage)["secrets"]).read)
     if profile.name not in BEHAVIOURS:
-        raise UserError(f"No provider is played for {profile.name!r}; there are: {', '.join(BEHAVIOURS)}.")
+        raise UserError(
+            f"There is no imitation of a provider for {profile.name!r}; there are: {', '.join(BEHAVIOURS)}."
+        )
     with playing() as (origin, _):
         return _try(moved(profile, origin), arguments, lambda references: dict.fromkeys(references, "played"))
 
 
 def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[Reference]], Secrets]) -> int:
-    """Returns what `run` returns; `read` returns the values of the profile's secrets."""
+    """As `run`; `read` returns the values of the profile's secrets."""
     try:
         values = read(profile.secrets) if profile.secrets else {}
         request = request_of(profile, arguments.stream_id, arguments.cursor, values)
@@ -201,10 +204,10 @@ def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[R
 def _compared(
     profile: Profile, stream_id: str, seen: list[StreamEvent], read: Callable[[list[Reference]], Secrets]
 ) -> bool:
-    """Whether the address from which gaps are repaired has what came on the stream."""
+    """Whether the repair's address has what came on the stream."""
     if profile.repair is None:
-        raise UserError(f"The profile {profile.name!r} has no repair: docs/repair.md says how it names an address.")
-    # Few ask for it.
+        raise UserError(f"The profile {profile.name!r} has no repair: docs/repair.md explains how to give an address.")
+    # Imported late, because it is rarely used.
     from handlers.repair.own_token import OwnTokens
     from local.profiles.repair_trial import compare
 
@@ -219,7 +222,7 @@ def _compared(
 
 
 def _read(upstream: Upstream, trial: Trial, talking: Talking, until: float) -> bool:
-    """Returns whether there was a stream; reads until its end or the instant."""
+    """Reads until the end of the stream or the instant; returns whether there was a stream."""
     decoder, was_stream = trial.profile.decoder(), False
     while not trial.ended and (left_s := until - time.monotonic()) > 0:
         arrival = upstream.get(talking.wait_s(left_s))
@@ -264,13 +267,13 @@ def _body(data: str | bytes | Oversize) -> str:
 
 
 def _named(stream: str) -> tuple[str, Path | None]:
-    """The stream id, and the profile's file where that was named in its place."""
+    """The stream id, and the profile's file if that was given instead."""
     path = Path(stream)
     return (path.stem, path) if path.suffix == ".toml" and path.is_file() else (stream, None)
 
 
 def _profile(stream_id: str, path: Path | None, environment: Mapping[str, str], *, is_played: bool) -> Profile:
-    variables = {"UPSTREAM_DEMO": f"http://127.0.0.1:{int(environment.get('PORT') or 3000) + 2}"} | dict(environment)
+    variables = {"UPSTREAM_DEMO": f"http://127.0.0.1:{read_port(environment) + 2}"} | dict(environment)
     try:
         name = check_stream_id(stream_id)
         known = folders.known(environment)

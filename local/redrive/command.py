@@ -1,9 +1,9 @@
 """The verb `redrive`: lists the dead-letter messages of a stage and puts back what can be.
 
-A whole event is stored under its stream, at its place among the others; a stream that was rejected is started again
-where that was asked for. Invariants: a message is deleted only after what it holds was stored, or its stream started,
-or either was so already; every other one is reported with its reason and is back in the queue when the command ends,
-also after Ctrl-C. So it may be repeated, and two at once do each thing once.
+A whole event is stored in its stream, at its place among the others; on request, a rejected stream is started again.
+Invariants: a message is deleted only once its content is stored, or its stream is started; every other one is reported
+with its reason and is back in the queue when the command ends, even after Ctrl-C. So the command may be repeated, and
+two at once do everything once.
 """
 
 import argparse
@@ -40,9 +40,9 @@ def add(subparsers: Any) -> None:
         "Without --stage, PORT (3000) and STREAMKEEPER_STAGE (local) choose the run on this machine.",
     )
     parser.add_argument("stream_id", nargs="?", metavar="STREAM", help="let the HTTP API do it for this stream")
-    parser.add_argument("--url", help="the API's address, where a STREAM is given; without it, this machine's run")
-    parser.add_argument("--stage", metavar="S", help="a deployed stage; without it, the run on this machine")
-    parser.add_argument("--stream", action="append", metavar="ID", help="messages of this stream alone; repeatable")
+    parser.add_argument("--url", help="the API's address, with a STREAM (default: this machine's run)")
+    parser.add_argument("--stage", metavar="S", help="a deployed stage (default: the run on this machine)")
+    parser.add_argument("--stream", action="append", metavar="ID", help="only messages of this stream; repeatable")
     parser.add_argument("--restart", action="store_true", help="start streams that were rejected or not claimed")
     parser.add_argument("--dry-run", action="store_true", help="show what would be done")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -50,7 +50,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 where nothing is left, 1 where something is; raises UserError."""
+    """Returns 0 if nothing is left, 1 if something is; raises UserError."""
     if arguments.stream_id is not None:
         return asking.refusals(_by_api)(arguments)
     redrive = Redrive(connect(arguments.stage), restart=arguments.restart, dry_run=arguments.dry_run)
@@ -72,9 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _by_api(arguments: argparse.Namespace) -> int:
-    """Returns what `run` returns, of one stream, by POST …/redrive."""
+    """As `run`, for one stream, by POST …/redrive."""
     if arguments.restart or arguments.dry_run or arguments.stage or arguments.stream:
-        raise UserError("A STREAM goes with --url and --json alone: the API changes what it can, and starts nothing.")
+        raise UserError(
+            "With a STREAM, only --url and --json are possible: the API puts back what it can, and starts nothing."
+        )
     answer = asking.streams(arguments).ask("POST", asking.path_of(arguments.stream_id, "/redrive"))
     for one in [] if arguments.json else answer["dead_letters"]:
         about = f"event {one['key']} ({one['reason']})" if one["key"] else one["reason"]
@@ -82,5 +84,5 @@ def _by_api(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(answer))
     elif not answer["is_all"]:
-        print("streamkeeper: the queue has more; type it again.", file=sys.stderr)
+        print("streamkeeper: the queue has more; run the command again.", file=sys.stderr)
     return int(LEFT in answer["counts"] or not answer["is_all"])

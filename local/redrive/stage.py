@@ -1,4 +1,4 @@
-"""What `redrive` works on, of a stage: its queue, its tables and its machine."""
+"""The parts of a stage that `redrive` uses: its queue, its tables and its machine."""
 
 from handlers.redrive.redriving import Stage
 from handlers.redrive.restore import Events
@@ -7,7 +7,7 @@ from local.reached_stage import reach
 
 
 def connect(name: str | None) -> Stage:
-    """The deployed stage of this name; None: that of the run on this machine. Raises UserError."""
+    """The deployed stage of this name; None means the run on this machine. Raises UserError."""
     reached = reach(name)
     dynamodb, s3 = reached.clients["dynamodb"], reached.clients["s3"]
     return Stage(

@@ -5,7 +5,7 @@
     CHANGES.md                         the version's section of the changelog
     SHA256SUMS                         the checksums of the three
 
-The version is that of pyproject.toml. Invariant: the same project makes the same bytes, in whichever folder.
+The version is that of pyproject.toml. Invariant: the same project gives the same bytes, in any folder.
 """
 
 import hashlib
@@ -37,11 +37,11 @@ def version(root: Path) -> str:
 
 
 def changes(root: Path, of: str) -> str:
-    """The version's section of the changelog; raises UserError where it has none."""
+    """The version's section of the changelog; raises UserError if there is none."""
     text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     section = re.search(rf"(?ms)^## {re.escape(of)}\b.*?(?=^## |\Z)", text)
     if section is None:
-        raise UserError(f"CHANGELOG.md has no section for the version {of}: write one before it is released.")
+        raise UserError(f"CHANGELOG.md has no section for the version {of}: write one before the release.")
     return section[0].rstrip() + "\n"
 
 
@@ -72,7 +72,7 @@ def make(root: Path, folder: Path) -> list[Path]:
 
 
 def copied(root: Path, folder: Path) -> Path:
-    """A copy of all that is packaged."""
+    """A copy of everything that is packaged."""
     osls.snapshot(root, folder)
     leave_out = shutil.ignore_patterns("__pycache__", "*.pyc")
     shutil.copytree(root / "handlers", folder / "handlers", dirs_exist_ok=True, ignore=leave_out)
@@ -103,7 +103,7 @@ def packaged(
 
 
 def main(arguments: list[str]) -> int:
-    """Writes into the folder that is named, else into release/."""
+    """Writes into the given folder, or into release/."""
     try:
         for path in make(ROOT, Path(arguments[0] if arguments else "release")):
             print(f"{path}  {path.stat().st_size:,} bytes")

@@ -1,7 +1,7 @@
-"""Makes the template of a release of what osls has packaged in several variants. Pure.
+"""Makes the template of a release from several variants that osls has packaged. Pure.
 
-Invariant: a resource is what osls makes of it; what is added are parameters, conditions and rules, and what is left out
-is the deploy tool's own: its bucket, its exports, the instant in the name of the API's deployment.
+Invariant: resources are those of osls; only parameters, conditions and rules are added, and only the deploy tool's own
+parts are left out: its bucket, its exports, the instant in the name of the API's deployment.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ DEPLOYMENT = "ApiGatewayDeployment"
 _CODE = {"S3Bucket": {"Ref": "CodeBucket"}, "S3Key": {"Ref": "CodeKey"}}
 _OWN_TOOL = ("ServerlessDeploymentBucket", "ServerlessDeploymentBucketPolicy")
 _CONCURRENCY = ("ConnectionConcurrency", "ControlConcurrency", "WatchConcurrency")
-# Bounds that are closer than a stage's, so that the rules that join settings hold whatever is chosen: jitter_s is less
+# Bounds that are tighter than a stage's, so that rules between settings hold whatever is chosen: jitter_s is less
 # than prod's wait_s, a first back-off no longer than the longest, and a function has time to open its streams.
 _BOUNDS = {
     "jitter_s": {"maximum": 839}, "throttle_delay_s": {"maximum": 300}, "throttle_max_delay_s": {"minimum": 300},
     "streams_per_function": {"maximum": 356},
 }  # fmt: skip
-# Other than prod's: a new account may reserve nothing, and a first creation that is rolled back must delete its tables.
+# Unlike prod: a new account may reserve nothing, and a rolled-back creation must delete its tables.
 _DEFAULTS = {"control_concurrency": 0, "watch_concurrency": 0, "deletion_protection": False}
 _GROUPS = (
     ("The code", ("CodeBucket", "CodeKey", "Stage")),
@@ -40,8 +40,8 @@ def template(
 ) -> Template:  # fmt: skip
     """The template of a release; raises Clash.
 
-    `packaged` are the compiled templates by the condition that does not hold in each, "" for none, `second` the one
-    with the second values; `schema` is that of settings, `stage` has what a parameter is where nobody says.
+    `packaged` are the compiled templates by the condition that does not hold in each, or ""; `second` is the one with
+    the second values; `schema` is that of settings, and `stage` has the defaults of parameters.
     """
     first = variants.settings(stage)
     known = variants.values(first)
@@ -67,7 +67,7 @@ def template(
 
 
 def cleaned(compiled: Template) -> Template:
-    """A compiled template without what is the deploy tool's own."""
+    """A compiled template without the deploy tool's own parts."""
     text = re.sub(rf"{DEPLOYMENT}[0-9]+", DEPLOYMENT, json.dumps(compiled))
     found = json.loads(text)
     resources = {name: one for name, one in found["Resources"].items() if name not in _OWN_TOOL}
@@ -84,7 +84,7 @@ def _finish(resources: Template) -> None:
     for one in resources.values():
         reserved = one.get("Properties", {}).get("ReservedConcurrentExecutions")
         if reserved is not None:
-            # To Lambda none reserved is another thing than a reservation of none.
+            # Lambda distinguishes no reservation from a reservation of 0.
             absent = {"Fn::If": [f"Has{reserved['Ref']}", reserved, variants.NO_VALUE]}
             one["Properties"]["ReservedConcurrentExecutions"] = absent
     # An API has what its methods were when it was deployed. So a version that changes them has another deployment, and
@@ -136,11 +136,11 @@ def _parameters(
             "Default": str(default).lower() if isinstance(default, bool) else default,
             "Description": descriptions[setting],
         }
-    # What stands for addresses there is a parameter of its own.
+    # The placeholder for addresses is a separate parameter.
     made["ProfileSinks"] |= {
         "AllowedPattern": made["ProfileSinks"]["AllowedPattern"].replace("http|", ""),
-        "ConstraintDescription": "must be ARNs with commas between, or '' for none",
-        "Description": "what profiles of the bucket may deliver to: ARNs with commas between",
+        "ConstraintDescription": "must be ARNs separated by commas, or '' for none",
+        "Description": "what profiles of the bucket may deliver to: ARNs separated by commas",
     }
     return made
 
@@ -154,7 +154,7 @@ def _type(rules: Mapping[str, Any]) -> Template:
             return {"Type": "Number", "MinValue": rules["minimum"], "MaxValue": rules["maximum"]}
         case {"type": "boolean"}:
             return {"Type": "String", "AllowedValues": ["false", "true"]}
-    # Lookaheads are for languages in which $ stands before a last line break too.
+    # Lookaheads are for languages in which $ also matches before a final line break.
     return {
         "Type": "String", "AllowedPattern": rules["pattern"].replace("(?!\\n)", ""),
         "ConstraintDescription": f"must be {rules['mustBe']}",
@@ -169,7 +169,7 @@ def _rules() -> Template:
 
 
 def _conditions(text: str) -> Template:
-    """Those that the rest of the template names, in `text`."""
+    """The conditions that the rest of the template, `text`, refers to."""
     made: Template = {
         "IsSigned": _equals("ApiAuth", "iam"),
         "LogsMachines": {"Fn::Not": [_equals("MachineLogLevel", "OFF")]},

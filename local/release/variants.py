@@ -1,10 +1,9 @@
-"""Packagings of one stage that differ in its settings, and what their differences mean. Pure.
+"""Packagings of one stage with different settings, and the meaning of their differences. Pure.
 
-A release is made of what osls packages, not of a second template. In one packaging each setting has a value that
-stands nowhere else (`stands`), so where that value is, the parameter comes. What a setting adds or leaves out is found
-by another packaging, without it (`without`): where the two differ, a condition decides.
-Invariants: the stage's own name is such a value; of two packagings whose values differ one template comes, or `Clash`
-names the place.
+A release is made from what osls packages, not from a second template. In one packaging each setting has a value that is
+used nowhere else (`stands`), and is replaced by the parameter. What a setting adds or leaves out is found by another
+packaging, without it (`without`): where the two differ, a condition decides. Invariants: the stage's own name is such a
+value; two packagings with different values give the same template, or `Clash` names the place.
 """
 
 import re
@@ -18,7 +17,7 @@ NO_VALUE = {"Ref": "AWS::NoValue"}
 TIMING = ("function_timeout_s", "wait_s", "margin_s", "start_allowance_s", "renew_after", "give_up_after")
 # And one of `sls deploy` itself, of which the template has nothing. Every other setting is a parameter.
 FIXED = (*TIMING, "deploy_by_waves")
-# Values that stand nowhere else in a template. The second ones, each a little other, find out where that is not so.
+# Values that occur nowhere else in a template. The second ones, slightly different, detect where that is not true.
 _FIRST: dict[str, Any] = {
     "lease_every_s": 811, "progress_every_s": 821, "retry_max_delay_s": 3307, "throttle_delay_s": 283,
     "throttle_max_delay_s": 3313, "cool_down_s": 3319, "jitter_s": 797, "unconnected_after_s": 81401,
@@ -42,9 +41,9 @@ _SECOND: dict[str, Any] = {
     "vpc_subnet_ids": "subnet-0ccccccc1",
     "vpc_security_group_ids": "sg-0ddddddd1",
 }
-# Parameters that hold several, with commas between.
+# Parameters with several values, separated by commas.
 LISTS = ("VpcSubnetIds", "VpcSecurityGroupIds", "ProfileSinks")
-# By the name of a condition: with which settings the stage is packaged where it does not hold.
+# The settings with which the stage is packaged if a condition does not hold, by its name.
 WITHOUT: dict[str, dict[str, Any]] = {
     "IsSigned": {"api_auth": "key"},
     "LogsMachines": {"machine_log_level": "OFF"},
@@ -61,12 +60,12 @@ WITHOUT: dict[str, dict[str, Any]] = {
 
 
 class Clash(ValueError):
-    """Two packagings differ where no parameter explains it; the message names the place."""
+    """Two packagings differ without a parameter that explains it; the message names the place."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A setting's value in a packaging; `text` is it within a text, `is_whole` whether it must be all of that."""
+    """A setting's value in a packaging; `text` is its form within a text, `is_whole` if it must be the whole text."""
 
     parameter: str
     value: Any
@@ -74,7 +73,7 @@ class Value:
 
     @property
     def text(self) -> re.Pattern[str]:
-        """Finds it in a text: a number stands alone there, another value may be part of a word."""
+        """Finds it in a text: a number must stand alone, another value may be part of a word."""
         if isinstance(self.value, int):
             return re.compile(rf"(?<![\w.]){self.value}(?![\w.])")
         return re.compile(re.escape(str(self.value)))
@@ -82,19 +81,19 @@ class Value:
 
 def parameter(setting: str) -> str:
     """The name of a setting's parameter: LeaseEveryS of lease_every_s."""
-    if setting == "api_access_log":  # a resource is called so
+    if setting == "api_access_log":  # the name of a resource
         return "LogApiCalls"
     return "".join(word.capitalize() for word in setting.split("_"))
 
 
 def settings(stage: Mapping[str, Any], without: str = "", *, second: bool = False) -> dict[str, Any]:
-    """The settings of a packaging: that of a condition which does not hold, or the first or second with all."""
+    """The settings of a packaging: without one condition, or the first or second one with all."""
     own = {name: stage[name] for name in FIXED}
     return own | _FIRST | (_SECOND if second else {}) | WITHOUT.get(without, {})
 
 
 def values(chosen: Mapping[str, Any]) -> list[Value]:
-    """What stands for parameters in a packaging with these settings, the longest texts first."""
+    """The values that stand for parameters in a packaging with these settings, the longest texts first."""
     found = [Value("Stage", STAGE)]
     for name, value in chosen.items():
         if name in FIXED or isinstance(value, bool | Mapping) or name == "api_auth":
@@ -108,7 +107,7 @@ def values(chosen: Mapping[str, Any]) -> list[Value]:
 
 
 def either(on: Any, off: Any, condition: str) -> Any:
-    """What is `on` where the condition holds, and `off` where it does not."""
+    """`on` if the condition holds, `off` otherwise."""
     if on == off:
         return on
     if isinstance(on, dict) and isinstance(off, dict) and not (_is_function(on) or _is_function(off)):
@@ -125,21 +124,21 @@ def either(on: Any, off: Any, condition: str) -> Any:
 
 
 def _attribute(key: str, on: Any, off: Any, condition: str) -> Any:
-    # No condition stands here; CloudFormation ignores what depends on a resource that is not made.
+    # No condition is possible here; CloudFormation ignores a dependency on a resource that is not created.
     if key == "DependsOn":
         return list(dict.fromkeys(one for each in (on, off) if each != NO_VALUE for one in _listed(each)))
     return either(on, off, condition)
 
 
 def resources(on: Mapping[str, Any], off: Mapping[str, Any], condition: str) -> dict[str, Any]:
-    """The same of resources, or of outputs, by their names: one that only one packaging has gets the condition."""
+    """The same for resources or outputs, by name: one that is only in one packaging gets the condition."""
     made = {name: either(on[name], off[name], condition) for name in on if name in off}
     made |= {name: one | {"Condition": condition} for name, one in on.items() if name not in off}
     return made | {name: one | {"Condition": f"Not{condition}"} for name, one in off.items() if name not in on}
 
 
 def merged(base: Any, several: Iterable[Any], place: str = "") -> Any:
-    """One of several, each of which differs from `base` in places of its own; raises Clash where two meet."""
+    """Merges variants that differ from `base` in different places; raises Clash if two change the same place."""
     changed: list[Any] = []
     for one in several:
         if one != base and one not in changed:
@@ -161,7 +160,7 @@ def merged(base: Any, several: Iterable[Any], place: str = "") -> Any:
 
 
 def with_parameters(value: Any, several: list[Value], *, in_sub: bool = False) -> Any:
-    """The value with parameters in place of what stands for them."""
+    """The value, with parameters instead of the values that stand for them."""
     if isinstance(value, dict):
         if "Fn::Sub" in value:
             return {"Fn::Sub": with_parameters(value["Fn::Sub"], several, in_sub=True)}

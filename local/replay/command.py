@@ -1,6 +1,6 @@
 """The verb `replay`: runs a machine against a scripted upstream in virtual time and shows what its lanes did.
 
-The machine is the very file that is deployed. Invariant: the same scenario gives the same answer, to the byte.
+The machine is the deployed file. Invariant: the same scenario gives the same output, to the byte.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from states_language import Execution
 from timeline import picture, spans
 from timeline.coverage import Connection, Deliveries, Gap, deliveries, gaps, overlap_ms
 
-# Of the picture where nobody says how wide it may be, and of the table's columns at most and at least.
+# The default width of the picture, and the largest and smallest width of the table's columns.
 COLUMNS, CELL, MIN_CELL = 96, 44, 20
 
 
@@ -50,7 +50,7 @@ class Run:
 
     @classmethod
     def of(cls, execution: Execution, origin_ms: int) -> Run:
-        """Returns what an execution did so far."""
+        """Returns the run of an execution so far."""
         from_ms, history = execution.started_ms - origin_ms, execution.history
         rows = spans.rows(history)
         return cls(
@@ -92,12 +92,12 @@ class Replay:
 
     @property
     def invocations(self) -> int:
-        """Returns how many functions were called."""
+        """Returns the number of function calls."""
         return sum(span.kind == "task" for span in self.spans)
 
     @property
     def billed_ms(self) -> int:
-        """Returns for how long functions ran."""
+        """Returns how long functions ran."""
         tasks = (span for span in self.spans if span.kind == "task")
         return sum((self.until_ms if task.to_ms is None else task.to_ms) - task.from_ms for task in tasks)
 
@@ -123,9 +123,9 @@ def replay(
     sandbox_of: Callable[[VirtualStage], VirtualSandbox] = VirtualSandbox,
     input_: Mapping[str, Any] = INPUT,
 ) -> Replay:
-    """Returns what happened until `run_for_ms` or the execution's end; UserError for a broken machine.
+    """Returns what happened until `run_for_ms` or the execution's end; raises UserError for an invalid machine.
 
-    `sandbox_of` makes what performs the Tasks; `input_` is the execution's.
+    `sandbox_of` makes the performer of the Tasks; `input_` is the execution's.
     """
     names = stages.names(STAGE)
     later = [(one.at_ms, machine_in(one.machine, source, names)) for one in source.redeployments]
@@ -149,7 +149,7 @@ def replay(
 def _found(source: Scenario, executions: VirtualExecutions, sandbox: VirtualSandbox, origin_ms: int) -> Replay:
     runs = [Run.of(execution, origin_ms) for execution in executions.all]
     last = executions.last
-    # An execution that succeeded has seen the stream's end, so what follows is no gap.
+    # An execution that succeeded has seen the stream's end, so what follows is not a gap.
     until_ms = source.run_for_ms
     if last.status == "SUCCEEDED" and last.stopped_ms is not None:
         until_ms = min(last.stopped_ms - origin_ms, until_ms)
@@ -180,7 +180,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "replay",
         description="Runs a state machine against a scripted upstream in virtual time; shows lanes, gaps and overlap.",
-        epilog="Scenarios lie in tests/timelines/; docs/replay.md explains their fields.",
+        epilog="Scenarios are in tests/timelines/; docs/replay.md explains their fields.",
     )
     parser.add_argument("scenario", type=Path, metavar="SCENARIO.yml", help="what to run, how long, against what")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table and picture")
@@ -194,11 +194,11 @@ def run(args: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed."""
     with collection.paused(), saying("running the scenario in virtual time …"):
         result = replay(scenario.read(args.scenario, STAGE))
-    atexit.register(gc.freeze)  # nor is there garbage to collect at the end of the process
+    atexit.register(gc.freeze)  # there is no garbage to collect at the end either
     try:
         print(json.dumps(result.as_json()) if args.json else _shown(result, args.width), flush=True)
     except BrokenPipeError:
-        # The reader has seen enough; the interpreter must not try to flush the rest at its end.
+        # The reader has seen enough; the interpreter must not flush the rest when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -210,7 +210,7 @@ def _shown(result: Replay, width: int | None) -> str:
 
 
 def text(result: Replay, width: int) -> str:
-    """Returns the table of times, the picture and the totals; the picture has `width` columns beside its labels."""
+    """Returns the table of times, the picture and the totals; the picture has `width` columns besides its labels."""
     columns = max(MIN_CELL, width + picture.LABEL)
     totals = (part for line in _totals(result) for part in textwrap.wrap(line, columns, subsequent_indent="    "))
     return "\n".join([*_table(result, width), "", *_picture(result, width), "", *totals])
@@ -224,7 +224,7 @@ def _table(result: Replay, width: int) -> list[str]:
         for row in group:
             said = row.what.replace("_", " ") + (f" ({row.error})" if row.error else "")
             cells[row.lane] = ", ".join(filter(None, (cells.get(row.lane, ""), said)))
-        # In a narrow terminal a cell takes several lines.
+        # In a narrow terminal, a cell takes several lines.
         wrapped = [textwrap.wrap(cells[lane], cell) for lane in "AB"]
         at = f"{at_ms / 1000:.3f}"
         for a, b in itertools.zip_longest(*wrapped, fillvalue=""):

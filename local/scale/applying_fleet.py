@@ -1,7 +1,7 @@
-"""Applies a document to many streams in virtual time, as the service does: what it asks of AWS, and how long it takes.
+"""Applies a document to many streams in virtual time, as the service does: its requests to AWS, and its duration.
 
-`handlers/fleet/turns.py` decides whom to ask for and when; each start is an execution of the deployed machine that
-answers a POST, behind AWS's limits. Invariant: every stream has started in the end, once.
+`handlers/fleet/turns.py` decides which stream to start and when; each start is an execution of the deployed machine
+that answers a POST, behind AWS's limits. Invariant: in the end every stream was started once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ APPLIED = Path(__file__).with_name("applied.json")
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """How it went: what was refused and tried again, what was left, and the most of anything in one second."""
+    """The result: refusals that were tried again, streams that were left, and the worst seconds."""
 
     streams: int
     per_function: int
@@ -38,7 +38,7 @@ class Applied:
 
 
 def apply(streams: int, per_function: int, limits: Limits) -> Applied:
-    """Applies a document that wants so many streams connected, so many in a function; none was ever started."""
+    """Applies a document with so many new streams, so many in a function."""
     clock = VirtualClock(seed=1)
     aws, machine = Aws(clock, limits), machine_of(per_function)
     names = [f"fleet:{one:06d}" for one in range(streams)]
@@ -75,10 +75,10 @@ def apply(streams: int, per_function: int, limits: Limits) -> Applied:
 
 
 def write_applied(found: Applied) -> None:
-    """Writes down what was counted: of 100,000 streams that takes a quarter of an hour."""
+    """Writes the counts into a file; for 100,000 streams this takes a quarter of an hour."""
     APPLIED.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
 
 
 def applied() -> Applied:
-    """What was counted when applied.json was last written."""
+    """The counts in applied.json."""
     return Applied(**json.loads(APPLIED.read_text(encoding="utf-8")))

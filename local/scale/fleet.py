@@ -1,7 +1,7 @@
 """Runs a day of many groups in virtual time: when each hands over and renews, and what all request in each second.
 
-Each group waits as its lane does, less its jitter, and opens its streams as `Pacing` lets it. What one handover
-requests was counted (`local/costs/counted_run.py`), how the handovers of the day fall together is drawn from a seed.
+Each group waits as its lane does, minus its jitter, and opens its streams as `Pacing` allows. The requests of one
+handover were counted (`local/costs/counted_run.py`); when the handovers of the day coincide is drawn from a seed.
 Invariant: the same figures and seed give the same day.
 """
 
@@ -20,19 +20,19 @@ from local.costs.month import MONTH_S, Month
 from local.simulation.scenario import Scenario
 
 DAY_S = 86_400
-# A day of more groups is that of so many, multiplied: to step each handover of all takes too long.
+# A day of more groups is computed for this many and multiplied: simulating every handover would take too long.
 MOST_STEPPED = 2_000
-# What a connection writes into its lease besides heartbeats: claim, mark, first cursor and release.
+# The writes of a connection to its lease besides heartbeats: claim, mark, first cursor and release.
 OPENING_UNITS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """One group's cycle as it was counted: how long it takes, what it writes, and how many streams open in a second.
+    """A group's cycle as counted: its duration, its writes, and how many streams open in a second.
 
-    Units are of all of the group's streams: in a cycle, and of the entries that an index has under the sort key of one
-    connection's records; `even_units` of the former are spread over the cycle, the rest falls in its openings.
-    `renews_after` is in how many cycles an execution is followed by another.
+    Units are those of all the group's streams: in a cycle, and of an index's entries under the sort key of one
+    connection's records; `even_units` of the former are spread over the cycle, the rest comes with its openings.
+    `renews_after` is the number of cycles after which an execution is replaced.
     """
 
     streams: int
@@ -49,7 +49,7 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """What all groups ask for: the means of a second, and the worst second."""
+    """The requests of all groups: the mean second, and the worst second."""
 
     groups: int
     handovers: int
@@ -64,7 +64,7 @@ class Day:
 
 
 def cycle_of(source: Scenario, usage: Usage, used: Month) -> Cycle:
-    """The cycle of a function, alone or of a group, as its streams without events were counted."""
+    """The cycle of a function, of one stream or a group, from counts of streams without events."""
     idle, control = usage.idle, NAMES["control_table"]
     is_group = usage.functions is not None
     length_s = idle.length_ms / 1000 if is_group else MONTH_S / used.invocations
@@ -79,32 +79,32 @@ def cycle_of(source: Scenario, usage: Usage, used: Month) -> Cycle:
         jitter_s=source.settings["jitter_s"],
         opens_per_s=round(AT_ONCE / (source.latencies_ms["connect"][0] / 1000), 2),
         control_units=part * idle.counts.write_units(control),
-        # Each write of a record is one unit; what is above that is the entry that the first one has in the index.
+        # Each write of a record is one unit; the rest is the first one's entry in the index.
         ledger_index_units=part * sum(one.write_units - one.requests for one in ledger if one.write_units),
         transitions=round(used.transitions / used.invocations, 3),
         functions=round(used.billed_ms / 1000 / MONTH_S if usage.functions is None else usage.functions, 4),
         renews_after=2 * source.settings["renew_after"],
-        # Of a stream alone nearly all are heartbeats; of a group nearly none, and they count as openings.
+        # For a single stream nearly all are heartbeats; for a group nearly none, so they count as openings.
         even_units=0 if is_group else max(0.0, part * lease - OPENING_UNITS),
     )
 
 
 def day_of_any(groups: int, cycle: Cycle, started_within_s: float) -> Day:
-    """A day of any number of groups; of more than MOST_STEPPED it is multiplied."""
+    """A day of any number of groups; with more than MOST_STEPPED it is multiplied."""
     one = day(min(groups, MOST_STEPPED), cycle, started_within_s)
     times = groups / one.groups
     return Day(*(type(amount)(amount * times) for amount in astuple(one)))
 
 
 def day(groups: int, cycle: Cycle, started_within_s: float, seed: int = 1) -> Day:
-    """A day of so many groups that were started within so many seconds: the day in which their executions renew."""
+    """The day in which the executions of so many groups renew, which were started within so many seconds."""
     draws = random.Random(seed)
     renews_after = round(cycle.renews_after)
     first = renews_after - round(DAY_S / cycle.length_s / 2)
     due = [(draws.uniform(0, started_within_s), group, first) for group in range(groups)]
     heapq.heapify(due)
     begun: list[float] = []
-    # Connections of all streams that were started together have one number, and so one key in the index.
+    # Connections of streams that were started together have the same number, and so the same key in the index.
     by_connection: dict[int, list[int]] = {}
     starts: Counter[int] = Counter()
     lasts_s = max(1, round(cycle.streams / cycle.opens_per_s))
@@ -136,7 +136,7 @@ def day(groups: int, cycle: Cycle, started_within_s: float, seed: int = 1) -> Da
 
 
 def _together(begun: Sequence[float], lasts_s: float) -> int:
-    """How many of what has begun at these instants, in their order, and lasts for so long are under way at a time."""
+    """The most things at a time that begin at these instants, in order, and last for so long."""
     most = first = 0
     for last, at_s in enumerate(begun):
         while begun[first] + lasts_s <= at_s:

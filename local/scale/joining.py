@@ -1,11 +1,11 @@
-"""Starts thousands of streams at once, in virtual time: what their POSTs ask of AWS, and what it refuses.
+"""Starts thousands of streams at once, in virtual time: what their POSTs request of AWS, and what is refused.
 
-Each client waits at random before its first POST, and backs off with full jitter where that is answered by 429 or 503.
-API Gateway takes as many as the stage's throttle and the account's quota allow. Where each stream has an execution to
-itself a POST requests StartExecution, whose quota is a token bucket, and where that refuses it once more within a
-second (`once_more` of the machine). Where they share functions the deployed machine answers each POST. A function opens
-a stream that has joined with its next heartbeat. Invariant: every stream has joined or started in the end, once, and no
-group has more than it may.
+Each client waits at random before its first POST, and backs off with full jitter after a 429 or 503. API Gateway
+accepts as many as the stage's throttle and the account's quota allow. If each stream has its own execution, a POST
+requests StartExecution, whose quota is a token bucket, and repeats a refused request once within a second (`once_more`
+of the machine). If streams share functions, the deployed machine answers each POST. A function opens a stream that has
+joined with its next heartbeat. Invariant: in the end every stream has joined or started once, and no group has more
+than it may.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from local.scale.throttled import (
 from states_language import Machine, TaskCall, load
 from states_language.clock import VirtualClock
 
-# What a client should do that is answered by 503: back off from this, doubled each time, up to this, drawn from 0 on.
+# The back-off of a client after a 503: drawn from 0 to this, which doubles each time up to a maximum.
 BACKOFF_S, BACKOFF_MOST_S = 2.0, 60.0
 RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """How it went; the most of anything is of one second."""
+    """The result; every maximum is of one second."""
 
     streams: int
     spread_s: float
@@ -61,7 +61,7 @@ class Joined:
 
 
 def join(streams: int, per_function: int, spread_s: float, limits: Limits) -> Joined:
-    """Starts so many streams, so many in a function, whose POSTs are spread over so many seconds."""
+    """Starts so many streams, so many in a function, with POSTs spread over so many seconds."""
     clock = VirtualClock(seed=1)
     aws, machine = Aws(clock, limits), machine_of(per_function)
 
@@ -115,7 +115,7 @@ async def _post(aws: Aws, machine: Machine, stream: str, request: str) -> bool:
 
 
 async def started(aws: Aws, machine: Machine, stream: str, request: str) -> bool:
-    """Whether the machine that answers a POST, here an execution with the name `request`, has started the stream."""
+    """Whether the machine that answers a POST, in the execution named `request`, has started the stream."""
 
     async def perform(call: TaskCall) -> Any:
         return await aws.ask(call.action, call.parameters)
@@ -137,7 +137,7 @@ async def started(aws: Aws, machine: Machine, stream: str, request: str) -> bool
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """How it went: what each quota refused, how many POSTs were answered by 429 or 503, and when all had a function."""
+    """The result: refusals of each quota, POSTs answered by 429 or 503, and when all streams had a function."""
 
     streams: int
     spread_s: float
@@ -149,9 +149,9 @@ class Started:
 
 
 def start(streams: int, spread_s: float, limits: Limits, seed: int = 1) -> Started:
-    """Starts so many streams, each with an execution of its own, once, whose POSTs are spread over so many seconds."""
+    """Starts so many streams, each with its own execution, with POSTs spread over so many seconds."""
     draws = random.Random(seed)
-    # When, whose, how many POSTs were refused, and what comes next.
+    # The instant, the stream, its refused POSTs, and the next step.
     due = [(draws.uniform(0, spread_s), stream, 0, "post") for stream in range(streams)]
     heapq.heapify(due)
     buckets, busy, at_s = Buckets(limits), 0, 0.0

@@ -1,4 +1,4 @@
-"""The verb `plan`: proposes settings and a profile for streams that are described, with their price and first limit."""
+"""The verb `plan`: proposes settings and a profile for described streams, with their price and first limit."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ EXAMPLES = """examples:
   streamkeeper plan --rate 100/s
   streamkeeper plan --rate 6/min --event-bytes 2000 --streams 1000 --wait-s 60
   streamkeeper plan --rate 30000/s --connect-s 0.2 --region large --json
-docs/plan.md says what is chosen by which rule."""
+docs/plan.md explains the rules of the choice."""
 
 
 def add(subparsers: Any) -> None:
@@ -39,14 +39,14 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--event-bytes", default="200", metavar="B", help="bytes of an event's body (default 200)")
     parser.add_argument("--streams", default="1", metavar="N", help="how many streams of that kind (default 1)")
-    parser.add_argument("--connect-s", default="0.9", metavar="S", help="until the upstream answers (default 0.9 s)")
     parser.add_argument(
-        "--wait-s", default="5", metavar="S", help="how long a reader may wait for an event (default 5)"
+        "--connect-s", default="0.9", metavar="S", help="seconds until the upstream answers (default 0.9)"
+    )
+    parser.add_argument(
+        "--wait-s", default="5", metavar="S", help="seconds that a reader may wait for an event (default 5)"
     )
     parser.add_argument("--keep", default="1", metavar="SHARE", help="the share of events that `keep` stores (1: all)")
-    parser.add_argument(
-        "--within-s", default="600", metavar="S", help="the time in which all are started (default 600)"
-    )
+    parser.add_argument("--within-s", default="600", metavar="S", help="seconds in which all are started (default 600)")
     parser.add_argument("--region", default=REGIONS[0], metavar="KIND", help=f"{' or '.join(REGIONS)}: whose quotas")
     parser.add_argument("--stage", default="prod", metavar="S", help="whose settings to begin with (default prod)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -54,7 +54,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 once the plan is printed; raises UserError for what cannot be planned."""
+    """Returns 0 once the plan is printed; raises UserError if the streams cannot be planned."""
     asked = Asked(
         streams=whole("--streams", arguments.streams, 1, MOST_STREAMS),
         events_per_s=rate(arguments.rate),
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def rate(text: str) -> float:
-    """Returns how many events a second `100/s`, `6/min`, `50/h` or `1000/day` are; a number alone is of a second."""
+    """Returns the events per second of `100/s`, `6/min`, `50/h` or `1000/day`; a plain number is per second."""
     found = _RATE.fullmatch(text)
     events = float(re.sub("[_,]", "", found[1])) / PER_S[found[2] or "s"] if found else -1
     if not 0 <= events <= MOST_EVENTS_PER_S:
@@ -90,7 +90,7 @@ def rate(text: str) -> float:
 
 
 def text(found: Plan, stage: str, priced: str) -> str:
-    """The plan for people: what to write into which file, the price, and the limits."""
+    """The plan for people: the lines for each file, the price, and the limits."""
     asked, load, (first, at) = found.asked, found.load, found.met_first
     streams = f"{asked.streams:,} stream{'' if asked.streams == 1 else 's'}"
     functions = -(-load.streams // load.together)
@@ -110,5 +110,5 @@ def text(found: Plan, stage: str, priced: str) -> str:
     ]
     lines += [f"{one.title:<48}{one.most:>12,.0f}{one.asked:>12,.1f}{one.share:>8.1%}" for one in found.limits]
     if load.partitions > MOST_PARTITIONS:
-        lines.append("\nThis cannot be stored so.")
+        lines.append("\nThis cannot be stored like this.")
     return "\n".join(lines)

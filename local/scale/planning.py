@@ -1,8 +1,8 @@
-"""Chooses for streams that are described how to run them: memory, streams in a function, store and partitions.
+"""Chooses how to run the described streams: memory, streams in a function, store and partitions.
 
-What they cost is what `streamkeeper cost` counts, what a function stores and holds is what was measured of it, and what
-they ask of AWS is a day of them (`fleet.py`). Nothing is computed here by another rule. Invariant: what is chosen keeps
-the settings' rules, so packaging takes it; what no function can read is split into connections and never called whole.
+Their cost comes from `streamkeeper cost`, the capacity of a function from measurements, their requests to AWS from a
+simulated day (`fleet.py`); nothing is computed here by another rule. Invariant: the choice keeps the rules of settings,
+so that packaging accepts it; a stream that no function can read is split into connections.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from local.scale.fleet import cycle_of, day_of_any
 from local.scale.quotas import Limit, limits_of_a_day, most_of, quotas
 from local.simulation.scenario import Scenario
 
-# From 1,769 MB on a function has a core, and one thread decodes: more is of no use.
+# From 1,769 MB on a function has a full core, and one thread decodes, so more is useless.
 MEMORY_MB = (128, 256, 512, 1024, stage_costs.MB_PER_CORE)
-# A function is planned for half of what it stores: after an outage it reads what it missed beside what comes.
+# A function is planned for half of its capacity, because after an outage it also reads what it missed.
 HEADROOM = 2
-# How long the log of a profile may wait for a segment.
+# How long a profile's log may wait for a segment.
 MOST_FLUSH_S = 60.0
-# What these limits are of: events a second of a function, write units a second, and streams of a group.
+# The titles of limits that are not quotas.
 PROCESSOR, HANDOVER = "events a second of a function", "streams that a handover opens in time"
 PARTITION, NEW_EVENTS = "write units a second of a stream's partition", "write units a second of a new table of events"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The streams: how many, what each sends, how long its upstream takes to answer, and what its readers need.
+    """The streams: their number, what each sends, how long its upstream takes to answer, and what its readers need.
 
-    A share of `keep` is stored. Readers may wait for `wait_s` until an event can be read. They are started within
-    `within_s`, in a region of a kind that quotas.toml knows.
+    A share of `keep` is stored. Readers may wait `wait_s` for an event. All streams are started within `within_s`, in a
+    region of a kind in quotas.toml.
     """
 
     streams: int
@@ -54,7 +54,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What one function holds: `together` streams in `memory_mb`. `connections` is into how many each stream splits."""
+    """What a function holds: `together` streams in `memory_mb`, each split into `connections`."""
 
     memory_mb: int
     together: int
@@ -62,12 +62,12 @@ class Fit:
 
     @property
     def is_whole(self) -> bool:
-        """Whether one function reads a stream."""
+        """Whether one function can read a stream."""
         return self.connections == 1
 
 
 def fit(asked: Asked, settings: Mapping[str, Any]) -> Fit:
-    """The cheapest function for such streams, each split into as few connections as functions can read."""
+    """The cheapest function for these streams, each split into as few connections as possible."""
     connections = max(1, math.ceil(asked.events_per_s / most_per_s(MEMORY_MB[-1], asked.event_bytes)))
     rate, streams = asked.events_per_s / connections, asked.streams * connections
     most = settings_schema.schema()["properties"]["streams_per_function"]["maximum"]
@@ -85,13 +85,13 @@ def fit(asked: Asked, settings: Mapping[str, Any]) -> Fit:
 
 
 def most_per_s(memory_mb: int, event_bytes: int) -> float:
-    """For how many such events a second a function is planned."""
+    """The events per second for which a function is planned."""
     return stage_costs.events_per_s(memory_mb, event_bytes) / HEADROOM
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is proposed for a stage, and what it comes to."""
+    """The proposal for a stage, and its cost."""
 
     asked: Asked
     source: Scenario
@@ -104,31 +104,31 @@ class Plan:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of the stage that differ by it."""
+        """The settings that the stage needs."""
         return {"memory_mb": self.fit.memory_mb, "streams_per_function": self.fit.together}
 
     @property
     def profile(self) -> dict[str, Any]:
-        """The fields of the profile that it means."""
+        """The fields that the profile needs."""
         if self.load.store == "log":
             return {"store": "log", "flush_s": self.load.flush_s}
         return {"store": "items"} | ({"partitions": self.load.partitions} if self.load.partitions > 1 else {})
 
     @property
     def most_together(self) -> int:
-        """How many streams of such an upstream a handover has time for."""
+        """How many streams with this upstream a handover has time for."""
         return settings_schema.most_together(self.source.settings, round(1000 * self.asked.connect_s))
 
     @cached_property
     def limits(self) -> list[Limit]:
-        """Each limit with what is asked of it, the one that is met first at the top."""
+        """Each limit with its use, the one that is met first at the top."""
         asked, settings, load = self.asked, self.source.settings, self.load
         groups = -(-load.streams // load.together)
         cycle = cycle_of(self.source, self.usage, self.used)
         one = day_of_any(groups, cycle, asked.within_s)
         listed = quotas()
         known = limits_of_a_day(one, cycle, asked.within_s, settings["api_requests_per_s"], asked.region)
-        # Events are written all day long, beside what the worst second of the control table has.
+        # Events are written all day long, in addition to the worst second of the control table.
         flow = self.usage.flow
         units = flow.counts.write_units(NAMES["events_table"]) * 1000 / flow.length_ms / flow.streams
         events = load.streams * units
@@ -145,7 +145,7 @@ class Plan:
 
     @property
     def met_first(self) -> tuple[Limit, str]:
-        """The limit that growth meets first, and at what number; a group that is full is followed by another."""
+        """The limit that growth meets first, and at what number; a full group is followed by another one."""
         grows = [one for one in self.limits if one.name != "handover"]
         first = max(grows, key=lambda limit: limit.share)
         if first.name in ("stream_partition", "processor"):
@@ -154,12 +154,12 @@ class Plan:
 
     @property
     def month_usd(self) -> float:
-        """What the stage costs a month with all its streams."""
+        """The monthly cost of the stage with all its streams."""
         return self.costs.fixed_month["sum"] + self.load.streams * self.costs.stream_month["sum"]
 
     @property
     def notes(self) -> list[str]:
-        """What must be said beside the numbers, a sentence or two each."""
+        """Notes about the numbers, a sentence or two each."""
         return _notes(self)
 
     def as_json(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class Plan:
 
 
 def plan(stage: str, asked: Asked, prices: Prices) -> Plan:
-    """The plan for streams of a stage; raises UserError where there is no such stage."""
+    """The plan for streams of a stage; raises UserError if there is no such stage."""
     source = month.scenario(stage)
     chosen = fit(asked, source.settings)
     settings = {**source.settings, "memory_mb": chosen.memory_mb, "streams_per_function": chosen.together}
@@ -221,20 +221,22 @@ def _notes(plan: Plan) -> list[str]:
         most = stage_costs.events_per_s(MEMORY_MB[-1], asked.event_bytes)
         notes.append(
             f"a function stores about {most:,.0f} such events a second at most, and half of that is planned, so one "
-            f"connection cannot bring them: it takes {chosen.connections}. Streamkeeper splits no stream over "
-            "connections and joins none into one: where the upstream serves parts (topics, symbols, shards), write "
-            "{name} into the profile's address and start a stream for each part. Each is a stream of its own to its "
-            "readers, with an order of its own. Where it serves no parts, request fewer events of it, or read it "
+            f"connection is not enough: it takes {chosen.connections}. Streamkeeper splits no stream over "
+            "connections and does not merge any: if the upstream serves parts (topics, symbols, shards), write "
+            "{name} into the profile's address and start a stream for each part. Each part is then a separate "
+            "stream with its own order. If it does not serve parts, request fewer events of it, or read it "
             "elsewhere."
         )
     if load.partitions > MOST_PARTITIONS:
         notes.append(
-            f"a stream would need {load.partitions} partitions, and a profile may have {MOST_PARTITIONS}: where "
-            "readers may wait for a second (--wait-s 1), a log holds it."
+            f"a stream would need {load.partitions} partitions, and a profile may have {MOST_PARTITIONS}: if "
+            "readers may wait for a second (--wait-s 1), a log can hold it."
         )
     overlap = plan.most_together
     if overlap < min(load.streams, plan.source.settings["most_streams_per_function"]):
-        notes.append(f"a handover has time for {overlap} streams of so slow an upstream, which packaging cannot know.")
+        notes.append(
+            f"a handover has time for {overlap} streams of such a slow upstream, which packaging does not check."
+        )
     if plan.other_store is not None:
         name, usd = plan.other_store
         notes.append(f"stored as {'a log' if name == 'log' else 'items'} a stream would cost {usd:,.2f} a month.")

@@ -1,6 +1,6 @@
-"""Reads AWS's quotas, quotas.toml, and says how much of each a day of a fleet asks for, the one met first at the top.
+"""Reads AWS's quotas from quotas.toml, and computes how much of each a day of a fleet uses, the scarcest first.
 
-Invariant: a quota that differs by region is the one of the region that is asked about.
+Invariant: a quota that differs by region is that of the requested region.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REGIONS = ("others", "large")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit by its name: how much it is, and how much is asked of it."""
+    """A limit: its title, its value, and how much of it is used."""
 
     name: str
     title: str
@@ -29,17 +29,17 @@ class Limit:
 
     @property
     def share(self) -> float:
-        """Which part of it is asked for; above 1 it is met."""
+        """The used share; above 1 the limit is exceeded."""
         return self.asked / self.most
 
 
 def quotas() -> dict[str, Any]:
-    """AWS's quotas, by their names."""
+    """AWS's quotas by name."""
     return tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 
 def limits_of_a_day(one: Day, cycle: Cycle, within_s: float, posts_per_s: Any, region: str = "others") -> list[Limit]:
-    """Each quota with what a day asks of it whose groups were started by POSTs within so many seconds."""
+    """Each quota with its use in a day whose groups were started by POSTs within so many seconds."""
     own = {"title": "POSTs of the stage's API, a setting", "most": posts_per_s}
     asked = {
         "own_api": one.groups * cycle.streams / within_s,
@@ -57,6 +57,6 @@ def limits_of_a_day(one: Day, cycle: Cycle, within_s: float, posts_per_s: Any, r
 
 
 def most_of(quota: Mapping[str, Any], region: str = "others") -> int:
-    """The quota in a region of that kind."""
+    """The quota in a region of this kind."""
     most: int = quota["most"] if "most" in quota else quota["refill"][region]
     return most

@@ -1,8 +1,8 @@
 """`python -m local.scale.scale_page`: writes the tables of docs/scale.md from counts and a virtual day.
 
-`--count` runs a group anew, and starts anew, and writes counted.json and applied.json, which takes a quarter of an
-hour; without it these are taken as they stand. `--check` writes nothing and returns 1 where the page says something
-else. Invariant: no number of the tables is written by hand.
+`--count` runs a group and its starts again and writes counted.json and applied.json, which takes a quarter of an hour;
+without it, these files are used as they are. `--check` writes nothing, and returns 1 if the page is outdated.
+Invariant: no number of the tables is written by hand.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WATCHED = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a group of 100 requested in one cycle, what the watch reads of 100,000 in units, and how 10,000 joined."""
+    """The requests of a group of 100 in a cycle, the watch's read units for 100,000, and how 10,000 joined."""
 
     cycle: Cycle
     events_units_per_s: float
@@ -47,7 +47,7 @@ class Counted:
 
 
 def count() -> Counted:
-    """Counts anew."""
+    """Counts again."""
     source = month.scenario("prod")
     streams = LIGHT.together
     usage = model.counted(source, LIGHT)
@@ -62,7 +62,7 @@ def count() -> Counted:
 
 
 def limits_of_streams(region: str = "others") -> Limits:
-    """AWS's limits on streams that are started, in regions of one kind, behind prod's API, with a new control table."""
+    """AWS's limits on starting streams, in regions of one kind, with prod's API and a new control table."""
     listed, settings = quotas(), stages.load("prod")
     by_quota = {ACCOUNT: "api", START: "start_execution", TRANSITIONS: "transitions", FUNCTIONS: "new_functions"}
     rates = {name: (listed[of]["refill"][region], listed[of]["bucket"][region]) for name, of in by_quota.items()}
@@ -71,7 +71,7 @@ def limits_of_streams(region: str = "others") -> Limits:
 
 
 def counted() -> Counted:
-    """What was counted when the page was last written anew."""
+    """The counts in counted.json."""
     data = json.loads(COUNTED.read_text(encoding="utf-8"))
     joined = tuple(Joined(**one) for one in data["joins"])
     return Counted(**{**data, "cycle": Cycle(**data["cycle"]), "joins": joined})
@@ -108,12 +108,12 @@ def _day(found: Counted, days: list[Day]) -> list[str]:
 
 
 def _filled(heads: Sequence[str], rows: Mapping[str, str], columns: Sequence[Any]) -> list[str]:
-    """A table whose rows have a format each, which every column fills."""
+    """A table with a format for each row, which every column fills."""
     return table(heads, ((name, *(form.format(one) for one in columns)) for name, form in rows.items()))
 
 
 def limits(found: Counted, one: Day) -> list[str]:
-    """Each quota with what a day asks of it, the one that is met first before the others."""
+    """Each quota with its use in a day, the scarcest first."""
     rows = (
         (one.title, f"{one.most:,}", f"{one.asked:,.0f}", f"{one.share:.0%}")
         for one in limits_of_a_day(one, found.cycle, WITHIN_S[1], stages.load("prod")["api_requests_per_s"])
@@ -141,7 +141,7 @@ def _span(length_s: int) -> str:
 
 
 def files(root: Path = ROOT) -> dict[Path, str]:
-    """The page with the tables as they are now."""
+    """The page with the present tables."""
     return {root / PAGE: with_tables((root / PAGE).read_text(encoding="utf-8"), "scale", tables(counted()))}
 
 

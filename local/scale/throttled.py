@@ -1,8 +1,8 @@
-"""Plays what a POST asks of AWS, in virtual time and with AWS's limits: the control table and Step Functions.
+"""Simulates a POST's requests to AWS in virtual time, with AWS's limits: the control table and Step Functions.
 
 A request takes some milliseconds, changes tables in memory, and is throttled by partition, by table and by the quotas
-on the way, each a token bucket: the API's of the stage and of the account, StartExecution, state transitions, and how
-fast Lambda adds environments of a function. Invariant: what is refused changes nothing, and is counted all the same.
+on its way, each a token bucket: the API's of the stage and of the account, StartExecution, state transitions, and how
+fast Lambda adds environments of a function. Invariant: a refused request changes nothing, but is counted.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from states_language.clock import VirtualClock
 NAMES = stages.names("scale")
 CONTROL = NAMES["control_table"]
 ARN = "arn:aws:states:us-east-1:000000000000"
-# What a request of a machine takes, in milliseconds.
+# The duration of a machine's request in milliseconds.
 _LATENCY_MS = (5, 25)
 # "3,000 read units per second and 1,000 write units per second" of one partition.
 PARTITION_READS = 3_000
-# What a function writes of a stream that it opens for the first time: claim and mark, and its first cursor.
+# A function's writes for a stream that it opens for the first time: claim and mark, and the first cursor.
 OPENING_UNITS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Units a second that a partition and the table take, and the buckets (tokens a second, tokens at most) on the way.
+    """Units per second of a partition and of the table, and the token buckets (per second, at most) on the way.
 
-    API is the stage's own throttle of one method, ACCOUNT that of all APIs of the account, and the rest are quotas of
-    the account in a region.
+    API is the stage's throttle of one method, ACCOUNT that of all APIs of the account, and the rest are quotas of the
+    account in a region.
     """
 
     partition_writes: int
@@ -48,15 +48,15 @@ class Limits:
 
 
 API, ACCOUNT, START, TRANSITIONS, FUNCTIONS = "api", "account", "start", "transitions", "functions"
-# States that an execution enters until its function is called; the Task of one lane and the Wait of the other are last.
+# States that an execution enters before it calls its function; the last are the Task of one lane and the other's Wait.
 TRANSITIONS_TO_CONNECT = 7
-# What a lane waits at most until it calls a function again that Lambda refused.
+# How long a lane waits at most before it repeats a call that Lambda refused.
 RETRY_MOST_S = 20.0
 
 
 @dataclass(slots=True)
 class Bucket:
-    """So many tokens a second, and so many at most."""
+    """A token bucket."""
 
     refill: float
     most: float
@@ -64,13 +64,13 @@ class Bucket:
     at_s: float = 0.0
 
     def takes(self, now_s: float, units: float) -> bool:
-        """Whether there are so many, which are then taken."""
+        """Takes so many tokens if there are enough; returns whether it did."""
         held = self._held(now_s)
         self.at_s, self.tokens = now_s, held - units if held >= units else held
         return held >= units
 
     def waits_s(self, now_s: float, units: float) -> float:
-        """Takes so many in any case, and returns how long whoever needs them waits until they are there."""
+        """Takes so many tokens in any case, and returns how long to wait until they are there."""
         held = self._held(now_s)
         self.at_s, self.tokens = now_s, held - units
         return max(0.0, (units - held) / self.refill)
@@ -82,30 +82,30 @@ class Bucket:
 
 
 class Buckets:
-    """The buckets of `limits`, and what each has refused."""
+    """The buckets of `limits`, and the refusals of each."""
 
     def __init__(self, limits: Limits) -> None:
         self.refused: Counter[str] = Counter()
         self._buckets = {name: Bucket(*rate) for name, rate in limits.rates.items()}
 
     def takes(self, name: str, now_s: float) -> bool:
-        """Whether this one has a token, which is then taken."""
+        """Takes a token of this bucket if there is one; returns whether it did."""
         if self._buckets[name].takes(now_s, 1):
             return True
         self.refused[name] += 1
         return False
 
     def admits(self, now_s: float) -> bool:
-        """Whether API Gateway takes a request: the stage's throttle of the method, then the account's."""
+        """Whether API Gateway accepts a request: by the stage's throttle of the method, then by the account's."""
         return self.takes(API, now_s) and self.takes(ACCOUNT, now_s)
 
     def calls_after_s(self, now_s: float) -> float:
-        """How long an execution that has begun takes until it calls its function: throttled transitions wait."""
+        """How long a new execution takes to call its function; throttled transitions wait."""
         return self._buckets[TRANSITIONS].waits_s(now_s, TRANSITIONS_TO_CONNECT)
 
 
 class Aws:
-    """The control table and Step Functions, with their limits; `by_second` has what was asked for in each."""
+    """The control table and Step Functions, with their limits; `by_second` has the requests of each second."""
 
     def __init__(self, clock: VirtualClock, limits: Limits) -> None:
         self.clock = clock
@@ -119,7 +119,7 @@ class Aws:
         self._tables: dict[str, Bucket] = {}
 
     async def ask(self, action: str, parameters: dict[str, Any]) -> Any:
-        """The answer to a Task's request, after a while; TaskFailure where it is refused."""
+        """The answer to a Task's request, after a while; raises TaskFailure if it is refused."""
         least, most = _LATENCY_MS
         await self.clock.sleep_until(self.clock.now_ms() + round(least + (most - least) * self.clock.random()))
         if action == "startExecution":
@@ -139,29 +139,29 @@ class Aws:
             raise TaskFailure(f"DynamoDB.{refusal.response['Error']['Code']}", "refused") from None
 
     async def all_called(self) -> None:
-        """Returns once each execution that was started has called its function."""
+        """Returns once each started execution has called its function."""
         await asyncio.gather(*self._calling)
 
     async def _calls(self, after_s: float) -> None:
-        """Calls the function of an execution, again after a while where Lambda refuses it."""
+        """Calls the function of an execution, and again after a while if Lambda refuses."""
         await self.clock.sleep_until(self.clock.now_ms() + round(1000 * after_s))
         while not self.buckets.takes(FUNCTIONS, self.clock.now_ms() / 1000):
             await self.clock.sleep_until(self.clock.now_ms() + round(1000 * RETRY_MOST_S * self.clock.random()) + 1)
 
     def opens(self, at_ms: int) -> None:
-        """Counts what a stream's opening writes, in the second in which its function does."""
+        """Counts the writes of a stream's opening, in the second in which they happen."""
         self.by_second["units", at_ms // 1000] += OPENING_UNITS
 
     def most(self, what: str) -> int:
-        """The most of it in one second."""
+        """The most of a kind in one second."""
         return max((amount for (one, _), amount in self.by_second.items() if one == what), default=0)
 
     def most_of_a_partition(self) -> int:
-        """The most units of writing that one partition was asked for in a second."""
+        """The most write units that were requested of one partition in a second."""
         return max((amount for (what, _), amount in self.by_second.items() if what.startswith("write ")), default=0)
 
     def counted(self, what: str, amount: int = 1) -> None:
-        """Counts it in this second."""
+        """Counts something in this second."""
         self.by_second[what, self.clock.now_ms() // 1000] += amount
 
     def _takes(self, kind: str, partition: str, units: int) -> None:
@@ -186,7 +186,7 @@ class Aws:
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", name)
         self.executions[name] = f"{ARN}:execution:{NAMES['connections']}:{name}"
         self._calling.append(asyncio.ensure_future(self._calls(self.buckets.calls_after_s(now_s))))
-        # It claims what it is to keep, as its first state does.
+        # It claims its streams, as its first state does.
         self.counted("units")
         self.tables.update_item(
             TableName=CONTROL,

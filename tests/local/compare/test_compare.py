@@ -178,7 +178,7 @@ def test_the_page_says_all_that_the_command_says() -> None:
         (["--strategy", "hope"], f"--strategy must be one of {', '.join(one.name for one in STRATEGIES)}, not 'hope'."),
         (["--limit", "45", "--wait", "45"], "--limit and --wait: "),
         (["--margin", "0"], "--margin must be a whole number from 1 to 900, not '0'."),
-        (["--lanes"], "--lanes is a part of what --json prints, so it needs --json."),
+        (["--lanes"], "--lanes works only with --json."),
     ],
 )
 def test_a_mistake_is_one_sentence(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,9 +113,12 @@ def test_the_log_and_the_metrics_are_paid_too() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--deliver", "sns"], "--deliver must name kinds of sinks, sqs, eventbridge, kinesis"),
-        (["--price", "sqs.x=1"], "--price: 'sqs.x=1' is no price: write NAME=USD, of eventbridge.million_events"),
-        (["--price", "kinesis.gb_in=nan"], "--price: 'kinesis.gb_in=nan' is no price"),
+        (["--deliver", "sns"], "--deliver must name kinds of sinks (sqs, eventbridge, kinesis"),
+        (
+            ["--price", "sqs.x=1"],
+            "--price: 'sqs.x=1' is not a price: write NAME=USD, with NAME one of eventbridge.million_",
+        ),
+        (["--price", "kinesis.gb_in=nan"], "--price: 'kinesis.gb_in=nan' is not a price"),
     ],
 )
 def test_what_cannot_be_priced_is_refused(

@@ -174,10 +174,13 @@ def test_what_the_settings_change() -> None:
         ("--per-function x", "--per-function must be a whole number from 1 to 500, not 'x'"),
         ("--store heap", "--store must be one of items, log, not 'heap'"),
         ("--order key", "--order must be one of index, none, not 'key'"),
-        ("--store log --order none", "--order belongs to --store items: a log is in order by itself, and has no index"),
+        (
+            "--store log --order none",
+            "--order works only with --store items: a log is always in order, and has no index",
+        ),
         ("--keep 2", "--keep must be a number from 0 to 1, not '2'"),
         ("--arrivals noon", "--arrivals must be one of random, clock, not 'noon'"),
-        ("--flush-s 1", "--flush-s belongs to --store log: an item is written at once"),
+        ("--flush-s 1", "--flush-s works only with --store log: an item is written at once"),
         ("--store log --flush-s 61", "--flush-s must be a number from 0 to 60, not '61'"),
         (
             "--events-per-s 5000",

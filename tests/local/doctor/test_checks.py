@@ -125,7 +125,7 @@ ONE: dict[str, tuple[dict[str, Any], str, State]] = {
         "profile prices, https://x:443", State.WRONG,
     ),
     "the function cannot look": (
-        {"profiles": Unasked("manager:stable is of a version that cannot examine a profile")},
+        {"profiles": Unasked("manager:stable has a version that cannot examine a profile")},
         "secrets and upstreams, from where the functions are", State.UNKNOWN,
     ),
     "a sink is deleted": ({"sinks": {"sqs:a.fifo": {"there": GONE}}}, "sink sqs:a.fifo", State.WRONG),

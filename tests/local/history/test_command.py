@@ -107,9 +107,9 @@ def test_the_picture_is_written(url: str, arn: str, tmp_path: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "timeline: give files with histories, or --execution ARN, and not both."),
-        (["{file}", "--execution", "x"], "timeline: give files with histories, or --execution ARN, and not both."),
-        (["{file}"], "{file} is no history: events[0].id is no number from 1 on."),
+        ([], "timeline: give either files with histories or --execution ARN."),
+        (["{file}", "--execution", "x"], "timeline: give either files with histories or --execution ARN."),
+        (["{file}"], "{file} is not a history: events[0].id is no number from 1 on."),
         (["{absent}"], "the history {absent} cannot be read: No such file or directory."),
         (["{file}", "--memory-mb", "1"], "--memory-mb must be a whole number from 128 to 10240, not '1'."),
     ],

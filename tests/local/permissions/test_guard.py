@@ -196,7 +196,7 @@ def test_the_api_is_refused_by_step_functions(endpoint: Endpoint) -> None:
         (
             "enforce",
             {"AWS_ENDPOINT_URL_SQS": "http://127.0.0.1:1"},
-            " needs the embedded services: unset AWS_ENDPOINT_URL_SQS, whose service knows its own roles.",
+            " needs the embedded services: unset AWS_ENDPOINT_URL_SQS, whose service has its own roles.",
         ),
     ],
 )

@@ -42,8 +42,8 @@ def test_every_problem_of_every_file_is_printed(tmp_path: Path, capsys: pytest.C
 
 
 NOBODY_SAID = (
-    "nobody has said that the upstream keeps what it has sent, so a gap stays open in the ledger; "
-    'where it does, write resume = { header = "Last-Event-ID" }'
+    "it is unknown whether the upstream keeps what it has sent, so a gap stays open in the ledger; "
+    'if it does, write resume = { header = "Last-Event-ID" }'
 )
 CANNOT = "it cannot resume: every interval without a connection is a gap that stays open"
 LINES = b'framing = "ndjson"\naddress = "https://example.org/"\n'
@@ -52,13 +52,13 @@ LINES = b'framing = "ndjson"\naddress = "https://example.org/"\n'
 LOST = "does not resume: what comes while it is not connected is lost"
 BY_ID = "resumes with the last event ID in the"
 SINCE = SOUND + b'resume = { query = "since" }\n'
-IN_A_LOG = "it stores in a log: an event waits for others for 2 s at most, and its key is known for 900 s"
-NO_INDEX = "it stores items that no index has: half the write units, and they are read by key, not by arrival"
-FORGETS = "flush_s is as long as the upstream goes back: a new connection asks for what it has forgotten"
-NO_ORDER = 'with order = "none" events are read by key, and these keys come in no order: no reader can follow'
+IN_A_LOG = "it stores in a log: an event waits for others for 2 s at most, and its key is remembered for 900 s"
+NO_INDEX = "it stores items without an index: half the write units, and they are read by key, not by arrival"
+FORGETS = "flush_s is as long as the upstream remembers: a new connection may ask for what it has forgotten"
+NO_ORDER = 'with order = "none" events are read by key, and these keys have no order: no reader can follow'
 TWICE = 'with key = "each" an event that two connections deliver is stored twice'
-PLACE = "if it is meant as a field of the profile, it must stand above the first [table]"
-BELOW = f"headers.overlap stands in the table headers; {PLACE}"
+PLACE = "if it is meant as a field of the profile, move it above the first [table]"
+BELOW = f"headers.overlap is in the table headers; {PLACE}"
 HOOK = b'[[deliver]]\nwebhook = "http://127.0.0.1:8080/"\nallow_private = true\nsecret = "${secret:hook}"'
 
 
@@ -127,8 +127,8 @@ def test_a_field_below_a_table_is_told_its_place(tmp_path: Path, capsys: pytest.
     assert main(["profile", "check", str(path)]) == 1
     printed = capsys.readouterr()
     assert printed.out.splitlines() == [
-        f"  warning: resume.stall_after_s stands in the table resume; {PLACE}",
-        f"  warning: heartbeat.key stands in the table heartbeat; {PLACE}",
+        f"  warning: resume.stall_after_s is in the table resume; {PLACE}",
+        f"  warning: heartbeat.key is in the table heartbeat; {PLACE}",
     ]
     assert [line.partition("': ")[2].partition(" ")[0] for line in printed.err.splitlines()] == [
         "resume.stall_after_s",

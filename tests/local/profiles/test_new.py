@@ -78,7 +78,7 @@ def test_json_lines_that_resume(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert "event 2" in capsys.readouterr().out.splitlines()[-1]
         # The same feed as one document is no stream.
         assert main(["profile", "new", f"{database.address}/ledger/_changes", "--seconds", LOOK_S]) == 1
-    assert capsys.readouterr().err.endswith("is a document that ends, no stream of events\n")
+    assert capsys.readouterr().err.endswith("is a document that ends, not a stream of events\n")
 
 
 def block(number: int, id_: str = "", name: str = "", data: str = "") -> bytes:
@@ -132,8 +132,8 @@ def test_a_post_is_looked_at_too(tmp_path: Path) -> None:
     ("status", "said"),
     [
         ("401 Unauthorized", "the answer is 401: no stream; it asks for a credential"),
-        ("405 Method Not Allowed", "the answer is 405: no stream; where it takes a POST, say what to send with --body"),
-        ("200 OK", "the answer (text/html) is a document that ends, no stream of events"),
+        ("405 Method Not Allowed", "the answer is 405: no stream; if it takes a POST, give its body with --body"),
+        ("200 OK", "the answer (text/html) is a document that ends, not a stream of events"),
     ],
 )
 def test_what_is_no_stream(status: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,7 +155,7 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["http://u:p4ss@127.0.0.1/"], "must not hold a user or a password"),
         (["http://127.0.0.1/?token=p4ss"], "holds 'token' in plain text"),
         (["http://127.0.0.1/", "--name", "a:b"], "--name cannot be"),
-        (["http://127.0.0.1/", "--output", str(file)], "is there already"),
+        (["http://127.0.0.1/", "--output", str(file)], "already exists"),
     ):
         assert main(["profile", "new", *arguments]) == 2, arguments
         error = capsys.readouterr().err

@@ -54,7 +54,7 @@ def test_a_terminal_is_asked_for_the_first_message(
     [
         (["/nothing"], 1, "the answer is 403: no WebSocket"),
         (["/demo"], 1, "the answer is 426: no WebSocket"),
-        (["http", "--say", "x"], 2, "--say is for a ws:// or wss:// address"),
+        (["http", "--say", "x"], 2, "--say is only for ws:// and wss:// addresses"),
     ],
 )
 def test_what_is_no_socket_is_named(

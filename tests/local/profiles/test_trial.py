@@ -211,7 +211,7 @@ def test_a_trial_shows_the_events_of_a_batch(
         'event      key ["Yg==","5"]  {"type":"DELETE","kv":{"key":"Yg==","mod_revision":"5"}}',
         f"heartbeat  {lines[2]}",
         f"expired    {lines[3]}",
-        "the cursor is too old, and the upstream names the oldest place that it has: it is asked for 9",
+        "the cursor is too old, and the upstream names its oldest place: it is asked for 9",
         "total: event 2, expired 1, heartbeat 2; cursor 7",
     ]
 
@@ -249,7 +249,9 @@ def test_a_trial_says_what_the_upstream_did_with_the_cursor(
 def test_a_stream_without_a_player_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """The demonstration streams are played by `streamkeeper run`."""
     assert main(["profile", "try", "demo", "--played"]) == 2
-    assert capsys.readouterr().err.startswith("streamkeeper: No provider is played for 'demo'; there are: alpaca, ")
+    assert capsys.readouterr().err.startswith(
+        "streamkeeper: There is no imitation of a provider for 'demo'; there are: alpaca, "
+    )
 
 
 def test_a_trial_shows_what_would_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,6 +283,6 @@ def test_a_trial_shows_what_would_be_kept(tmp_path: Path, capsys: pytest.Capture
         'left out   {"n":2,"t":"trade"}',
         'left out   {"n":3,"t":"quote"}',
         "closed: ended_by_upstream",
-        "warning: keep fits none of the events that came: nothing would be stored",
+        "warning: keep matches none of the events that came: nothing would be stored",
         "total: left out 3; cursor 3",
     ]

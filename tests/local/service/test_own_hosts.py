@@ -31,9 +31,7 @@ def refused(
     headers += [(b"origin", origin.encode("latin-1")) for origin in origins]
     headers += [(b"sec-fetch-site", site.encode())] if site is not None else []
     sentence = own_hosts.refusal(headers, port, names)
-    match = re.fullmatch(
-        r"This address serves [a-z0-9:.,\[\] ]+ alone, and the request's (\w+) is another; .+", sentence
-    )
+    match = re.fullmatch(r"This address only serves [a-z0-9:.,\[\] ]+, and the request has another (\w+); .+", sentence)
     return match[1] if match else sentence
 
 
@@ -75,7 +73,7 @@ def test_more_names_are_served_by_setting() -> None:
     assert refused(["proxy:8080"], ["https://devbox.example"], names) == ""
     at_proxies = [(b"host", b"a.localhost:8080"), (b"origin", b"http://a.localhost:8080")]
     assert own_hosts.refusal(at_proxies[:1], PORT, (), own_hosts.LOOPBACK) == ""
-    assert "Origin is another" in own_hosts.refusal(at_proxies, PORT, (), own_hosts.LOOPBACK)
+    assert "another Origin" in own_hosts.refusal(at_proxies, PORT, (), own_hosts.LOOPBACK)
     for text in ("http://devbox", "a b", "*", "devbox:port"):
         with pytest.raises(UserError, match=r"^STREAMKEEPER_HOSTS must be names "):
             own_hosts.more({own_hosts.VARIABLE: text})
@@ -150,7 +148,7 @@ def test_no_port_of_a_run_serves_another_host_or_origin(service: harness.Service
             "GET / HTTP/1.0\nAccept: */*",
         ):
             code, body = exchanged((host, port), head)
-            assert (code, "This address serves localhost:" in body) == (403, True), (port, head, body)
+            assert (code, "This address only serves localhost:" in body) == (403, True), (port, head, body)
             checked += 1
         assert exchanged((host, port), f"GET http://[::1]:{port}/ HTTP/1.1\nHost: rebound.example")[0] != 403
     assert checked >= 5 * 7
