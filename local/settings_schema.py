@@ -1,11 +1,11 @@
-"""Checks the settings of a stage by env/settings.schema.json, and says in one sentence what is wrong.
+"""Checks the settings of a stage against env/settings.schema.json, and says in one sentence what is wrong.
 
-env/settings.cjs does the same for osls, by the same schema and in the same words; a test compares the two. The sentence
-names the first setting of the schema that is wrong:
+env/settings.cjs does the same for osls, with the same schema and words; a test compares the two. The sentence names the
+first setting of the schema that is wrong:
 
     wait_s must be a whole number from 1 to 900, not '35'
 
-Invariant: the same table has the same sentence in both languages, whatever is in it.
+Invariant: any table gives the same sentence in both languages.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 from local import checkout
 
 SCHEMA = checkout.ROOT / "env" / "settings.schema.json"
-# What a sentence may repeat: one line, and no more than a word or an address.
+# What a sentence may repeat: a word or an address in one line.
 _SHORT = re.compile(r"[ -~]{0,40}")
 _MOST_EXACT = 2**53 - 1
 
@@ -30,13 +30,13 @@ def schema() -> dict[str, Any]:
 
 
 def problem(table: Mapping[str, Any], longest_s: int = 0) -> str:
-    """Returns what is wrong with a table of settings, without a full stop at its end; "" for a sound one.
+    """Returns what is wrong with a table of settings, without a full stop; "" for a valid one.
 
-    Where `longest_s` is given, functions and waits may be so long, though no stage may have them.
+    If `longest_s` is given, functions and waits may be that long, although no stage may have them.
     """
     rules_of_all = _longer(longest_s) if longest_s else schema()
     properties = rules_of_all["properties"]
-    # As JavaScript sorts texts.
+    # In JavaScript's order of texts.
     unknown = sorted(table.keys() - properties.keys(), key=lambda name: name.encode("utf-16-be", "surrogatepass"))
     if unknown:
         name = unknown[0] if _SHORT.fullmatch(unknown[0]) else "of such a name"
@@ -53,16 +53,16 @@ def problem(table: Mapping[str, Any], longest_s: int = 0) -> str:
                 ((".".join(error.absolute_path), error.instance, error.schema) for error in own),
                 key=lambda one: (one[0].count("."), one[0]),
             )
-            # What is within a setting may hold a credential.
+            # A value within a setting may contain a credential.
             but = "" if "." in place else f", not {found(wrong)}"
             return f"{place} must be {_must_be(broken)}{but}"
     return next((error.message for error in errors), "")
 
 
 def most_together(settings: Mapping[str, Any], connect_ms: int | None = None) -> int:
-    """Returns how many streams a function opens between its call and the moment at which the one before it leaves.
+    """Returns how many streams a function can open between its call and the moment when the previous one leaves.
 
-    Each upstream answers after `connect_ms`, or after the schema's where that is None.
+    Each upstream answers after `connect_ms`, or after the schema's value if that is None.
     """
     rule = schema()["handover"]
     connect_ms = rule["connect_ms"] if connect_ms is None else connect_ms
@@ -80,7 +80,7 @@ def _longer(longest_s: int) -> dict[str, Any]:
 
 @cache
 def _validator(longest_s: int) -> Any:
-    # Imported late: only what reads settings needs it, and it takes a tenth of a second.
+    # Imported late: only reading settings needs it, and it takes a tenth of a second.
     from jsonschema import Draft202012Validator, ValidationError, validators
 
     def sums(_: Any, rules: Sequence[Mapping[str, Any]], table: Any, __: Any) -> Iterator[Any]:
@@ -92,7 +92,7 @@ def _validator(longest_s: int) -> Any:
 
 
 def _broken_sum(rule: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """The sentence where a rule is broken; "" where it holds, or where one of its settings is no number."""
+    """The sentence about a broken rule; "" if it holds, or if one of its settings is not a number."""
     bound = rule.get("lessThan") or rule["atMost"]
     values: list[Any] = [table.get(name) for name in (*rule["of"], bound)]
     if not all(isinstance(value, int | float) for value in values):
@@ -114,7 +114,7 @@ def _must_be(rules: Mapping[str, Any]) -> str:
 
 
 def found(value: object) -> str:
-    """Returns what stands in place of a right value, in words that are the same in both languages."""
+    """Returns words for a wrong value, the same in both languages."""
     if value is None:
         return "empty"
     if isinstance(value, bool):

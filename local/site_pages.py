@@ -1,8 +1,8 @@
-"""`python -m local.site_pages FOLDER`: lays out the pages that `make docs` makes a site of.
+"""`python -m local.site_pages FOLDER`: lays out the pages for the site that `make docs` makes.
 
-Pages keep their places in the project, so a link leads to the same file on GitHub and on the site. What they link to
-(pictures, sources) is copied too, and the reference of the HTTP API is written from its OpenAPI document. Invariant:
-nothing outside of FOLDER is changed, and what was there before is gone.
+Pages keep their places in the project, so a link leads to the same file on GitHub and on the site. Linked files
+(pictures, sources) are copied too, and the reference of the HTTP API is written from its OpenAPI document. Invariant:
+only FOLDER is changed, and its former content is removed.
 """
 
 import json
@@ -22,12 +22,12 @@ _LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
 def pages(root: Path = ROOT) -> list[str]:
-    """The pages of the project, by their paths from its root."""
+    """The pages of the project, by path from its root."""
     return sorted({path.relative_to(root).as_posix() for folder in FOLDERS for path in root.glob(f"{folder}*.md")})
 
 
 def lay_out(folder: Path, root: Path = ROOT) -> None:
-    """Fills the folder with the pages, what they link to, and the reference."""
+    """Fills the folder with the pages, the files that they link to, and the reference."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in pages(root):
         text = (root / name).read_text(encoding="utf-8")
@@ -102,7 +102,7 @@ def _fields(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def kind(schema: dict[str, Any]) -> str:
-    """What a value may be, in words: `text or null`, `1 to 1000`, `[Gap](#gap), several`."""
+    """The possible values in words: `text or null`, `1 to 1000`, `[Gap](#gap), several`."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

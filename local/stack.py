@@ -1,6 +1,6 @@
 """Reads the compiled CloudFormation template: the functions, machines, routes, tables, queues and buckets of the stack.
 
-Each resource gets its physical name and ARN on this machine; local/template.py resolves them.
+Each resource gets a physical name and an ARN on this machine; local/template.py resolves them.
 """
 
 import json
@@ -19,7 +19,7 @@ GENERATED = '{"message":$context.error.messageString}'
 
 @dataclass(frozen=True)
 class Function:
-    """A Lambda function of the template; of those with `reserved_concurrency` no more run at a time."""
+    """A Lambda function of the template; `reserved_concurrency` limits how many run at a time."""
 
     name: str
     handler: str
@@ -36,7 +36,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Alias:
-    """A name for a version of a function; `version` is where the template has it begin."""
+    """A name for a version of a function; `version` is its first one in the template."""
 
     function: str
     name: str
@@ -45,7 +45,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class EventSource:
-    """A table whose stream calls a function; `filters` are patterns, of which a record matches one or is left out."""
+    """A table whose stream calls a function; `filters` are patterns, one of which a record must match."""
 
     table: str
     function: str
@@ -67,7 +67,7 @@ class StateMachine:
 class Route:
     """A method of the REST API that starts an execution; templates by content type, in VTL.
 
-    `waits` is whether the answer is that of the execution, which is then an Express one (StartSyncExecution).
+    `waits` says whether the answer is that of the execution, an Express one (StartSyncExecution).
     """
 
     method: str
@@ -91,9 +91,9 @@ class ProxyRoute:
 
 @dataclass(frozen=True)
 class GatewayResponse:
-    """What API Gateway answers where no integration does; `status` is None where it keeps its own.
+    """API Gateway's answer without an integration; `status` is None if it keeps its own.
 
-    `template` is not VTL: variables are put in as they are.
+    `template` is not VTL: variables are inserted as they are.
     """
 
     kind: str
@@ -104,7 +104,7 @@ class GatewayResponse:
 
 @dataclass(frozen=True)
 class Stack:
-    """All of a template that the local run uses; tables and queues are the parameters of their Create calls."""
+    """The parts of a template that the local run uses; tables and queues are parameters of their Create calls."""
 
     functions: tuple[Function, ...]
     machines: tuple[StateMachine, ...]
@@ -118,7 +118,7 @@ class Stack:
 
 
 def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
-    """Returns the stack; `queue_urls` are the queues' addresses by name. UserError for a bad template."""
+    """Returns the stack; `queue_urls` has the queues' addresses by name. Raises UserError for an invalid template."""
     resources = Resources(template, queue_urls)
     return Stack(
         functions=tuple(_function(resources, key) for key in resources.of("AWS::Lambda::Function")),
@@ -128,7 +128,7 @@ def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
         queues=tuple(
             {"QueueName": resources.name(key), **resources.properties(key)} for key in resources.of("AWS::SQS::Queue")
         ),
-        # A bucket without a name is the deploy tool's own.
+        # A bucket without a name belongs to the deploy tool.
         buckets=tuple(
             name for key in resources.of("AWS::S3::Bucket") if (name := resources.properties(key).get("BucketName"))
         ),
@@ -210,7 +210,7 @@ def _route(resources: Resources, key: str) -> Route | ProxyRoute | None:
 
 
 def _gateway_response(properties: Mapping[str, Any]) -> GatewayResponse:
-    # A static value stands in single quotes.
+    # A static value is in single quotes.
     headers = {
         name.removeprefix("gatewayresponse.header."): str(value).strip("'")
         for name, value in properties.get("ResponseParameters", {}).items()

@@ -1,7 +1,7 @@
 """Loads and checks the settings of a stage, and resolves the `${self:custom...}` variables of the machine files.
 
-The rules are those of env/settings.schema.json. Invariant: settings that `load` or `checked` returned are complete, in
-bounds and consistent with each other.
+The rules are those of env/settings.schema.json. Invariant: settings from `load` or `checked` are complete, within
+bounds and consistent.
 """
 
 import re
@@ -30,7 +30,7 @@ _CONTROL = re.compile(r"[\0-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 # has 14.
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,14}")
 _NAME_RULE = "A stage's name must be small letters, digits and hyphens, a letter first, 15 characters at most"
-# libyaml's costs a tenth, where PyYAML has it.
+# libyaml's takes a tenth of the time, if PyYAML has it.
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _VARIABLE = re.compile(r"\$\{self:custom\.(settings|names)\.([A-Za-z0-9_]+)\}")
 
@@ -38,7 +38,7 @@ _VARIABLE = re.compile(r"\$\{self:custom\.(settings|names)\.([A-Za-z0-9_]+)\}")
 def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = ROOT) -> dict[str, Setting]:
     """Returns the settings of a stage: env/<stage>.yml with `overrides` in place of its own, checked and completed.
 
-    Raises UserError when there is no such stage, the file is not YAML or a rule is broken.
+    Raises UserError if there is no such stage, the file is not YAML or a rule is broken.
     """
     check_name(stage)
     path = root / "env" / f"{stage}.yml"
@@ -62,12 +62,12 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
 
 @cache
 def _data(text: str, name: str) -> Any:
-    """What the same text says is read once; whoever takes it copies it."""
+    """The content of a text, which is parsed only once; callers copy it."""
     return parse_data(text, name)
 
 
 def check_name(stage: str) -> None:
-    """Returns nothing for the name that a stage may have; raises UserError for another."""
+    """Raises UserError for a name that a stage may not have."""
     if not _NAME.fullmatch(stage):
         raise UserError(f"{_NAME_RULE}, not {settings_schema.found(stage)}.")
 
@@ -76,8 +76,8 @@ def checked(table: Mapping[str, Any], where: str, longest_s: int = 0) -> dict[st
     """Returns the settings in `table`, completed with those that follow from them.
 
     `claim_tries` is how often an execution tries to claim its stream, `task_timeout_s` how long the machine waits for
-    the function's answer, `most_streams_per_function` how many streams a handover has time for. `upstreams`, which may
-    be missing, are checked and left out.
+    the function's answer, `most_streams_per_function` how many streams a handover has time for. `upstreams`, which are
+    optional, are checked and left out.
 
     `where` names the table in messages; `longest_s` is as in `settings_schema.problem`. Raises UserError for the first
     rule that is broken.
@@ -96,7 +96,7 @@ def checked(table: Mapping[str, Any], where: str, longest_s: int = 0) -> dict[st
 
 
 def names(stage: str) -> dict[str, str]:
-    """Returns the names of a stage's resources, as `custom.names` in serverless.yml has them."""
+    """Returns the names of a stage's resources, as in `custom.names` of serverless.yml."""
     prefix = f"{SERVICE}-{stage}"
     functions = ("manager", "control", "watch", "delivery", "upgrade", "fleet", "repair")
     return {f"connection_{name}": f"{prefix}-connection-{name}" for name in functions} | {
@@ -116,7 +116,7 @@ def names(stage: str) -> dict[str, str]:
 
 
 def definition(path: Path) -> Any:
-    """Returns what a YAML file says, a machine's variables as they stand there; raises OSError or yaml.YAMLError."""
+    """Returns the content of a YAML file, with a machine's variables unresolved; raises OSError or yaml.YAMLError."""
     return yaml.load(path.read_text(encoding="utf-8"), Loader=_YAML)
 
 
@@ -124,7 +124,7 @@ def resolve(source: Any, settings: Mapping[str, Setting], stage_names: Mapping[s
     """Returns `source` (text, or any nesting of dicts and lists) with its variables replaced, as osls replaces them.
 
     Example: `${self:custom.settings.wait_s}` alone becomes the number 840; inside a longer text it becomes text.
-    Raises UserError for any variable but a known `${self:custom.settings.…}` or `${self:custom.names.…}`.
+    Raises UserError for any variable except known `${self:custom.settings.…}` and `${self:custom.names.…}`.
     """
     if isinstance(source, dict):
         return {name: resolve(value, settings, stage_names) for name, value in source.items()}

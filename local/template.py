@@ -21,7 +21,7 @@ _PSEUDO = {
     "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/local/0",
     "AWS::URLSuffix": "amazonaws.com",
 }
-# How a type's resources are named, and what their ARNs end with.
+# How resources of a type are named, and the ends of their ARNs.
 _NAMES_AND_ARNS: Mapping[str, tuple[str, str]] = {
     "AWS::DynamoDB::Table": ("TableName", f"dynamodb:{REGION}:{ACCOUNT}:table/"),
     "AWS::SQS::Queue": ("QueueName", f"sqs:{REGION}:{ACCOUNT}:"),
@@ -38,14 +38,14 @@ _ABSENT = object()
 
 
 def text_of(value: Any) -> str:
-    """Returns a value as CloudFormation writes it into a text."""
+    """Returns a value in the form in which CloudFormation inserts it into a text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
 
 
 class Resources:
-    """The template's resources with their local names; resolves CloudFormation's intrinsic functions."""
+    """The template's resources with their local names; it resolves CloudFormation's intrinsic functions."""
 
     def __init__(self, template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> None:
         self._template = template
@@ -53,12 +53,12 @@ class Resources:
         self._queue_urls = queue_urls
 
     def of(self, kind: str) -> list[str]:
-        """Returns the logical ids of the resources of a type, without those whose condition is false."""
+        """Returns the logical ids of the resources of a type, except those whose condition is false."""
         own = ((key, resource.get("Condition")) for key, resource in self._all.items() if resource["Type"] == kind)
         return [key for key, condition in own if condition is None or self._condition(condition)]
 
     def raw(self, key: str) -> Mapping[str, Any]:
-        """Returns a resource as it stands in the template."""
+        """Returns a resource as it is in the template."""
         if key not in self._all:
             raise UserError(f"The compiled template refers to {key!r}, which it does not define.")
         return self._all[key]
@@ -72,26 +72,26 @@ class Resources:
         }
 
     def name(self, key: str) -> str:
-        """Returns the physical name of a resource; its logical id where the template gives none."""
+        """Returns the physical name of a resource; its logical id if the template gives none."""
         resource = self.raw(key)
         own_name = resource.get("Properties", {}).get(_NAMES_AND_ARNS.get(resource["Type"], ("",))[0])
         return key if own_name is None else str(self.resolve(own_name, key))
 
     def attribute(self, key: str, attribute: str) -> str:
-        """Returns what Fn::GetAtt stands for."""
+        """Returns the value of Fn::GetAtt."""
         kind = self.raw(key)["Type"]
         if attribute == "Arn" and kind in _NAMES_AND_ARNS:
-            # That of a log group stands for its streams.
+            # The ARN of a log group covers its streams.
             return f"arn:aws:{_NAMES_AND_ARNS[kind][1]}{self.name(key)}{':*' if kind == 'AWS::Logs::LogGroup' else ''}"
         if attribute == "StreamArn":
-            # Its label is the time at which it was made: only the service that has it knows that.
+            # Its label is the time of its creation, which only its service knows.
             return f"{self.attribute(key, 'Arn')}/stream/{STREAM_LABEL}"
         if attribute in ("Name", "QueueName", "TopicName"):
             return self.name(key)
         return f"{key}.{attribute}"
 
     def reference(self, key: str) -> Any:
-        """Returns what Ref stands for."""
+        """Returns the value of Ref."""
         if key == "AWS::NoValue":
             return _ABSENT
         if key in _PSEUDO:
@@ -116,7 +116,7 @@ class Resources:
         return f"{self.path(properties['ParentId'])}/{properties['PathPart']}"
 
     def resolve(self, value: Any, place: str) -> Any:
-        """Returns a value without intrinsic functions; `place` is named where that fails."""
+        """Returns a value without intrinsic functions; `place` is named if that fails."""
         if isinstance(value, list):
             resolved = [self.resolve(item, place) for item in value]
             return [item for item in resolved if item is not _ABSENT]

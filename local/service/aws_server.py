@@ -31,16 +31,16 @@ from states_language.values import parsed
 _TARGET = "AWSStepFunctions."
 # Headers that belong to one connection. Source: RFC 9110, section 7.6.1.
 _HOP_BY_HOP = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "proxy-connection"}
-# What a browser says of a page. It was judged where the request came in (own_hosts); the next one has another port.
+# A browser's headers about a page, which were checked on arrival (own_hosts); the next service has another port.
 _OF_A_PAGE = {"origin", "sec-fetch-site"}
 _METHODS = ["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS"]
 _INVOKE_TYPES = ("RequestResponse", "Event", "DryRun")
-# An address that a person follows, whoever led there, is sent as if it were typed (own_hosts). It has no such header.
+# A link that a person follows is sent like a typed address (own_hosts), without this header.
 _ACTION_OF_A_LINK = "A GET with an Action must be signed in the header Authorization."
 _FORM = "application/x-www-form-urlencoded"
 _MESSAGES = ("message", "Message", "error")
 _CODES = ("__type", "code", "Code")
-# What the types begin with of resources that a template may not have, for nothing here could run them.
+# The beginnings of resource types that a template may not have, because nothing here could run them.
 _UNABLE = ("AWS::StepFunctions::", "AWS::Lambda::Function", "AWS::Serverless::")
 _CREATES = {"CreateStack", "UpdateStack", "CreateChangeSet", "CreateStackSet", "UpdateStackSet"}
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
@@ -50,7 +50,7 @@ _REASON = (
     "Those of a CloudFormation template would not run, so a template with AWS::StepFunctions, AWS::Lambda::Function or "
     "AWS::Serverless resources is refused."
 )
-# Why a function is throttled of which no more may run; source: Invoke in the AWS Lambda API reference.
+# Why a function is throttled at its reserved concurrency; source: Invoke in the AWS Lambda API reference.
 RESERVED = "ReservedFunctionConcurrentInvocationLimitExceeded"
 AGAIN_S = 1.0
 
@@ -61,7 +61,7 @@ class AwsServer:
     def __init__(
         self, step_functions: StepFunctions, functions: Pool, endpoints: Endpoints, admits: Callable[[str], bool]
     ) -> None:
-        """`admits` says whether this machine has room for a stream of that id."""
+        """`admits` says whether this machine has room for a stream with that id."""
         self._admits = admits
         self._step_functions = step_functions
         self._functions = functions
@@ -77,7 +77,7 @@ class AwsServer:
         )
 
     def close(self) -> None:
-        """Cancels invocations that nobody waits for, and closes the connections to other endpoints."""
+        """Cancels asynchronous invocations, and closes the connections to other endpoints."""
         for task in self._invocations:
             task.cancel()
         self._step_functions.close()
@@ -120,7 +120,7 @@ class AwsServer:
         return Response(answer.payload, media_type="application/json", headers=headers)
 
     async def _invoke_later(self, name: str, payload: bytes) -> None:
-        """Invokes what nobody waits for, again after a while where there is no room, as Lambda's own queue does."""
+        """Invokes asynchronously, and again after a while if there is no room, like Lambda's own queue."""
         while True:
             try:
                 await self._functions.invoke(name, payload)
@@ -138,7 +138,7 @@ class AwsServer:
         if request.method == "GET" and "Action" in request.query_params and "authorization" not in request.headers:
             return JSONResponse({"message": _ACTION_OF_A_LINK}, 403)
         body = await request.body()
-        # The template may lie in S3. No other service has one, and a function's requests need no second thread.
+        # The template may be in S3. Other services have none, and a function's requests need no second thread.
         if scope_of(request)[1] == "cloudformation" and await asyncio.to_thread(
             _makes_what_cannot_run, request.url.query, body, self._endpoints
         ):
@@ -147,7 +147,7 @@ class AwsServer:
         return _readable(answer) if _is_query(request) else answer
 
     async def _has_room(self, body: bytes) -> bool:
-        """Whether a stream that is started as by a POST is admitted, as the gateway admits it."""
+        """Whether a stream that is started like by a POST is admitted, as by the gateway."""
         try:
             stream_id = json.loads(json.loads(body)["input"])["pathParameters"]["streamId"]
         except (ValueError, RecursionError, KeyError, TypeError):
@@ -182,7 +182,7 @@ def _is_query(request: Request) -> bool:
 
 
 def _query_error(status: int, code: str, message: str) -> Response:
-    """An error of the Query protocol, by which CloudFormation is asked among others: as XML."""
+    """An error of the Query protocol, which CloudFormation and others use, in XML."""
     kind = "Sender" if status < 500 else "Receiver"
     error = f"<Type>{kind}</Type><Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
     body = f"<ErrorResponse><Error>{error}</Error><RequestId>{uuid.uuid4()}</RequestId></ErrorResponse>"
@@ -190,7 +190,7 @@ def _query_error(status: int, code: str, message: str) -> Response:
 
 
 def _readable(answer: Response) -> Response:
-    """The answer to a request of the Query protocol; an error that is no XML as an ErrorResponse."""
+    """The answer to a request of the Query protocol; an error without XML becomes an ErrorResponse."""
     body = bytes(answer.body)
     if answer.status_code < 400 or "content-encoding" in answer.headers or body.lstrip().startswith(b"<"):
         return answer
@@ -205,10 +205,10 @@ def _readable(answer: Response) -> Response:
 
 
 def _makes_what_cannot_run(query: str, body: bytes, endpoints: Endpoints) -> bool:
-    """Whether a request of CloudFormation makes a stack with a resource that would be there in name alone.
+    """Whether a request to CloudFormation makes a stack with a resource that could not run.
 
-    The embedded AWS takes every template. A state machine or a function of one would be answered as created, and
-    nothing here could run it.
+    The embedded AWS accepts every template and would report a state machine or a function as created, but nothing here
+    could run it.
     """
     members = parse_qs(query) | parse_qs(body.decode("utf-8", "replace"))
     if members.get("Action", [""])[0] not in _CREATES:
@@ -216,13 +216,13 @@ def _makes_what_cannot_run(query: str, body: bytes, endpoints: Endpoints) -> boo
     template = members.get("TemplateBody", [""])[0]
     if "TemplateURL" in members:
         template = _stored(members["TemplateURL"][0], endpoints.client("s3"))
-    # JSON and YAML may spell any character as an escape.
+    # JSON and YAML may escape any character.
     template = _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), template)
     return any(kind in template for kind in _UNABLE)
 
 
 def _stored(url: str, s3: Any) -> str:
-    """The template in a bucket; "" where there is none, for CloudFormation says so itself."""
+    """The template in a bucket, or "", because CloudFormation itself reports a missing one."""
     parts = urlsplit(url)
     host, path = _BUCKET_HOST.fullmatch(parts.hostname or ""), unquote(parts.path).lstrip("/")
     bucket, key = (host[1], path) if host else (path.partition("/")[0], path.partition("/")[2])

@@ -1,8 +1,7 @@
-"""Has the services of AWS that the run does not play itself: tables, queues, the bucket, secrets and the rest.
+"""The AWS services that the run does not implement itself: tables, queues, the bucket, secrets and the rest.
 
-They are two child processes (`embedded_aws.py`, `embedded_dynamodb.py`), or what the environment leads to in place of
-either. Invariants: nothing is asked of a child before it answers; what a function knew of tables that were set back is
-forgotten.
+They are two child processes (`embedded_aws.py`, `embedded_dynamodb.py`), or the environment's endpoints instead.
+Invariants: nothing is asked of a child before it answers; functions forget what they knew of restored tables.
 """
 
 import asyncio
@@ -22,10 +21,10 @@ from local.user_error import UserError
 
 
 class Backend:
-    """That of one run, in the folder `data`; `listening` is the embedded AWS's socket, None where it has none.
+    """The services of one run, in the folder `data`; `listening` is the embedded AWS's socket, or None.
 
-    Where a child dies that holds the tables, `on_death` is called, and `on_restart` when another has them. `on_failure`
-    takes the sentence of one that cannot be started again, `say` prints a line.
+    If the child with the tables dies, `on_death` is called, and `on_restart` once another one has them. `on_failure`
+    gets a sentence if a child cannot be restarted; `say` prints a line.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class Backend:
         if listening is not None:
             self._aws = EmbeddedAws(data, listening, lock_file, on_death, on_restart, on_failure, say)
         self._dynamodb: EmbeddedDynamoDB | None = None
-        # A wheel has no node_modules; `npm install dynoxide` makes one where the command runs.
+        # A wheel has no node_modules; `npm install dynoxide` creates it in the working folder.
         binary = embedded_dynamodb.program(ROOT) or embedded_dynamodb.program(Path.cwd())
         if binary is not None and self._has_tables:
             self._dynamodb = EmbeddedDynamoDB(data, binary, lock_file, on_failure, say)
@@ -51,7 +50,7 @@ class Backend:
         )
 
     async def start(self, stack: Stack) -> dict[str, str]:
-        """Returns the queues' addresses by name once all that the stack names is there; raises UserError."""
+        """Returns the queues' addresses by name, once all resources of the stack exist; raises UserError."""
         if self._has_tables:
             for line in embedded_dynamodb.elsewhere(self._data, is_embedded=self._dynamodb is not None):
                 self._say(line)
@@ -61,23 +60,23 @@ class Backend:
         return await asyncio.to_thread(self.provision, stack)
 
     def provision(self, stack: Stack) -> dict[str, str]:
-        """Returns the queues' addresses by name, once what was missing of the stack is made; raises UserError."""
+        """Creates the stack's missing resources, and returns the queues' addresses by name; raises UserError."""
         return provision(self.endpoints, stack.tables, stack.queues, stack.buckets)
 
     async def stop(self) -> None:
-        """Returns when every child has ended."""
+        """Returns once every child has ended."""
         for child in (self._dynamodb, self._aws):
             if child is not None:
                 await child.stop()
 
     @property
     def loses_writes(self) -> bool:
-        """Whether it is the embedded AWS that has the tables: what it restores is older than what functions know."""
+        """Whether the embedded AWS has the tables, which it may restore to an older state than functions know."""
         return self._dynamodb is None
 
     @property
     def keeps_every_write(self) -> bool:
-        """Whether a write that was answered survives SIGKILL of anything here; without it, seconds may be lost."""
+        """Whether an acknowledged write survives a SIGKILL of any process here; otherwise seconds may be lost."""
         return self._dynamodb is not None or not self._has_tables
 
 
@@ -106,10 +105,10 @@ def provision(
     queues: Iterable[Mapping[str, Any]],
     buckets: Iterable[str] = (),
 ) -> dict[str, str]:
-    """Creates what is missing and returns the queues' addresses by name; UserError where a service does not answer."""
+    """Creates what is missing and returns the queues' addresses by name; raises UserError if a service is away."""
     try:
         for bucket in buckets:
-            # In REGION, which needs no LocationConstraint, creating one's own bucket again changes nothing.
+            # In REGION, which needs no LocationConstraint, creating an existing own bucket changes nothing.
             endpoints.client("s3").create_bucket(Bucket=bucket)
         for table in tables:
             _table(endpoints.client("dynamodb"), table)
@@ -136,7 +135,7 @@ def _table(client: Any, properties: Mapping[str, Any]) -> None:
 
 
 def _set_stream(client: Any, properties: Mapping[str, Any]) -> None:
-    """Gives a table that is there its stream, or takes it away, as CloudFormation does."""
+    """Enables or disables an existing table's stream, as CloudFormation does."""
     wanted = properties.get("StreamSpecification", {}).get("StreamViewType")
     described = client.describe_table(TableName=properties["TableName"])["Table"].get("StreamSpecification", {})
     present = described.get("StreamViewType") if described.get("StreamEnabled") else None

@@ -1,9 +1,8 @@
-"""Says how many streams this machine holds, and whether it has room for one more.
+"""Computes how many streams this machine can hold, and whether it has room for one more.
 
-Every stream has a process of its own, and a second one beside it at a handover. Each reads, stores and asks for its
-lease, so cores are what is used up first: docs/bench.md has what was measured with ten events a second, and
-`python -m bench.capacity` measures again. Invariants: streams that run already are never refused; a number that
-somebody sets is taken as it is.
+Every stream has its own process, and a second one during a handover. Each reads, stores and checks its lease, so cores
+are exhausted first: docs/bench.md has the measurements with ten events a second, and `python -m bench.capacity`
+repeats them. Invariants: running streams are never refused; a configured number is used as it is.
 """
 
 import json
@@ -25,9 +24,9 @@ from local.user_error import UserError
 
 SETTING = "STREAMKEEPER_STREAMS"
 STREAMS_PER_CORE = 40
-# Two functions, as measured: what they share is counted once.
+# Two functions, as measured; shared memory is counted once.
 STREAM_MB = 45
-# What is left to the service itself and to everything else.
+# What is left for the service itself and everything else.
 _RESERVED_MB = 500
 _MOST = 100_000
 _GROUP = Path("/sys/fs/cgroup")
@@ -35,7 +34,7 @@ _GROUP = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Capacity:
-    """How many streams this machine holds; `because` says in a phrase why."""
+    """How many streams this machine holds; `because` is a phrase that says why."""
 
     most: int
     because: str
@@ -47,7 +46,7 @@ class Capacity:
 
 
 def read(environment: Mapping[str, str]) -> Capacity:
-    """Returns what STREAMKEEPER_STREAMS says, or else what cores and memory allow; UserError for a bad number."""
+    """Returns the number in STREAMKEEPER_STREAMS, or what cores and memory allow; raises UserError for a bad one."""
     text = environment.get(SETTING, "")
     if not text:
         return computed(cores(), free_mb())
@@ -57,7 +56,7 @@ def read(environment: Mapping[str, str]) -> Capacity:
 
 
 def computed(cores: float, free_mb: int) -> Capacity:
-    """Returns what so many cores and so much free memory hold: one stream at least."""
+    """Returns how many streams these cores and this free memory hold, at least one."""
     by_memory = max(0, free_mb - _RESERVED_MB) // STREAM_MB
     most = max(1, min(int(cores * STREAMS_PER_CORE), by_memory))
     return Capacity(most, f"{cores:g} core{'' if cores == 1 else 's'}, {free_mb / 1024:.1f} GB free")
@@ -87,9 +86,9 @@ def _text(file: Path) -> str:
 
 
 class Room:
-    """The room for streams: `running` returns the ids of those that run, one of them perhaps twice.
+    """The room for streams; `running` returns the ids of running ones, perhaps with repetitions.
 
-    A group of streams that share a function counts as one. `joins` says which group a stream would join, "" for none.
+    A group of streams that share a function counts as one. `joins` returns the group that a stream would join, or "".
     """
 
     def __init__(
@@ -103,11 +102,11 @@ class Room:
         self._joins = joins
 
     def running(self) -> int:
-        """Returns how many streams run."""
+        """Returns the number of running streams."""
         return len(set(self._running()))
 
     def admits(self, stream_id: str) -> bool:
-        """Returns whether the stream runs already, there is room for it, or it joins a group that runs."""
+        """Returns whether the stream runs already, has room, or joins a running group."""
         streams = set(self._running())
         return stream_id in streams or len(streams) < self.capacity.most or self._joins(stream_id) in streams
 
@@ -131,10 +130,9 @@ def most_places(definitions: Iterable[str]) -> int:
 
 
 def group_joined(stream_id: str, dynamodb: Callable[[], Any], control_table: str, most: int) -> str:
-    """Returns the group that the stream is in, or that a POST of it would join; a group has `most` streams at most.
+    """Returns the group of the stream, or the one that it would join by a POST; a group has at most `most` streams.
 
-    Of groups with a free place it is the one that the machine fills next, the oldest. "" where that is a new one, none,
-    or not known.
+    Among groups with a free place it is the oldest, which the machine fills next. "" for a new, no, or an unknown one.
     """
     if most == 1 or is_group(stream_id):
         return ""

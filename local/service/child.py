@@ -1,7 +1,7 @@
 """Keeps a child process of the service alive: starts it, watches it, restarts it, ends it.
 
-Invariants: between `start` and `stop` a child that dies is replaced, unless it dies too often; `died` runs after the
-old child has ended and before the new one is spawned, so that nobody acts on what only the old one knew.
+Invariants: between `start` and `stop` a dead child is replaced, unless it dies too often; `died` runs after the old
+child has ended and before the new one is spawned, so that nothing relies on the state of the old one.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _RESTARTS_WINDOW_S = 60.0
 
 
 class Supervisor:
-    """Keeps one child alive; `say` reports a restart, `on_failure` is called with a sentence when it died too often.
+    """Keeps one child alive; `say` reports a restart, `on_failure` gets a sentence when it has died too often.
 
     `name` begins a sentence ("The embedded AWS"); `resumes_from` ends one ("its last save").
     """
@@ -37,7 +37,7 @@ class Supervisor:
         self._closing = False
 
     async def spawn(self, log: IO[bytes]) -> asyncio.subprocess.Process:
-        """Starts the child, which prints into its log."""
+        """Starts the child, whose output goes into its log."""
         raise NotImplementedError
 
     async def answers(self) -> None:
@@ -52,17 +52,17 @@ class Supervisor:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the child that runs now."""
+        """The process id of the present child."""
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Returns when the child answers; one that does not start is a UserError that names its log."""
+        """Returns once the child answers; if it does not start, raises a UserError that names its log."""
         self._process = await self._spawn()
         await self._ready()
         self._task = asyncio.create_task(self._watch())
 
     async def stop(self) -> int | None:
-        """Ends the child, which saves its state first; its exit status, None where it took too long and was killed."""
+        """Ends the child, which saves its state first; returns its exit status, None if it was killed as too slow."""
         self._closing = True
         if self._task is not None:
             self._task.cancel()
@@ -80,7 +80,7 @@ class Supervisor:
         return process.returncode
 
     def kill(self) -> None:
-        """Ends the child at once, with SIGKILL."""
+        """Ends the child with SIGKILL."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()

@@ -37,7 +37,7 @@ _ONE_REQUEST_S = 0.5
 
 @dataclass(frozen=True)
 class Options:
-    """What the environment says; `profiles` is the folder of the user's own."""
+    """The options in the environment; `profiles` is the folder of the user's own."""
 
     stage: str
     port: int
@@ -46,7 +46,7 @@ class Options:
 
 
 def read_options(environment: Mapping[str, str]) -> Options:
-    """Returns the options; defaults are stage local, port 3000, folder .streamkeeper. A bad one: UserError."""
+    """Returns the options, by default stage local, port 3000, folder .streamkeeper; raises UserError for a bad one."""
     port = read_port(environment)
     # A bad endpoint or number is reported before anything is started.
     require_others(environment, range(port, port + 3))
@@ -73,7 +73,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 when the service was ended by a signal, 1 when it had to end by itself; raises UserError."""
+    """Returns 0 if a signal ended the service, 1 if it failed; raises UserError."""
     environment = folders.chosen(arguments)
     options = read_options(environment)
     osls.check(options.stage)
@@ -83,15 +83,15 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         screen.plain(f"Streamkeeper is starting, stage {options.stage} ...")
         template = osls.template(options.stage, delivers=options.profiles is not None and delivers(options.profiles))
-        # The folder last, so that a start that fails leaves none behind.
+        # The folder comes last, so that a failed start leaves none behind.
         lock_file = try_lock(options.data)
         if lock_file is None:
-            # No request would be answered on the ports meanwhile.
+            # Meanwhile no request on the ports would be answered.
             _close(sockets)
             screen.plain(f"waiting for another run to release the data folder {options.data} ...")
             lock_file = lock(options.data)
             sockets = _bind(options.port)
-        # Nearly all that a start makes stays: `settle` has garbage looked for again once it is over.
+        # Nearly everything that a start creates stays; `settle` resumes garbage collection afterwards.
         with collection.paused():
             return asyncio.run(_serve(options, template, sockets, lock_file, environment, screen))
     finally:
@@ -159,9 +159,9 @@ def _listen_to_signals(end: "asyncio.Future[int]") -> None:
     first_s: list[float] = []
 
     def on_signal() -> None:
-        # Two signals at once are one stop request; a terminal and a process under it may both send one.
+        # Two signals at once are one stop request; a terminal and its process may both send one.
         if first_s and loop.time() - first_s[0] > _ONE_REQUEST_S:
-            # The children end by themselves when this process has gone.
+            # The children end by themselves once this process has ended.
             os._exit(_FORCED)
         first_s.append(loop.time())
         _end(end, 0)
@@ -179,7 +179,7 @@ def _end(end: "asyncio.Future[int]", status: int) -> None:
 
 
 def welcome(options: Options, service: Service, screen: Screen) -> None:
-    """Prints what runs where, what it may lose, and what to type next."""
+    """Prints what runs where, what it may lose, and what to do next."""
     api = f"http://{HOST}:{options.port}"
     aws = f"http://{HOST}:{port_of(service.sockets.aws)}"
     streams = f"http://{HOST}:{port_of(service.sockets.upstreams)}"
@@ -215,7 +215,7 @@ def welcome(options: Options, service: Service, screen: Screen) -> None:
 
 
 def _first_commands(api: str, demo: str, keys: tuple[str, str] | None) -> list[str]:
-    """What to type to start a stream, see it and stop it; `keys` are an id and a secret where requests are signed."""
+    """The commands to start, see and stop a stream; `keys` are an id and a secret if requests are signed."""
     lines = ["", "Type in another terminal:"]
     if keys is None:
         asked = [f"curl -X POST {api}{demo}", f"curl {api}{demo}"]
@@ -225,7 +225,7 @@ def _first_commands(api: str, demo: str, keys: tuple[str, str] | None) -> list[s
         asked = [f"{request} POST {demo}", f"{request} GET {demo}"]
         asked += [f"{request} GET '{demo}/events?limit=3'", f"{request} DELETE {demo}"]
         lines += [f"  export STREAMKEEPER_URL={api} AWS_REGION={REGION}"]
-        # A secret of the user's is known in the user's terminals, and belongs on no screen.
+        # The user's own secret is known in the user's terminals, and must not be shown.
         if keys == OWN_KEYS:
             lines += [f"  export AWS_ACCESS_KEY_ID={keys[0]} AWS_SECRET_ACCESS_KEY={keys[1]}"]
     start, *others = (f"  {command}" for command in asked)

@@ -1,7 +1,7 @@
-"""Keeps a copy of what the functions run, handlers/ and env/streams/, and makes a new one when the project has changed.
+"""Keeps a copy of what the functions run, handlers/ and env/streams/, and makes a new one when the project changes.
 
-Invariants: no later copy has Python that does not compile, or from which a function does not start; a broken profile
-leaves its former version there; every refusal is reported once, with its reason.
+Invariants: a later copy always compiles, and functions start from it; a broken profile keeps its former version; every
+refusal is reported once, with its reason.
 """
 
 import ast
@@ -27,7 +27,7 @@ HANDOVER, USABLE = "a stream has it from its next handover on", "is usable: POST
 
 @dataclass
 class _Copy:
-    """One copy; `code` and `profiles` are what it was made of, by path or name; `refused` has reasons by name."""
+    """One copy; `code` and `profiles` are its sources, by path or name; `refused` has reasons by name."""
 
     folder: Path
     code: dict[str, bytes] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class _Copy:
 
 
 class DeployedCode:
-    """The copies, in `folder`, of the code at `root` and of the profiles in `streams`, of which the later count."""
+    """The copies, in `folder`, of the code at `root` and of the profiles in `streams`; later folders win."""
 
     def __init__(self, root: Path, folder: Path, *streams: Path) -> None:
         self._root = root
@@ -48,12 +48,12 @@ class DeployedCode:
 
     @property
     def folder(self) -> Path:
-        """Where the functions that start from now on find their code and profiles."""
+        """The folder from which new functions take their code and profiles."""
         return self._copy.folder
 
     @property
     def names(self) -> list[str]:
-        """The names of the profiles, those that are broken too: a POST says why."""
+        """The names of the profiles, including broken ones, for which a POST says why."""
         return sorted(self._copy.profiles)
 
     def begin(self) -> list[str]:
@@ -66,9 +66,9 @@ class DeployedCode:
         return [f"profile {name} is refused: {reason}" for name, reason in sorted(copy.refused.items())]
 
     def deploy(self, start_problem: Callable[[Path], str]) -> tuple[bool, list[str]]:
-        """Returns whether functions must start anew, and a line for each change or refusal.
+        """Returns whether functions must be restarted, and a line for each change or refusal.
 
-        `start_problem` returns why a function cannot start from the copy in a folder, as a phrase; "" where all can.
+        `start_problem` returns why a function cannot start from the copy in a folder, as a phrase, or "".
         """
         before, lines = self._copy, []
         code, profiles = _files(self._root / CODE), _profiles(*self._streams)
@@ -100,13 +100,13 @@ class DeployedCode:
         return True, lines
 
     def forget(self, used: Collection[Path]) -> None:
-        """Removes the copies before the present one from which no function runs: one that runs may still import."""
+        """Removes earlier copies, except those from which functions still run, because these may still import."""
         for folder in self._folder.iterdir():
             if folder != self.folder and folder not in used:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def routes(self, compiled: Iterable[Route | ProxyRoute]) -> list[Route | ProxyRoute]:
-        """Returns the template's routes; they know the profiles that are deployed, not those it was compiled with."""
+        """Returns the template's routes with the deployed profiles instead of those it was compiled with."""
 
         def known(route: Route) -> Route:
             texts = {kind: with_names(text, self.names) for kind, text in route.request_templates.items()}
@@ -115,7 +115,7 @@ class DeployedCode:
         return [route if isinstance(route, ProxyRoute) else known(route) for route in compiled]
 
     def _profile(self, name: str, profiles: dict[str, bytes], refused: dict[str, str]) -> Iterator[str]:
-        """Yields what there is to say of one profile; a refused one gets its former version in `profiles`."""
+        """Yields lines about one profile; a refused one keeps its former version in `profiles`."""
         former, was_refused = self._copy.profiles.get(name), self._copy.refused.get(name, "")
         if name not in profiles:
             yield f"profile {name} is gone: no stream of it can be started"
@@ -123,7 +123,7 @@ class DeployedCode:
         reason = _problem(name, profiles[name])
         if reason:
             refused[name] = reason
-            # One that never was sound is there as it is, so that a POST has the reason in its answer.
+            # One that was never sound stays as it is, so that a POST answers with the reason.
             sound = former is not None and not _problem(name, former)
             if reason != was_refused:
                 goes_on = ", its former version goes on" if sound else ""
@@ -138,7 +138,7 @@ class DeployedCode:
     def _new(self, code_of: Path) -> _Copy:
         number = next(self._numbers)
         folder = self._folder / str(number)
-        # With the compiled files, whose sources keep their times: a function would compile all of it again.
+        # Including compiled files, whose sources keep their times; otherwise a function would compile everything again.
         shutil.copytree(code_of / CODE, folder / CODE)
         (folder / STREAMS).mkdir(parents=True)
         for name, data in _profiles(*self._streams).items():
@@ -147,13 +147,13 @@ class DeployedCode:
 
 
 def with_names(template: str, names: list[str]) -> str:
-    """Returns a request template that knows the profiles `names` in place of those it was compiled with."""
+    """Returns a request template with the profiles `names` instead of those it was compiled with."""
     joined = "|".join(name.replace(".", "[.]") for name in sorted(names))
     return _NAMES.sub(lambda _: f"(?:{joined})", template)
 
 
 def by_upgrade(line: str) -> str:
-    """The line, where an upgrade has given streams a version of their own: that takes nothing by itself."""
+    """The line for streams with a version of their own, which only an upgrade changes."""
     said = line.replace(HANDOVER, "streams take it by `streamkeeper upgrade`")
     return f"{said}, after `streamkeeper upgrade`" if USABLE in line else said
 
@@ -170,7 +170,7 @@ def _profiles(*folders: Path) -> dict[str, bytes]:
 
 
 def _syntax_error(code: dict[str, bytes]) -> str:
-    """The first mistake as a phrase, "" where all of it compiles."""
+    """The first mistake as a phrase, or ""."""
     for name, data in sorted(code.items()):
         if name.endswith(".py"):
             try:
@@ -183,7 +183,7 @@ def _syntax_error(code: dict[str, bytes]) -> str:
 
 
 def _problem(name: str, data: bytes) -> str:
-    """Why the profile is broken, as a phrase; "" for a sound one. A variable need not be set here."""
+    """Why the profile is broken, as a phrase, or "". Variables need not be set."""
     try:
         text = data.decode("utf-8")
         parse(name, tomllib.loads(text), placeholders(text))

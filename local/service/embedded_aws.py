@@ -28,12 +28,12 @@ _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", own_hosts.VARIABLE
 
 
 def try_lock(folder: Path) -> IO[str] | None:
-    """Returns the open lock file of a data folder, made if missing; None where another run holds it, else UserError.
+    """Returns the open lock file of a data folder, which is created if missing; None if another run holds it.
 
     The lock lasts until every process that inherited the descriptor has ended.
     """
     try:
-        # The embedded Secrets Manager saves its secrets here in plain text.
+        # The embedded Secrets Manager stores its secrets here in plain text.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = (folder / "lock").open("a")
     except OSError as failure:
@@ -49,7 +49,7 @@ def try_lock(folder: Path) -> IO[str] | None:
 
 
 def lock(folder: Path, wait_s: float = _WAIT_FOR_LOCK_S) -> IO[str]:
-    """Returns as `try_lock` does, but waits `wait_s` for an old run that still saves; then UserError."""
+    """As `try_lock`, but waits `wait_s` for an old run that still saves, and then raises UserError."""
     deadline_s = time.monotonic() + wait_s
     while (handle := try_lock(folder)) is None:
         if time.monotonic() > deadline_s:
@@ -84,7 +84,7 @@ class EmbeddedAws(Supervisor):
         return f"http://{HOST}:{port_of(self._listening)}"
 
     async def stop(self) -> int | None:
-        """Ends the child, which saves its state first; a line says what it could not save within ten seconds."""
+        """Ends the child, which saves its state first; a line says what could not be saved within ten seconds."""
         status = await super().stop()
         if status is None:
             self.say("the embedded AWS took too long to save: changes of its last seconds are lost")
@@ -96,7 +96,7 @@ class EmbeddedAws(Supervisor):
         return status
 
     def died(self) -> None:
-        """Closes queued connections: their clients know a newer state than the restored one."""
+        """Closes queued connections, whose clients know a newer state than the restored one."""
         self._on_death()
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -117,7 +117,7 @@ class EmbeddedAws(Supervisor):
         )  # fmt: skip
 
     async def answers(self) -> None:
-        """Returns once it is well. The socket listens already, so this waits in its queue until the child accepts."""
+        """Returns once it is healthy. The socket already listens, so this waits in its queue for the child."""
         reader, writer = await asyncio.open_connection(HOST, port_of(self._listening))
         writer.write(b"GET /_ministack/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         await reader.readline()
@@ -133,6 +133,6 @@ class EmbeddedAws(Supervisor):
             "LOG_LEVEL": "WARNING",
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
-            # ministack removes containers of its own label from any Docker it finds, so it must find none.
+            # ministack removes containers with its label from any Docker that it finds, so it must find none.
             "DOCKER_HOST": f"unix://{(self._folder / 'no-docker').resolve()}",
         }

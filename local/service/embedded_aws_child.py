@@ -1,8 +1,8 @@
 """The child process of the embedded AWS: ministack behind a listening socket that the parent opened.
 
-Invariants: state files are replaced whole, so a reader never meets half of one; SIGTERM saves everything before the
-process ends, or the exit status is NOT_SAVED and the last line of the log names what is not saved; a save never holds a
-request up, because a forked copy of the process does it.
+Invariants: state files are replaced as a whole, so a reader never sees half of one; SIGTERM saves everything before the
+process ends, or the exit status is NOT_SAVED and the last line of the log names what is not saved; a save never delays
+a request, because a forked copy of the process does it.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ from local.listener import Server
 
 NOT_SAVED = 3
 SAVE_EVERY_S = 1.0
-# The pause after a save is this many times its cost, so that saving takes at most about a twentieth of one core.
+# The pause after a save is this many times its cost, so that saving takes at most about a twentieth of a core.
 PAUSE_PER_COST = 20.0
 _READS = re.compile(rb"\.(Get|BatchGet|Query|Scan|Describe|List)\w*$")
 
 
 class Changes:
-    """An ASGI layer that records whether any request since the last save can have changed something."""
+    """An ASGI layer that records whether a request since the last save may have changed something."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.happened = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards the request, and records it once its answer begins."""
+        """Forwards the request, and records it once the answer begins."""
         if scope["type"] != "http" or not _may_change(scope):
             await self._app(scope, receive, send)
             return
@@ -64,7 +64,7 @@ class Saver:
         self._writer_pid: int | None = None
 
     async def run(self) -> None:
-        """Saves until it is cancelled; the pause between two saves grows with what a save costs."""
+        """Saves until it is cancelled; the pause between saves grows with their cost."""
         pause_s = SAVE_EVERY_S
         while True:
             await self._changes.happened.wait()
@@ -92,7 +92,7 @@ class Saver:
         return time.monotonic() - started_s
 
     def stop(self) -> None:
-        """Ends a running save; the last save, which follows, is newer."""
+        """Ends a running save; the last save follows and is newer."""
         if self._writer_pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._writer_pid, signal.SIGKILL)
@@ -107,14 +107,14 @@ def save() -> None:
 
 
 class _NotSaved(logging.Handler):
-    """Collects the names of the services whose state cannot be saved: ministack logs that and goes on."""
+    """Collects the services whose state cannot be saved, which ministack only logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.names: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Takes the name that the message begins with."""
+        """Takes the name at the beginning of the message."""
         if isinstance(record.args, tuple):
             self.names.append(str(record.args[0]))
 
@@ -122,12 +122,12 @@ class _NotSaved(logging.Handler):
 async def serve(listening: socket.socket) -> list[str]:
     """Serves until SIGTERM, then saves, and returns the services that it could not save.
 
-    The last save is ministack's own as its lifespan ends.
+    The last save is ministack's own, at the end of its lifespan.
     """
     from ministack.app import app
 
     changes = Changes(app)
-    # The service forwards requests with the Host that they came with, of its own port, and without their Origin.
+    # The service forwards requests with their original Host, which has its own port, and without their Origin.
     server = Server(changes, listening, (), (*own_hosts.more(os.environ), *own_hosts.LOOPBACK), lifespan="on")
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.end.set)
     saver = Saver(changes)

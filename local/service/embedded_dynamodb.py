@@ -1,6 +1,6 @@
 """Runs DynamoDB as a child process that loses no write: dynoxide, one binary that writes to SQLite.
 
-Every answered write is on disk, so no SIGKILL loses one. npm brings the binary as an optional dependency; where a
+Every acknowledged write is on disk, so no SIGKILL loses one. npm installs the binary as an optional dependency; if a
 machine has no build, `program` returns None and the embedded AWS holds the tables. Invariants: the address stays the
 same when the child is restarted; only one child uses a data folder, because it holds the folder's lock.
 """
@@ -25,7 +25,7 @@ _ASK_AGAIN_S = 0.02
 
 
 def program(root: Path) -> Path | None:
-    """Returns the binary in the project's node_modules; None where npm installed no build for this machine."""
+    """Returns the binary in the project's node_modules; None if npm installed no build for this machine."""
     build = _BUILDS.get((sys.platform, platform.machine()))
     if build is None:
         return None
@@ -34,15 +34,15 @@ def program(root: Path) -> Path | None:
 
 
 def database(folder: Path) -> Path:
-    """Returns the file that has the tables of a data folder."""
+    """Returns the file with the tables of a data folder."""
     return folder / "dynamodb.sqlite"
 
 
 def elsewhere(folder: Path, *, is_embedded: bool) -> list[str]:
-    """Returns what there is to say of tables that this run cannot read, for runs with dynoxide and without have others.
+    """Returns lines about tables that this run cannot read, because runs with and without dynoxide have different ones.
 
-    `is_embedded` is whether the embedded DynamoDB has the tables of this run; else the embedded AWS has them, and a
-    file notes that for later runs.
+    `is_embedded` says whether the embedded DynamoDB has the tables of this run; or else the embedded AWS has them, and
+    a file notes that for later runs.
     """
     note = folder / "tables-apart"
     if not is_embedded:
@@ -85,7 +85,7 @@ class EmbeddedDynamoDB(Supervisor):
 
     async def spawn(self, log: IO[bytes]) -> asyncio.subprocess.Process:
         """Starts dynoxide, bound to this process, with nothing of the user's environment."""
-        # The child's working folder is that of the code.
+        # The child works in the folder of the code.
         file = database(self._folder).resolve()
         arguments = ["--host", self._host, "--port", str(self._port), "--db-path", str(file)]
         bond = [sys.executable, "-m", "local.bootstrap", "--exec", str(os.getpid())]

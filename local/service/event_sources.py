@@ -1,9 +1,9 @@
 """Calls functions with the records of a table's stream, as Lambda's event source mappings do.
 
-The function is called by its schedule as well, more often than on AWS. Sources: AWS Lambda Developer Guide, "Using AWS
+The function is also called by its schedule, more often than on AWS. Sources: AWS Lambda Developer Guide, "Using AWS
 Lambda with Amazon DynamoDB"; Amazon DynamoDB Developer Guide, "Reading and processing a stream". Invariants: a place is
-on disk before a record behind it is read; the records of one shard are handled in their order, and a child's behind all
-of its parent's; whatever goes wrong is reported, and tried again.
+on disk before a record behind it is read; the records of a shard are handled in order, and after all those of its
+parent; every failure is reported, and tried again.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from states_language.server import TooManyRequests, UnknownFunction
 # Lambda polls a shard four times a second.
 POLL_S = 0.25
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.25, 30.0
-# Records that cannot be noted for so long are reported.
+# Records that cannot be noted for this long are reported.
 ALERT_AFTER_S = 60.0
 # On AWS it is a minute. Here the service itself may be killed with bells out, and a person waits for it.
 SWEEP_S = 20.0
-# botocore asks for sequence numbers of this length, which AWS's have.
+# botocore requires sequence numbers of this length, which AWS's have.
 _DIGITS = 21
 _GONE = ("TrimmedDataAccessException", "ResourceNotFoundException")
 
@@ -39,7 +39,7 @@ Invoke = Callable[[str, bytes], Awaitable[Answer]]
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard of a stream. dynoxide goes on with the shard, and its records, where a table's stream is made anew."""
+    """A shard of a stream. In dynoxide, a shard and its records survive when a table's stream is created again."""
 
     id: str
     stream_arn: str = field(compare=False)
@@ -47,27 +47,27 @@ class Shard:
 
     @property
     def of_stream(self) -> tuple[str, str]:
-        """The shard in this stream: a table's next stream may go on with it."""
+        """The shard in this stream; a table's next stream may continue it."""
         return self.stream_arn, self.id
 
 
 class Places:
     """How far each shard was delivered, in a file.
 
-    Where what plays the streams forgets them when it ends (ministack), so must this: numbers begin anew.
+    If the server of the streams forgets them at its end (ministack), so must this, because numbers begin again.
     """
 
     def __init__(self, file: Path, *, is_kept: bool = True) -> None:
         self._file = file
         self._places: dict[str, str] = {}
-        self._writing = threading.Lock()  # each shard is delivered by itself, and all are in one file
+        self._writing = threading.Lock()  # shards are delivered in parallel, but all are in one file
         if not is_kept:
             file.unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError, ValueError):
             self._places = json.loads(file.read_text(encoding="utf-8"))
 
     def get(self, shard: Shard) -> str | None:
-        """The sequence number of the last record that is done; None where none is."""
+        """The sequence number of the last finished record, or None."""
         return self._places.get(shard.id)
 
     def set(self, shard: Shard, number: str) -> None:
@@ -88,7 +88,7 @@ class Streams:
         self._table = table
 
     def shards(self) -> list[Shard]:
-        """The shards of the table's present stream, none where it has none."""
+        """The shards of the table's present stream; none if it has no stream."""
         table = self._endpoints.client("dynamodb").describe_table(TableName=self._table)["Table"]
         arn = table.get("LatestStreamArn")
         if not arn or not table.get("StreamSpecification", {}).get("StreamEnabled"):
@@ -102,7 +102,7 @@ class Streams:
             begin = {"ExclusiveStartShardId": page["LastEvaluatedShardId"]}
 
     def records(self, shard: Shard, after: str | None, limit: int) -> tuple[list[Record], bool]:
-        """The records behind `after`, or from the oldest on; and whether none will ever come behind these.
+        """The records behind `after`, or from the oldest on; and whether these are the last ones.
 
         "If set to null, the shard has been closed and the requested iterator will not return any more data."
         """
@@ -116,7 +116,7 @@ class Streams:
 
 
 def readable(shards: Sequence[Shard], ended: Collection[tuple[str, str]]) -> list[Shard]:
-    """Those that may be read: a child when its parent has ended, or is so old that DynamoDB has forgotten it."""
+    """Those that may be read: a child once its parent has ended, or was forgotten by DynamoDB."""
     unread = {shard.id: shard for shard in shards if shard.of_stream not in ended}
     return [shard for shard in unread.values() if shard.parent not in unread]
 
@@ -155,14 +155,14 @@ class EventSourceMapping:
                 pump.cancel()
 
     async def _pump(self, shard: Shard) -> None:
-        """Returns when the shard has ended and all of it is done."""
+        """Returns once the shard has ended and all of it is done."""
         backoff_s = waited_s = 0.0
         while shard.of_stream not in self._ended:
             before = self._places.get(shard)
             done = await self._step(shard)
             if done is None:
                 if self._places.get(shard) != before:
-                    # It is another record that failed: nothing has waited for that yet.
+                    # Another record failed now, and has not waited yet.
                     backoff_s, waited_s = 0.0, waited_s if waited_s >= ALERT_AFTER_S else 0.0
                 backoff_s = min(max(backoff_s * 2, FIRST_BACKOFF_S), LONGEST_BACKOFF_S)
                 if waited_s < ALERT_AFTER_S <= waited_s + backoff_s:
@@ -178,10 +178,10 @@ class EventSourceMapping:
                 await asyncio.sleep(POLL_S)
 
     async def _step(self, shard: Shard) -> int | None:
-        """How many records are done now; None where a call failed, at all or in part."""
+        """The number of records that are done now; None if a call failed completely or in part."""
         try:
             records, is_last = await self._read(shard)
-            # A function that is killed is called again from the place that is kept.
+            # A killed function is called again from the saved place.
             done = await self._handle(shard, records) if records else 0
         except Exception as problem:
             self._failed(problem)
@@ -193,7 +193,7 @@ class EventSourceMapping:
         return done
 
     async def _read(self, shard: Shard) -> tuple[list[Record], bool]:
-        """As `Streams.records`, from the place that is kept, or from the oldest record where that is forgotten."""
+        """As `Streams.records`, from the saved place, or from the oldest record if that is forgotten."""
         after = self._places.get(shard)
         try:
             return await asyncio.to_thread(self._streams.records, shard, after, self._source.batch_size)
@@ -204,7 +204,7 @@ class EventSourceMapping:
         return await asyncio.to_thread(self._streams.records, shard, None, self._source.batch_size)
 
     def _failed(self, problem: Exception) -> None:
-        """Says what stopped it, once; that a service is away for a moment is no news."""
+        """Reports what stopped it, once; a service that is away for a moment is not reported."""
         if isinstance(problem, BotoCoreError | ClientError):
             return
         words = f"{type(problem).__name__}: {problem}"
@@ -220,7 +220,7 @@ class EventSourceMapping:
         return len(records)
 
     async def _call(self, records: Sequence[Record]) -> bool:
-        """Whether the function took the records."""
+        """Whether the function accepted the records."""
         try:
             payload = json.dumps({"Records": [as_event(record) for record in records]}).encode()
             answer = await self._invoke(self._source.function, payload)
@@ -229,7 +229,7 @@ class EventSourceMapping:
         return answer.function_error is None
 
     async def sweep(self) -> None:
-        """Calls the function by its schedule until it is cancelled; what an earlier run left is rung so."""
+        """Calls the function by its schedule until it is cancelled, which also rings what an earlier run left."""
         while True:
             await asyncio.sleep(SWEEP_S)
             with contextlib.suppress(UnknownFunction, TooManyRequests):
@@ -237,9 +237,9 @@ class EventSourceMapping:
 
 
 def matches(record: Mapping[str, Any], filters: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether one of the filters, if there are any, takes the record.
+    """Whether one of the filters, if there are any, matches the record.
 
-    Of the rules there are those that the template uses: texts, and `prefix`.
+    Only the rules that the template uses are implemented: texts, and `prefix`.
     """
     several = list(filters)
     return not several or any(_matches(record, one) for one in several)
@@ -257,7 +257,7 @@ def _matches(value: Any, pattern: Any) -> bool:
 class Mappings:
     """The mappings of one run, each a task that calls a function; their places are in the folder `data`.
 
-    `is_kept` is whether what plays the tables' streams knows them after its end; `say` prints a line.
+    `is_kept` says whether the server of the tables' streams keeps them after its end; `say` prints a line.
     """
 
     def __init__(self, endpoints: Endpoints, data: Path, say: Callable[[str], None], *, is_kept: bool) -> None:
@@ -268,7 +268,7 @@ class Mappings:
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self, sources: Iterable[EventSource], invoke: Invoke) -> None:
-        """Has the streams of tables call functions, unless they do."""
+        """Lets the streams of tables call functions, unless they already do."""
         for source in sources if not self._tasks else ():
             places = Places(self._data / f"event-source-{source.function}.json", is_kept=self._is_kept)
             streams = Streams(self._endpoints, source.table)

@@ -1,6 +1,6 @@
 """Reads from an execution's history how its functions failed: on which lane, when, and why.
 
-Invariants: each failure is returned once; an attempt that has not ended is returned later.
+Invariants: each failure is returned once, after its attempt has ended.
 """
 
 import json
@@ -21,7 +21,7 @@ _FAILED = {
     "LambdaFunctionTimedOut": "lambdaFunctionTimedOutEventDetails",
 }
 _SUCCEEDED = ("TaskSucceeded", "LambdaFunctionSucceeded")
-# The errors of a function that was ended from outside, and those with which nobody knows whether it still runs.
+# The errors of a function that was killed, and those after which it may still run.
 _KILLED = ("Sandbox.Timedout", "Runtime.ExitError")
 _UNHEARD = ("Lambda.Unknown", "States.Timeout")
 _REQUEST = re.compile(r"^RequestId: \S+ Error: ")
@@ -29,7 +29,7 @@ _REQUEST = re.compile(r"^RequestId: \S+ Error: ")
 
 @dataclass(frozen=True)
 class Failure:
-    """An attempt that failed; times in epoch milliseconds, `error` is the Error Name, `message` the function's own."""
+    """A failed attempt; times are epoch milliseconds, `error` is the Error Name, `message` the function's own."""
 
     lane: str
     from_ms: int
@@ -39,7 +39,7 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """A phrase that says why; the same for the same cause, whichever lane or request met it."""
+        """A phrase that says why, the same for the same cause in any lane or request."""
         if self.error in _UNHEARD:
             return "its function did not answer"
         return "its function was killed" if self.error in _KILLED else self.message or self.error
@@ -58,7 +58,7 @@ class Failures:
         self._open: dict[int, tuple[str, int]] = {}
 
     def new(self, history: Sequence[Mapping[str, Any]]) -> list[Failure]:
-        """Returns the failures of functions since the last call; `history` is all of it, oldest first."""
+        """Returns the failures of functions since the last call; `history` is complete, oldest event first."""
         failures = []
         for event in history[self._read :]:
             kind, previous = event["type"], event.get("previousEventId", 0)
@@ -80,7 +80,7 @@ class Failures:
 
 
 def _lane(event: Mapping[str, Any], details: str, member: str) -> str | None:
-    """The lane in a function's input, by default B; None for a Task that calls no function."""
+    """The lane in a function's input, B by default; None for a Task that calls no function."""
     scheduled = event.get(details, {})
     if scheduled.get("resourceType", "lambda") != "lambda":
         return None
@@ -93,7 +93,7 @@ def _lane(event: Mapping[str, Any], details: str, member: str) -> str | None:
 
 
 def sentence(cause: str) -> str:
-    """Returns the message of the exception in a Cause; without one, the Cause itself."""
+    """Returns the message of the exception in a Cause, or the Cause itself."""
     try:
         message = json.loads(cause)["errorMessage"]
     except (ValueError, RecursionError, KeyError, TypeError):

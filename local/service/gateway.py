@@ -1,9 +1,9 @@
 """Serves the HTTP API: the template's routes, answered as API Gateway answers them.
 
-A route that starts a stream checks the profile first: the deployed API knows profiles by name alone, from its request
-template. Invariants: an execution's input is the request template applied to path and query, so it contains no header
-unless the template asks for one; a refused request starts nothing; where no integration answers, a kind of answer
-without a gateway response of its own has that of its class, DEFAULT_4XX or DEFAULT_5XX, and else API Gateway's.
+A route that starts a stream checks the profile first; the deployed API only knows the names of profiles, from its
+request template. Invariants: an execution's input is the request template applied to path and query, so it contains no
+header unless the template asks for one; a refused request starts nothing; an answer without an integration is the
+gateway response of its kind, or of its class (DEFAULT_4XX, DEFAULT_5XX), or API Gateway's own.
 """
 
 import asyncio
@@ -38,27 +38,27 @@ from states_language.server import Executions, Refusal, TooManyRequests, is_name
 
 _METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"]
 _JSON = "application/json"
-# When a stream ends nobody knows; nothing is gained by asking more often.
+# The end of a stream cannot be predicted, so asking more often is useless.
 _RETRY_AFTER_S = 60
-# Of each kind that occurs here: API Gateway's own status and words.
+# API Gateway's own status and words of each kind that occurs here.
 _OWN = {
     "MISSING_AUTHENTICATION_TOKEN": (403, "Missing Authentication Token"),
     "INVALID_SIGNATURE": (403, "The request signature is invalid."),
     "UNSUPPORTED_MEDIA_TYPE": (415, "Unsupported Media Type"),
     # A template that cannot be rendered.
     "API_CONFIGURATION_ERROR": (500, "Internal server error"),
-    # A malformed Lambda proxy response, which has no kind of its own.
+    # A malformed Lambda proxy response, which has no own kind.
     "DEFAULT_5XX": (502, "Internal server error"),
 }
 _VARIABLE = re.compile(r"\$context((?:\.[A-Za-z_]+)+)")
-# Returns a stream id's problem, None where the stream may be started.
+# Returns a stream id's problem, None if the stream may be started.
 CheckStream = Callable[[str], Problem | None]
 # Answers an action of Step Functions with these parameters; raises Refusal.
 CallStates = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class _Anything(StringConvertor):
-    """Any path: Starlette's own takes none whose percent-decoded text has a line end."""
+    """Any path; Starlette's own matches none whose decoded text has a line end."""
 
     regex = "(?s:.*)"
 
@@ -87,7 +87,7 @@ class Gateway:
         )
 
     def serve(self, routes: Iterable[Route | ProxyRoute], responses: Iterable[GatewayResponse]) -> None:
-        """Replaces the routes, and the answers where no integration answers."""
+        """Replaces the routes, and the answers without an integration."""
         self._own = GatewayResponses(responses)
         # A method of its own comes before ANY.
         ordered = sorted(routes, key=lambda route: route.method == "ANY")
@@ -98,7 +98,7 @@ class Gateway:
         return JSONResponse({"status": "ok", "running": [known.opening.arn for known in running]})
 
     async def _any(self, request: Request) -> Response:
-        # The path is split as it came, so an encoded slash stays within its part; who reads a part decodes it, once.
+        # The path is split before decoding, so an encoded slash stays within its part; parts are decoded later.
         parts = lambda_proxy.raw_path(request).strip("/").split("/")
         for route, pattern in self._routes:
             values = _match(pattern, parts)
@@ -124,7 +124,7 @@ class Gateway:
             return self._own.answer("DEFAULT_5XX", event["requestContext"])
 
     def _pages(self, route: ProxyRoute, event: Any) -> tuple[live_tail.Page, str]:
-        """What answers a request for events as JSON from behind any position, and the one that it asks for."""
+        """Returns what reads a page of events in JSON from behind any position, and the requested position."""
         query = event["queryStringParameters"] or {}
 
         async def page(after: str) -> Response:
@@ -148,7 +148,7 @@ class Gateway:
         try:
             start = json.loads(render(template, call) if template is not None else body or "{}")
             if problem is not None and is_name(start.get("name") or "-"):
-                # The template let it through: its profile is wrong, or has changed since the template was compiled.
+                # The template accepted it, but its profile is wrong, or has changed since the template was compiled.
                 return refused(problem, context)
             if problem is None and "streamId" in path:
                 return await self._start_stream(route, unquote(path["streamId"]), start, call)
@@ -160,7 +160,7 @@ class Gateway:
             return _mapped(route, 400, answer, call)
 
     async def _start_stream(self, route: Route, stream_id: str, start: dict[str, Any], call: Call) -> Response:
-        # One at a time: between the check of the room and the start nothing else is let in.
+        # One at a time: nothing else may start between the check of the room and the start.
         async with self._starting:
             if not await asyncio.to_thread(self._room.admits, stream_id):
                 retry = {"Retry-After": str(_RETRY_AFTER_S)}
@@ -206,7 +206,7 @@ def _context(resource_path: str, request: Request) -> dict[str, Any]:
     client = request.client.host if request.client is not None else ""
     return {
         "requestId": str(uuid.uuid4()),
-        # API Gateway's own, which no client can choose.
+        # API Gateway's own headers, which a client cannot choose.
         "extendedRequestId": base64.b64encode(os.urandom(11)).decode(),
         "accountId": ACCOUNT,
         "apiId": "local",
@@ -221,7 +221,7 @@ def _context(resource_path: str, request: Request) -> dict[str, Any]:
 
 
 def _mapped(route: Route, status: int, answer: Mapping[str, Any], call: Call) -> Response:
-    """The integration response whose pattern matches the integration's status; else the default, 200."""
+    """The integration response whose pattern matches the integration's status, or else the default, 200."""
     text = json.dumps(answer)
     chosen = next((one for one in route.responses if _selects(one, status)), None)
     chosen = chosen or next((one for one in route.responses if not one.get("SelectionPattern")), {})
@@ -241,7 +241,7 @@ def _selects(response: Mapping[str, Any], status: int) -> bool:
 
 
 class GatewayResponses:
-    """The gateway responses of a stack, by their kinds.
+    """The gateway responses of a stack, by kind.
 
     Source: "Gateway response types for API Gateway" of its developer guide.
     """
@@ -268,6 +268,6 @@ class GatewayResponses:
 
 
 def refused(problem: problems.Problem, context: Mapping[str, Any]) -> Response:
-    """Returns the answer with a problem that the local run alone has; the deployed API has none of that kind."""
+    """Returns the answer with a problem that only the local run has."""
     text = json.dumps(problem.body(str(context.get("extendedRequestId", ""))))
     return Response(text, problem.status, problem.headers, media_type=problems.CONTENT_TYPE)

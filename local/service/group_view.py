@@ -1,7 +1,7 @@
-"""Follows the streams that share a function of the local run: who of them is away, and the gaps that came of it.
+"""Follows the streams that share a function of the local run: which are away, and their gaps.
 
-It reads the streams' leases, a hundred in a request, and no record of a connection that is well. Invariants: a stream
-that goes away and comes back is reported once each way; a stream that has left the group is forgotten.
+It reads the streams' leases, a hundred per request, and no records of healthy connections. Invariants: a stream that
+goes away and comes back is reported once each way; a stream that has left the group is forgotten.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from handlers.store.stream_records import StreamRecords
 from timeline import picture
 from timeline.coverage import Gap
 
-# A sentence names so many streams and counts the others; so many have a line in the picture.
+# How many streams a sentence names before it counts the others, and how many have a line in the picture.
 MOST_NAMED, MOST_DRAWN = 5, 8
 
 
 @dataclass(slots=True)
 class GroupView:
-    """The streams of one group; `away` has since when each that should be connected is not, in epoch milliseconds."""
+    """The streams of one group; `away` has since when each unconnected one should be connected, in epoch ms."""
 
     group: str
     members: int = 0
     away: dict[str, int] = field(default_factory=dict)
     gaps: dict[str, list[Gap]] = field(default_factory=dict)
-    _kept: set[str] = field(default_factory=set)  # who was connected once
+    _kept: set[str] = field(default_factory=set)  # streams that were connected once
     _alerted: set[str] = field(default_factory=set)
     _restarted: dict[str, str] = field(default_factory=dict)
     _began_ms: int = 0
@@ -42,8 +42,8 @@ class GroupView:
         return self.update(streams, now_ms, since_ms, alert_after_ms)
 
     def update(self, streams: Mapping[str, Records], now_ms: int, since_ms: int, alert_after_ms: int) -> list[str]:
-        """Returns the news that follow from the records of all that are in the group now."""
-        # A stream that is to stop, or has ended, leaves the group: it needs no connection.
+        """Returns the news from the records of all streams in the group."""
+        # A stream that should stop, or has ended, leaves the group and needs no connection.
         streams = {one: each for one, each in streams.items() if each.lease.execution and not each.lease.stop}
         self.members = len(streams)
         lengths_ms = {one: unconnected_ms(records.lease, now_ms) for one, records in streams.items()}
@@ -57,7 +57,7 @@ class GroupView:
         self.away = away | {one: min(at_ms, self.away.get(one, at_ms)) for one, at_ms in away.items()}
         kept = {one: [gap for gap in gaps if gap.to_ms > since_ms] for one, gaps in self.gaps.items() if one in streams}
         self.gaps = {one: gaps for one, gaps in kept.items() if gaps}
-        # A run that has just begun gives what an earlier one left as much time as a stream that was just started.
+        # A new run gives streams of an earlier one as much time as newly started ones.
         self._began_ms = self._began_ms or now_ms
         late = sorted(one for one, at_ms in self.away.items() if now_ms - max(at_ms, self._began_ms) >= alert_after_ms)
         fresh = [one for one in late if one not in self._alerted]
@@ -73,12 +73,12 @@ class GroupView:
 
     @property
     def words(self) -> str:
-        """Returns how many share the function, and how many of them are connected."""
+        """Returns how many streams share the function, and how many are connected."""
         plural = "" if self.members == 1 else "s"
         return f"{self.members} stream{plural} in one function, {self.members - len(self.away)} connected"
 
     def drawn(self, since_ms: int, now_ms: int, width: int) -> list[str]:
-        """Returns a line for each stream that had a gap since then, with its name below them."""
+        """Returns a line for each stream with a gap since then, and a line with their names."""
         gaps = {
             one: [*self.gaps.get(one, ()), *([Gap(self.away[one], now_ms, "")] if one in self.away else [])]
             for one in sorted(self.gaps.keys() | (self.away.keys() & self._kept))

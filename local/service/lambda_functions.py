@@ -1,10 +1,10 @@
-"""Answers what Lambda's API says of functions, versions and aliases: of the template, and that somebody creates.
+"""Answers Lambda's API about functions, versions and aliases, of the template and created ones.
 
-A function is created of a zip of Python's; whatever else would not run is refused by its name. One of the template is
-shown, and changed there alone. Sources: CreateFunction, GetFunction, GetFunctionConfiguration, ListFunctions,
+A function is created from a zip of Python; anything that could not run is refused by name. Functions of the template
+are shown, but can only be changed there. Sources: CreateFunction, GetFunction, GetFunctionConfiguration, ListFunctions,
 UpdateFunctionCode, DeleteFunction, PublishVersion, GetAlias and UpdateAlias in the AWS Lambda API reference.
-Invariants: what is answered to have been created can be invoked; nothing that somebody has created has a version; an
-error has the shape that boto3 and the AWS command line read.
+Invariants: a function that is reported as created can be invoked; created functions have no versions; errors have the
+form that boto3 and the AWS command line read.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ FUNCTIONS = "/2015-03-31/functions"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HANDLER = re.compile(r"[^\s.]+(?:\.[^\s.]+)+")
 _RUNTIME = re.compile(r"python3\.\d+")
-# What a function here does not get. The template's functions have none either.
+# Settings that functions here do not support; the template's functions have none either.
 _NEVER = ("Layers", "FileSystemConfigs", "ImageConfig")
 _TEMPLATE = "{} is a function of serverless.yml: change it there, and it is deployed within seconds."
 
@@ -40,7 +40,7 @@ class Unacceptable(ValueError):
 
 
 class LambdaFunctions:
-    """What is answered of functions, of their versions and of aliases."""
+    """The answers about functions, their versions and aliases."""
 
     def __init__(self, functions: Pool) -> None:
         self._functions = functions
@@ -149,7 +149,7 @@ def _text(table: Mapping[str, Any], name: str, pattern: re.Pattern[str]) -> str:
 
 
 def _number(table: Mapping[str, Any], name: str, least: int, most: int) -> int:
-    """A number from 1 on; `least` where it is absent, which is Lambda's own default."""
+    """A number from 1 on; `least`, which is Lambda's default, if it is absent."""
     value = table.get(name, least)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise Unacceptable(f"{name} must be a whole number from 1 to {most}, not {value!r}.")
@@ -208,7 +208,7 @@ def lambda_error(status: int, code: str, message: str, kind: str, **more: str) -
 
 
 def missing(message: str) -> Response:
-    """The error for what is not there."""
+    """The error for something that does not exist."""
     return lambda_error(404, "ResourceNotFoundException", message, "User")
 
 
@@ -218,7 +218,7 @@ def arn(function: str, qualifier: str = "") -> str:
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The object that a request has as its body; an empty one where it has none."""
+    """The object in a request's body; an empty one if there is none."""
     try:
         value = json.loads(body or b"{}")
     except (ValueError, RecursionError):

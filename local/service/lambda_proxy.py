@@ -1,6 +1,6 @@
 """Translates Lambda's proxy integration: an HTTP request to the function's event, and its result to the HTTP response.
 
-Invariants: of the request's headers a function gets HEADERS alone, for ours read no other and a log might keep it; a
+Invariants: a function gets only HEADERS of the request, because ours read no others and a log might keep them; a
 malformed result is a MalformedResult, never half an answer.
 """
 
@@ -16,22 +16,22 @@ from starlette.responses import Response
 
 from local.functions.sandbox import Answer
 
-# What the control function reads of a request's headers: how the answer is to be written, where to go on, and which
-# answer the client has already.
+# The headers that the control function reads: the form of the answer, where to go on, and the answer that the client
+# already has.
 HEADERS = ("Accept", "Last-Event-ID", "If-None-Match", "Content-Type")
 # Calls the function of this name with this payload.
 Invoke = Callable[[str, bytes], Awaitable[Answer]]
 
 
 class MalformedResult(Exception):
-    """The function failed, or what it returned is no response."""
+    """The function failed, or its result is not a response."""
 
 
 def event(request: Request, resource: str, path: Mapping[str, str], context: Mapping[str, Any], body: str) -> Any:
     """Returns the event; source: "Input format of a Lambda function for proxy integration" of API Gateway's guide.
 
-    `path` has the values of the path's parameters. They stay as the client encoded them, as in a REST API of AWS's, and
-    so does the whole path; the query comes decoded. Where the guide says null for what is absent, it is None.
+    `path` has the values of the path's parameters. They and the whole path stay encoded, as in a REST API of AWS; the
+    query is decoded. Absent values are None, where the guide says null.
     """
     pairs = parse_qsl(request.scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
     headers = {name: request.headers[name] for name in HEADERS if name in request.headers}
@@ -55,7 +55,7 @@ def event(request: Request, resource: str, path: Mapping[str, str], context: Map
 
 
 def raw_path(request: Request) -> str:
-    """Returns the path as the client wrote it, with its percent signs."""
+    """Returns the path as the client has encoded it."""
     raw: bytes = request.scope["raw_path"]
     return raw.decode("ascii", "replace")
 

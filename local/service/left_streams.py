@@ -1,8 +1,8 @@
-"""Starts streams again that no request starts: those an earlier run left, and orphans.
+"""Restarts streams without a request: those that an earlier run left, and orphans.
 
 Orphans are found by the rule of the deployed watch (handlers/watching/orphan_recovery.py), here every few seconds and
 with the executions that this service knows. Invariants: a stream whose stop was requested meanwhile stays stopped; a
-stream for which an execution runs is left alone, whatever its lease names; no more are started than the machine holds.
+stream with a running execution is left alone, whatever its lease says; no more are started than the machine holds.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from local.service.capacity import Room
 from states_language.server import Executions, KnownExecution
 
 CHECK_EVERY_S = 5.0
-# A check handles so many streams without a connection; the next check goes on behind them.
+# How many streams without a connection one check handles; the next check goes on behind them.
 ASKED = 1000
 # local/service/live_view.py reports streams without a connection.
 NEVER_MS = 2**62
 
 
-# How an execution names the one that started it. Source: "Start a new AWS Step Functions workflow", developer guide.
+# How an execution names its starter. Source: "Start a new AWS Step Functions workflow", developer guide.
 _STARTED_BY = "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID"
 
 
@@ -43,9 +43,9 @@ def stream_of(known: KnownExecution) -> str:
 
 
 def first_input(text: str) -> str:
-    """Returns the input without the execution that started this one: a POST's, or the predecessor a renewal names.
+    """Returns the input without the execution that started this one: a POST's, or a renewal's predecessor.
 
-    That one is dead too, and its lease is taken over.
+    That one is also dead, and its lease is taken over.
     """
     data = json.loads(text)
     if not isinstance(data, dict) or not {"renews", _STARTED_BY} & data.keys():
@@ -54,10 +54,10 @@ def first_input(text: str) -> str:
 
 
 class LeftStreams:
-    """Those of one run; `leases` reads the control table, `say` prints a line.
+    """The left streams of one run; `leases` reads the control table, `say` prints a line.
 
-    Where it `shares_tables`, somebody else's executions may stand in leases, so only streams of which this service
-    knows an execution are watched.
+    If it `shares_tables`, leases may name other services' executions, so only streams with an execution of this service
+    are watched.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class LeftStreams:
         self._said: dict[str, str] = {}
 
     async def wanted(self) -> list[KnownExecution]:
-        """Returns the executions that an earlier run left, without those of streams that somebody has stopped."""
+        """Returns the executions that an earlier run left, except those of stopped streams."""
         left = self._executions.restore()
         return [known for known in left if not await asyncio.to_thread(self._stop_requested, known)]
 
     def resume(self, left: Iterable[KnownExecution]) -> None:
-        """Goes on with them as far as there is room; for the rest the watch of orphans waits."""
+        """Resumes them as far as there is room; the others are left to the watch of orphans."""
         known = list(left)
         streams = list(dict.fromkeys(stream for one in known if (stream := stream_of(one))))
         waiting = streams[self._room.capacity.most :]
@@ -93,7 +93,7 @@ class LeftStreams:
         return bool(stream_of(known)) and self._leases().read(stream_of(known)).stop
 
     async def run(self) -> None:
-        """Reads all leases again and again, and starts what is orphaned, until it is cancelled."""
+        """Reads all leases periodically, and starts orphans, until it is cancelled."""
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
             try:
@@ -106,7 +106,7 @@ class LeftStreams:
             self._said = sentences
 
     async def check(self) -> dict[str, str]:
-        """Starts what is to be started, and returns what to say of each orphan, by its stream's id."""
+        """Starts orphans, and returns a sentence about each, by stream id."""
         now_ms = time.time_ns() // 1_000_000
         rounds = Rounds(self._leases(), NEVER_MS, self._suspects)
         seen = await asyncio.to_thread(rounds.check, now_ms, lambda: False)
@@ -123,7 +123,7 @@ class LeftStreams:
         return damage | await asyncio.to_thread(self._check, suspects, youngest, now_ms, seen.groups)
 
     def _youngest(self) -> dict[str, Described]:
-        """The youngest execution of each stream; one that runs comes before one that is over."""
+        """The youngest execution of each stream, preferably a running one."""
         executions = [known for known in self._executions.all() if stream_of(known)]
         executions.sort(key=lambda known: known.closing is None)
         return {stream_of(known): _described(known) for known in executions if not _is_aside(known)}

@@ -57,12 +57,12 @@ from states_language.server import (
     settle,
 )
 
-# The limit where the template names none.
+# The limit if the template names none.
 NEVER_S = 10**9
 
 
 class Service:
-    """One local service; `on_failure` is called when it cannot continue."""
+    """A local service; `on_failure` is called when it cannot continue."""
 
     def __init__(
         self, data: Path, template: Mapping[str, Any], sockets: Sockets, lock_file: IO[str],
@@ -96,7 +96,7 @@ class Service:
         self._gateway: Gateway | None = None
 
     async def start(self) -> None:
-        """Returns when requests are answered and the streams of an earlier run have been resumed; raises UserError."""
+        """Returns once requests are answered and the streams of an earlier run are resumed; raises UserError."""
         queue_urls = self._addresses.queues(await self._backend.start(self.stack))
         self.stack = read(self._template, queue_urls)
         for line in await asyncio.to_thread(self._code.begin):
@@ -105,7 +105,7 @@ class Service:
         functions = self._edges.functions(self.stack.functions)
         logs = self._data / "logs"
         pool = self._pool = Pool(functions, variables, self._code.folder, logs, aliases=self.stack.aliases)
-        # Made here, for the machine that answers a POST: the first POST would wait for it, and everything with it.
+        # Made here for the machine that answers POSTs; otherwise the first POST, and everything with it, would wait.
         await asyncio.to_thread(self._endpoints.client, "stepfunctions")
         executions = self._join(pool)
         own = Endpoints({}, self._addresses.aws)
@@ -125,7 +125,7 @@ class Service:
         self._mappings.begin(self.stack.event_sources, pool.invoke)
 
     async def use_code(self) -> list[str]:
-        """Gives every function that starts from now on the present code and profiles; returns what there is to say."""
+        """Gives all new functions the present code and profiles; returns lines about the changes."""
         assert self._pool is not None
         assert self._gateway is not None
         pool, loop = self._pool, asyncio.get_running_loop()
@@ -159,7 +159,7 @@ class Service:
             self._pool.renew(self._edges.functions(stack.functions))
         changed += self._edges.use(template)
         if stack.event_sources != before.event_sources:
-            # They go on when the functions have the profiles of which the template was made.
+            # They resume once the functions have the profiles from which the template was made.
             self._mappings.end()
             changed.append("the delivery")
         self._gateway.serve(self._routes(), self.stack.gateway_responses)
@@ -168,7 +168,7 @@ class Service:
         return changed + self._step_functions.deploy(loaded)
 
     async def stop(self) -> None:
-        """Returns when every part of the service has ended."""
+        """Returns once every part of the service has ended."""
         for listener in self._listeners:
             listener.stop_accepting()
         for task in self._tasks:
@@ -205,7 +205,7 @@ class Service:
         gateway.app.routes.insert(0, metrics.route)
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
         hosts = own_hosts.more(self._environment)
-        # A person may put a proxy before the demonstration streams; names of buckets stand before the AWS endpoint's.
+        # The demonstration streams may be behind a proxy; at the AWS endpoint, the host name may begin with a bucket.
         upstream_listener = Listener(upstreams.app, self.sockets.upstreams, hosts, own_hosts.LOOPBACK, has_sockets=True)
         buckets = f".localhost:{port_of(self.sockets.aws)}"
         aws_listener = Listener(self._edges.serving(aws.app), self.sockets.aws, hosts, (buckets,))
@@ -250,7 +250,7 @@ class Service:
 
     def _check_stream(self, stream_id: str) -> Problem | None:
         problem = profile_files.check(stream_id, self._streams_folder, self._addresses.upstreams)
-        # The machine that answers a POST looks for a profile in the bucket, and the function checks it.
+        # The machine that answers a POST finds a profile in the bucket, and the function checks it.
         has_bucket = problem is not None and problem.kind == "unknown-stream" and self._variable("PROFILES_BUCKET")
         return None if has_bucket else problem
 
@@ -259,17 +259,17 @@ class Service:
         return self._code.folder / (self._variable("STREAMS_DIR") or STREAMS)
 
     def client(self, service: str) -> Any:
-        """A client of one of AWS's services as the run has it."""
+        """A client of one of the run's AWS services."""
         return self._endpoints.client(service)
 
     @property
     def tables_url(self) -> str:
-        """Where the tables answer, whoever plays them."""
+        """The address of the tables, whatever serves them."""
         return self._endpoints.of("dynamodb")
 
     @property
     def enforces_permissions(self) -> bool:
-        """Whether what a role does not allow is refused."""
+        """Whether requests that a role does not allow are refused."""
         return self._edges.is_enforcing
 
     @property
@@ -279,7 +279,7 @@ class Service:
 
     @property
     def signing_keys(self) -> tuple[str, str] | None:
-        """The id and the secret with which requests to the HTTP API must be signed; None where they need not be."""
+        """The id and the secret for signing requests to the HTTP API; None if signatures are not needed."""
         needs = any(route.needs_signature for route in self.stack.routes)
         return self._endpoints.key_pair if needs else None
 
@@ -287,12 +287,12 @@ class Service:
         return self._code.routes(self.stack.routes)
 
     def _variable(self, name: str) -> str:
-        """A variable of the functions; "" where none has it."""
+        """A variable of the functions, or ""."""
         values = (function.environment.get(name) for function in self.stack.functions)
         return next((value for value in values if value), "")
 
     def _aws_died(self) -> None:
-        # The functions know a newer state than the restored one; new ones resume from the cursor in it.
+        # The functions know a newer state than the restored one; new functions resume from the restored cursor.
         if self._pool is not None and self._backend.loses_writes:
             self._pool.kill_all()
 
@@ -300,7 +300,7 @@ class Service:
         with contextlib.suppress(UserError):
             await asyncio.to_thread(self._backend.provision, self.stack)
         if self._pool is not None and self._backend.loses_writes:
-            # What holds the tables has forgotten their streams.
+            # The server of the tables has forgotten their streams.
             self._mappings.end()
             self._mappings.begin(self.stack.event_sources, self._pool.invoke)
 

@@ -1,7 +1,7 @@
 """Shows what the service does: a moving picture of the lanes in a terminal, plain lines elsewhere.
 
-It checks once a second while executions run, and never otherwise. Invariants: it changes nothing; a problem in showing
-never ends the service.
+It checks once a second while executions run, and never otherwise. Invariants: it changes nothing; a failure of the
+display never ends the service.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _NEWEST, _MOST_GAPS = 3, 1000
 
 
 class LiveView:
-    """Reads the control table while executions run, and prints what changed."""
+    """Reads the control table while executions run, and prints what has changed."""
 
     def __init__(
         self, executions: Executions, endpoints: Endpoints, control_table: str, screen: Screen,
@@ -52,7 +52,7 @@ class LiveView:
         self._screen = screen
         self._unconnected_after_ms = unconnected_after_s * 1000
         self._alerted: set[str] = set()
-        self._restarted: dict[str, str] = {}  # what was said of ids that start over
+        self._restarted: dict[str, str] = {}  # what was said about ids that start again
         self._stuck: dict[str, str] = {}  # the end at which a stream was last reported as stuck
         self._views: dict[str, StreamView] = {}
         self._groups: dict[str, GroupView] = {}
@@ -75,7 +75,7 @@ class LiveView:
         """Shows until it is cancelled."""
         while True:
             await self._changed.wait()
-            # Before the checks: what starts during the last of them is shown too.
+            # Before the checks, so that what starts during the last one is shown too.
             self._changed.clear()
             while self._executions.running():
                 await self._check_safely()
@@ -117,7 +117,7 @@ class LiveView:
             self._screen.show(Group(*(self._drawn(known) for known in streams.values())))
 
     def _read(self, stream_ids: list[str]) -> tuple[dict[str, tuple[Records, list[Gap]]], list[str]]:
-        """The records and announced losses of each stream that is alone, and the news of each group."""
+        """The records and announced losses of each single stream, and the news of each group."""
         table = StreamRecords(self._endpoints.client("dynamodb"), self._control_table)
         alone = [one for one in stream_ids if not is_group(one)]
         read, now_ms = table.read_briefly(alone), _now_ms()
@@ -129,13 +129,13 @@ class LiveView:
         return found, news
 
     def _losses(self, table: StreamRecords, stream_id: str) -> list[Gap]:
-        """The gaps that the upstream announced on the newest connections; their keys have a number behind the fence."""
+        """The gaps that the upstream announced on the newest connections; their keys have a number after the fence."""
         *_, oldest = [0, *sorted(self._views[stream_id].seen, reverse=True)[:_NEWEST]]
         written = table.gaps(stream_id, f"{GAP}{oldest:012d}", _MOST_GAPS)
         return [gap for _, gap in written if gap.number]
 
     def _alert(self, stream_id: str, length_ms: int) -> None:
-        """Prints once what the deployed alarm reports: a wanted stream has had no connection for too long."""
+        """Prints once, like the deployed alarm, that a stream has had no connection for too long."""
         if length_ms < self._unconnected_after_ms:
             self._alerted.discard(stream_id)
         elif stream_id not in self._alerted:
@@ -143,13 +143,13 @@ class LiveView:
             self._screen.say(f"ALERT: {stream_id}: {away(length_ms)}")
 
     def _alert_restarted(self, stream_id: str, words: str) -> None:
-        """Prints once what the watch reports of an upstream that counts its ids from the beginning again."""
+        """Prints once, like the watch, that an upstream counts its ids from the beginning again."""
         if words and self._restarted.get(stream_id) != words:
             self._screen.say(f"ALERT: {stream_id}: {words}")
         self._restarted[stream_id] = words
 
     def _alert_stuck(self, stream_id: str, rest: Rest) -> None:
-        """Prints once for each such end that a stream does not get beyond its cursor."""
+        """Prints once for each such end that a stream is stuck at its cursor."""
         if rest.same_ends >= STUCK_AFTER and self._stuck.get(stream_id) != rest.same_end:
             self._stuck[stream_id] = rest.same_end
             self._screen.say(
@@ -170,7 +170,7 @@ class LiveView:
         return self._picture(known) if seen is None else self._group_picture(known, seen)
 
     def _group_picture(self, known: KnownExecution, seen: GroupView) -> RenderableType:
-        """The last two minutes of a function's lanes, once for all its streams, and of these the gaps."""
+        """The last two minutes of a function's lanes, and the gaps of its streams."""
         now_ms = _now_ms()
         since_ms, width = now_ms - WINDOW_MS, self._width
         tasks = [
@@ -237,7 +237,7 @@ def _scale(width: int) -> str:
     return f"{'':>6} {'-' + str(WINDOW_MS // 1000) + ' s':<{width - 3}}now"
 
 
-# How an execution of the deployed machine ended that needs nobody's help, by the status in its output.
+# The normal ends of an execution of the deployed machine, by the status in its output.
 _ENDS = {
     "stopped": "stopped, as somebody asked",
     "ended": "the upstream ended the stream",
@@ -248,9 +248,9 @@ _ENDS = {
 
 
 def ending_of(closing: Closing) -> tuple[bool, str]:
-    """Returns whether the deployed alarms would report an end, and the end in a phrase.
+    """Returns whether the deployed alarms would report this end, and a phrase for the end.
 
-    They report executions that failed, and rejected ones, which leave a dead-letter message in the queue.
+    They report failed executions, and rejected ones, which leave a dead-letter message in the queue.
     """
     try:
         output = json.loads(closing.output or "")

@@ -1,7 +1,7 @@
-"""Compiles the CloudFormation template of a stage with osls itself, so that the local service reads what is deployed.
+"""Compiles the CloudFormation template of a stage with osls, so that the local service reads what is deployed.
 
-A template is kept and used until a file that it is made of changes. A wheel has those that were made with it.
-Invariants: a kept template belongs to the files whose hash is in its name; a failed run leaves nothing there, and the
+A template is kept and used until one of its source files changes. A wheel contains those that were made with it.
+Invariants: a kept template belongs to the files whose hash is in its name; a failed run leaves nothing behind, and the
 next run removes what a killed one left.
 """
 
@@ -22,17 +22,17 @@ from local import checkout, stages
 from local.user_error import UserError
 from states_language import DefinitionError, load, read_definition
 
-# Everything the template is made of. handlers/ is not, but for the problems that API Gateway answers with: the template
+# All sources of the template. handlers/ is not one, except for the problems that API Gateway answers with: the template
 # names the zip, not its contents.
 PROBLEMS = "handlers/api/problems.json"
 SOURCES = ("serverless.yml", "package-lock.json", "env", "packaging", "statemachines", PROBLEMS)
 COMPILED = "cloudformation-template-update-stack.json"
 OSLS = Path("node_modules", "osls", "bin", "serverless.js")
-# What Node runs. In its three seconds of work it gains less by optimizing code than that costs, a seventh of them.
+# Node's options. In its three seconds of work, optimizing code costs more (a seventh) than it gains.
 COMMAND = ("--no-opt", str(OSLS))
 TIME_LIMIT_S = 120
 _UNFINISHED = "tmp"
-# A profile with a sink of each kind, for the template of a run whose own profiles deliver, to whatever they name.
+# A profile with a sink of each kind, for the template of a run whose own profiles deliver to any sink.
 _ANY_SINKS = {
     f"env/streams/{name}.toml": f'deliver = {{ {kind} = "{target}" }}\n'
     for name, kind, target in (
@@ -47,8 +47,8 @@ _DEFINITION = re.compile(r"^\s*definition:\s*\$\{file\(([^)]+)\)\}", re.MULTILIN
 def template(stage: str, root: Path = stages.ROOT, *, delivers: bool = False) -> dict[str, Any]:
     """Returns the compiled template of `stage` in the project at `root`: the kept one if no source has changed.
 
-    Where it `delivers`, it delivers for profiles that are not in env/streams. A new one takes some seconds. Raises
-    UserError when settings or machines are bad, Node is missing or osls fails.
+    If it `delivers`, it also delivers for profiles outside env/streams. A new one takes some seconds. Raises UserError
+    if settings or machines are invalid, Node is missing or osls fails.
     """
     cached = kept(stage, root, delivers=delivers)
     if not cached.is_file():
@@ -59,13 +59,13 @@ def template(stage: str, root: Path = stages.ROOT, *, delivers: bool = False) ->
     compiled: dict[str, Any] = json.loads(cached.read_text())
     if delivers:
         mapping = compiled["Resources"]["DeliveryMapping"]["Properties"]
-        # The function drops what no sink wants.
+        # The function drops what no sink needs.
         mapping["FilterCriteria"] = {"Filters": [{"Pattern": '{"eventName": ["INSERT", "MODIFY"]}'}]}
     return compiled
 
 
 def check(stage: str, root: Path = stages.ROOT) -> None:
-    """Raises UserError when the settings of `stage` are bad; those of a kept template were sound."""
+    """Raises UserError if the settings of `stage` are invalid; those of a kept template were valid."""
     if kept(stage, root).is_file():
         return
     stages.load(stage, root=root)
@@ -74,7 +74,7 @@ def check(stage: str, root: Path = stages.ROOT) -> None:
 
 
 def kept(stage: str, root: Path, *, delivers: bool = False) -> Path:
-    """Returns where the template of `stage` is kept, of the files as they are now."""
+    """Returns the path of the kept template of `stage` for the present files."""
     name = f"{stage}+any" if delivers else stage
     if not (root / "serverless.yml").is_file():
         return root / TEMPLATES / f"{name}.json"
@@ -82,7 +82,7 @@ def kept(stage: str, root: Path, *, delivers: bool = False) -> Path:
 
 
 def snapshot(root: Path, folder: Path) -> None:
-    """Copies into `folder` everything that the template of the project at `root` is made of.
+    """Copies all sources of the template of the project at `root` into `folder`.
 
     osls works in `.serverless` beside serverless.yml and empties it first, so two packagings must not share a folder.
     """
@@ -107,7 +107,7 @@ def _fingerprint(root: Path) -> str:
 
 
 def _package(stage: str, root: Path, target: Path, besides: Mapping[str, str]) -> None:
-    """Packages the project with the texts in `besides` by their paths."""
+    """Packages the project with the further texts in `besides`, by path."""
     node = shutil.which("node")
     if node is None:
         raise UserError("Node is missing: install Node 20 or later, then run `make setup`.")
@@ -116,7 +116,7 @@ def _package(stage: str, root: Path, target: Path, besides: Mapping[str, str]) -
     target.parent.mkdir(exist_ok=True)
     with _alone(target.parent) as lock, tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=target.parent) as name:
         if target.is_file():
-            return  # made by another process, while this one waited
+            return  # made by another process while this one waited
         folder = Path(name)
         snapshot(root, folder)
         for path, text in besides.items():
@@ -124,7 +124,7 @@ def _package(stage: str, root: Path, target: Path, besides: Mapping[str, str]) -
         _run([node, *COMMAND, "package", "--stage", stage], folder, stage, lock)
         for old in target.parent.glob(f"{target.name.rpartition('-')[0]}-*.json"):
             old.unlink(missing_ok=True)
-        # A rename, so that another process never reads half a template.
+        # Renamed, so that another process never reads half a template.
         os.replace(folder / ".serverless" / COMPILED, target)
 
 
@@ -144,7 +144,7 @@ def _alone(folder: Path) -> Iterator[int]:
 def _check_machine(
     root: Path, name: str, stage_settings: Mapping[str, stages.Setting], names: Mapping[str, str]
 ) -> None:  # fmt: skip
-    """Raises UserError where the interpreter refuses the machine: it names the place, which osls often does not."""
+    """Raises UserError if the interpreter refuses the machine; it names the place, which osls often does not."""
     try:
         load(stages.resolve(read_definition(root / name), stage_settings, names))
     except DefinitionError as problem:

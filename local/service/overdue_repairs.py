@@ -1,4 +1,4 @@
-"""Starts the function that repairs gaps for what is due and nobody has finished, as the deployed watch does."""
+"""Starts the function that repairs gaps for overdue repairs, as the deployed watch does."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

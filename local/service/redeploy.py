@@ -1,8 +1,8 @@
 """Watches the project while the service runs, and applies a change as a deployment would.
 
-It checks three times a second; a change counts when the next check sees the same files. Invariants: what cannot be
-deployed is reported once, with the reason, and changes nothing; its mending is reported too; a change that is made
-while the last one is applied is seen afterwards.
+It checks three times a second; a change counts once the next check sees the same files. Invariants: a change that
+cannot be deployed is reported once, with the reason, and changes nothing; its correction is reported too; a change
+that is made while the last one is applied is seen afterwards.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from local.stages import ROOT
 from local.user_error import UserError
 
 CHECK_EVERY_S = 0.3
-# What ships to Lambda; of the template, profiles change the names that the API knows, which `use_code` does.
+# What ships to Lambda. In the template, profiles only change the names that the API knows, which `use_code` does.
 SHIPPED = (CODE, STREAMS)
-# The field, however TOML may spell it, and not a comment about deliveries.
+# The field in any TOML spelling, but not a comment about deliveries.
 DELIVER = re.compile(rb"^\s*\[*\s*[\"']?deliver[\"']?\s*[=.\]]", re.MULTILINE)
 _NO_SOURCE = ("__pycache__",)
 
@@ -32,7 +32,7 @@ Stamp = frozenset[tuple[str, int, int]]
 
 
 def stamp(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
-    """Returns the paths, sizes and times of the files, not of those in `besides`; they differ when one has changed."""
+    """Returns the paths, sizes and times of the files, except those in `besides`."""
     left_out, found = str(root / besides) if besides else "", set()
     for source in sources:
         top = root / source
@@ -41,27 +41,27 @@ def stamp(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
             folders[:] = [name for name in folders if name not in _NO_SOURCE and f"{folder}/{name}" != left_out]
             for name in names:
                 path = f"{folder}/{name}"
-                with contextlib.suppress(FileNotFoundError):  # it has just been removed
+                with contextlib.suppress(FileNotFoundError):  # it was just removed
                     status = os.stat(path)
                     found.add((path, status.st_size, status.st_mtime_ns))
     return frozenset(found)
 
 
 def delivering(streams: Path) -> Stamp:
-    """Returns the stamps of the profiles that say where events go next: of that the template knows more than names."""
+    """Returns the stamps of the delivering profiles, of which the template contains more than the names."""
     folder = str(streams)
     profiles = (one for one in stamp(streams, ["."]) if os.path.dirname(one[0]) == folder and one[0].endswith(".toml"))
     return frozenset((path, says, 0) for path, *at in profiles if (says := _delivery(path, *at)) is not None)
 
 
 def delivers(streams: Path) -> bool:
-    """Returns whether a profile there says where events go next."""
+    """Returns whether a profile there delivers."""
     return bool(delivering(streams))
 
 
 @lru_cache(maxsize=1024)
 def _delivery(path: str, _size: int, _changed_ns: int) -> int | None:
-    """A profile as a number where it says where events go next, else None; it is read once for each of its stamps."""
+    """A number for a profile that delivers, else None; it is read once for each of its stamps."""
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
@@ -72,8 +72,8 @@ def _delivery(path: str, _size: int, _changed_ns: int) -> int | None:
 class Redeploy:
     """Watches the project at `root` for one stage; `say` prints a line.
 
-    `use_code` gives functions the new code and profiles and returns what there is to say, `use_template` applies a
-    template and returns the names of what changed, or raises UserError. `own` is where the user's own profiles are.
+    `use_code` gives functions the new code and profiles and returns lines about it, `use_template` applies a template
+    and returns the names of what has changed, or raises UserError. `own` is the folder of the user's own profiles.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Redeploy:
                 await self.deploy(code, template)
 
     def stamps(self) -> tuple[Stamp, Stamp]:
-        """Returns the stamps of what ships and of what the template is made of."""
+        """Returns the stamps of what ships and of the template's sources."""
         template = stamp(self._root, osls.SOURCES, besides=STREAMS)
         shipped = stamp(self._root, SHIPPED)
         if self._own:
@@ -110,9 +110,9 @@ class Redeploy:
         return shipped, template | delivering(self._root / STREAMS)
 
     async def deploy(self, code: Stamp, template: Stamp) -> None:
-        """Applies what has changed, and prints a line about each part.
+        """Applies the changes, and prints a line about each part.
 
-        The template comes first: changed code may need a variable or have a function that only the new one has.
+        The template comes first, because changed code may need a variable or a function of the new one.
         """
         has_new_template = False
         if template != self._template:
@@ -132,7 +132,7 @@ class Redeploy:
                     self._say("the project is as deployed again")
                 self._refused = False
                 has_new_template = bool(changed)
-        # A delivery that the template has now goes on with the profiles that say so.
+        # A delivery that is new in the template also needs the new profiles.
         if has_new_template or code != self._code:
             self._code = code
             with harmless("the redeployment of the code"):

@@ -1,6 +1,6 @@
-"""Says where the parts of a run listen, and what its functions reach there.
+"""The addresses of a run's parts, and those that its functions get.
 
-Invariant: what a function is given leads to this run alone, or to what the user's environment names.
+Invariant: the addresses that a function gets lead only to this run, or to endpoints of the user's environment.
 """
 
 import socket
@@ -16,7 +16,7 @@ _DEMO = "UPSTREAM_DEMO"
 
 @dataclass(frozen=True)
 class Sockets:
-    """The listening sockets, all on 127.0.0.1; `embedded_aws` is None where the user's endpoints replace it."""
+    """The listening sockets, all on 127.0.0.1; `embedded_aws` is None if the user's endpoints replace it."""
 
     api: socket.socket
     aws: socket.socket
@@ -25,9 +25,9 @@ class Sockets:
 
 
 class FunctionAddresses:
-    """What functions reach; `is_guarded` is whether the AWS endpoint judges their requests.
+    """The addresses for functions; `is_guarded` says whether the AWS endpoint checks their requests.
 
-    `aws` is the AWS endpoint, `upstreams` the variables that the addresses of profiles may begin with.
+    `aws` is the AWS endpoint, `upstreams` the variables with which the addresses of profiles may begin.
     """
 
     def __init__(
@@ -36,20 +36,20 @@ class FunctionAddresses:
         self.aws = f"http://{HOST}:{port_of(sockets.aws)}"
         own = {name: value for name, value in environment.items() if name.startswith("UPSTREAM_") and value}
         self.upstreams = {_DEMO: f"http://{HOST}:{port_of(sockets.upstreams)}"} | own
-        # Behind a guard all requests go through the AWS endpoint, which sees each.
+        # With a guard, all requests go through the AWS endpoint.
         self._endpoints = Endpoints({}, self.aws) if is_guarded else endpoints
         self._is_guarded = is_guarded
 
     def variables(self) -> dict[str, str]:
-        """Returns the variables of every function's environment that lead somewhere."""
-        # Step Functions is this service's own, whatever the embedded AWS has, and so are the functions.
+        """Returns the variables of every function's environment that contain addresses."""
+        # Step Functions and the functions are always this service's own.
         own = {"AWS_ENDPOINT_URL_SFN": self.aws, "AWS_ENDPOINT_URL_LAMBDA": self.aws}
-        # StartSyncExecution has a host of its own at AWS, and here it is another name for none.
+        # At AWS, StartSyncExecution has a different host name; here it has the same.
         own["AWS_DISABLE_HOST_PREFIX_INJECTION"] = "true"
         return self._endpoints.environment() | self.upstreams | own
 
     def queues(self, queue_urls: Mapping[str, str]) -> dict[str, str]:
-        """Returns the queues' addresses at the endpoint that functions reach."""
+        """Returns the queues' addresses for functions."""
         if not self._is_guarded:
             return dict(queue_urls)
         origin = self._endpoints.of("sqs")

@@ -1,7 +1,7 @@
 """Prints lines on standard output and, in a terminal, a moving picture below them.
 
-Invariants: a line that standard output cannot accept, such as one to a file on a full disk, is lost and ends nothing;
-no text steers the terminal.
+Invariants: a line that standard output refuses, as a file on a full disk does, is lost and breaks nothing; no text
+controls the terminal.
 """
 
 import errno
@@ -19,12 +19,12 @@ from local.printable import accept_any_text, in_marks_of, printable, printable_l
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Raises what the write raised: rich would end the process, in the midst of a request."""
+        """Raises the error of the write; rich would end the process in the middle of a request."""
         raise BrokenPipeError(errno.EPIPE, "the reader of standard output has gone")
 
 
 class Screen:
-    """Prints lines, each with the time of day, and a picture below them where standard output is a terminal."""
+    """Prints lines with the time of day, and, on a terminal, a picture below them."""
 
     def __init__(self) -> None:
         accept_any_text(sys.stdout)
@@ -33,7 +33,7 @@ class Screen:
         self.interactive = self._console.is_terminal and not self._console.is_dumb_terminal
 
     def plain(self, text: str) -> None:
-        """Prints lines; what would steer the terminal is escaped."""
+        """Prints lines; control characters are escaped."""
         with harmless("the display"):
             self._console.print(self._fitting(printable_lines(text)))
             sys.stdout.flush()
@@ -56,9 +56,9 @@ class Screen:
             self._live.update(picture_of, refresh=True)
 
     def lines(self, text: str, style: str = "") -> list[Text]:
-        """Returns a line for a picture, as several where the terminal is too narrow for it: a picture's lines are cut.
+        """Returns a line for a picture, wrapped for the terminal, which would cut a longer line of a picture.
 
-        What would steer the terminal is escaped.
+        Control characters are escaped.
         """
         shown = self._fitting(printable(text))
         fits = len(shown) <= self.width

@@ -1,7 +1,7 @@
-"""Checks the signature of a request as API Gateway does where a method's AuthorizationType is AWS_IAM.
+"""Checks the signature of a request, as API Gateway does for a method with AuthorizationType AWS_IAM.
 
-botocore makes the canonical request and its signature anew from what arrived. Invariant: a request that was changed on
-its way, or signed with another secret or more than five minutes away, is refused; the sentences are API Gateway's.
+botocore computes the canonical request and its signature from what arrived. Invariant: a request that was changed on
+its way, signed with another secret, or signed more than five minutes ago or ahead, is refused, in API Gateway's words.
 """
 
 import hashlib
@@ -38,13 +38,13 @@ class Signed:
 
 @dataclass(frozen=True)
 class SignatureCheck:
-    """The one pair of keys that may sign."""
+    """The only pair of keys that may sign."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
 
     def problem(self, request: Signed, now: datetime) -> tuple[str, str] | None:
-        """Returns the type of the gateway response and the sentence of a refusal; None for a request that is signed."""
+        """Returns the type of the gateway response and the sentence of a refusal; None for a valid request."""
         match = _AUTHORIZATION.fullmatch(request.headers.get("authorization", ""))
         if match is None:
             return "MISSING_AUTHENTICATION_TOKEN", "Missing Authentication Token"

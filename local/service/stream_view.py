@@ -1,9 +1,9 @@
-"""Turns a stream's records into news: connections that opened and ended, and events that were lost.
+"""Turns a stream's records into news: connections that opened and ended, and lost events.
 
-How a connection stands follows from its record (handlers/api/connection_records.py), and from the failures of functions
-in the history. Invariants: a piece of news is returned once; a connection whose function was killed ends where its
-record was last written; a function is called killed only where the history says so, for one that is slow, paused or
-cannot write is as silent.
+The state of a connection follows from its record (handlers/api/connection_records.py), and from failures of functions
+in the history. Invariants: news is returned once; a connection whose function was killed ends when its record was last
+written; a function is reported as killed only if the history says so, because one that is slow, paused or cannot write
+is just as silent.
 """
 
 from collections import deque
@@ -16,10 +16,10 @@ from handlers.connection.ledger import UNRECORDED, Gap
 from local.service.function_failures import Failure
 from timeline import coverage
 
-# An open connection writes its record every PROGRESS_EVERY_S; of one that was silent for this long nobody knows more.
+# An open connection writes its record every PROGRESS_EVERY_S; after this silence its state is unknown.
 SILENT_MS = 8_000
 _RATE_OVER_MS = 10_000
-# More than are ever read at once (handlers/store/stream_records.py, NEWEST): each is forgotten, and counted so, once.
+# More than are ever read at once (handlers/store/stream_records.py, NEWEST), so each is forgotten and counted once.
 _KEPT = 150
 # Errors that end a cycle as expected.
 _EXPECTED = ("StreamTakenOver", "ConnectionExpired", "RenewalDue")
@@ -40,16 +40,16 @@ def _came(connection: Connection) -> str:
 
 
 def _within(connection: Connection, failure: Failure) -> bool:
-    """Whether the connection was opened by the attempt that failed."""
+    """Whether the failed attempt opened the connection."""
     opened_ms = connection.opened_ms
     return opened_ms is not None and connection.lane == failure.lane and failure.from_ms <= opened_ms <= failure.at_ms
 
 
 @dataclass
 class StreamView:
-    """The connections and losses of one stream; those before `since_ms` are not news. Times in epoch milliseconds.
+    """The connections and losses of one stream; those before `since_ms` are not news. Times are epoch milliseconds.
 
-    `seen` has the newest connections by fencing token, `_forgotten` the counts of those before: stored, duplicates.
+    `seen` has the newest connections by fencing token, `_forgotten` the counts (stored, duplicates) of earlier ones.
     """
 
     stream_id: str
@@ -70,8 +70,8 @@ class StreamView:
     ) -> list[str]:
         """Returns the news, a sentence each.
 
-        `records` are those that were read now, None where they could not be; `failures` are those of functions since
-        the last update, seen before the records were read, and `losses` the newest gaps that the upstream announced.
+        `records` were read now, or are None if that failed; `failures` are those of functions since the last update,
+        found before the records were read; `losses` are the newest gaps that the upstream announced.
         """
         if records is not None:
             self._records = records
@@ -108,7 +108,7 @@ class StreamView:
         return (after - before) * 1000 / max(1, to_ms - from_ms)
 
     def held(self) -> str:
-        """Returns which lane holds the stream, in a phrase."""
+        """Returns a phrase with the lane that holds the stream."""
         holder = self.seen.get(self._records.lease.connected_token)
         if holder is None or self._is_over(holder):
             return "no lane holds it"
@@ -116,7 +116,7 @@ class StreamView:
         return f"lane {holder.lane} holds it (fencing token {holder.fence}){since}"
 
     def connections(self, now_ms: int) -> list[coverage.Connection]:
-        """Returns the connections that were answered, in order of opening."""
+        """Returns the answered connections, in order of opening."""
         return [
             coverage.Connection(one.lane, one.opened_ms, self._end_ms(one, now_ms), one.ended_by or UNRECORDED)
             for _, one in sorted(self.seen.items())
@@ -124,15 +124,15 @@ class StreamView:
         ]
 
     def unconnected_ms(self, now_ms: int) -> int:
-        """Returns for how long the stream has not been connected though it should be; 0 where it is.
+        """Returns for how long the stream should have been connected but was not; 0 if it is.
 
-        A lease that was set back knows nothing of a connection that has written its record since.
+        A restored lease does not know a connection that has written its record since.
         """
         is_connected = any(self._is_open(one) for one in self.seen.values())
         return 0 if is_connected else unconnected_ms(self._records.lease, now_ms)
 
     def overlap_ms(self, now_ms: int) -> int:
-        """Returns how long two connections were open at once."""
+        """Returns how long two connections were open at the same time."""
         return coverage.overlap_ms(self.connections(now_ms))
 
     def gap_ms(self, now_ms: int) -> int:
@@ -147,20 +147,20 @@ class StreamView:
         return one.fence in self._open and self._failure_of(one) is None
 
     def _is_over(self, one: Connection) -> bool:
-        """Whether it has surely ended: by its record, by the history, or because its function's time is over."""
+        """Whether it has certainly ended: by its record, by the history, or because its function's time is over."""
         return one.closed_ms is not None or one.fence in self._unrecorded or self._failure_of(one) is not None
 
     def _is_silent(self, one: Connection) -> bool:
-        """Whether it has written nothing for so long that nobody knows how it stands."""
+        """Whether it has been silent for so long that its state is unknown."""
         return not (self._is_open(one) or self._is_over(one))
 
     def _failure_of(self, connection: Connection) -> Failure | None:
-        """The failure that ended the function that had this connection, where one is known to have."""
+        """The failure that ended this connection's function, if one is known."""
         failures = (failure for failure in self._failures if failure.is_certain)
         return next((failure for failure in failures if _within(connection, failure)), None)
 
     def _failed(self, failure: Failure) -> list[str]:
-        """News of the first failed opening in a row, and of one that fails for another reason than the last."""
+        """News of the first failed opening in a row, and of each that fails for a new reason."""
         self._failures.append(failure)
         if failure.error in _EXPECTED or any(_within(connection, failure) for connection in self.seen.values()):
             return []
@@ -197,7 +197,7 @@ class StreamView:
         return news
 
     def _silence(self, connection: Connection) -> list[str]:
-        """News of a connection that falls silent, and of one that is heard of again."""
+        """News of a connection that falls silent, or is heard of again."""
         is_silent, fence = self._is_silent(connection), connection.fence
         if is_silent == (fence in self._silent) or connection.opened_ms is None:
             return []

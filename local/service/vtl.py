@@ -1,7 +1,7 @@
-"""Renders API Gateway's mapping templates: Velocity with `$context` and what ours use of `$input` and `$util`.
+"""Renders API Gateway's mapping templates: Velocity with `$context` and the parts of `$input` and `$util` that we use.
 
-Invariant: a template sees what is passed in and nothing else; one that cannot be rendered is a TemplateFailure, never
-half an answer.
+Invariant: a template sees only what is passed in; one that cannot be rendered is a TemplateFailure, never half an
+answer.
 """
 
 import functools
@@ -14,7 +14,7 @@ from urllib.parse import unquote_plus
 
 import airspeed
 
-# What escapeJavaScript changes: all but the printable characters of ASCII, and of these four.
+# What escapeJavaScript changes: everything except printable ASCII, and four of those.
 _ESCAPED = re.compile(r"""[^ -\x7f]|["'/\\]""")
 _NAMED = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"} | {mark: f"\\{mark}" for mark in "\"'/\\"}
 
@@ -25,7 +25,7 @@ class TemplateFailure(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """The data that a template sees of a request or an answer; `context` has the names of `$context`."""
+    """What a template sees of a request or an answer; `context` has the names of `$context`."""
 
     body: str
     path: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ def _escape(match: re.Match[str]) -> str:
     return _NAMED.get(character) or "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-# To parse a template takes far longer than to render it.
+# Parsing a template takes far longer than rendering it.
 @functools.lru_cache(maxsize=16)
 def _parsed(template: str) -> Any:
     return airspeed.Template(template)
@@ -62,7 +62,7 @@ class _Input:
         self._call = call
 
     def params(self) -> Any:
-        """The parameters of the path, of the query and of the headers."""
+        """The parameters of the path, the query and the headers."""
         return {
             "path": dict(self._call.path),
             "querystring": dict(self._call.query),
@@ -84,11 +84,11 @@ class _Util:
     """`$util`."""
 
     def escapeJavaScript(self, text: Any) -> str:
-        """As Commons Lang's StringEscapeUtils.escapeJavaScript, which escapes ' and / too, and all beyond ASCII."""
+        """As Commons Lang's StringEscapeUtils.escapeJavaScript, which also escapes ', / and everything beyond ASCII."""
         return _ESCAPED.sub(_escape, str(text))
 
     def urlDecode(self, text: str) -> str:
-        """As Java's URLDecoder, which reads a form: "+" is a space. A percent sign alone is a failure."""
+        """As Java's URLDecoder, for which "+" is a space and a single percent sign is a failure."""
         if re.search(r"%(?![0-9A-Fa-f]{2})", str(text)):
             raise ValueError("URLDecoder: Illegal hex characters in escape (%) pattern")
         return unquote_plus(str(text))

@@ -87,7 +87,7 @@ def path_of(stream_id: str, below: str = "") -> str:
 def verb(
     subparsers: Any, name: str, words: str, examples: list[str], *, stream: bool = True
 ) -> argparse.ArgumentParser:  # fmt: skip
-    """Adds a verb with what all have: --url, --json, its examples, and a stream id where it takes one."""
+    """Adds a verb with the common options --url and --json, its examples, and a stream id if it takes one."""
     shown = "\n".join(f"  streamkeeper {example}" for example in examples)
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name,
@@ -103,7 +103,7 @@ def verb(
 
 
 class Wrapped(argparse.HelpFormatter):
-    """Wraps a description, and the last paragraph of an epilog; examples stand as they are."""
+    """Wraps a description and the last paragraph of an epilog, but not the examples."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(
@@ -113,12 +113,12 @@ class Wrapped(argparse.HelpFormatter):
 
 
 def streams(arguments: argparse.Namespace, patient_s: float = 0) -> Streams:
-    """The streams of the API that is meant."""
+    """The streams of the chosen API."""
     return Streams(here(os.environ, arguments.url, sign=False), patient_s)
 
 
 def refusals(run: Run) -> Run:
-    """Has a refusal of the API printed, and the command exit with its status."""
+    """Prints a refusal of the API, and turns it into an exit status."""
 
     @functools.wraps(run)
     def told(arguments: argparse.Namespace) -> int:
@@ -134,7 +134,7 @@ def refusals(run: Run) -> Run:
 
 
 def check_order(arguments: argparse.Namespace) -> None:
-    """Raises UserError where nothing can lie between --from and --to."""
+    """Raises UserError if nothing can lie between --from and --to."""
     if arguments.from_at and arguments.to_at and arguments.from_at >= arguments.to_at:
         raise UserError(
             f"Nothing lies between --from {arguments.from_at} and --to {arguments.to_at}: --to must be the later one."
@@ -142,7 +142,7 @@ def check_order(arguments: argparse.Namespace) -> None:
 
 
 def in_colour(word: str, of: str = "") -> str:
-    """The word in the colour of a status, on a terminal; NO_COLOR (no-color.org) and a dumb terminal get none."""
+    """The word in the colour of a status, on a terminal; no colour with NO_COLOR (no-color.org) or a dumb terminal."""
     code = _COLOURS.get(of or word)
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
     return word if code is None or is_plain else f"\x1b[{code}m{word}\x1b[0m"
@@ -157,12 +157,12 @@ def repair_words(repair: dict[str, Any]) -> str:
 
 
 def start_or_instant(text: str) -> str:
-    """As `instant`; "start" stands for the beginning."""
+    """As `instant`; "start" means the beginning."""
     return text if text == "start" else instant(text)
 
 
 def instant(text: str) -> str:
-    """An instant as the API takes it, of an instant, a date, or how long ago (90s, 15m, 2h, 7d)."""
+    """An instant in the API's form, from an instant, a date, or how long ago (90s, 15m, 2h, 7d)."""
     try:
         return instants.instant(text)
     except ValueError as mistake:

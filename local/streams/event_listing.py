@@ -1,7 +1,6 @@
 """The verb `events`: prints the stored events of a stream, or writes them into a file.
 
-Invariant: a file of the name that was asked for is whole; what is being written has another name, and is removed where
-the command fails.
+Invariant: the output file is always complete; an unfinished one has another name, and is removed if the command fails.
 """
 
 import argparse
@@ -22,7 +21,7 @@ from local.user_error import UserError
 from streamkeeper import dataframes
 
 FORMATS = ("text", "ndjson", "parquet")
-# For how long an API that does not answer is asked again for one page.
+# For how long a page is requested again from an API that does not answer.
 PATIENT_S = 600.0
 
 
@@ -76,7 +75,7 @@ def _pages(arguments: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
 
 
 def _export(arguments: argparse.Namespace, kind: str) -> int:
-    """Writes the file, and returns how many events it has."""
+    """Writes the file, and returns the number of its events."""
     target: Path = arguments.output
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     count = 0
@@ -103,7 +102,7 @@ def _lines(part: Path, kind: str) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def _parquet(part: Path) -> Iterator[Write]:
-    """A row group a page; a body of text is in `data`, one of bytes in `bytes`."""
+    """Writes a row group per page; a body of text is in `data`, one of bytes in `bytes`."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -124,7 +123,7 @@ def _parquet(part: Path) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def _progress(arguments: argparse.Namespace) -> Iterator[Any]:
-    """Yields what shows how far the export is: by time where its end is known, else by its count; on a terminal."""
+    """Yields a function that shows the progress on a terminal, by time if the end is known, else by count."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

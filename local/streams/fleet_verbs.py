@@ -1,8 +1,8 @@
-"""The verb `apply`, and `--all` and `--match` of `start` and `stop`: have many streams be as wanted.
+"""The verb `apply`, and `--all` and `--match` of `start` and `stop`: bring many streams into the wanted state.
 
-The service applies the document itself (`PUT /fleet`); the command sends it, shows how far it is, and where its
-execution is gone sends it again, which goes on at the same place. Invariant: whatever ends the command leaves the
-service at work.
+The service itself applies the document (`PUT /fleet`); the command sends it, shows the progress, and sends it again if
+its execution has stopped, which then goes on at the same place. Invariant: the service continues however the command
+ends.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from local.user_error import UserError
 PATH = "/fleet"
 CHECK_EVERY_S = 1.0
 _BY_SUFFIX = {".toml": TOML, ".json": JSON}
-# So long nothing may change before the document is sent once more; a step of the service may take some minutes.
+# Without a change for this long, the document is sent again; a step of the service may take some minutes.
 SILENT_S = 360.0
 
 
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def apply(arguments: argparse.Namespace, text: str, kind: str) -> int:
-    """Returns REFUSED where not all streams are as wanted in the end; raises UserError for a document that is wrong."""
+    """Returns REFUSED unless all streams are as wanted in the end; raises UserError for an invalid document."""
     try:
         read(text, kind)
     except DocumentError as error:
@@ -95,7 +95,7 @@ def _ended(answer: dict[str, Any], *, is_json: bool) -> int:
 
 
 def by_pattern(arguments: argparse.Namespace, field: str) -> int:
-    """Has all streams that were ever started, or those that match, be started or stopped; returns as `apply`."""
+    """Starts or stops all streams that were ever started, or those that match; returns as `apply`."""
     if getattr(arguments, "stream_id", None):
         raise UserError("Name a stream, or say --all or --match, not both.")
     return apply(arguments, json.dumps({field: [arguments.match or "*"]}), JSON)

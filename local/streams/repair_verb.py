@@ -1,4 +1,4 @@
-"""The verb `repair`: has gaps repaired now, shows each as it comes to its end, and says what that cost."""
+"""The verb `repair`: repairs gaps now, shows the outcome of each, and prints the cost."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ from local.streams.asking import DONE, NOT_RUNNING, local_time, path_of, repair_
 
 NOT_REPAIRED = NOT_RUNNING
 POLL_S = 1.0
-# The function tries what failed again for half a minute before the watch does; after that the answer is what it is.
+# The function repeats a failed try for half a minute before the watch does; after that the outcome stands.
 WAIT_S = 60.0
 WAITS = ("open", "lost")
 
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _wait(
     streams: Any, stream_id: str, times: dict[str, Any], wanted: dict[str, Any], *, is_json: bool
 ) -> dict[str, dict[str, Any]]:
-    """The gaps that have come to an end, each shown when it does."""
+    """The gaps with an outcome, each shown when it is known."""
     ended: dict[str, dict[str, Any]] = {}
     until = time.monotonic() + WAIT_S
     while len(ended) < len(wanted) and time.monotonic() < until:

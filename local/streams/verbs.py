@@ -1,4 +1,4 @@
-"""The verbs `start`, `stop`, `status`, `list`, `sinks` and `gaps`: one question each, shown for a person or as JSON."""
+"""The verbs `start`, `stop`, `status`, `list`, `sinks` and `gaps`: one request each, for people or as JSON."""
 
 import argparse
 import json
@@ -37,7 +37,7 @@ def add(subparsers: Any, name: str) -> None:
 
 
 def _add_many(parser: argparse.ArgumentParser, name: str) -> None:
-    """Adds the stream, and what stands for many."""
+    """Adds the stream, and the options for many."""
     parser.add_argument(
         "stream_id", metavar="STREAM", nargs="?", help="a profile's name, optionally with a colon and any text"
     )
@@ -81,7 +81,7 @@ def _one(arguments: argparse.Namespace, method: str, words: Any) -> int:
 
 
 def status(arguments: argparse.Namespace) -> int:
-    """Returns the exit status: NOT_RUNNING where the stream is not."""
+    """Returns the exit status: NOT_RUNNING if the stream does not run."""
     answer = asking.streams(arguments).ask("GET", path_of(arguments.stream_id))
     if arguments.json:
         print(json.dumps(answer))
@@ -172,7 +172,7 @@ def list_(arguments: argparse.Namespace) -> int:
 
 
 def _listed(stream: dict[str, Any]) -> str:
-    """A stream's line: its status, its id, for how long, and why it is not well."""
+    """A stream's line: its status, its id, since when, and what is wrong."""
     since = stream["since_at"] or stream["started_at"]
     lasted = datetime.now(UTC) - datetime.fromisoformat(since) if since else None
     age = "–" if lasted is None else " ".join(spelled(int(lasted.total_seconds() * 1000)).split()[:2])
@@ -181,7 +181,7 @@ def _listed(stream: dict[str, Any]) -> str:
 
 
 def _group_words(group: str, streams: list[dict[str, Any]]) -> str:
-    """Of a group's function: which lane it is, and how many of its streams are connected."""
+    """A line about a group's function: its lane, and how many of its streams are connected."""
     lanes = sorted({stream["holder"]["lane"] for stream in streams if stream["holder"]})
     held = f", lane {' and '.join(lanes)}" if lanes else ""
     running = sum(stream["status"] == "running" for stream in streams)
@@ -202,8 +202,8 @@ def gaps(arguments: argparse.Namespace) -> int:
 
 
 def repair(arguments: argparse.Namespace) -> int:
-    """Returns the exit status: 3 where a gap is still open."""
-    # Few ask for it.
+    """Returns the exit status: 3 if a gap is still open."""
+    # Imported late, because it is rarely used.
     from local.streams import repair_verb
 
     return repair_verb.run(arguments)

@@ -1,7 +1,7 @@
-"""The verb `upgrade`: has the streams of a stage go over to what is deployed, in waves, and says how that ends.
+"""The verb `upgrade`: moves the streams of a stage to what is deployed, in waves, and reports the outcome.
 
-A machine of the stage does it (`statemachines/upgrade.asl.yml`); the command starts it and prints how far it is.
-Invariants: nothing is started beside an upgrade that runs; whatever ends the command leaves the machine running.
+A machine of the stage does the work (`statemachines/upgrade.asl.yml`); the command starts it and prints its progress.
+Invariants: only one upgrade runs at a time; the machine continues however the command ends.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _CODES = {"SUCCEEDED": SUCCESS, "FailureClean": CLEAN}
 
 @dataclass(frozen=True)
 class Upgrades:
-    """The upgrades of a stage; `option` is how its name is said on a command line."""
+    """The upgrades of a stage; `option` names the stage on a command line."""
 
     states: Any
     records: UpgradeRecords
@@ -35,12 +35,12 @@ class Upgrades:
     option: str
 
     def running(self) -> str:
-        """The execution that upgrades; "" where none does."""
+        """The running upgrade's execution, or ""."""
         answer = self.states.list_executions(stateMachineArn=self.machine_arn, statusFilter="RUNNING", maxResults=1)
         return "".join(one["executionArn"] for one in answer["executions"][:1])
 
     def start(self) -> str:
-        """The execution that upgrades from now on; raises UserError where another does."""
+        """Starts an upgrade and returns its execution; raises UserError if another one runs."""
         if other := self.running():
             raise UserError(
                 f"An upgrade runs already, {_name(other)}: `streamkeeper upgrade{self.option} --follow` shows it, "
@@ -51,14 +51,14 @@ class Upgrades:
         return arn
 
     def abort(self) -> str:
-        """The execution that goes back now; raises UserError where none runs."""
+        """Rolls the upgrade back and returns its execution; raises UserError if none runs."""
         arn = self.running()
         if not arn or not self.records.abort(arn):
             raise UserError("No upgrade runs." if not arn else f"{_name(arn)} has only begun: type it again.")
         return arn
 
     def follow(self, arn: str, say: Callable[[str], None]) -> int:
-        """The exit status, once the upgrade has ended; prints each change of how far it is."""
+        """Prints the progress of the upgrade, and returns the exit status once it has ended."""
         last = ""
         while True:
             described = self.states.describe_execution(executionArn=arn)
