@@ -28,11 +28,12 @@ _SHADES = {
     "open": ("#0072b2", "#56b4e9"),
     "both": ("#e69f00", "#f0c94a"),
     "gap": ("#c8321e", "#ff7a5c"),
+    "good": ("#0b6b45", "#6fd6a8"),
 }
 # Written without variables: drawing programs know classes, and not those.
 _COLOURS = """.tl .ground{{fill:{ground}}}.tl text{{fill:{ink}}}.tl .s{{fill:{soft}}}.tl .l{{stroke:{line}}}
 .tl .wait{{fill:{wait}}}.tl .open{{fill:{open}}}.tl .both{{fill:{both}}}.tl .gap-line{{stroke:{gap}}}
-.tl .thin{{fill:{gap}}}
+.tl .thin{{fill:{gap}}}.tl .repaired{{fill:{good}}}
 """
 _LIGHT, _DARK = (_COLOURS.format(**{name: shades[at] for name, shades in _SHADES.items()}) for at in (0, 1))
 _STYLE = (

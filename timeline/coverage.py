@@ -33,11 +33,20 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """An interval without a connection; `cause` is how the connection before it ended."""
+    """An interval without a connection; `cause` is how the connection before it ended.
+
+    `state` is what a ledger says of it ("repaired", "open" …); a history knows none.
+    """
 
     from_ms: int
     to_ms: int
     cause: str
+    state: str = ""
+
+    @property
+    def is_repaired(self) -> bool:
+        """Returns whether everything that it missed was fetched later."""
+        return self.state == "repaired"
 
 
 @dataclass(frozen=True, slots=True)

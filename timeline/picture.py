@@ -12,12 +12,14 @@ from itertools import pairwise
 from timeline.coverage import Connection, Gap
 from timeline.spans import Span
 
-WAITING, STARTING, CONNECTED, OVERLAP, GAP, NOTHING = "·", "╌", "━", "═", "╳", " "
-ASCII = str.maketrans({WAITING: ".", STARTING: "-", CONNECTED: "=", OVERLAP: "#", GAP: "x"})
+WAITING, STARTING, CONNECTED, OVERLAP, GAP, REPAIRED, NOTHING = "·", "╌", "━", "═", "╳", "┼", " "
+ASCII = str.maketrans({WAITING: ".", STARTING: "-", CONNECTED: "=", OVERLAP: "#", GAP: "x", REPAIRED: "+"})
 """The marks for a terminal that has no others; `text.translate(ASCII)`."""
 LABEL = 7
 """Columns of the label before each line."""
 LEGEND = f"{WAITING} waiting  {STARTING} connecting  {CONNECTED} connected  {OVERLAP} overlap  {GAP} gap"
+REPAIRED_LEGEND = f"  {REPAIRED} gap, repaired"
+"""Follows LEGEND where a gap is drawn as repaired."""
 
 
 def draw(
@@ -33,13 +35,16 @@ def draw(
 
 
 def draw_gaps(streams: Sequence[Sequence[Gap]], until_ms: int, width: int = 96) -> list[str]:
-    """Returns a line for each stream with its gaps, numbered from 1, as wide and in the scale of `draw`."""
+    """Returns a line for each stream with its gaps, numbered from 1, as wide and in the scale of `draw`.
+
+    A column that shows a repaired gap and another one shows the other.
+    """
     width = max(20, width)
     lines = []
     for number, gaps in enumerate(streams, 1):
         cells = [NOTHING] * width
-        for gap in gaps:
-            _fill(cells, gap.from_ms, gap.to_ms, until_ms, GAP)
+        for gap in sorted(gaps, key=lambda gap: not gap.is_repaired):
+            _fill(cells, gap.from_ms, gap.to_ms, until_ms, REPAIRED if gap.is_repaired else GAP)
         lines.append(f"{number:>6} {''.join(cells).rstrip()}")
     return lines
 

@@ -1,8 +1,8 @@
 """Draws lanes and their coverage as one SVG picture (`canvas.py`).
 
 Each group has a row a lane, and below them the stream as a whole. Nothing is told by colour alone: an overlap is
-higher, a gap is hatched and lower, and each mark says what it is where a pointer rests on it. Invariant: the same lanes
-give the same text.
+higher, a gap is hatched and lower, a repaired one has a line through it as on the console's page, and each mark says
+what it is where a pointer rests on it. Invariant: the same lanes give the same text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def draw(groups: Sequence[Group], until_ms: int, title: str) -> str:
         marks += drawn
         top += height + BETWEEN
     described = "; ".join(f"{group.label}: {group.note}" for group in groups)
-    return document(title, described, _legend(HEAD + 18), scale, marks, top)
+    with_repairs = any(gap.is_repaired for group in groups for gap in group.gaps)
+    return document(title, described, _legend(HEAD + 18, with_repairs=with_repairs), scale, marks, top)
 
 
 def _group(group: Group, scale: Scale, top: int) -> tuple[list[str], int]:
@@ -67,21 +68,25 @@ def _stream(group: Group, scale: Scale, top: int) -> list[str]:
         covered_ms = max(covered_ms, older.end_ms)
         if newer.from_ms < (to_ms := min(covered_ms, newer.end_ms)):
             both.append((newer.from_ms, to_ms, _words("overlap", newer.from_ms, to_ms)))
-    missed = ((g.from_ms, g.to_ms, _words("gap", g.from_ms, g.to_ms) + f", after {g.cause}") for g in group.gaps)
+    missed = [(gap.from_ms, gap.to_ms, _gap_words(gap)) for gap in group.gaps]
+    repaired = [mark for mark, gap in zip(missed, group.gaps, strict=True) if gap.is_repaired]
     return [
         f'<text class="s" x="{LABELS - 8}" y="{top + 13}" text-anchor="end">stream</text>',
         *scale.rects("open", ((c.from_ms, c.end_ms, _said(c)) for c in ordered), top + 6, 6),
         *scale.rects("both", both, top + 2, 10),
         *scale.rects("gap", missed, top + 4, 16),
+        *scale.rects("repaired", repaired, top + 10.5, 3),
     ]
 
 
-def _legend(top: int) -> list[str]:
+def _legend(top: int, *, with_repairs: bool) -> list[str]:
     marks = []
-    for place, (kind, words) in enumerate(_LEGEND):
+    for place, (kind, words) in enumerate((*_LEGEND, ("gap", "gap, repaired")) if with_repairs else _LEGEND):
         x = LABELS + place * 150
         marks.append(f'<rect class="{kind}" x="{x}" y="{top - 9}" width="22" height="10"/>')
         marks.append(f'<text class="s" x="{x + 28}" y="{top}">{words}</text>')
+    if with_repairs:
+        marks.append(f'<rect class="repaired" x="{x}" y="{top - 5.5}" width="22" height="3"/>')
     return marks
 
 
@@ -91,6 +96,10 @@ def _end(span: Span, scale: Scale) -> int:
 
 def _said(connection: Connection) -> str:
     return _words(f"lane {connection.lane}", connection.from_ms, connection.to_ms) + f", {connection.ended_by}"
+
+
+def _gap_words(gap: Gap) -> str:
+    return f"{_words('gap', gap.from_ms, gap.to_ms)}, after {gap.cause}{f'; {gap.state}' if gap.state else ''}"
 
 
 def _words(what: str, from_ms: int, to_ms: int) -> str:

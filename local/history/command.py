@@ -1,7 +1,7 @@
 """The verb `timeline`: describes and draws what any execution did, from its history alone.
 
-Invariant: only histories are read, not the machine's definition; except that an execution that is given by its ARN and
-keeps a group is shown with the gaps of its streams, which no history contains.
+Invariant: only histories are read, not the machine's definition; except that streams that are named, and those of a
+group whose execution is given by its ARN, are shown with their gaps and which of them were repaired (`group.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from handlers.api.verdict import counted
 from local.history import group, sources
 from local.history.group import GroupStreams
 from local.history.pictures import checked, write
 from local.history.timeline import cost_usd
 from local.options import whole
 from local.printable import columns_of, in_marks_of, printable, printable_lines
+from local.streams import asking
 from local.user_error import UserError
 from timeline import canvas, picture, svg
 from timeline.analysis import EVENTS_LIMIT, RUNNING, SUCCEEDED, Analysis, Execution, analyse
@@ -45,12 +47,17 @@ def add(subparsers: Any) -> None:
         "  aws stepfunctions get-execution-history --execution-arn ARN > history.json\n"
         "  streamkeeper timeline history.json --picture timeline.svg\n"
         "  streamkeeper timeline first.json second.json    pages of one execution, or one execution after the other\n"
-        "  streamkeeper timeline --execution ARN           read from AWS, by the SDK's variables",
+        "  streamkeeper timeline --execution ARN           read from AWS, by the SDK's variables\n"
+        "  streamkeeper timeline history.json --stream demo    with the stream's gaps from its API",
     )
     parser.add_argument(
         "files", nargs="*", type=Path, metavar="HISTORY.json", help="what get-execution-history printed"
     )
     parser.add_argument("--execution", action="append", metavar="ARN", help="an execution on AWS; repeatable")
+    parser.add_argument(
+        "--stream", action="append", metavar="ID", help="draw the gaps that the API has of this stream; repeatable"
+    )
+    parser.add_argument("--url", metavar="ADDRESS", help="that API's address (STREAMKEEPER_URL, else the run here)")
     parser.add_argument("--memory-mb", default="128", metavar="MB", help="memory of its functions, for the cost (128)")
     parser.add_argument("--rows", action="store_true", help="list each start and end of a Wait and a Task")
     parser.add_argument("--picture", type=Path, metavar="OUT", help="write the picture to OUT.svg or OUT.html")
@@ -58,7 +65,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--width", type=int, help=f"columns of the picture (those of the terminal; {COLUMNS} in a pipe)"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=asking.refusals(run))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,15 +73,15 @@ def run(arguments: argparse.Namespace) -> int:
     memory_mb, path = whole("--memory-mb", arguments.memory_mb, *MEMORY_MB), checked(arguments.picture)
     if bool(arguments.files) == bool(arguments.execution):
         raise UserError("timeline: give either files with histories or --execution ARN.")
-    if arguments.execution:
-        arns = list(dict.fromkeys(arguments.execution))
-        asked = [sources.of_execution(arn) for arn in arns]
-        found = analyse(asked, now_ms=time.time_ns() // 1_000_000)
-        origin_ms = min(timestamp_ms(history[0]) for _, history in asked)
-        streams = group.of_executions(arns, origin_ms, found.until_ms)
+    arns = list(dict.fromkeys(arguments.execution or []))
+    read = [sources.of_execution(arn) for arn in arns] or sources.of_files(arguments.files)
+    found = analyse(read, now_ms=time.time_ns() // 1_000_000 if arns else None)
+    origin_ms = min(timestamp_ms(history[0]) for _, history in read)
+    if arguments.stream:
+        api = asking.streams(arguments)
+        streams: GroupStreams | None = group.of_api(api, arguments.stream, origin_ms, found.until_ms)
     else:
-        streams = None
-        found = analyse(sources.of_files(arguments.files))
+        streams = group.of_executions(arns, origin_ms, found.until_ms)
     usd = cost_usd(found.transitions, found.running_ms, len(found.functions), memory_mb)
     if path is not None:
         title = printable(", ".join(execution.name for execution in found.executions))
@@ -82,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         rows = [svg.Group(printable(one), _gap_words(gaps), [], [], gaps) for one, gaps in _shown(streams)]
         write(path, svg.draw([lanes, *rows], found.until_ms, title), title)
     if arguments.json:
-        shared = {} if streams is None or streams.problem else {"group": group_json(streams)}
+        shared = {} if streams is None or streams.problem else group_json(streams)
         print(json.dumps({**as_json(found, usd), **shared}, indent=1))
         return 0
     width = arguments.width or columns_of(sys.stdout, COLUMNS + picture.LABEL) - picture.LABEL
@@ -107,35 +114,33 @@ def as_json(found: Analysis, usd: dict[str, float]) -> dict[str, Any]:
 def note(found: Analysis) -> str:
     """Returns the result in two short lines, for a picture."""
     percent = "no Task ran" if found.connected_percent is None else f"{found.connected_percent:.4g} % connected"
-    return f"{percent}\n{_counted(found.gaps)}"
+    return f"{percent}\n{counted(len(found.gaps), 'gap')}"
 
 
 def group_json(streams: GroupStreams) -> dict[str, Any]:
-    """Returns the part of `--json` about the streams that share the functions of a group."""
+    """Returns the part of `--json` about the streams that share the functions of a group, or that were named."""
     listed = [
         {"stream": one, "gap_ms": gap_ms(gaps), "gaps": [asdict(gap) for gap in gaps]}
         for one, gaps in streams.gaps.items()
     ]
-    return {"group": streams.group, "streams": listed}
+    return {"group": {"group": streams.group, "streams": listed}} if streams.group else {"streams": listed}
 
 
 def _shown(streams: GroupStreams | None) -> list[tuple[str, Sequence[Gap]]]:
     return [] if streams is None else streams.with_gaps[:MOST_STREAMS]
 
 
-def _counted(gaps: Sequence[Gap]) -> str:
-    return f"{len(gaps)} gap{'' if len(gaps) == 1 else 's'}"
-
-
 def _gap_words(gaps: Sequence[Gap]) -> str:
-    return f"{_counted(gaps)}, {gap_ms(gaps) / 1000:,.3f} s"
+    repaired = sum(gap.is_repaired for gap in gaps)
+    return f"{counted(len(gaps), 'gap')}, {gap_ms(gaps) / 1000:,.3f} s{f', {repaired} repaired' if repaired else ''}"
 
 
 def _group_lines(streams: GroupStreams) -> list[str]:
     if streams.problem:
         return [streams.problem]
     gone = streams.with_gaps
-    lines = [f"group {streams.group}: {len(streams.gaps)} streams share its functions, {len(gone)} of them had gaps"]
+    shared = f"group {streams.group}: {len(streams.gaps)} streams share its functions, {len(gone)} of them had gaps"
+    lines = [shared if streams.group else f"by the API, {len(gone)} of {counted(len(streams.gaps), 'stream')} had gaps"]
     lines += [f"  {number} {one}: {_gap_words(gaps)}" for number, (one, gaps) in enumerate(_shown(streams), 1)]
     return lines + _more(len(gone) - MOST_STREAMS)
 
@@ -149,7 +154,7 @@ def text(
 ) -> str:
     """Returns the picture and the totals, with the rows before them if requested.
 
-    The picture of a group's execution has the gaps of its streams below the lanes.
+    The gaps of streams are below the lanes.
     """
     shown = []
     if with_rows:
@@ -161,7 +166,8 @@ def text(
     columns = max(40, width + picture.LABEL)
     said = [*(_group_lines(streams) if streams is not None else []), *_totals(found, usd)]
     totals = (part for line in said for part in textwrap.wrap(line, columns, subsequent_indent="    "))
-    return "\n".join([*shown, "", LEGEND, "", *totals])
+    with_repairs = any(gap.is_repaired for _, gaps in _shown(streams) for gap in gaps)
+    return "\n".join([*shown, "", LEGEND + picture.REPAIRED_LEGEND * with_repairs, "", *totals])
 
 
 LEGEND = picture.LEGEND.replace(f"{picture.STARTING} connecting  ", "").replace("connected", "a Task runs")

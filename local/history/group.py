@@ -1,8 +1,9 @@
-"""Reads what the history of a group's execution lacks: the gaps of the streams that share its functions.
+"""Reads what no history contains: the gaps of streams as the ledger has them, with those that were repaired.
 
-The execution's input names the group; its streams and their gaps are records of the stage's control table, which is
-read from the DynamoDB of the SDK's own variables. Invariant: for an execution that keeps a single stream, or that is
-not ours, only its input is read.
+They come from the HTTP API for the streams that somebody names. For a group's execution they come without that: its
+input names the group, and its streams and their gaps are records of the stage's control table, which is read from the
+DynamoDB of the SDK's own variables. Invariant: for an execution that keeps a single stream, or that is not ours, only
+its input is read.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import botocore.session
 from botocore.exceptions import BotoCoreError, ClientError
 
+from handlers.connection.repaired import applied
 from handlers.errors import StoreUnavailable
 from handlers.group import is_group
 from handlers.store.stream_records import StreamRecords
+from handlers.store.typed_values import instant, instant_ms
 from local import stages
 from local.history import sources
+from local.streams.asking import Streams, path_of
 from timeline.coverage import Gap, gap_ms
 
 _OURS = re.compile(r"streamkeeper-([a-z0-9-]+)-connections")
@@ -30,7 +35,7 @@ _PAGE = 100
 class GroupStreams:
     """The streams of a group, each with its gaps; times count from the start of the first execution.
 
-    `problem` says why they are unknown, or is "".
+    `group` is "" for streams that were named. `problem` says why they are unknown, or is "".
     """
 
     group: str
@@ -67,6 +72,24 @@ def of_executions(arns: Sequence[str], origin_ms: int, until_ms: int) -> GroupSt
     return None
 
 
+def of_api(streams: Streams, stream_ids: Sequence[str], origin_ms: int, until_ms: int) -> GroupStreams:
+    """Returns the gaps of these streams by the API, in the time that `of_executions` has; raises as `Streams.ask`."""
+    found: dict[str, list[Gap]] = {}
+    times = {"from": instant(origin_ms), "to": instant(origin_ms + until_ms)}
+    for stream_id in dict.fromkeys(stream_ids):
+        pages = streams.pages(path_of(stream_id, "/gaps"), times)
+        found[stream_id] = _moved(
+            [_of_answer(gap, origin_ms + until_ms) for page in pages for gap in page["gaps"]], origin_ms, until_ms
+        )
+    return GroupStreams("", found)
+
+
+def _of_answer(gap: Mapping[str, Any], now_ms: int) -> Gap:
+    """A gap of the API; one that goes on has no end there."""
+    to_ms = instant_ms(gap["to_at"])
+    return Gap(instant_ms(gap["from_at"]) or 0, now_ms if to_ms is None else to_ms, gap["cause"], gap["state"])
+
+
 def _group_in(data: str) -> str:
     """The group in an execution's input; "" if there is none."""
     try:
@@ -79,11 +102,20 @@ def _group_in(data: str) -> str:
 def _gaps(records: StreamRecords, group: str, origin_ms: int, until_ms: int) -> dict[str, list[Gap]]:
     found: dict[str, list[Gap]] = {}
     for stream_id in sorted(records.members(group)):
-        after, gaps = "", found.setdefault(stream_id, [])
+        after, gaps = "", []
         while page := records.gaps(stream_id, after, _PAGE):
             after = page[-1][0]
-            for _, gap in page:
-                from_ms, to_ms = max(0, gap.from_ms - origin_ms), min(until_ms, gap.to_ms - origin_ms)
-                if from_ms < to_ms:
-                    gaps.append(Gap(from_ms, to_ms, gap.cause))
+            gaps += [gap for _, gap in page]
+        known = applied(gaps, [(gap, gap.repair) for gap in gaps if gap.repair is not None])
+        shown = [Gap(gap.from_ms, gap.to_ms, gap.cause, gap.state) for gap in known]
+        found[stream_id] = _moved(shown, origin_ms, until_ms)
     return found
+
+
+def _moved(gaps: Sequence[Gap], origin_ms: int, until_ms: int) -> list[Gap]:
+    """The gaps by the clock of the picture, without what lies outside of it."""
+    moved = (
+        replace(gap, from_ms=max(0, gap.from_ms - origin_ms), to_ms=min(until_ms, gap.to_ms - origin_ms))
+        for gap in gaps
+    )
+    return [gap for gap in moved if gap.from_ms < gap.to_ms]

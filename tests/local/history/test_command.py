@@ -9,8 +9,10 @@ import pytest
 
 from endpoint import ROLE, service, states_client
 from local.cli import main
+from tests.handlers.servers import sends, serving
 from tests.local.support import in_thread, until
 
+DAY = "2026-11-28T"
 FUNCTION = "arn:aws:lambda:us-east-1:000000000000:function:echo"
 TWO_CALLS = {
     "StartAt": "First",
@@ -102,6 +104,42 @@ def test_the_picture_is_written(url: str, arn: str, tmp_path: Path, capsys: pyte
     assert said.count("task started") == 4
     assert "after a Task that succeeded" in said
     assert "14 of 25,000 events" in said
+
+
+def test_the_gaps_of_a_stream_are_drawn_and_those_that_were_repaired_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its API, in the time of the history: with a mark and a word in the text, a line through it in the picture.
+
+    One is too early, and the one that goes on ends with the picture.
+    """
+    start, end = {"id": 1, "type": "ExecutionStarted"}, {"id": 2, "type": "TaskStateEntered"}
+    history = {"events": [start | {"timestamp": f"{DAY}00:01:00Z"}, end | {"timestamp": f"{DAY}00:01:40Z"}]}
+    (tmp_path / "history.json").write_text(json.dumps(history))
+    times = [("00:00:10", "00:00:20"), ("00:01:10", "00:01:20"), ("00:01:30", "")]
+    listed = [
+        {"from_at": f"{DAY}{begin}.000Z", "to_at": f"{DAY}{to}.000Z" if to else None, "cause": "reset", "state": state}
+        for (begin, to), state in zip(times, ("repaired", "repaired", "open"), strict=True)
+    ]
+    body = json.dumps({"gaps": listed, "next": None}).encode()
+    answer = sends(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    with serving(answer, answer) as server:
+        asked = [str(tmp_path / "history.json"), "--stream", "demo", "--url", server.address]
+        found = answered(capsys, *asked)
+        assert main(["timeline", *asked, "--width", "40", "--picture", str(tmp_path / "out.svg")]) == 0
+        assert b"/connections/demo/gaps?from=2026-11-28T00%3A01%3A00.000Z&to=" in server.peers[0].request
+    (stream,) = found["streams"]
+    shown = [(gap["from_ms"], gap["to_ms"], gap["state"]) for gap in stream["gaps"]]
+    assert shown == [(10_000, 20_000, "repaired"), (30_000, 40_000, "open")]
+    said = capsys.readouterr().out
+    assert f"     1 {' ' * 10}{'┼' * 10}{' ' * 10}{'╳' * 10}\n" in said
+    assert "╳ gap  ┼ gap, repaired\n" in said
+    assert "by the API, 1 of 1 stream had gaps\n  1 demo: 2 gaps, 20.000 s, 1 repaired\n" in said
+    drawn = (tmp_path / "out.svg").read_text()
+    # In the legend, and through one gap.
+    assert drawn.count('<rect class="repaired"') == 2
+    assert drawn.count('<rect class="gap"') == 4
+    assert "10.000 to 20.000 s, 10 s, after reset; repaired" in drawn
 
 
 @pytest.mark.parametrize(
