@@ -104,7 +104,8 @@ def misplaced(table: Mapping[str, Any]) -> list[str]:
 
     In TOML, everything behind `[headers]` belongs to that table.
     """
-    own = schema.schema()["properties"]
+    form = schema.schema()
+    own, shared = form["properties"], form["definitions"]
     return [
         f"{outer}.{name} is in the table {outer}; if it is meant as a field of the profile, "
         "move it above the first [table]"
@@ -112,15 +113,15 @@ def misplaced(table: Mapping[str, Any]) -> list[str]:
         for one in (inner if isinstance(inner, list) else [inner])
         if isinstance(one, Mapping)
         for name in one
-        if name in _FIELDS - set(_names(own.get(outer)))
+        if name in _FIELDS - set(_names(own.get(outer), shared))
     ]
 
 
-def _names(form: Any) -> Iterator[str]:
-    """The names that a table may contain by its JSON Schema, at any depth."""
+def _names(form: Any, shared: Mapping[str, Any]) -> Iterator[str]:
+    """The names that a table may contain by its JSON Schema, at any depth; `shared` are the schema's definitions."""
     for name, one in form.items() if isinstance(form, Mapping) else enumerate(form) if isinstance(form, list) else ():
         yield from one if name == "properties" else ()
-        yield from _names(one)
+        yield from _names(shared[one.rpartition("/")[2]] if name == "$ref" else one, shared)
 
 
 def warning_of_cursor(profile: Profile, events: int, cursor: str | None) -> str | None:

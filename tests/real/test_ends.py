@@ -183,4 +183,6 @@ def _has_conflict(status: Any) -> Any:
 
 
 def _with_a_gap(status: Any) -> Any:
-    return status if status.get("coverage") and status["coverage"]["gaps"] else None
+    """The status once it has a gap, and the connection after that has caught up."""
+    gaps = status["coverage"]["gaps"] if status.get("coverage") else []
+    return status if gaps and gaps[0]["state"] != "open" else None

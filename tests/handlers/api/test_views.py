@@ -198,7 +198,6 @@ def delivery(aws: Aws, function: ModuleType, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(function, "settings", settings)
     made = Delivery({"sink": "s3:lake", "paused": True, "replaying": False})
     monkeypatch.setattr(function, "functions", lambda *_, **__: made)
-    function._fields_of.cache_clear()
     profile = 'address = "https://example.org"\nframing = "sse"\ndeliver = [{ s3 = "lake" }, { sqs = "a.fifo" }]\n'
     (function.settings.streams_dir / "demo.toml").write_text(profile)
     connected(aws)
