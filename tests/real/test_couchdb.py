@@ -32,29 +32,23 @@ def relay(port: int) -> Script:
     return play
 
 
-class Database:
-    """PouchDB's server with one database in memory."""
+class NodeServer:
+    """A server of a package of npm, which a script of this folder starts."""
 
-    def __init__(self) -> None:
-        command = ["node", str(PROJECT / "tests" / "real" / "pouchdb-server.cjs"), "0"]
+    def __init__(self, script: str) -> None:
+        command = ["node", str(PROJECT / "tests" / "real" / script), "0"]
         self.process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().rsplit(" ", 1)[-1].strip()
-        assert self.address.startswith("http://127.0.0.1:"), "PouchDB's server did not start"
+        assert self.address.startswith("http://127.0.0.1:"), f"{script} did not start"
         self.port = int(self.address.rsplit(":", 1)[1])
         self.written = 0
-        self._put("")
 
-    def write(self, count: int) -> None:
-        """Writes `count` more documents, numbered on."""
-        for _ in range(count):
-            self.written += 1
-            self._put(f"/doc-{self.written}", {"n": self.written})
-
-    def _put(self, path: str, document: Any = None) -> None:
+    def send(self, method: str, path: str, document: Any = None) -> None:
+        """Sends a request; raises if it is refused."""
         body = json.dumps(document).encode() if document is not None else b""
-        request = urllib.request.Request(self.address + "/ledger" + path, body, {"Content-Type": "application/json"})
-        request.method = "PUT"
+        request = urllib.request.Request(self.address + path, body, {"Content-Type": "application/json"})
+        request.method = method
         urllib.request.urlopen(request, timeout=120).close()
 
     def close(self) -> None:
@@ -63,6 +57,20 @@ class Database:
         self.process.wait(timeout=120)
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+
+class Database(NodeServer):
+    """PouchDB's server with one database in memory."""
+
+    def __init__(self) -> None:
+        super().__init__("pouchdb-server.cjs")
+        self.send("PUT", "/ledger")
+
+    def write(self, count: int) -> None:
+        """Writes `count` more documents, numbered on."""
+        for _ in range(count):
+            self.written += 1
+            self.send("PUT", f"/ledger/doc-{self.written}", {"n": self.written})
 
 
 @pytest.fixture

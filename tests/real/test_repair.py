@@ -1,12 +1,13 @@
-"""Gaps that are repaired in a real run, which enforces the permissions: at a played exchange, and at PouchDB's server.
+"""Gaps that are repaired in a real run, which enforces the permissions.
 
-The exchange drops connections and forgets what it has sent. Its REST address lags and refuses, and the function that
-asks it is killed in the midst of a page.
+At a played exchange, which drops connections and forgets what it has sent; its REST address lags and refuses, and the
+function that asks it is killed in the midst of a page. At PouchDB's server, and at json-server beside a played stream.
 """
 
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from local.upstreams.behaviours import TRADES
+from tests.handlers.servers import CHUNKED, Peer
+from tests.handlers.servers import serving as playing
 from tests.harness import Service, running
 from tests.local.support import until
 from tests.projects import copied
-from tests.real.test_couchdb import Database
+from tests.real.test_couchdb import Database, NodeServer
 from tests.real.upstream import serving
 
 # It repeats in a real run what tests/handlers/repair and chaos show.
@@ -70,13 +73,18 @@ def repaired(service: Service, stream: str, count: int) -> bool:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project with a profile for PouchDB's feed of changes."""
+    """The project with profiles for PouchDB's feed, and for a stream whose trades json-server has in pages."""
     made = copied(tmp_path_factory.mktemp("repair") / "project")
     (made / "env" / "streams" / "couch.toml").write_text(
         'address = "${UPSTREAM_COUCH}/ledger/_changes?feed=continuous&since=now&heartbeat=1000"\n'
         'allow_private = true\nframing = "ndjson"\nkey = "$.seq"\nresume = "none"\nend = { absent = ["$.id"] }\n'
         'repair = { address = "${UPSTREAM_COUCH}/ledger/_changes?since={after}&limit=2", items = "$.results", '
         'key = "$.seq", next = { cursor = "$.last_seq", query = "since" }, after_s = 1, pace_s = 0 }\n'
+    )
+    (made / "env" / "streams" / "paged.toml").write_text(
+        'address = "${UPSTREAM_PLAYED}/"\nallow_private = true\nframing = "sse"\nkey = "$.id"\nresume = "none"\n'
+        'repair = { address = "${UPSTREAM_JSON}/trades?id_gte={after}&id_lte={before}&_sort=id&_page=1&_limit=2", '
+        'items = "$", next = { link = "next" }, after_s = 1, pace_s = 0 }\n'
     )
     return made
 
@@ -148,19 +156,79 @@ def test_couchdbs_feed_of_changes_repairs_what_a_cut_connection_missed(
         service.check_permissions()
 
 
+class Feed:
+    """A stream that sends each trade to who is connected then, and remembers none; json-server has all of them."""
+
+    def __init__(self) -> None:
+        self.rest = NodeServer("json-server.cjs")
+        self.trades: list[int] = []
+        self.is_away = False
+
+    def write(self, count: int) -> None:
+        """Makes `count` more trades, numbered on."""
+        for _ in range(count):
+            trade = len(self.trades) + 1
+            self.rest.send("POST", "/trades", {"id": trade})
+            self.trades.append(trade)
+
+    def play(self, peer: Peer) -> None:
+        """Serves a connection, for as long as the stream is there."""
+        sent = len(self.trades)
+        if not self.is_away:
+            peer.send(CHUNKED)
+        while not self.is_away:
+            new = self.trades[sent:]
+            sent += len(new)
+            peer.chunk(b":\n\n" + b"".join(b'data: {"id": %d}\n\n' % one for one in new))
+            time.sleep(0.1)
+
+
+def test_pages_of_json_server_repair_what_a_stream_sent_to_nobody(project: Path, tmp_path: Path) -> None:
+    """The stream is away while seven trades are made; two a page come by the address of a `Link` header, each once."""
+    feed, stream = Feed(), "paged"
+    try:
+        with (
+            playing(feed.play) as played,
+            running(tmp_path, project, UPSTREAM_PLAYED=played.address, UPSTREAM_JSON=feed.rest.address) as service,
+        ):
+            service.post(stream)
+            assert until(lambda: service.ask("GET", stream)[1]["status"] == "running", 30), service.log
+            feed.write(3)
+            assert until(lambda: len(service.items("events", stream)) == 3, 20), service.log
+            assert until(lambda: _was_good_since(service.ask("GET", stream)[1]), 20), service.log
+            before = service.ask("GET", stream)[1]["fence"]
+            feed.is_away = True
+            feed.write(7)
+            assert until(lambda: service.ask("GET", stream)[1]["fence"] > before, 30), service.log
+            feed.is_away = False
+            assert until(lambda: _is_connected_again(service, stream, feed, before), 60), service.log
+            assert until(lambda: any(_has_brought(gap, 7) for gap in gaps(service, stream)), 120), service.log
+            assert until(lambda: _trades(service, stream) == feed.trades, 30), service.log
+            shown = service.ask("GET", f"{stream}/events?limit=1000")[1]["events"]
+            marked = [json.loads(event["data"])["id"] for event in shown if event.get("repaired")]
+            assert marked[:7] == list(range(4, 11))
+            service.check_permissions()
+    finally:
+        feed.rest.close()
+
+
+def _trades(service: Service, stream: str) -> list[int]:
+    return sorted(json.loads(item["data"])["id"] for item in service.items("events", stream))
+
+
 def _was_good_since(status: dict[str, Any]) -> bool:
     """Whether a connection is known to have been good when the last event came."""
     last_at = status["last_event_at"]
     return bool(last_at) and any((lane.get("seen_at") or "") > last_at for lane in status["lanes"].values())
 
 
-def _has_brought(gap: dict[str, Any]) -> bool:
-    """Whether the gap is repaired, and something came by that."""
-    return bool(gap["state"] == "repaired" and gap["repair"]["stored"])
+def _has_brought(gap: dict[str, Any], least: int = 1) -> bool:
+    """Whether the gap is repaired, and as many events at least came by that."""
+    return bool(gap["state"] == "repaired" and gap["repair"]["stored"] >= least)
 
 
-def _is_connected_again(service: Service, stream: str, database: Database) -> bool:
-    """Writes until a change has come on the new connection: two of them show the end of the gap."""
-    database.write(1)
+def _is_connected_again(service: Service, stream: str, upstream: Database | Feed, fence: int = 1) -> bool:
+    """Writes until a change has come on a connection after `fence`: two of them show the end of the gap."""
+    upstream.write(1)
     fences = [int(item["fence"]) for item in service.items("events", stream)]
-    return sum(fence > 1 for fence in fences) >= 2
+    return sum(one > fence for one in fences) >= 2
