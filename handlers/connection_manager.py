@@ -26,7 +26,9 @@ from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.run.connection_metrics import document, numbers
 from handlers.run.deployed_profiles import TOLD_WITHIN_S, ask, read_profile, told
+from handlers.run.ports import TOKENS
 from handlers.run.profile_source import Profiles
+from handlers.run.refresh_tokens import RefreshTokens
 from handlers.run.stream_invocation import Request, run_invocation, to_invocation
 from handlers.run.threads import SystemClock
 from handlers.settings import Settings, TimedContext, plain_aws
@@ -81,6 +83,7 @@ places: dict[str, Any] = {
     "start_repair": lambda stream_id: start_repair(stream_id),
 }
 store = Store(client, sqs, **places)
+TOKENS.replacements = RefreshTokens(client, settings.control_table)
 
 secrets = SecretValues(boto3_client, settings.secrets_prefix)
 profiles = Profiles(

@@ -33,6 +33,7 @@ from handlers.repair.work import RepairWork
 from handlers.run.deployed_profiles import read_profile
 from handlers.run.group_ports import Ask, Needs
 from handlers.run.profile_source import Profiles
+from handlers.run.refresh_tokens import RefreshTokens
 from handlers.settings import RepairSettings, TimedContext, plain_aws
 from handlers.store.connection_store import Store
 from handlers.store.event_reader import EventReader
@@ -126,7 +127,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-tokens = OwnTokens(now_ms)
+tokens = OwnTokens(now_ms, RefreshTokens(client, settings.control_table))
 
 
 def _answer(gap: Gap, repair: Repair) -> dict[str, Any]:

@@ -1,17 +1,19 @@
 """What is exchanged before an opening: requests out, answers in, and the tokens that a process holds.
 
-    Ask(POST to the token server)  -> Answer(200, {"access_token": …})
-    Try(GET with the token)        -> its status
+    Call(read the replaced refresh token)  -> Replacement("r7", 6)
+    Ask(POST to the token server)          -> Answer(200, {"access_token": …})
+    Try(GET with the token)                -> its status
 
 `preparation.py` decides what comes next. Invariant: nothing here is shown with a secret in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import json
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from handlers.connection.inputs import Closed
 from handlers.profile.secret_references import Secrets
@@ -21,6 +23,8 @@ from handlers.profile.upstream_requests import UpstreamRequest
 ANSWER_BYTES = 64 * 1024
 # A token is renewed so long before it expires, or a tenth of its life before where that is less.
 EARLY_MS = 60_000
+# The most characters of a token or a ticket.
+MOST_CHARACTERS = 8192
 
 
 class Answer(NamedTuple):
@@ -29,6 +33,14 @@ class Answer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON; None where it is none."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +59,32 @@ class Try:
     places: Secrets = field(default_factory=dict, repr=False)
 
 
-Preparation = Generator[Ask | Try, Any, None]
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Make this call, which raises nothing; answered by what it returns."""
+
+    run: Callable[[], Any] = field(repr=False)
+
+
+Preparation = Generator[Ask | Call | Try, Any, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The refresh token that replaced the secret's; `version` counts from 1 how often it was replaced."""
+
+    token: str = field(repr=False)
+    version: int
+
+
+class Replacements(Protocol):
+    """Where functions share replaced refresh tokens; `name` is the digest that `refreshing.py` makes of the secret."""
+
+    def read(self, name: str) -> Replacement | Closed | None:
+        """Returns the newest; None where the secret's own was never replaced, Closed where that is unknown now."""
+
+    def write(self, name: str, newer: Replacement) -> Replacement | Closed:
+        """Stores `newer` where the version before it is stored; returns the stored one, Closed where it is unknown."""
 
 
 class Unready(Exception):
@@ -71,11 +108,14 @@ class _Held:
 class Tokens:
     """The tokens of one process, by what they were requested with. `turn` lets one stream request at a time.
 
-    Streams that waited for the turn meanwhile share its result: the token, or the failure.
+    Streams that waited for the turn meanwhile share its result: the token, or the failure. Without `replacements` a
+    refresh token is used as the secret has it, and one that replaces it is lost.
     """
 
-    def __init__(self, turn: AbstractContextManager[Any]) -> None:
+    def __init__(self, turn: AbstractContextManager[Any], replacements: Replacements | None = None) -> None:
         self.turn = turn
+        self.replacements = replacements
+        self.unsaved: dict[str, Replacement] = {}  # refresh tokens that are still to be stored, by name
         self._held: dict[Any, _Held] = {}
         self._failed: dict[Any, tuple[int, Closed | None]] = {}
         self._refused: set[Any] = set()
@@ -121,6 +161,11 @@ class Tokens:
         held = self._held.get(key)
         if held is not None and held.token == token:
             held.renewed = False
+
+
+def is_visible(text: str) -> bool:
+    """Whether a header and an address can carry it. RFC 6749, appendix A.12: a token is of visible characters."""
+    return 0 < len(text) <= MOST_CHARACTERS and text.isascii() and text.isprintable()
 
 
 def only(request: UpstreamRequest) -> Preparation:

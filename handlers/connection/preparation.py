@@ -19,7 +19,8 @@ from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from handlers.connection.inputs import Closed
-from handlers.connection.opening_steps import Answer, Ask, Preparation, Tokens, Try, Unready
+from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Tokens, Try, Unready, is_visible
+from handlers.connection.refreshing import name_of, refreshed
 from handlers.framing.events import text_at
 from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError, quoted
@@ -30,8 +31,6 @@ from handlers.profile.tls_field import Trust
 from handlers.profile.token_field import Token
 from handlers.profile.upstream_requests import UpstreamRequest, filled_in, own_headers, request_of
 
-# The most characters of a token or a ticket.
-MOST_CHARACTERS = 8192
 # RFC 6749, section 5.1: the server may leave it out and say how long a token lives "via other means".
 UNSAID_S, MOST_S = 300, 10**9
 UNAUTHORIZED = 401
@@ -41,6 +40,7 @@ _CODES = frozenset(
     {"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type"}
     | {"invalid_scope", "invalid_target"}
 )
+USED_UP = "invalid_grant: the refresh token was used before or is void; put a new one in the secret"
 _JSON = {"accept": b"application/json", "accept-encoding": b"identity", "user-agent": b"streamkeeper"}
 
 
@@ -74,7 +74,7 @@ def preparation(
 
 def with_token(
     profile: Profile, secrets: Secrets, tokens: Tokens, now_ms: Callable[[], int]
-) -> Generator[Ask, Any, Secrets]:
+) -> Generator[Ask | Call, Any, Secrets]:
     """Returns the secrets with the profile's token among them, for requests that are no opening; raises Unready."""
     if profile.token is None:
         return secrets
@@ -100,7 +100,7 @@ def _key(token: Token | None, secrets: Secrets) -> Any:
 
 def _token(
     profile: Profile, key: Any, secrets: Secrets, tokens: Tokens, now_ms: Callable[[], int]
-) -> Generator[Ask, Any, str]:
+) -> Generator[Ask | Call, Any, str]:
     token = profile.token
     assert token is not None
     held, is_due = tokens.valid(key, now_ms())
@@ -113,9 +113,7 @@ def _token(
             return held
         count, failure = tokens.failure(key)
         if failure is None or count == before:
-            asked = _token_request(token, secrets, profile.allow_private)
-            answer: Answer | Closed = yield Ask(replace(asked, trust=_trust(profile, token.host, secrets)))
-            said = _said(token, answer)
+            said = _said(token, (yield from _token_answer(profile, token, secrets, tokens)))
             if not isinstance(said, Closed):
                 tokens.take(key, said[0], now_ms(), said[1])
                 return said[0]
@@ -126,8 +124,24 @@ def _token(
     raise Unready(failure)
 
 
-def _token_request(token: Token, secrets: Secrets, allow_private: bool) -> UpstreamRequest:
-    client, secret, refresh = (filled(text, secrets) for text in token.texts)
+def _token_answer(
+    profile: Profile, token: Token, secrets: Secrets, tokens: Tokens
+) -> Generator[Ask | Call, Any, Answer | Closed]:
+    client, _, first = (filled(text, secrets) for text in token.texts)
+
+    def ask(refresh: str) -> Ask:
+        asked = _token_request(token, secrets, refresh, profile.allow_private)
+        return Ask(replace(asked, trust=_trust(profile, token.host, secrets)))
+
+    if not first or tokens.replacements is None:
+        answer: Answer | Closed = yield ask(first)
+        return answer
+    name = name_of(token.address, client, first)
+    return (yield from refreshed(tokens.replacements, tokens.unsaved, name, first, ask))
+
+
+def _token_request(token: Token, secrets: Secrets, refresh: str, allow_private: bool) -> UpstreamRequest:
+    client, secret, _ = (filled(text, secrets) for text in token.texts)
     fields = {"grant_type": token.kind, "refresh_token": refresh, "scope": token.scope, "audience": token.audience}
     headers = {**_JSON, "content-type": b"application/x-www-form-urlencoded"}
     if token.auth == "basic" and secret:
@@ -145,13 +159,15 @@ def _said(token: Token, answer: Answer | Closed) -> tuple[str, int] | Closed:
     """Returns the token and its life in milliseconds, or why there is none."""
     who = f"the token server {token.host}"
     failed = _failed(who, "no_token", answer)
-    body = None if isinstance(answer, Closed) else _json(answer.body)
+    body = None if isinstance(answer, Closed) else answer.json
     fields = body if isinstance(body, dict) else {}
     if failed is not None:
         code = fields.get("error")
+        if code == "invalid_grant" and token.kind == "refresh_token":
+            return Closed(failed.reason, f"{failed.detail}: {USED_UP}")
         return Closed(failed.reason, f"{failed.detail}: {code}") if isinstance(code, str) and code in _CODES else failed
     value = fields.get("access_token")
-    if not isinstance(value, str) or not _is_visible(value):
+    if not isinstance(value, str) or not is_visible(value):
         return Closed("no_token", f"{who} answered without a token that can be sent")
     # RFC 6749, section 7.1: "The client MUST NOT use an access token if it does not understand the token type."
     kind = fields.get("token_type")
@@ -181,10 +197,10 @@ def _ticket(profile: Profile, ticket: Ticket, stream_id: str, values: dict[Any, 
     if failed is not None:
         raise Unready(failed)
     assert isinstance(answer, Answer)
-    body = _json(answer.body)
+    body = answer.json
     for name, where in ticket.places:
         value = answer.headers.get(where) if isinstance(where, str) else text_at(body, where)
-        if not value or not _is_visible(value):
+        if not value or not is_visible(value):
             at = f"in the header {where}" if isinstance(where, str) else f"at {where.text}"
             raise Unready(Closed("no_ticket", f"{who} answered with nothing {at} that can be sent"))
         values[place(name)] = value
@@ -234,15 +250,3 @@ def _failed(who: str, reason: str, answer: Answer | Closed) -> Closed | None:
     # An answer that blames the request is a refusal, which may pass; anything else is the server's failure.
     is_refusal = 300 <= answer.status < 500 and answer.status not in _PASSING
     return Closed("rejected" if is_refusal else reason, f"{who} answered {answer.status}")
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _is_visible(text: str) -> bool:
-    """Whether a header and an address can carry it. RFC 6749, appendix A.12: a token is of visible characters."""
-    return 0 < len(text) <= MOST_CHARACTERS and text.isascii() and text.isprintable()

@@ -6,8 +6,9 @@ Invariant: a problem is one phrase without an address, a header or anything that
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
-from handlers.connection.opening_steps import Tokens, Unready
+from handlers.connection.opening_steps import Call, Replacements, Tokens, Unready
 from handlers.connection.preparation import UNAUTHORIZED, with_token
 from handlers.errors import StreamDropped
 from handlers.profile.behaviour import Profile
@@ -19,19 +20,21 @@ from handlers.upstream.before_opening import asked
 
 
 class OwnTokens:
-    """The tokens of a process; `now_ms` is its clock."""
+    """The tokens of a process; `now_ms` is its clock, `replacements` shares replaced refresh tokens."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._tokens, self._now_ms = Tokens(threading.Lock()), now_ms
+    def __init__(self, now_ms: Callable[[], int], replacements: Replacements | None = None) -> None:
+        self._tokens, self._now_ms = Tokens(threading.Lock(), replacements), now_ms
 
     def added(self, profile: Profile, secrets: Secrets) -> Secrets:
         """Returns the secrets, and the token where the repair sends it; raises StreamDropped without a valid one."""
         if profile.repair is None or profile.repair.headers is not None:
             return secrets
-        steps, answer = with_token(profile, secrets, self._tokens, self._now_ms), None
+        steps = with_token(profile, secrets, self._tokens, self._now_ms)
+        answer: Any = None
         try:
             while True:
-                answer = asked(steps.send(answer), READ_S, lambda _socket: None)
+                step = steps.send(answer)
+                answer = step.run() if isinstance(step, Call) else asked(step, READ_S, lambda _socket: None)
         except StopIteration as ended:
             found: Secrets = ended.value
             return found

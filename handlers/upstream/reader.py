@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import urllib3
 
 from handlers.connection.inputs import Chunk, Closed, Opened
-from handlers.connection.opening_steps import Ask, Preparation, Unready, only
+from handlers.connection.opening_steps import Ask, Call, Preparation, Unready, only
 from handlers.framing import content_codings
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
@@ -235,6 +235,9 @@ class Upstream:
         while True:
             if isinstance(step, Ask):
                 step = steps.send(asked(step, self._connect_timeout_s, self._connected))
+                continue
+            if isinstance(step, Call):
+                step = steps.send(step.run())
                 continue
             request = step.request
             if self._outbox is not None:

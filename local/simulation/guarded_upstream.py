@@ -5,12 +5,13 @@ is answered a moment later by `PlayedAuth`, or not at all while a server is away
 opened only for a token and a ticket that are good.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from handlers.connection.inputs import Arrival, Closed, Opened
-from handlers.connection.opening_steps import Answer, Ask, Preparation, Try, Unready
+from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Try, Unready
 from handlers.profile.upstream_requests import UpstreamRequest
 from local.upstreams.played_auth import PlayedAuth
 from states_language.clock import Clock
@@ -35,12 +36,13 @@ class PreparedLink:
         if self._inner is not None:
             self._upstream.stream.close(self._inner)
 
-    def goes_on(self, move: Callable[[], Ask | Try]) -> None:
+    def goes_on(self, move: Callable[[], Ask | Call | Try]) -> None:
         """Makes the next step, unless it was closed meanwhile."""
         if not self._is_open:
             return
         try:
-            step = move()
+            while isinstance(step := move(), Call):
+                move = functools.partial(self._before.send, step.run())
         except Unready as error:
             self._client.arrived(self, error.closed)
             return

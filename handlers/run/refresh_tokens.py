@@ -1,0 +1,62 @@
+"""Stores the refresh tokens by which a token server has replaced a secret's: an item of the control table for each.
+
+    PK "#", SK "refresh-token#" and the digest of the secret's value     refresh_token, version, expires_at
+
+The table is encrypted at rest. No stream's partition holds the item, so neither a status nor a backup has it.
+Invariants: a token is stored only over the version that it descends from; nothing raises, and no text holds a token.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from handlers.connection.inputs import Closed
+from handlers.connection.opening_steps import Replacement
+from handlers.errors import StoreUnavailable
+from handlers.group import GROUP
+from handlers.store import typed_values
+from handlers.store.control_table import Table, setting, values_of
+from handlers.store.typed_values import DAY_S, Item, number
+
+# One that was not replaced for so long is deleted; those of secrets that were changed go so.
+KEEP_DAYS = 400
+
+
+class RefreshTokens:
+    """The control table's refresh tokens; several threads may use it."""
+
+    def __init__(self, dynamodb: Any, control_table: str) -> None:
+        self._table = Table(dynamodb, control_table)
+
+    def read(self, name: str) -> Replacement | Closed | None:
+        """Returns the newest, read consistently; None where the secret's own was never replaced."""
+        try:
+            return _replacement(self._table.get(GROUP, _sort_key(name)))
+        except StoreUnavailable as error:
+            return Closed("no_token", f"the stored refresh token cannot be read now: {error}")
+
+    def write(self, name: str, newer: Replacement) -> Replacement | Closed:
+        """Returns what is stored: `newer`, or what another function had stored over the same version before."""
+        attributes = {
+            "refresh_token": {"S": newer.token},
+            "version": number(newer.version),
+            "expires_at": number(int(time.time()) + KEEP_DAYS * DAY_S),
+        }
+        values = values_of(attributes) | {":before": number(newer.version - 1)}
+        condition = "attribute_not_exists(#version) OR #version = :before"
+        place = typed_values.key(GROUP, _sort_key(name))
+        try:
+            _, item = self._table.change(place, setting(tuple(attributes)), condition, values)
+        except StoreUnavailable as error:
+            return Closed("no_token", f"the refresh token cannot be stored now: {error}")
+        return _replacement(item) or newer
+
+
+def _sort_key(name: str) -> str:
+    return f"refresh-token#{name}"
+
+
+def _replacement(item: Item | None) -> Replacement | None:
+    token = typed_values.text(item or {}, "refresh_token")
+    return None if token is None else Replacement(token, typed_values.count(item or {}, "version") or 0)
