@@ -6,6 +6,7 @@ Invariants: no secret and no header of the request is printed; the connection is
 
 import argparse
 import sys
+import threading
 import time
 import tomllib
 from collections import Counter
@@ -21,6 +22,7 @@ from handlers.connection.ends import End
 from handlers.connection.frame_reading import taken_apart
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge
+from handlers.connection.opening_steps import Tokens
 from handlers.errors import StreamDropped, StreamkeeperError
 from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_behind
 from handlers.framing.frames import Frame, FramingError, as_frames
@@ -32,6 +34,7 @@ from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference, Secrets
 from handlers.profile.upstream_requests import request_of
 from handlers.run.ports import prepared
+from handlers.run.refresh_tokens import RefreshTokens
 from handlers.tls import check_trust
 from handlers.upstream.reader import Upstream
 from local import stages
@@ -180,9 +183,14 @@ def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[R
     except (StreamkeeperError, ProfileError) as problem:
         raise UserError(sentence(str(problem))) from None
     trial = Trial(profile, print, arguments.cursor)
+    shared = None
+    if profile.token is not None and profile.token.kind == "refresh_token" and not arguments.played:
+        # The stage's functions share it: where the server replaces the secret's, that is void for them too.
+        shared = RefreshTokens(boto3.client("dynamodb"), stages.names(arguments.stage)["control_table"])
+    tokens, stream_id = Tokens(threading.Lock(), shared), arguments.stream_id
     upstream = Upstream(
         request,
-        before=prepared(profile, arguments.stream_id, arguments.cursor, values, lambda: round(time.monotonic() * 1000)),
+        before=prepared(profile, stream_id, arguments.cursor, values, lambda: round(1000 * time.monotonic()), tokens),
         connect_timeout_s=profile.connect_timeout_s,
         stall_after_s=profile.stall_after_s,
         joins=profile.joins_chunks,
@@ -198,11 +206,15 @@ def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[R
         trial.summary()
     if not (was_stream and arguments.repair):
         return 0 if was_stream else 1
-    return 0 if _compared(profile, arguments.stream_id, trial.seen, read) else 1
+    return 0 if _compared(profile, arguments.stream_id, trial.seen, read, shared) else 1
 
 
 def _compared(
-    profile: Profile, stream_id: str, seen: list[StreamEvent], read: Callable[[list[Reference]], Secrets]
+    profile: Profile,
+    stream_id: str,
+    seen: list[StreamEvent],
+    read: Callable[[list[Reference]], Secrets],
+    shared: RefreshTokens | None,
 ) -> bool:
     """Whether the repair's address has what came on the stream."""
     if profile.repair is None:
@@ -212,7 +224,7 @@ def _compared(
     from local.profiles.repair_trial import compare
 
     own = profile.secrets if profile.repair.headers is None else []
-    tokens = OwnTokens(lambda: time.time_ns() // 1_000_000)
+    tokens = OwnTokens(lambda: time.time_ns() // 1_000_000, shared)
     try:
         secrets = tokens.added(profile, read([*profile.repair.secrets, *own]))
     except StreamDropped as problem:

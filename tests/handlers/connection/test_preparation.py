@@ -57,6 +57,7 @@ class Play:
                     self.asked.append(step.request)
                     assert step.request.address.startswith(("https://auth", "https://api"))
                 else:
+                    assert isinstance(step, Try)
                     tried.append(step.request.headers.get("authorization", b"").decode())
                 assert left, "it asks for more than is answered"
                 assert isinstance(left[0], int) != isinstance(step, Ask), "it asks somebody else"

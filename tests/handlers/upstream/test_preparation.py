@@ -9,14 +9,17 @@ import pytest
 
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.opening_steps import Tokens
+from handlers.connection.preparation import USED_UP
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
 from handlers.profile.upstream_requests import request_of
 from handlers.run.ports import prepared
+from handlers.run.refresh_tokens import RefreshTokens
 from handlers.upstream.reader import Upstream
 from handlers.upstream.standstill import elapsed_s
 from local.upstreams.demo_streams import playing
-from local.upstreams.played_auth import CLIENT, SECRET
+from local.upstreams.played_auth import CLIENT, REFRESH, SECRET
+from tests.handlers.aws import CONTROL, Aws
 from tests.handlers.servers import Peer, Script, sends, serving
 
 WAIT_S = 60.0
@@ -44,7 +47,8 @@ def table(origin: str, **fields: Any) -> dict[str, Any]:
 @contextmanager
 def opening(fields: dict[str, Any], tokens: Tokens, secret: str = SECRET) -> Iterator[Upstream]:
     """One opening of the profile's stream."""
-    profile, values = parse("demo", fields, {}), {Reference("secret", "key"): secret}
+    profile = parse("demo", fields, {})
+    values = {Reference("secret", "key"): secret, Reference("secret", "refresh"): REFRESH}
     reader = Upstream(
         request_of(profile, "demo", None, values),
         before=prepared(profile, "demo", None, values, lambda: round(1000 * elapsed_s()), tokens),
@@ -82,6 +86,21 @@ def test_a_stream_that_wants_both_is_read_and_one_token_serves_many() -> None:
             upstreams.auth.revoke()
         assert isinstance(statuses[0], Opened)
         assert {one.name for one in statuses[0].places} == {"token", "ticket"}
+
+
+def test_functions_share_the_refresh_token_that_replaced_the_secrets(aws: Aws) -> None:
+    """Each process sends the newest; without the table the secret's own comes back, and is refused by name."""
+    with playing() as (origin, upstreams):
+        token = {**table(origin)["token"], "kind": "refresh_token", "refresh_token": "${secret:refresh}"}
+        fields, shared = table(origin, token=token), RefreshTokens(aws.dynamodb, CONTROL)
+        for number in (1, 2, 3):
+            opened = first(fields, Tokens(threading.Lock(), shared))
+            assert isinstance(opened, Opened)
+            assert opened.status == 200
+            (item,) = aws.items(CONTROL, "#").values()
+            assert (item["refresh_token"], item["version"]) == (upstreams.auth.refresh, number)
+        closed = first(fields)
+    assert closed == Closed("rejected", f"the token server 127.0.0.1 answered 400: {USED_UP}")
 
 
 def test_a_client_that_is_not_known_is_a_refusal_by_the_servers_word() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from handlers.connection.inputs import LOG
+from handlers.connection.opening_steps import Replacement
 from handlers.deliver.table_records import by_stream
+from handlers.run.refresh_tokens import RefreshTokens
 from handlers.store.control_record import to_record
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
@@ -76,6 +78,7 @@ def test_a_backup_restores_every_record_of_every_layout(
 ) -> None:
     """Events, ledger, cursor and large bodies are the same; nothing runs there, and no sink gets what was restored."""
     fill(here)
+    RefreshTokens(here.aws.dynamodb, here.control_table).write("ab", Replacement("r7", 1))
     to = str(tmp_path / "backup") if where == "folder" else f"s3://{here.bucket}/backups/{tmp_path.name}"
     status, manifest, _ = typed(capsys, "backup", "--stage", "here", "--to", to)
     assert (status, manifest["streams"]) == (0, 4)
@@ -87,6 +90,8 @@ def test_a_backup_restores_every_record_of_every_layout(
     for stream_id in (PLAIN, SPREAD, UNORDERED, LOGGED):
         assert read(there, stream_id) == read(here, stream_id) != []
     before, after = here.items(), there.items()
+    # A copy of it would be void at its next use.
+    assert before["control"].pop(("#", "refresh-token#ab"))["refresh_token"] == {"S": "r7"}
     assert before["control"].keys() == after["control"].keys()
     for key, item in after["control"].items():
         assert {name: value for name, value in item.items() if name not in OF_A_COPY} == {

@@ -1,0 +1,178 @@
+"""Refresh tokens that the token server replaces at each use: two functions, a table that fails, kills at each step."""
+
+import contextlib
+import json
+import random
+from typing import Any
+
+import pytest
+
+from handlers.connection.inputs import Closed
+from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Tokens, Try, Unready
+from handlers.connection.preparation import USED_UP, preparation
+from handlers.connection.refreshing import name_of
+from handlers.profile.secret_references import Reference
+from handlers.run.refresh_tokens import RefreshTokens
+from local.simulation.tables import MemoryDynamoDB
+from local.upstreams.played_auth import CLIENT, REFRESH, SECRET, PlayedAuth
+from tests.examples import examples
+from tests.handlers.aws import answer_is_lost, never_arrives, passes
+from tests.handlers.profile.profiles import profile
+
+ADDRESS = "https://auth.example/token"
+PROFILE = profile(
+    address="https://example.org/x",
+    token={
+        "kind": "refresh_token",
+        "address": ADDRESS,
+        "id": CLIENT,
+        "secret": "${secret:key}",
+        "refresh_token": "${secret:refresh}",
+    },
+)
+REFUSED = Closed("rejected", f"the token server auth.example answered 400: {USED_UP}")
+FOR_EVER_MS = 1 << 60
+
+
+class Table:
+    """The control table as it answers the functions: a drawn share of the calls fails, before or after its effect."""
+
+    def __init__(self, draws: random.Random, share: float) -> None:
+        self.memory, self.draws, self.share = MemoryDynamoDB("control"), draws, share
+
+    def __getattr__(self, name: str) -> Any:
+        def call(**parameters: Any) -> Any:
+            way = self.draws.choice((never_arrives, answer_is_lost)) if self.draws.random() < self.share else passes
+            return way(getattr(self.memory, name), **parameters)
+
+        return call
+
+
+class World:
+    """The token server, the table, and how many functions were killed between its answer and the write."""
+
+    def __init__(self, draws: random.Random, grace_ms: int, share: float = 0) -> None:
+        self.now_ms, self.lost, self.secret = 0, 0, REFRESH
+        self.table = Table(draws, share)
+        self.stored = RefreshTokens(self.table, "control")
+        self.auth = PlayedAuth(lambda: self.now_ms, draws, lives_s=1, grace_ms=grace_ms)
+
+    @property
+    def newest(self) -> str:
+        """The refresh token that a function would send now."""
+        share, self.table.share = self.table.share, 0
+        read = self.stored.read(name_of(ADDRESS, CLIENT, self.secret))
+        self.table.share = share
+        assert not isinstance(read, Closed)
+        return self.secret if read is None else read.token
+
+
+class Function:
+    """A process that opens the stream again and again; its token has always expired."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.tokens = world, Tokens(contextlib.nullcontext(), world.stored)
+        self.ended: list[Closed | None] = []
+        self.steps: Preparation | None = None
+        self.step: Any = None
+        self.got = ""
+
+    def move(self) -> None:
+        """Makes one step: a call of the table, a request or the opening; the first after the last opening is free."""
+        answer: Any = None
+        if self.steps is None:
+            self.world.now_ms += 2_000
+            values = {Reference("secret", "key"): SECRET, Reference("secret", "refresh"): self.world.secret}
+            self.steps = preparation(PROFILE, "demo", None, values, self.tokens, lambda: self.world.now_ms)
+        elif isinstance(self.step, Call):
+            answer = self.step.run()
+        elif isinstance(self.step, Ask):
+            sent = {name: value.decode() for name, value in self.step.request.headers.items()}
+            status, said = self.world.auth.token(sent, self.step.request.body or b"")
+            self.got = said.get("refresh_token", "")
+            answer = Answer(status, {}, json.dumps(said).encode())
+        else:
+            assert isinstance(self.step, Try)
+            answer = 200
+        try:
+            self.step = self.steps.send(answer)
+        except StopIteration:
+            self._ends(None)
+        except Unready as unready:
+            self._ends(unready.closed)
+
+    def opens(self) -> Closed | None:
+        """Opens once, to its end; why it could not, else None."""
+        before = len(self.ended)
+        while len(self.ended) == before:
+            self.move()
+        return self.ended[-1]
+
+    def is_killed(self) -> "Function":
+        """Ends it as SIGKILL would; the function that follows."""
+        self.world.lost += self.got not in ("", self.world.newest)
+        return Function(self.world)
+
+    def _ends(self, closed: Closed | None) -> None:
+        self.steps = None
+        self.ended.append(closed)
+
+
+@pytest.mark.parametrize("seed", range(examples(200)))
+def test_the_newest_refresh_token_is_kept_whatever_fails_and_whoever_is_killed(seed: int) -> None:
+    """Only a kill between the server's answer and the write loses it; a grace makes up for that, or a new secret."""
+    draws = random.Random(f"refresh {seed}")
+    has_grace, share, kills = seed % 2 == 1, draws.choice((0, 0.3)), draws.choice((0, 0.05))
+    world = World(draws, FOR_EVER_MS if has_grace else 0, share)
+    functions = [Function(world), Function(world)]
+    ended: list[Closed | None] = []
+    for _ in range(120):
+        at = draws.randrange(2)
+        if draws.random() < kills:
+            functions[at] = functions[at].is_killed()
+        functions[at].move()
+        ended += functions[at].ended[-1:] if functions[at].steps is None else []
+    said = f"seed {seed}: grace {has_grace}, failures {share}, kills {kills}"
+    assert world.lost or any(one is None for one in ended), said
+    for closed in ended:
+        is_away = closed is not None and closed.reason == "no_token" and "refresh token cannot be" in closed.detail
+        assert world.auth.refresh not in repr(closed)
+        assert closed is None or (is_away and share) or (closed == REFUSED and not has_grace), said
+    # The table answers again; who could not store one does so before the next request, and others then send that.
+    world.table.share = 0
+    for function in functions * 2:
+        function.opens()
+    last = Function(world).opens()
+    assert last is None or (last == REFUSED and world.lost and not has_grace), said
+    if last is None:
+        assert world.newest == world.auth.refresh, said
+    else:
+        world.secret = world.auth.refresh = "another"
+        assert [Function(world).opens(), Function(world).opens()] == [None, None], said
+
+
+def test_of_two_that_refresh_at_once_the_second_sends_what_the_first_got() -> None:
+    """The server refuses the one that both have read; the row is read again, at once."""
+    world = World(random.Random(1), 0)
+    first, second = Function(world), Function(world)
+    for function in (first, second):
+        function.move()  # its step is the read
+        function.move()  # its step is the request
+    assert (first.opens(), second.opens()) == (None, None)
+    assert world.newest == world.auth.refresh
+
+
+def test_a_secret_that_was_changed_begins_anew_and_its_digest_shows_nothing() -> None:
+    """Whoever still has the old value goes on with the old row; the item's key holds no token."""
+    world = World(random.Random(2), 0)
+    function = Function(world)
+    assert [function.opens(), function.opens()] == [None, None]
+    before = world.newest
+    world.secret = world.auth.refresh = "another"
+    assert function.opens() is None
+    assert world.newest == world.auth.refresh != before
+    (old, new) = (name_of(ADDRESS, CLIENT, secret) for secret in (REFRESH, "another"))
+    assert old != new
+    assert REFRESH not in old
+    world.secret = REFRESH
+    assert world.newest == before
