@@ -190,7 +190,7 @@ def test_verbs_work_without_a_checkout(product: Environment) -> None:
 def test_a_verb_says_that_it_needs_a_checkout(product: Environment) -> None:
     """One sentence, and exit status 2."""
     needs = "needs the project's own files, and this copy is installed outside a checkout: in a checkout, `make setup` "
-    sentence = f"streamkeeper: `streamkeeper run` of the stage 'local' {needs}makes .venv/bin/streamkeeper.\n"
+    sentence = f"streamkeeper: `streamkeeper run` of the stage 'local' {needs}installs .venv/bin/streamkeeper.\n"
     assert verb(product, "run") == (2, "", sentence)
 
 

@@ -6,6 +6,7 @@ line of a profile names it: editors with Taplo (Even Better TOML) complete and c
 the parser accepts is valid.
 """
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -221,8 +222,9 @@ class Recorder(Fields):
         return ""
 
 
+@functools.cache
 def schema() -> Schema:
-    """The JSON Schema of a profile."""
+    """Returns the JSON Schema of a profile; callers share it."""
     fields = Recorder()
     # The parser reads these only if they are present.
     table: Schema = {name: {} for name in ("split", "repair", "token", "ticket", "tls", "columns", "time")}

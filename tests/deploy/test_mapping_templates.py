@@ -124,7 +124,8 @@ def test_a_start_says_exactly_the_stream_and_the_query(
     assert start == {"input": start["input"], **name, "stateMachineArn": machine}
     assert strict(start["input"]) == {
         "pathParameters": {"streamId": "" if profile is None else stream_id},
-        "queryStringParameters": query,
+        # Two halves of a character that stand side by side are the character, in any JSON.
+        "queryStringParameters": json.loads(json.dumps(query)),
     }
     assert start["input"].isascii()
 
