@@ -12,6 +12,7 @@ from handlers.deliver.worker import Letter
 from handlers.framing.events import StreamEvent
 from handlers.profile.deliver_field import Target
 from handlers.store.event_items import StoragePolicy, event_item
+from handlers.store.typed_values import Item
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_delivery import DELIVERY, VirtualDelivery
 from tests.handlers.deliver.records import NOW_MS, record
@@ -38,10 +39,10 @@ class Stage:
 
     def __init__(
         self, *targets: Target, order: Order = "message", most: int = 10, request_ms: int = 10,
-        layout: tuple[int, inputs.Order] = (1, "index"),
+        layout: tuple[int, inputs.Order] = (1, "index"), client: MemoryDynamoDB | None = None,
     ) -> None:  # fmt: skip
         self.clock = Clock()
-        self.client = MemoryDynamoDB("events", DELIVERY)
+        self.client = client or MemoryDynamoDB("events", DELIVERY)
         self.targets: Sequence[Target] = targets or (TARGET,)
         self.promises = Promises(order, most, 1000 * 1000, 500)
         self.request_ms = request_ms
@@ -94,6 +95,15 @@ class Stage:
         """Stores events, and has Lambda bring them now, or at an instant."""
         records = self.stored(stream_id, *events)
         self.virtual.at(at_ms or self.clock.now_ms, lambda: self.virtual.delivery.note(records))
+
+    def bring(self, writes: Sequence[tuple[int, Item]]) -> None:
+        """Has Lambda bring writes of the events table, each with how long after now it was made."""
+        begin_ms, known = self.clock.now_ms, set[tuple[str, str]]()
+        for number, (after_ms, item) in enumerate(writes, 1):
+            key = (item["PK"]["S"], item["SK"]["S"])
+            one = record(item, number, begin_ms + after_ms, "MODIFY" if key in known else "INSERT")
+            known.add(key)
+            self.virtual.at(begin_ms + after_ms, lambda one=one: self.virtual.delivery.note([one]))  # type: ignore[misc]
 
     def run(self, for_s: float = 10) -> None:
         """Lets so much time pass."""

@@ -22,8 +22,10 @@ from handlers.store import typed_values
 from handlers.store.event_items import partition_keys
 from handlers.store.group_store import GroupStore
 from handlers.store.segment_reader import is_segment, log_key, stored_events
+from handlers.store.typed_values import Item
 from local.simulation.groups import Group
 from local.simulation.tables import MemoryDynamoDB
+from local.simulation.virtual_delivery import DELIVERY
 from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.virtual_ports import Client
 from states_language.clock import VirtualClock
@@ -48,12 +50,16 @@ class Link:
 
 @dataclass
 class Upstream:
-    """One stream's; `most` is how many connections were ever open at a time, `gaps` when none was."""
+    """One stream's; `most` is how many connections were ever open at a time, `gaps` when none was.
+
+    One that was restarted counts from 1 again and knows no cursor: whoever connects gets all that it has sent since.
+    """
 
     policy: str
     now_ms: Callable[[], int]
     is_down: bool = False
     emitted: int = 0
+    life: int = 0
     links: list[Link] = field(default_factory=list)
     most: int = 0
     gaps: list[tuple[int, int]] = field(default_factory=list)
@@ -74,9 +80,21 @@ class Upstream:
             self.gaps.append((self.bare_since - START_MS, now_ms - START_MS))
         self.bare_since = None
         client.arrived(link, Opened(200))
-        for number in range(int(cursor or 0) + 1, self.emitted + 1):
-            client.arrived(link, event(number))
+        for number in range(1 if self.life else int(cursor or 0) + 1, self.emitted + 1):
+            client.arrived(link, event(number, self.life))
         return link
+
+    def emit(self) -> None:
+        """Sends the next event to all who are connected."""
+        self.emitted += 1
+        for link in [*self.links]:
+            link.client.arrived(link, event(self.emitted, self.life))
+
+    def restart(self) -> None:
+        """Drops all who are connected, and begins the next life."""
+        self.emitted, self.life = 0, self.life + 1
+        for link in [*self.links]:
+            self.drop(link)
 
     def close(self, link: Link) -> None:
         """Closes a link from the client's side."""
@@ -108,12 +126,20 @@ class Door:
 
 
 class World:
-    """The tables, the upstreams by stream, and the functions that run."""
+    """The tables, the upstreams by stream, and the functions that run.
 
-    def __init__(self, policies: dict[str, str], **profile: Any) -> None:
+    `on_write` is called with the time and the item at each write of an event.
+    """
+
+    def __init__(
+        self, policies: dict[str, str], on_write: Callable[[int, Item], None] = lambda *_: None, **profile: Any
+    ) -> None:
         self.clock = VirtualClock(START_MS)
         self.profile = profile
-        self.tables = MemoryDynamoDB(EVENTS, CONTROL)
+        self.tables = MemoryDynamoDB(
+            EVENTS, CONTROL, DELIVERY,
+            on_change=lambda table, _, item: on_write(self.now_ms, item) if table == EVENTS else None,
+        )  # fmt: skip
         self.overlap_max_ms, self.every_ms = NEVER_LATE_MS, EVERY_MS
         self.cycles = self.renew_after = 0
         self.upstreams = {
@@ -205,10 +231,7 @@ class World:
     def emit(self, *streams: str) -> None:
         """Lets upstreams send an event each."""
         for stream in streams:
-            upstream = self.upstreams[stream]
-            upstream.emitted += 1
-            for link in [*upstream.links]:
-                link.client.arrived(link, event(upstream.emitted))
+            self.upstreams[stream].emit()
 
     def _update(self, stream: str, text: str, **values: Any) -> None:
         typed = {f":{name}": {"BOOL": value} if value is True else {"S": value} for name, value in values.items()}
@@ -271,9 +294,9 @@ class World:
         self.clock.run(comes())
 
 
-def event(number: int) -> Chunk:
-    """One event with its id."""
-    return Chunk(b"id: %d\ndata: %d\n\n" % (number, number))
+def event(number: int, life: int = 0) -> Chunk:
+    """One event with its id; no two lives have the same body."""
+    return Chunk(b"id: %d\ndata: %d\n\n" % (number, 1_000 * life + number))
 
 
 class VirtualGroup(VirtualFunction):

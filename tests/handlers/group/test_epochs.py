@@ -1,0 +1,112 @@
+"""Upstreams whose ids start over, read by functions of a group: each event is stored once and delivered once."""
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from handlers.connection.inputs import LOG
+from handlers.deliver.contract import Message, Refusal
+from handlers.profile.deliver_field import Target
+from handlers.store.event_reader import EventReader
+from handlers.store.segment_reader import SegmentReader
+from handlers.store.typed_values import Item
+from tests.examples import examples
+from tests.handlers.deliver.stage import AWAY, Stage
+from tests.handlers.group.world import EVENTS, START_MS, World
+
+# How long a life of an upstream lasts; in its first part functions die, in its last nothing happens any more.
+LIFE_MS, QUIET_MS = 25_000, 12_000
+
+
+class Run:
+    """Two streams of one group; the first one's upstream is restarted, and counts from 1 again."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.store = self.draw.choice(["items", "log"])
+        self.writes: list[tuple[int, Item]] = []
+        policies = {name: self.draw.choice(["evicts", "forbids", "tolerates"]) for name in "ab"}
+        profile = {"on_conflict": "epoch", "key": "id", "store": self.store}
+        self.world = World(policies, lambda *write: self.writes.append(write), **profile)
+        self.restarted, self.steady = self.world.upstreams
+        # By stream, the key under which each body must be found.
+        self.expected: dict[str, dict[str, str]] = {stream: {} for stream in self.world.upstreams}
+        self.world.join(*self.world.upstreams)
+        self.world.run_lanes()
+        lengths: list[int] = []
+        for life in range(self.draw.randint(2, 3)):
+            self._live(life, lengths)
+        self.world.run(LIFE_MS * len(lengths))
+
+    def _live(self, life: int, lengths: list[int]) -> None:
+        """Plans a life of the upstreams; `lengths` are how many events those before it had."""
+        begin_ms, count = LIFE_MS * life, self.draw.randint(1, 7)
+        if life:
+            self.world.at(begin_ms, self.world.upstreams[self.restarted].restart)
+        for one in range(1, count + 1):
+            taken = sum(one <= length for length in lengths)
+            self.expected[self.restarted][f"{1_000 * life + one}"] = f"{one}#{taken}" if taken else f"{one}"
+            steady = f"{sum(lengths) + one}"
+            self.expected[self.steady][steady] = steady
+            for stream in self.world.upstreams:
+                self._at(begin_ms, partial(self.world.emit, stream))
+        lengths.append(count)
+        for _ in range(self.draw.randint(0, 2)):
+            is_proved = self.draw.random() < 0.5
+            self._at(begin_ms, partial(self.world.kill_one, self.draw.randint(0, 1), is_proved=is_proved))
+        self._at(begin_ms, self.drop_all)
+
+    def _at(self, begin_ms: int, act: Callable[[], object]) -> None:
+        self.world.at(begin_ms + self.draw.randint(1, LIFE_MS - QUIET_MS), act)
+
+    def stored(self, stream: str) -> list[tuple[str, str]]:
+        """Body and key of each event."""
+        tables, now_ms = self.world.tables, self.world.now_ms
+        if self.store == "log":
+            entries = SegmentReader(tables, EVENTS, lambda _key: None).entries(stream, now_ms, "", 1_000)
+            events = [event for _, event in entries if event is not None]
+        else:
+            read = EventReader(tables, EVENTS, lambda _key: None).entries(stream, 1, now_ms, "", 1_000)
+            events = [entry.event for entry in read if entry.event is not None]
+        return sorted((str(event.data), event.key) for event in events)
+
+    def delivered(self) -> list[Message]:
+        """What a sink takes that is away now and then."""
+        partitions = LOG if self.store == "log" else 1
+        stage = Stage(layout=(partitions, "index"), client=self.world.tables)
+
+        def answer(_target: Target, batch: Sequence[Message]) -> Mapping[int, Refusal]:
+            return {at: AWAY for at in range(len(batch)) if self.draw.random() < 0.2}
+
+        stage.answer = answer
+        stage.bring([(at_ms - START_MS, item) for at_ms, item in self.writes])
+        stage.run(3600)
+        assert stage.is_over
+        return [one for _, one in stage.taken]
+
+    def drop_all(self) -> None:
+        """Drops who is connected."""
+        for upstream in self.world.upstreams.values():
+            for link in [*upstream.links]:
+                upstream.drop(link)
+
+
+@pytest.mark.cpu(8)
+@settings(max_examples=examples(60))
+@given(seed=st.integers(0, 2**32))
+def test_ids_that_start_over_in_a_group_lose_nothing_and_deliver_nothing_twice(seed: int) -> None:
+    """Whatever dies meanwhile; each new event has a key of the new epoch, in the table as at the sink.
+
+    A stream beside it keeps its keys.
+    """
+    run = Run(seed)
+    taken = run.delivered()
+    for stream, expected in run.expected.items():
+        assert run.stored(stream) == sorted(expected.items()), stream
+        at_sink = [(json.loads(one.text)["data"], one.key) for one in taken if one.stream_id == stream]
+        assert sorted(at_sink) == sorted(expected.items()), stream
