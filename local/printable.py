@@ -54,9 +54,13 @@ def columns_of(stream: TextIO, otherwise: int) -> int:
 def aligned(lines: Sequence[Sequence[str]], columns: int) -> list[str]:
     """Returns a table as lines: the first column is aligned left, the others right.
 
-    No row is cut: columns beyond the width go on below in another table, which repeats the first column.
+    No row is cut. In a table that is too wide, the first cell of each row stands on a line of its own, and headers of
+    several words take two lines. Columns that still exceed the width go on below in another table, which repeats the
+    first column.
     """
     widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    if sum(widths) + 2 * (len(widths) - 1) > columns and (narrow := _names_above(lines, columns)):
+        return narrow
     shown: list[str] = []
     first = 1
     while first < len(widths):
@@ -73,15 +77,25 @@ def aligned(lines: Sequence[Sequence[str]], columns: int) -> list[str]:
     return shown
 
 
-@contextlib.contextmanager
-def saying(words: str, after_s: float = 1.0, *, to_pipes: bool = False) -> Iterator[None]:
-    """Prints a line on standard error if the block is not over after that time.
+def _names_above(lines: Sequence[Sequence[str]], columns: int) -> list[str]:
+    """Returns the table with the first cell of each row above the others; nothing if that does not fit either."""
+    titles = [title.rpartition(" ") for title in lines[0][1:]]
+    rows = [[above for above, _, _ in titles], [below for _, _, below in titles], *(line[1:] for line in lines[1:])]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(titles))]
+    for between in ("  ", " "):
+        if 2 + sum(widths) + len(between) * (len(widths) - 1) <= columns:
+            shown = ["  " + between.join(map(str.rjust, row, widths)) for row in rows]
+            named = [text for line, row in zip(lines[1:], shown[2:], strict=True) for text in (line[0], row)]
+            return [*(row.rstrip() for row in shown[:1] if row.strip()), shown[1], *named]
+    return []
 
-    Only on a terminal, unless `to_pipes`.
-    """
+
+@contextlib.contextmanager
+def saying(words: str, after_s: float = 1.0, *, is_quiet: bool = False) -> Iterator[None]:
+    """Prints a line on standard error if the block is not over after that time, unless `is_quiet`."""
     timer = threading.Timer(after_s, print, [f"streamkeeper: {words}"], {"file": sys.stderr, "flush": True})
     timer.daemon = True
-    if to_pipes or sys.stderr.isatty():
+    if not is_quiet:
         timer.start()
     try:
         yield

@@ -14,6 +14,7 @@ from typing import Any
 
 from handlers.api.answers import at
 from handlers.api.problems import Problem
+from handlers.api.verdict import counted
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.executions import runs
 from handlers.fleet.fleet_records import APPLYING, DONE, Fleet, FleetRecords, digest_of
@@ -92,7 +93,7 @@ def shown(fleet: Fleet, now_ms: int, *, is_dry: bool) -> dict[str, Any]:
 def _message(fleet: Fleet, *, is_dry: bool) -> str:
     if not fleet.state:
         return "No document was applied yet: PUT /fleet has one applied."
-    did = f"{fleet.started:,} streams {'would be ' if is_dry else ''}started, {fleet.stopped:,} stopped"
+    did = f"{counted(fleet.started, 'stream')} {'would be ' if is_dry else ''}started, {fleet.stopped:,} stopped"
     if fleet.state != DONE:
         return f"{did} so far; round {fleet.rounds + 1}, {fleet.as_wanted:,} as wanted, {fleet.left:,} not yet."
     if fleet.left and not is_dry:

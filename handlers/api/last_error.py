@@ -23,6 +23,7 @@ from typing import Any
 from handlers.api import status_words
 from handlers.api.answers import at
 from handlers.api.connection_records import Connection, Connections
+from handlers.api.verdict import counted
 from handlers.connection.backoff import Rest
 
 # The ends that are no error.
@@ -98,7 +99,7 @@ def _dead_lettered(connections: Connections) -> dict[str, Any] | None:
     if not sent:
         return None
     count, first, last = sum(one.dead_lettered for one in sent), sent[0], sent[-1]
-    words = f"{count} event{'s' if count > 1 else ''} could not be stored: see dead-letters, and redrive"
+    words = f"{counted(count, 'event')} could not be stored: see dead-letters, and redrive"
     instants = {"at": at(last.opened_ms), "since": at(first.opened_ms), "over_at": at(last.opened_ms)}
     said = {"message": words, "cause": "dead_lettered", "failures": count, "lane": last.lane, "fence": last.fence}
     return _NOTHING | said | instants

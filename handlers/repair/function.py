@@ -79,7 +79,7 @@ def repairs(deps: Deps, stream_id: str) -> Needs:
         except TakenOver:
             return Outcome("", "busy", "another function has taken over")
     yield Ask(lambda: deps.work.leave(profile, deps.holder, rest_until_ms or deps.pace.next_ms))
-    return Outcome("", "done", f"{len(deps.done)} gaps were tried")
+    return Outcome("", "done", f"{len(deps.done)} gap{'' if len(deps.done) == 1 else 's'} tried")
 
 
 def _turn(deps: Deps, profile: str) -> bool:

@@ -15,6 +15,8 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from handlers.api.verdict import counted
+
 # So many failures of a kind may be chance.
 BY_CHANCE = 1
 # In a wave one stream in so many may be worse by chance.
@@ -169,7 +171,7 @@ def judged(streams: Sequence[Stream], limits: Limits) -> Verdict:
     expected = [stream for stream in streams if is_expected(stream, limits)]
     silent = [stream for stream in expected if is_silent(stream, limits)]
     if len(silent) > len(expected) / 2:
-        words = f"{len(silent)} of {len(expected)} streams that had events before have none"
+        words = f"{len(silent)} of {counted(len(expected), 'stream')} that had events before have none"
         return Verdict(State.WORSE, reasons | {"": words})
     waits = any(one.is_ours and not one.ending and one.asked_ms < limits.watch_ms for one in streams)
     return Verdict(State.WAITING if waits else State.WELL, reasons)

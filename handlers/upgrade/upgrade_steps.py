@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from handlers.api.verdict import counted
 from handlers.aws.executions import runs
 from handlers.connection.orphans import start_input
 from handlers.store.typed_values import Item
@@ -76,7 +77,7 @@ class Work:
         places = sorted(place(stream_id) for stream_id in self.records.held())
         end = wave_end(places, begin)
         size = sum(begin <= one < end for one in places)
-        self._note(f"a wave of {size} of {len(places)} streams, after {sum(one < begin for one in places)}")
+        self._note(f"a wave of {size} of {counted(len(places), 'stream')}, after {sum(one < begin for one in places)}")
         return {"end": end, "size": size, "is_aborted": self.records.read().is_aborted}
 
     def ask(self, version: str, definition: str, begin: int, end: int) -> dict[str, Any]:
@@ -243,7 +244,7 @@ class Work:
 
     def _answer(self, verdict: Verdict, streams: Sequence[Stream]) -> dict[str, Any]:
         over = sum(stream.has_handed_over for stream in streams)
-        self._note(f"{over} of {len(streams)} streams that were asked have handed over")
+        self._note(f"{over} of {counted(len(streams), 'stream')} that were asked have handed over")
         return {"state": verdict.state.value, "reasons": verdict.words()}
 
     def _note(self, progress: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from local.api_client.http_client import HERE, Api
 from local.options import read_port
-from local.printable import printable_lines
+from local.printable import printable_lines, saying
 from streamkeeper.exceptions import phrase
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def add(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 for a 2XX answer, 1 for another; raises UserError."""
     api = here(os.environ, arguments.url, sign=arguments.sign)
-    answer = api.request(arguments.method, arguments.path)
+    with saying(f"{api.url} has not answered yet; waiting."):
+        answer = api.request(arguments.method, arguments.path)
     print(printable_lines(answer.body))
     if answer.is_success:
         return 0

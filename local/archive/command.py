@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers.profile.columns_field import Column, of_profile
 from local.archive import hours
 from local.options import whole
-from local.printable import printable
+from local.printable import printable, saying
 from local.profiles import folders
 from local.profiles.profile_files import profile_text
 from local.streams import asking
@@ -60,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
         while True:
             until_ms = hours.over_until(time.time_ns() // 1_000_000)
             for archive in archives:
-                archive.run(until_ms, from_ms)
+                with saying(f"archiving {printable(archive.stream_id)} …"):
+                    archive.run(until_ms, from_ms)
             from_ms = None
             if not arguments.follow:
                 return int(any(archive.is_late for archive in archives))

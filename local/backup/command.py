@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from handlers.api.verdict import counted
 from handlers.store.typed_values import instant, text
 from local.backup.archive import Archived, files_at
 from local.backup.moving import Moving, start
@@ -120,8 +121,9 @@ def _backup(arguments: argparse.Namespace) -> int:
         print(json.dumps(manifest | {"streams": len(summaries), "seconds": round(seconds, 1)}))
     else:
         print(
-            f"{_streams(len(summaries))} in {arguments.to}: {total['events']:,} events, {total['gaps']:,} gaps, "
-            f"{total['objects']:,} large bodies, {total['bytes']:,} bytes, in {seconds:.1f} s"
+            f"{counted(len(summaries), 'stream')} in {arguments.to}: {counted(total['events'], 'event')}, "
+            f"{counted(total['gaps'], 'gap')}, {counted(total['objects'], 'object')} with a large body, "
+            f"{counted(total['bytes'], 'byte')}, in {seconds:.1f} s"
         )
     return DONE
 
@@ -186,14 +188,14 @@ def _shown(work: Work, ids: Sequence[str], act: Any, arguments: argparse.Namespa
             continue
         words = "was there already" if done.was_there else verb
         if not done.was_there and not getattr(arguments, "dry_run", False):
-            words += f": {done.events:,} events"
+            words += f": {counted(done.events, 'event')}"
             words += f", of which {done.kept:,} exist with another body and stay so" if done.kept else ""
         print(printable(f"{stream_id}: {words}{', started' if is_started else ''}"), flush=True)
     seconds = time.monotonic() - began_s
     if arguments.json:
         print(json.dumps({"streams": found, "refused": work.refused, "seconds": round(seconds, 1)}))
     else:
-        print(f"{_streams(len(found))} {verb} in {seconds:.1f} s, {work.refused} refused", file=sys.stderr)
+        print(f"{counted(len(found), 'stream')} {verb} in {seconds:.1f} s, {work.refused} refused", file=sys.stderr)
     return REFUSED if work.refused else DONE
 
 
@@ -203,10 +205,6 @@ def _chosen(ids: Sequence[str], patterns: Sequence[str] | None) -> list[str]:
     if not chosen:
         raise UserError("No stream matches." if patterns else "There are no streams.")
     return sorted(chosen)
-
-
-def _streams(number: int) -> str:
-    return f"{number:,} stream{'' if number == 1 else 's'}"
 
 
 def _now() -> str:

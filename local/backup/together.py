@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
+from handlers.api.verdict import counted
 from handlers.errors import StoreUnavailable
 from local.backup.writing import NotRestored
-from local.printable import printable
+from local.printable import printable, saying
 
 T = TypeVar("T")
 # A single stream mostly waits for answers; this many keep two cores and a new table busy.
@@ -45,8 +46,8 @@ class Work:
 
     def each(self, stream_ids: Sequence[str], act: Callable[[str], T]) -> Iterator[tuple[str, T]]:
         """The outcome of each stream; for a refused one it prints why, and counts it."""
-        done = 0
-        with ThreadPoolExecutor(THREADS) as threads:
+        done, words = 0, f"{self._verb}: {counted(len(stream_ids), 'stream')} …"
+        with saying(words, is_quiet=self._is_quiet), ThreadPoolExecutor(THREADS) as threads:
             asked = {threads.submit(act, one): one for one in stream_ids}
             try:
                 for future in as_completed(asked):
@@ -63,10 +64,12 @@ class Work:
                 threads.shutdown(cancel_futures=True)
                 if done < len(asked):
                     again = "run the same command for the others"
-                    print(f"streamkeeper: {done} of {len(asked)} streams are done; {again}.", file=sys.stderr)
+                    print(
+                        f"streamkeeper: {done:,} of {counted(len(asked), 'stream')} are done; {again}.", file=sys.stderr
+                    )
                 raise
 
     def _show(self, done: int, total: int) -> None:
         if not self._is_quiet and time.monotonic() - self._shown_s > SHOWN_EVERY_S:
             self._shown_s = time.monotonic()
-            print(f"{self._verb}: {done:,} of {total:,} streams", file=sys.stderr, flush=True)
+            print(f"{self._verb}: {done:,} of {counted(total, 'stream')}", file=sys.stderr, flush=True)

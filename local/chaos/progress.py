@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TextIO
 
+from handlers.api.verdict import counted
+
 # How often a line is rewritten on a terminal, and written elsewhere.
 TERMINAL_S, ELSEWHERE_S = 0.2, 15.0
 # Before that the rate says more about the start than about the schedules.
@@ -49,7 +51,7 @@ class Progress:
         """Returns how far it has come."""
         elapsed_s = self._now_s() - self._began_s
         kept = f"{self.broken:,} broke the promise" if self.broken else "all kept the promise"
-        parts = [f"{self.done:,} of {self._total:,} schedules", kept]
+        parts = [f"{self.done:,} of {counted(self._total, 'schedule')}", kept]
         if elapsed_s >= KNOWN_S:
             a_second = self.done / elapsed_s
             parts.insert(1, f"{a_second:.0f} a second")

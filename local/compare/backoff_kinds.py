@@ -100,7 +100,7 @@ def heading() -> str:
     """Returns a line that says what is simulated."""
     return (
         f"{STREAMS:,} streams reconnect after an outage of {OUTAGE_S} s; the upstream then answers {PER_S} openings a "
-        f"second; first rest {BASE_MS // 1000} s, longest {CAP_MS // 1000} s"
+        f"second; first delay {BASE_MS // 1000} s, longest {CAP_MS // 1000} s"
     )
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from handlers.api.verdict import counted
 from local import collection, stages
 from local.compare import backoff_kinds, checkpoints, fault_kinds, lives
 from local.compare.result import Result, Strategy
@@ -20,7 +22,7 @@ from local.costs import prices
 from local.costs.prices import Prices
 from local.history.pictures import checked, write
 from local.options import number, one_of, whole
-from local.printable import WIDE, aligned, columns_of, in_marks_of
+from local.printable import WIDE, aligned, columns_of, in_marks_of, saying
 from local.simulation.scenario import POLICIES, Policy, Scenario, Upstream
 from local.user_error import UserError
 from timeline import canvas, svg
@@ -102,11 +104,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _backoff(arguments: argparse.Namespace) -> int:
-    path, found = checked(arguments.picture), backoff_kinds.simulated(whole("--seed", arguments.seed, 0, 2**53))
+    path, seed = checked(arguments.picture), whole("--seed", arguments.seed, 0, 2**53)
+    with saying("running the outage in virtual time …"):
+        found = backoff_kinds.simulated(seed)
     lines = backoff_kinds.rows(found)
     if path is not None:
         write(path, backoff_kinds.picture(found), backoff_kinds.heading(), _html(lines))
-    shown = "\n".join([backoff_kinds.heading(), "", *aligned(lines, columns_of(sys.stdout, WIDE))])
+    columns = columns_of(sys.stdout, WIDE)
+    shown = "\n".join([*textwrap.wrap(backoff_kinds.heading(), columns), "", *aligned(lines, columns)])
     print(json.dumps(backoff_kinds.as_json(found)) if arguments.json else shown)
     return 0
 
@@ -126,7 +131,7 @@ def _strategies(arguments: argparse.Namespace) -> int:
         print(json.dumps({**as_json(source, arguments.faults, found.strategies), **longer, **lanes}, indent=1))
         return 0
     columns = columns_of(sys.stdout, WIDE)
-    shown = [title, "", *aligned(rows(found.strategies), columns)]
+    shown = [*textwrap.wrap(title, columns), "", *aligned(rows(found.strategies), columns)]
     if found.before:
         shown += ["", f"with functions of {canvas.duration(LIMIT_S)} → with these:", ""]
         shown += [*aligned(lives.changes(found.strategies, found.before), columns), "", *found.life.notes()]
@@ -162,8 +167,7 @@ def _results(chosen: list[Strategy], source: Scenario) -> list[Result]:
     results = []
     with collection.paused():
         for strategy in chosen:
-            if sys.stderr.isatty():
-                print(f"running {strategy.name} …", file=sys.stderr)
+            print(f"streamkeeper: running {strategy.name} …", file=sys.stderr, flush=True)
             results.append(strategy.run(source))
     return results
 
@@ -222,9 +226,8 @@ def heading(source: Scenario, faults: str) -> str:
 
 def group(result: Result, listed: Prices, memory_mb: int) -> svg.Group:
     """Returns the strategy's rows of the picture."""
-    gaps = len(result.gaps)
     note = (
-        f"{result.connected_percent:.4f} % connected\n{gaps} gap{'' if gaps == 1 else 's'}, "
+        f"{result.connected_percent:.4f} % connected\n{counted(len(result.gaps), 'gap')}, "
         f"{result.gap_ms / 1000:,.1f} s\n{result.usd_month(memory_mb, listed):.2f} $ a month"
     )
     return svg.Group(result.strategy, note, result.spans, result.connections, result.gaps)

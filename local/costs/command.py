@@ -23,16 +23,16 @@ MOST_STREAMS = 1_000_000
 MOST_TOGETHER = 500  # as streams_per_function
 MOST_EVENTS_PER_S = 100_000.0
 WHY = {
-    "lambda": "{memory_mb} MB all month: {invocations:,.0f} invocations, {billed_s:,.0f} s{shared}",
+    "lambda": "{memory_mb} MB: {invocations:,.0f} invocations, {billed_s:,.0f} s{shared}",
     "step_functions": "{transitions:,.0f} transitions{shared}",
-    "events": "writes of events: items with their index, items alone, or segments",
+    "events": "writes of events, with their index or in segments",
     "control_writes": "writes of lease, cursor and ledger",
     "reads": "reads of lease, cursor and ledger",
     "storage": "what is kept: events {keep_days}, records {ledger_keep_days}",
     "logs": "log lines of the connections",
     "watch": "the watch's reads of the stream",
     "encryption": "requests to KMS for the tables' key, at most",
-    "metrics": "metrics of the stream's connections, by {metrics_by}",
+    "metrics": "metrics of its connections, by {metrics_by}",
     "delivery": "delivering events to {sinks}: the function, its table and its log",
     "sinks": "what the sinks charge",
 }
@@ -41,7 +41,7 @@ FIXED_WHY = {
     "metrics": "metrics of the watch",
     "dashboard": "the first three of an account are free",
     "watch": "the watching function, once a minute",
-    "encryption": "requests to KMS for the tables' key by the watch and the API, at most",
+    "encryption": "requests to KMS by the watch and the API, at most",
     "vpc": "interface endpoints of the VPC, by the hour and zone",
     "delivery_alarms": "the alarms of the delivery",
     "delivery_metrics": "metrics of the delivery",
@@ -49,10 +49,10 @@ FIXED_WHY = {
 }
 MILLION_WHY = {name: WHY[name] for name in ("events", "control_writes", "reads")}
 BESIDE_WHY = {
-    "fargate": "a container of ¼ vCPU and 0.5 GB on Fargate, with its address, for all streams in it",
-    "t4g_nano": "an instance with 0.5 GB, a disk of 8 GB and its address, the same",
-    "t4g_micro": "an instance with 1 GB, a disk of 8 GB and its address, the same",
-    "always_two": "the plain machine, two connections of one stream all month",
+    "fargate": "¼ vCPU and 0.5 GB for all streams, and its address",
+    "t4g_nano": "0.5 GB, a disk of 8 GB and its address, the same",
+    "t4g_micro": "1 GB, a disk of 8 GB and its address, the same",
+    "always_two": "the plain machine, two connections all month",
 }
 
 
@@ -246,7 +246,7 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
     stored = "an item each" if load.store == "items" else "in segments"
     stored += ", in no index" if load.order == "none" else ""
     shared = "" if load.together == 1 else f", {load.together} in a function"
-    streams = f"{load.streams} {'stream' if load.streams == 1 else 'streams'} of the stage {stage}"
+    streams = f"{counted(load.streams, 'stream')} of the stage {stage}"
     lines = [
         f"{streams}{shared}, each with {rate}, {stored}; US dollars a month",
         f"in {listed.region} at the prices of {listed.as_of}",
@@ -255,12 +255,12 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
         "",
         *_table("the stage besides", found.fixed_month, FIXED_WHY),
         "",
-        f"{'together':<20}{stage_usd(load, found):>12.2f}",
+        f"{'together':<18}{stage_usd(load, found):>10.2f}",
     ]
     if found.million_events is not None:
         title = "a million events" if load.keep == 1 else "a million that come"
         lines += ["", *_table(title, found.million_events, MILLION_WHY)]
-        lines.append(f"{'  kept':<20}{found.million_kept or 0:>12.3f}  a month of {words['keep_days']}")
+        lines.append(f"{'  kept':<18}{found.million_kept or 0:>10.3f}  a month of {words['keep_days']}")
     return "\n".join([*lines, "", "for comparison, without the writes of events", *rows(found.beside, BESIDE_WHY)])
 
 
@@ -272,16 +272,16 @@ def _wrapped(line: str, columns: int) -> list[str]:
 
 _KEPT = ("keep_days", "ledger_keep_days")
 # The column in which the words of a part begin.
-_WORDS_AT = 34
+_WORDS_AT = 30
 
 
 def _table(title: str, parts: dict[str, float], why: dict[str, str]) -> list[str]:
     digits = 2 if parts["sum"] >= 1 or not parts["sum"] else 3
-    return [f"{title:<20}{parts['sum']:>12.{digits}f}", *rows(parts, why)]
+    return [f"{title:<18}{parts['sum']:>10.{digits}f}", *rows(parts, why)]
 
 
 def rows(parts: dict[str, float], why: dict[str, str]) -> list[str]:
     """The lines of the parts that `why` names, with their prices and words."""
     return [
-        f"  {name.replace('_', ' '):<18}{parts[name]:>z12.3f}  {words}" for name, words in why.items() if name in parts
+        f"  {name.replace('_', ' '):<16}{parts[name]:>z10.3f}  {words}" for name, words in why.items() if name in parts
     ]

@@ -7,6 +7,7 @@ The function, the store and the tables are the product's own; the address is sim
 from dataclasses import dataclass
 from typing import Any
 
+from handlers.api.verdict import counted as number_of
 from handlers.connection.effects import Progress
 from handlers.connection.ledger import OPEN, Gap
 from handlers.framing.events import StreamEvent
@@ -116,8 +117,10 @@ def lines(events: int, event_bytes: int, memory_mb: int, prices: Prices) -> list
     """What `streamkeeper cost --repair` prints."""
     one = counted(events, event_bytes)
     parts = gap_usd(one, memory_mb, prices)
-    head = f"A gap that missed {events:,} events of {event_bytes} bytes: ${sum(parts.values()):.6f} to repair"
-    how = f"{one.requests} requests to the address in {one.run_ms / 1000:.1f} s of a function with {memory_mb} MB"
+    missed, requests = number_of(events, "event"), number_of(one.requests, "request")
+    usd = sum(parts.values())
+    head = f"A gap that missed {missed} of {number_of(event_bytes, 'byte')}: ${usd:.6f} to repair"
+    how = f"{requests} to the address in {one.run_ms / 1000:.1f} s of a function with {memory_mb} MB"
     return [head, f"  {how}", *(f"  {name:<8} ${usd:.6f}" for name, usd in parts.items())]
 
 

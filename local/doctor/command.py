@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from handlers.api.verdict import counted
 from local.costs import prices
 from local.doctor import demonstration, fleet_checks, stage_checks
 from local.doctor.account_facts import HERE, Account, Facts, collect
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if all is well, or else 1; raises UserError."""
     stage, clients = clients_of(arguments.stage)
     account = Account(clients, HERE if arguments.stage is None else None)
-    with saying("asking the account …", 2.0):
+    with saying("asking the account …"):
         deployed = of_this_machine(stage) if arguments.stage is None else of_stack(clients("cloudformation"), stage)
 
         facts: Facts = {}
@@ -69,13 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.demo is not None:
         api = demonstration.api_of(account, deployed, arguments.url)
         stream_id = demonstration.chosen(arguments.demo, facts["profiles"])
-        for finding in demonstration.played(api, account, deployed, stream_id):
-            found.append(finding)
-            show(finding)
+        with saying(f"starting {stream_id}; its handover takes some seconds …"):
+            for finding in demonstration.played(api, account, deployed, stream_id):
+                found.append(finding)
+                show(finding)
     ill = [one for one in found if not one.is_well]
     unknown = sum(one.state is State.UNKNOWN for one in ill)
     words = "all is well" if not ill else f"{len(ill) - unknown} wrong, {unknown} not known"
-    print(f"{len(found)} checks: {words}", file=sys.stderr)
+    print(f"{counted(len(found), 'check')}: {words}", file=sys.stderr)
     return WRONG if ill else WELL
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from handlers.api.verdict import counted
 from local.doctor import account_facts
 from local.doctor.account_facts import DELIVERY, MANAGER, Facts
 from local.doctor.findings import Finding, Mend, State, Unasked, compared, unasked
@@ -242,7 +243,7 @@ def _storage(facts: Facts) -> Iterator[Finding]:
         yield unasked("dead-letter queue", queue, _DEPLOY)
     else:
         number = int(queue["Attributes"]["ApproximateNumberOfMessages"])
-        yield Finding(State.NOTE if number else State.OK, "dead-letter queue", f"{number} messages",
+        yield Finding(State.NOTE if number else State.OK, "dead-letter queue", counted(number, "message"),
                       fix="`streamkeeper redrive --dry-run` lists them" if number else "")  # fmt: skip
     yield unasked("bucket", bucket, _DEPLOY) if isinstance(bucket, Unasked) else Finding(State.OK, "bucket", "there")
 

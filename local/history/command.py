@@ -22,7 +22,7 @@ from local.history.group import GroupStreams
 from local.history.pictures import checked, write
 from local.history.timeline import cost_usd
 from local.options import whole
-from local.printable import columns_of, in_marks_of, printable, printable_lines
+from local.printable import columns_of, in_marks_of, printable, printable_lines, saying
 from local.streams import asking
 from local.user_error import UserError
 from timeline import canvas, picture, svg
@@ -74,8 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
     if bool(arguments.files) == bool(arguments.execution):
         raise UserError("timeline: give either files with histories or --execution ARN.")
     arns = list(dict.fromkeys(arguments.execution or []))
-    read = [sources.of_execution(arn) for arn in arns] or sources.of_files(arguments.files)
-    found = analyse(read, now_ms=time.time_ns() // 1_000_000 if arns else None)
+    with saying("reading the history …"):
+        read = [sources.of_execution(arn) for arn in arns] or sources.of_files(arguments.files)
+        found = analyse(read, now_ms=time.time_ns() // 1_000_000 if arns else None)
     origin_ms = min(timestamp_ms(history[0]) for _, history in read)
     if arguments.stream:
         api = asking.streams(arguments)
@@ -187,8 +188,8 @@ def _totals(found: Analysis, usd: dict[str, float]) -> list[str]:
     lines += _more(len(found.gaps) - MOST_GAPS)
     lines += [_execution_line(execution) for execution in found.executions]
     lines.append(
-        f"cost: {usd['sum']:.6f} US dollars: {found.transitions:,} transitions {usd['step_functions']:.6f}, "
-        f"functions {usd['lambda']:.6f} ({found.running_ms / 1000:,.1f} s in {len(found.functions):,} calls)"
+        f"cost: {usd['sum']:.6f} US dollars: {counted(found.transitions, 'transition')} {usd['step_functions']:.6f}, "
+        f"functions {usd['lambda']:.6f} ({found.running_ms / 1000:,.1f} s in {counted(len(found.functions), 'call')})"
     )
     return lines
 

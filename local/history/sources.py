@@ -7,7 +7,6 @@ Invariant: every invalid file and every refusal becomes a UserError that names t
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -74,8 +73,4 @@ def _events(client: Any, arn: str) -> list[Event]:
         executionArn=arn, includeExecutionData=False, PaginationConfig={"PageSize": _PAGE}
     ):
         events += page["events"]
-        if sys.stderr.isatty():
-            print(f"\r{len(events):,} events read", end="", file=sys.stderr)
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
     return events

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from handlers.api.verdict import counted
 from local.costs import prices
 from local.history import sources
 from local.replay.command import replay
@@ -71,7 +72,7 @@ class Timeline:
         if self.gaps:
             shown = [f"{gap.from_ms / 1000:.3f} to {gap.to_ms / 1000:.3f} s, after {gap.cause}" for gap in self.gaps]
             more = [f"and {len(shown) - MOST_SHOWN} more"] if len(shown) > MOST_SHOWN else []
-            raise AssertionError("\n  ".join([f"{len(shown)} gaps:", *shown[:MOST_SHOWN], *more]))
+            raise AssertionError("\n  ".join([f"{counted(len(shown), 'gap')}:", *shown[:MOST_SHOWN], *more]))
 
     def assert_connections(self, at_most: int) -> None:
         """Raises AssertionError if more were open at the same time."""
@@ -85,7 +86,8 @@ class Timeline:
         """Raises AssertionError if it cost that or more."""
         __tracebackhide__ = True
         if (usd := self.usd(memory_mb)) >= below_usd:
-            said = f"{self.transitions:,} transitions and {self.running_ms / 1000:,.1f} s in {self.calls:,} calls"
+            calls = f"{self.running_ms / 1000:,.1f} s in {counted(self.calls, 'call')}"
+            said = f"{counted(self.transitions, 'transition')} and {calls}"
             raise AssertionError(f"it cost {usd:.6f} US dollars, and less than {below_usd:g} was expected: {said}")
 
 

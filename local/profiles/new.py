@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from handlers.api.verdict import counted
 from handlers.framing.decoders import FRAMINGS, framing_of
 from handlers.framing.events import parse_json
 from handlers.framing.frames import Frame
@@ -27,7 +28,7 @@ from handlers.framing.oversize import Oversize
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
 from handlers.upstream.socket_response import SWITCHED
-from local.printable import printable
+from local.printable import printable, saying
 from local.profiles import certificates, folders, places
 from local.profiles.probing import Address, Probe, probe, seconds
 from local.user_error import UserError
@@ -85,7 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
     if to_file and target.exists():
         raise UserError(f"{target} already exists; choose another with --name or --output.")
     try:
-        seen = probe(address, "websocket" if address.is_socket else "sse", arguments.seconds)
+        with saying(f"reading the address for {arguments.seconds:g} s …"):
+            seen = probe(address, "websocket" if address.is_socket else "sse", arguments.seconds)
         if address.is_socket and not (seen.frames or seen.problem or address.says) and (first := _asked()):
             address = replace(address, says=(first,))
             seen = probe(address, "websocket", arguments.seconds)
@@ -164,7 +166,7 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
     """The profile as TOML, each line with its reason."""
     lines = [
         _SCHEMA,
-        f"# Written by `streamkeeper profile new`, which read for {seconds_:g} s and saw {len(seen.frames)} events.",
+        f"# Written by `streamkeeper profile new`, which read {counted(len(seen.frames), 'event')} in {seconds_:g} s.",
         "# docs/profiles.md has every field.",
         f"address = {_quoted(address.url)}",
     ]

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 
+from handlers.api.verdict import counted
 from handlers.framing.events import StreamEvent, canonical_json
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
@@ -43,7 +44,8 @@ def compare(
         time.sleep(field.pace_s)
     wanted = {event.key: event for event in events[1:-1]}
     common = wanted.keys() & items.keys()
-    say(f"repair: the address has {len(common)} of the {len(wanted)} events between {_keys(events[:1] + events[-1:])}")
+    ends = _keys(events[:1] + events[-1:])
+    say(f"repair: the address has {len(common)} of {counted(len(wanted), 'event')} between {ends}")
     others = items.keys() - {event.key for event in events}
     for name, keys in (("only on the stream", wanted.keys() - common), ("only at the address", others)):
         if keys:

@@ -17,6 +17,7 @@ from pathlib import Path
 import boto3
 
 from handlers.api.problems import sentence
+from handlers.api.verdict import counted
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.ends import End
 from handlers.connection.frame_reading import taken_apart
@@ -275,7 +276,7 @@ def _read(upstream: Upstream, trial: Trial, talking: Talking, until: float) -> b
 def _body(data: str | bytes | Oversize) -> str:
     if isinstance(data, Oversize):
         return f"{data.size_bytes} bytes, more than max_frame_bytes: to the dead-letter queue"
-    return data if isinstance(data, str) else f"{len(data)} bytes"
+    return data if isinstance(data, str) else counted(len(data), "byte")
 
 
 def _named(stream: str) -> tuple[str, Path | None]:

@@ -12,9 +12,10 @@ import json
 import sys
 from typing import Any
 
+from handlers.api.verdict import counted
 from handlers.redrive.redriving import LEFT, RUNS, Outcome, Redrive
 from handlers.redrive.restore import KNOWN
-from local.printable import printable
+from local.printable import printable, saying
 from local.redrive.stage import connect
 from local.streams import asking
 from local.user_error import UserError
@@ -56,7 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     redrive = Redrive(connect(arguments.stage), restart=arguments.restart, dry_run=arguments.dry_run)
     wanted = None if arguments.stream is None else frozenset(arguments.stream)
     outcomes = []
-    with contextlib.closing(redrive.outcomes(wanted)) as each:
+    progress = saying("reading the dead-letter queue …", is_quiet=arguments.json)
+    with progress, contextlib.closing(redrive.outcomes(wanted)) as each:
         for outcome in each:
             outcomes.append(outcome)
             if not arguments.json:
@@ -67,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({"dry_run": arguments.dry_run, "counts": counts, "found": found}, indent=1))
     else:
         total = ", ".join(f"{count} {name}" for name, count in counts.items())
-        print(f"{len(outcomes)} found{f': {total}' if total else ''}.", file=sys.stderr)
+        print(f"{counted(len(outcomes), 'message')} found{f': {total}' if total else ''}.", file=sys.stderr)
     return int(LEFT in counts)
 
 

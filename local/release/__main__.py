@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from handlers.api.verdict import counted
 from local import stages
 from local.release import release_template, variants
 from local.service import osls
@@ -106,7 +107,7 @@ def main(arguments: list[str]) -> int:
     """Writes into the given folder, or into release/."""
     try:
         for path in make(ROOT, Path(arguments[0] if arguments else "release")):
-            print(f"{path}  {path.stat().st_size:,} bytes")
+            print(f"{path}  {counted(path.stat().st_size, 'byte')}")
     except (UserError, variants.Clash) as problem:
         print(problem, file=sys.stderr)
         return 2

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from typing import Any
 
+from handlers.api.verdict import counted
 from handlers.connection.inputs import MOST_PARTITIONS
 from local.costs import prices
 from local.costs.command import MOST_BYTES, MOST_EVENTS_PER_S, MOST_STREAMS
@@ -92,16 +93,16 @@ def rate(text: str) -> float:
 def text(found: Plan, stage: str, priced: str) -> str:
     """The plan for people: the lines for each file, the price, and the limits."""
     asked, load, (first, at) = found.asked, found.load, found.met_first
-    streams = f"{asked.streams:,} stream{'' if asked.streams == 1 else 's'}"
+    streams = counted(asked.streams, "stream")
     functions = -(-load.streams // load.together)
     profile = "  ".join(f"{name} = {json.dumps(value)}" for name, value in found.profile.items())
-    split = "" if found.fit.is_whole else f", {found.fit.connections} connections each"
+    split = "" if found.fit.is_whole else f", {counted(found.fit.connections, 'connection')} each"
     lines = [
-        f"{streams} of {asked.events_per_s:,.4g} events a second and {asked.event_bytes:,} bytes each{split}",
+        f"{streams} of {asked.events_per_s:,.4g} events/s and {counted(asked.event_bytes, 'byte')} each{split}",
         "",
         f"env/{stage}.yml".ljust(20) + "  ".join(f"{name}: {value}" for name, value in found.settings.items()),
         f"{'the profile':<20}{profile}",
-        f"{'functions':<20}{functions:,}, with {load.together} stream{'' if load.together == 1 else 's'} each",
+        f"{'functions':<20}{functions:,}, with {counted(load.together, 'stream')} each",
         f"{'a stream':<20}{found.costs.stream_month['sum'] * found.fit.connections:,.2f} US dollars a month",
         f"{'the stage':<20}{found.month_usd:,.2f} US dollars a month in {priced}",
         f"{'met first':<20}{first.title}: {first.most:,.0f}, at {at}",

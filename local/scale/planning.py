@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from handlers.api.verdict import counted
 from handlers.connection.inputs import MOST_PARTITIONS
 from local import settings_schema
 from local.costs import model, month, stage_costs
@@ -150,7 +151,7 @@ class Plan:
         first = max(grows, key=lambda limit: limit.share)
         if first.name in ("stream_partition", "processor"):
             return first, f"{self.asked.events_per_s / first.share:,.0f} events a second of each stream"
-        return first, f"{max(1, math.floor(self.asked.streams / first.share)):,} streams"
+        return first, counted(max(1, math.floor(self.asked.streams / first.share)), "stream")
 
     @property
     def month_usd(self) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from handlers.api.connection_records import Records
-from handlers.api.verdict import spelled
+from handlers.api.verdict import counted, spelled
 from handlers.connection import epochs
 from handlers.connection.lease import unconnected_ms
 from handlers.store.stream_records import StreamRecords
@@ -74,8 +74,7 @@ class GroupView:
     @property
     def words(self) -> str:
         """Returns how many streams share the function, and how many are connected."""
-        plural = "" if self.members == 1 else "s"
-        return f"{self.members} stream{plural} in one function, {self.members - len(self.away)} connected"
+        return f"{counted(self.members, 'stream')} in one function, {self.members - len(self.away)} connected"
 
     def drawn(self, since_ms: int, now_ms: int, width: int) -> list[str]:
         """Returns a line for each stream with a gap since then, and a line with their names."""

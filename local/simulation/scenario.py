@@ -111,9 +111,9 @@ def _data(path: Path) -> Any:
     try:
         return definition(path)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+        raise UserError(f"{path}: is not YAML: {' '.join(str(error).split())}.") from None
 
 
 # What a value must be, in words, and whether one is.
@@ -139,7 +139,7 @@ class _Fields:
 
     def __init__(self, where: str, data: Any) -> None:
         if not isinstance(data, dict):
-            raise UserError(f"{where}: must be a mapping of names to values")
+            raise UserError(f"{where}: must be a mapping of names to values.")
         self.where = where
         self._left = dict(data)
         self._known: list[str] = []
@@ -149,7 +149,7 @@ class _Fields:
         return self._left.pop(name, default)
 
     def wrong(self, name: str, problem: str) -> UserError:
-        return UserError(f"{self.where}: {name} {problem}")
+        return UserError(f"{self.where}: {name} {problem}.")
 
     def refuse_the_rest(self) -> None:
         for name in self._left:

@@ -30,7 +30,7 @@ EXIT = (
     "STREAMKEEPER_API_KEY the key; without them, the run on this machine (PORT, 3000)."
 )
 # A command that waits this long for an answer says so.
-SILENT_S = 3.0
+SILENT_S = 1.0
 Run = Callable[[argparse.Namespace], int]
 _COLOURS = {"running": 32, "starting": 33, "reconnecting": 33, "stopping": 33, "rejected": 31, "broken": 31}
 
@@ -54,7 +54,7 @@ class Streams:
             return performed(steps, self._send, self._wait)
 
     def _send(self, request: Send) -> Outcome:
-        with saying(f"{self.api.url} has not answered yet; waiting.", SILENT_S, to_pipes=True):
+        with saying(f"{self.api.url} has not answered yet; waiting.", SILENT_S):
             outcome = self.api.send(request)
         was_away, self._is_away = self._is_away, not isinstance(outcome, Reply) or is_transient(outcome.status, "")
         if was_away and not self._is_away:

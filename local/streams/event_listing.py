@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from handlers.api.verdict import counted
 from local.streams import asking
 from local.streams.asking import DONE, path_of
 from local.streams.follow import line
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(text_of(event, kind))
         return DONE
     count = _export(arguments, kind)
-    print(f"{count} event{'' if count == 1 else 's'} in {arguments.output}", file=sys.stderr)
+    print(f"{counted(count, 'event')} in {arguments.output}", file=sys.stderr)
     return DONE
 
 

@@ -2,13 +2,12 @@
 
 import argparse
 import json
-import sys
 import time
 from typing import Any
 
 from handlers.api.verdict import counted
 from local.costs.repair_costs import cost_usd
-from local.printable import printable
+from local.printable import printable, saying
 from local.streams import asking
 from local.streams.asking import DONE, NOT_RUNNING, local_time, path_of, repair_words
 
@@ -43,7 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.no_wait:
         print(json.dumps(answer) if arguments.json else f"{counted(len(wanted), 'gap')} will be repaired")
         return DONE
-    ended = _wait(streams, stream_id, times, wanted, is_json=arguments.json)
+    with saying(f"repairing {counted(len(wanted), 'gap')} …"):
+        ended = _wait(streams, stream_id, times, wanted, is_json=arguments.json)
     pages = sum(gap["repair"]["tries"] for gap in ended.values() if "repair" in gap)
     if not arguments.json:
         stored = sum(gap["repair"]["stored"] for gap in ended.values() if "repair" in gap)
@@ -68,8 +68,6 @@ def _wait(
                 if gap["from_at"] in wanted and gap["from_at"] not in ended and gap["state"] not in WAITS and is_tried:
                     ended[gap["from_at"]] = gap
                     _show(gap, is_json)
-        if sys.stderr.isatty():
-            print(f"{len(ended)} of {counted(len(wanted), 'gap')}", end="\r", file=sys.stderr)
     return ended
 
 

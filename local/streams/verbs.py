@@ -108,7 +108,7 @@ def _show(answer: dict[str, Any]) -> None:
         print(f"  bill      about {bill['so_far_usd']:.2f} USD since {local_time(bill['since_at'])}, {month}")
     if (budget := answer.get("budget")) is not None:
         out = f", {budget['left_out']:,} left out" if budget["left_out"] else ""
-        print(f"  budget    {budget['used_percent']} % used today: {budget['events']:,} events{out}")
+        print(f"  budget    {budget['used_percent']} % used today: {counted(budget['events'], 'event')}{out}")
     for row in answer.get("delivery", ()):
         print(printable(f"  delivery  {sink_words(row)}"))
 

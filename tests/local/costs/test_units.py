@@ -94,4 +94,4 @@ def test_the_tables_are_those_that_are_deployed() -> None:
 
 def test_no_part_of_a_price_is_shown_as_less_than_nothing() -> None:
     """A part that a busy stream has less of than an idle one, by less than is shown, is nothing."""
-    assert rows({"lambda": -0.0001}, {"lambda": "why"}) == ["  lambda                   0.000  why"]
+    assert rows({"lambda": -0.0001}, {"lambda": "why"}) == ["  lambda               0.000  why"]

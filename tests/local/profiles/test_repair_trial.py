@@ -38,7 +38,7 @@ def test_both_sides_of_an_overlap_are_compared(
         assert len(said) == 2
         assert said[0].startswith("repair: the address has ")
         assert said[1] == "repair: the address leaves out the events at the ends of the request"
-        found, _, wanted = said[0].removeprefix("repair: the address has ").partition(" of the ")
+        found, _, wanted = said[0].removeprefix("repair: the address has ").partition(" of ")
         assert found == wanted.split()[0]
     else:
         assert said
