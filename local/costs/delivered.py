@@ -187,11 +187,7 @@ def _function_usd(
         cpu_ms * max(1.0, stage_costs.MB_PER_CORE / memory_mb) + figures["delivery_wait_ms_per_request"] * requests
     )
     logged = figures["delivery_log_bytes_per_call"] + figures["delivery_log_bytes_per_document"] * documents
-    return (
-        busy_ms / 1000 * memory_mb / 1024 * prices.usd("lambda", "gb_second_arm64")
-        + prices.usd("lambda", "million_requests")
-        + logged / GB * prices.usd("cloudwatch", "log_gb")
-    )
+    return prices.lambda_usd(1, busy_ms, memory_mb) + logged / GB * prices.usd("cloudwatch", "log_gb")
 
 
 def fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:

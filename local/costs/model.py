@@ -126,7 +126,7 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
         # The same month of the machine, but its functions hand over many streams.
         used = replace(used, billed_ms=usage.functions * MONTH_S * 1000)
     parts = dict.fromkeys(PARTS, 0.0)
-    parts["lambda"] = _lambda_usd(used, settings, prices) / together
+    parts["lambda"] = prices.lambda_usd(used.invocations, used.billed_ms, settings["memory_mb"]) / together
     parts["step_functions"] = used.transitions * prices.usd("step_functions", "million_transitions") / together
     parts["logs"] = stage_costs.connection_log_usd(used.invocations, prices) / together
     parts["watch"] = stage_costs.watch_stream_usd(prices, together)
@@ -228,12 +228,6 @@ def profile(source: Scenario, load: Load) -> Any:
 # --- amounts by prices ------------------------------------------------------------------------------------------------
 
 
-def _lambda_usd(used: Month, settings: Mapping[str, Any], prices: Prices) -> float:
-    gb_s = used.billed_ms / 1000 * float(settings["memory_mb"]) / 1024
-    calls_usd = used.invocations * prices.usd("lambda", "million_requests")
-    return gb_s * prices.usd("lambda", "gb_second_arm64") + calls_usd
-
-
 def _requests_usd(counted: Counted, settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
     """The monthly cost of the counts for one stream, by part."""
     counts, times = counted.counts, MONTH_S * 1000 / counted.length_ms / counted.streams
@@ -267,7 +261,7 @@ def _beside(plain: Month, settings: Mapping[str, Any], prices: Prices) -> dict[s
         "fargate": fargate_usd + ipv4_usd,
         "t4g_nano": hours("t4g_nano_hour") + ipv4_usd + disk_usd,
         "t4g_micro": hours("t4g_micro_hour") + ipv4_usd + disk_usd,
-        "always_two": _lambda_usd(plain, settings, prices) + plain_usd,
+        "always_two": prices.lambda_usd(plain.invocations, plain.billed_ms, settings["memory_mb"]) + plain_usd,
     }
 
 

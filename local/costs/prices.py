@@ -25,6 +25,11 @@ class Prices:
         price = self._tables[table][name]
         return price / MILLION if name.startswith("million_") else price
 
+    def lambda_usd(self, calls: float, billed_ms: float, memory_mb: float) -> float:
+        """The price of calls of a function on arm64 that run so long in all."""
+        gb_s = billed_ms / 1000 * memory_mb / 1024
+        return gb_s * self.usd("lambda", "gb_second_arm64") + calls * self.usd("lambda", "million_requests")
+
     def has(self, table: str, name: str) -> bool:
         """Whether the list has the price."""
         return name in self._tables.get(table, {})

@@ -99,8 +99,7 @@ def gap_usd(of: Counted, memory_mb: int, prices: Prices) -> dict[str, float]:
     """Its cost by part, without storage, which costs the same wherever an event comes from."""
     tables = ("events", "control")
     return {
-        "lambda": prices.usd("lambda", "gb_second_arm64") * of.run_ms / 1000 * memory_mb / 1024
-        + 2 * prices.usd("lambda", "million_requests"),
+        "lambda": prices.lambda_usd(2, of.run_ms, memory_mb),
         "writes": prices.usd("dynamodb", "million_write_units") * sum(map(of.counts.write_units, tables)),
         "reads": prices.usd("dynamodb", "million_read_units") * sum(map(of.counts.read_units, tables)),
     }

@@ -118,13 +118,11 @@ def measured() -> dict[str, float]:
 
 def _watch_usd(settings: Mapping[str, Any], prices: Prices) -> float:
     memory_mb = float(settings["watch_memory_mb"])
-    busy_s = measured()["watch_cpu_ms"] / 1000 * max(1.0, MB_PER_CORE / memory_mb)
-    busy_s += measured()["watch_wait_ms"] / 1000
-    lambda_usd = busy_s * memory_mb / 1024 * prices.usd("lambda", "gb_second_arm64")
+    busy_ms = measured()["watch_cpu_ms"] * max(1.0, MB_PER_CORE / memory_mb) + measured()["watch_wait_ms"]
     log_usd = measured()["log_bytes_per_watch"] / GB * prices.usd("cloudwatch", "log_gb")
-    requests_usd = prices.usd("lambda", "million_requests") + prices.usd("sqs", "million_requests")
     read_usd = read_units(0) * prices.usd("dynamodb", "million_read_units")
-    return WATCHES * (lambda_usd + log_usd + requests_usd + read_usd)
+    queue_usd = prices.usd("sqs", "million_requests")
+    return WATCHES * (prices.lambda_usd(1, busy_ms, memory_mb) + log_usd + queue_usd + read_usd)
 
 
 # --- what the watch reads ---------------------------------------------------------------------------------------------

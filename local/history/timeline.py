@@ -107,8 +107,7 @@ def cost_usd(transitions: int, running_ms: int, calls: int, memory_mb: int) -> d
     """Returns the cost of executions in US dollars: their transitions, and their functions on arm64."""
     listed = prices.read()
     machine = transitions * listed.usd("step_functions", "million_transitions")
-    functions = running_ms / 1000 * memory_mb / 1024 * listed.usd("lambda", "gb_second_arm64")
-    functions += calls * listed.usd("lambda", "million_requests")
+    functions = listed.lambda_usd(calls, running_ms, memory_mb)
     return {"step_functions": machine, "lambda": functions, "sum": machine + functions}
 
 
