@@ -95,7 +95,7 @@ def _run(command: list[str], progress: Progress) -> tuple[int, str]:
             progress.add(line)
             refused += bool(_NO_NETWORK.search(line))
             if refused == _ENOUGH and not progress.count:
-                # npm would ask for each of its packages.
+                # npm would try each of its packages in turn.
                 process.terminate()
                 break
     return process.returncode, "".join(lines)
@@ -132,7 +132,7 @@ def main(arguments: list[str]) -> None:
     python = str(venv / "bin" / "python")
     lock = Path("requirements-dev.txt").read_text(encoding="utf-8")
     step(1, f"Python environment {venv}", [[sys.executable, "-m", "venv", str(venv)]])
-    # The lock files name every package, so pip need not look for what they depend on: a fifth of its work.
+    # The lock files name every package, so pip need not resolve dependencies, which saves a fifth of its work.
     locked_alone = ["--require-hashes", "--no-deps"]
     with tempfile.TemporaryDirectory() as folder:
 

@@ -12,13 +12,13 @@ from streamkeeper.exceptions import StreamkeeperError
 
 
 class Checkpoint(Protocol):
-    """Where `follow` keeps how far it is; both are called in a thread, one at a time."""
+    """The place where `follow` saves its progress; both methods are called in a thread, one at a time."""
 
     def load(self) -> dict[str, Any] | None:
-        """What was saved last; None before."""
+        """Returns the state that was saved last; None before the first."""
 
     def save(self, state: dict[str, Any]) -> None:
-        """Keeps a few values of JSON in place of the former; returns once a kill cannot undo it."""
+        """Replaces the saved state, a few values of JSON; returns once a kill cannot undo it."""
 
 
 class FileCheckpoint:
@@ -28,7 +28,7 @@ class FileCheckpoint:
         self.path = Path(path)
 
     def load(self) -> dict[str, Any] | None:
-        """What was saved last; None where there is no file. Raises StreamkeeperError where it is no checkpoint."""
+        """Returns the saved state; None without a file. Raises StreamkeeperError if the file is no checkpoint."""
         try:
             state = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:

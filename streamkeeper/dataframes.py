@@ -52,7 +52,7 @@ def pandas(pages: Iterable[list[dict[str, Any]]]) -> Any:
 
 
 def imported(name: str) -> Any:
-    """The package; raises StreamkeeperError that says how to install it."""
+    """Imports a package; raises a StreamkeeperError with the command that installs it."""
     try:
         return import_module(name)
     except ModuleNotFoundError as missing:

@@ -33,7 +33,7 @@ class Event:
 
     @property
     def left_out(self) -> str | None:
-        """Where a body is that was too large for the answer."""
+        """The place of a body that was too large for the answer."""
         return self.raw.get("left_out")
 
     @property
@@ -47,7 +47,7 @@ class Event:
         return bool(self.raw.get("repaired"))
 
     def json(self) -> Any:
-        """The body as JSON; raises ValueError where it is none."""
+        """The body as JSON; raises ValueError if it is not JSON."""
         if self.data is None:
             raise ValueError(f"The event {self.key!r} has no body of text here.")
         return json.loads(self.data)

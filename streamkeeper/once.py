@@ -1,7 +1,7 @@
-"""Drops what was seen already, by key: `follow` gives each event at least once, and `once(…)` passes each on once.
+"""Drops repeated events by key: `follow` gives each event at least once, `once(…)` passes each on once.
 
-An event is seen once the consumer requests the next one. So one that is killed in the midst of an event gets that event
-again, and no other.
+An event counts as seen when the consumer requests the next one. A consumer that is killed while it handles an event
+gets that event again, and no other.
 """
 
 import os

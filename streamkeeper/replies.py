@@ -1,4 +1,4 @@
-"""The types of what the API answers; docs/api.md says what each field means. An answer may have fields more."""
+"""The types of the API's answers; docs/api.md explains each field. An answer may have further fields."""
 
 from typing import Any, NotRequired, TypedDict
 

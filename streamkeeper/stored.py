@@ -39,18 +39,18 @@ class StoredEvents:
             yield from map(event_of, page)
 
     def batches(self) -> Iterator[Any]:
-        """All of them as pyarrow.RecordBatches of up to 1,000, a few of which are held at once."""
+        """All events as pyarrow.RecordBatches of up to 1,000; only a few are in memory at a time."""
         dataframes.imported("pyarrow")
         archived, pages = self._parts()
         yield from archived
         yield from dataframes.batches(page["events"] for page in pages)
 
     def to_arrow(self) -> Any:
-        """All of them as a pyarrow.Table, in memory; raises StreamkeeperError where pyarrow is not installed."""
+        """All events as a pyarrow.Table, in memory; raises StreamkeeperError if pyarrow is not installed."""
         return dataframes.imported("pyarrow").Table.from_batches(self.batches(), schema=dataframes.schema())
 
     def to_pandas(self) -> Any:
-        """All of them as a pandas.DataFrame, in memory; raises StreamkeeperError where pandas is not installed."""
+        """All events as a pandas.DataFrame, in memory; raises StreamkeeperError if pandas is not installed."""
         dataframes.imported("pandas")
         return dataframes.pandas(self._entries())
 

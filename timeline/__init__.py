@@ -1,1 +1,1 @@
-"""What happened: lanes, spans and coverage, read from an execution's history and from the record of its connections."""
+"""Lanes, spans and coverage, read from an execution's history and from the record of its connections."""

@@ -47,9 +47,9 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What was found; `tasks` are the attempts of Tasks, as connections. `until_ms` is how far it was looked.
+    """The findings; `tasks` are the attempts of Tasks, as connections. `until_ms` is the end of what was read.
 
-    `functions` are those of them that call functions of Lambda.
+    `functions` are the ones among them that call Lambda functions.
     """
 
     executions: list[Execution]
@@ -101,7 +101,7 @@ def analyse(histories: Sequence[tuple[str, Sequence[Event]]], now_ms: int | None
     tasks = [_task(span, until_ms) for span in all_spans if span.kind == "task"]
     functions = [_task(span, until_ms) for span in of_functions if span.kind == "task"]
     if all(execution.status == "SUCCEEDED" for execution in executions[-1:]) and tasks:
-        # Who has come to a good end wants no Task any more.
+        # An execution that has succeeded needs no further Task.
         until_ms = max(task.to_ms for task in tasks)
     return Analysis(
         executions=executions,

@@ -1,4 +1,4 @@
-"""The frame of the pictures: an SVG document that needs nothing besides, its colours, and its scale of time.
+"""The frame of the pictures: a self-contained SVG document, its colours, and its scale of time.
 
 No script, no font, no other file. The colours are Okabe and Ito's, which the colour-blind tell apart; a dark page gets
 others. Invariant: the same marks give the same text.
@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 WIDTH, LABELS, EDGE = 1000, 190, 16
 BETWEEN, HEAD = 22, 20
 TOP = HEAD + 34
-"""Where the first rows begin."""
+"""The top of the first row."""
 _LEAST = 1.5
 # A narrower mark has no room for a hatch.
 _HATCHED = 9
@@ -48,7 +48,7 @@ _HATCH = (
 
 
 def document(title: str, described: str, legend: Iterable[str], scale: Scale, marks: Iterable[str], bottom: int) -> str:
-    """Returns the whole picture; `marks` lie between TOP and `bottom`, `described` says it for a screen reader."""
+    """Returns the whole picture; `marks` lie between TOP and `bottom`, `described` is its text for screen readers."""
     height = bottom + 20
     return "\n".join(
         [
@@ -80,7 +80,7 @@ def room_of(note: str) -> int:
 
 
 class Scale:
-    """Where a time lies in the picture."""
+    """The position of a time in the picture."""
 
     def __init__(self, until_ms: int) -> None:
         self.until_ms = until_ms

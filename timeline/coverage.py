@@ -51,7 +51,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """What regular events came to: each counted once as stored or lost; duplicates are the further deliveries."""
+    """The outcome of regular events: each counted once as stored or lost; duplicates are the further deliveries."""
 
     stored: int
     duplicates: int
@@ -111,7 +111,7 @@ def gaps(connections: Iterable[Connection], until_ms: int) -> list[Gap]:
 
 
 def deliveries(connections: Sequence[Connection], every_ms: int, until_ms: int, *, resumes: bool = False) -> Deliveries:
-    """Returns what became of events sent at 0, every_ms, 2 × every_ms … between the first opening and `until_ms`.
+    """Returns the outcome of events sent at 0, every_ms, 2 × every_ms … between the first opening and `until_ms`.
 
     An upstream that resumes sends what fell into a gap at the next opening, so only an unclosed last gap loses
     anything.

@@ -21,7 +21,7 @@ _SECONDS_BELOW = 100_000_000_000
 
 
 class HistoryError(Exception):
-    """What was given is no history, or not a whole one; its message is a sentence."""
+    """The input is no history, or not a whole one; the message is a sentence."""
 
 
 def page_of(answer: object) -> list[Event]:
@@ -77,7 +77,7 @@ def _joined(parts: list[Sequence[Event]]) -> list[Event]:
 
 
 def _in_seconds(event: Event) -> Event:
-    """The event, whole seconds as a float: only a number with a fraction says by itself what its unit is."""
+    """The event, whole seconds as a float: of the numbers, only a fraction shows that its unit is the second."""
     at: Any = event["timestamp"]
     return {**event, "timestamp": float(at)} if isinstance(at, int) and at < _SECONDS_BELOW else event
 

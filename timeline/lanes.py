@@ -44,7 +44,7 @@ def _is_outside(event: Event) -> bool:
 def _branches(history: Sequence[Event]) -> dict[int, int]:
     """Returns the branch of each event that has one: the id of the event that entered the branch's first state.
 
-    Of an iteration of a Map it is the id of its MapIterationStarted.
+    For an iteration of a Map it is the id of its MapIterationStarted.
     """
     starts: set[int] = set()
     branches: dict[int, int] = {}

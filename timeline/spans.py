@@ -58,7 +58,7 @@ def timestamp_ms(event: Event) -> int:
 def rows(history: Iterable[Event]) -> list[Row]:
     """Returns what the lanes did, times in milliseconds from the execution's start.
 
-    Where Tasks call functions only those are read: one that starts a successor is no part of what a lane is there for.
+    If any Task calls a function, only such Tasks are read: one that starts a successor is not a lane's work.
     """
     events = list(history)
     lane_rows: list[Row] = []

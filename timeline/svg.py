@@ -22,7 +22,7 @@ _LEGEND = (("wait", "waiting"), ("open", "connected"), ("both", "overlap"), ("ga
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What is drawn together: its lanes, and one stream. `note` stands beside the label: a word on the result."""
+    """Rows that are drawn together: lanes, and one stream. `note` stands beside the label and sums up the result."""
 
     label: str
     note: str

@@ -104,7 +104,7 @@ class ChaoticUpstream:
             self._hang_up(link, "truncated")
 
     def stall(self) -> None:
-        """Silences every open link for good: its peer is gone and nobody says so."""
+        """Silences every open link for good, as a peer does that is gone without closing its socket."""
         for link in self.open_links:
             link.silent = True
 
@@ -181,7 +181,7 @@ class ChaoticUpstream:
         link.client.arrived(link, Opened(101, self._dated()))
 
     def _dated(self) -> dict[str, str]:
-        """The answer's Date, where events say when they happened."""
+        """The answer's Date header, if events carry the time at which they happened."""
         return {"date": formatdate(self._clock.now_ms() // 1000, usegmt=True)} if self._wire.timed else {}
 
     def said(self, link: Link, frame: bytes) -> None:
@@ -204,7 +204,7 @@ class ChaoticUpstream:
                 self._clock.call_at(at_ms, lambda: self._beside(link, said({"op": "pong"})))
 
     def _beside(self, link: Link, frame: bytes) -> None:
-        """Sends what is no event, behind the rest of one that was cut."""
+        """Sends a frame that is no event, after the rest of one that was cut."""
         if link.is_open and not link.silent:
             data, link.held = link.held + frame, b""
             link.last_byte_ms = self._clock.now_ms()
@@ -237,16 +237,16 @@ class ChaoticUpstream:
             return
         link.backlog.extend(range(max(first, oldest), newest))
         if link.backlog:
-            # What it sends again comes at once.
+            # Repeated events come at once.
             behind = next((number for number in link.backlog if number > link.cursor), link.backlog[-1])
             self._replay(link, self.emitted_ms[behind])
 
     def _has_forgotten(self, link: Link) -> bool:
-        """Whether the event of the cursor is none that it has any more."""
+        """Whether the upstream no longer has the cursor's event."""
         return link.cursor is not None and link.cursor < self._ways.memory.oldest(self.emitted_ms, self._clock.now_ms())
 
     def _replay(self, link: Link, since_ms: int) -> None:
-        """Sends what is due of the backlog of a link that goes on from `since_ms`, and comes back for the rest."""
+        """Sends what is due of the backlog in a catch-up that began at `since_ms`, and schedules the rest."""
         if not link.is_open:
             return
         now_ms, due = self._clock.now_ms(), []

@@ -32,7 +32,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 _NAME = r"#?[A-Za-z_]\w*"
 _OPERAND = r"[#:]?[A-Za-z_]\w*"
-# What stands between AND, OR, NOT and brackets, which bind as those of Python do.
+# The operands of AND, OR, NOT and brackets, which bind as in Python.
 _TERM = re.compile(
     rf"(?P<exists>attribute_(?:not_)?exists)\s*\(\s*(?P<name>{_NAME})\s*\)"
     rf"|begins_with\s*\(\s*(?P<subject>{_OPERAND})\s*,\s*(?P<prefix>{_OPERAND})\s*\)"
@@ -54,7 +54,7 @@ _ACTIONS = {
 
 
 def condition(text: str, names: Mapping[str, str] | None = None) -> Condition:
-    """Returns the predicate that `text` says; ValueError where the text is not of the grammar."""
+    """Returns the predicate of the expression `text`; raises ValueError if it does not parse."""
     return _compiled_condition(text, *_flat(names))
 
 
@@ -151,7 +151,7 @@ def _action(word: str, said: Mapping[str, str], names: Mapping[str, str]) -> Act
         if not (known or sign) and default.startswith(":"):
             return name, default
         known = _named(known, names) if known else ""
-    # What is added to nothing is added to 0.
+    # ADD to an absent attribute starts at 0.
     otherwise: Operand = _operand(default, names) if default else lambda _item, _values: {"N": "0"}
     other = _operand(said["other"], names) if sign else None
 

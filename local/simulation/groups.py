@@ -24,7 +24,7 @@ INPUT = {"pathParameters": {"streamId": GROUP}, "queryStringParameters": {}}
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What a stage's functions keep together: each stream's profile, and its upstream, by its id."""
+    """A group of streams that share a stage's functions: the profile and upstream of each, by its id."""
 
     profile_of: Callable[[str], Profile]
     upstreams: Mapping[str, Upstream]
@@ -33,7 +33,7 @@ class Group:
     client: Any
 
     def joins(self) -> None:
-        """Writes down that the streams have joined, as their POSTs do."""
+        """Records that the streams have joined, as their POSTs do."""
         for stream_id in self.upstreams:
             place: Item = {"joined": {"S": "2026-01-01T00:00:00.000Z"}, "group": {"S": GROUP}}
             lease = typed_values.key(stream_id, "lease") | place | {"generation": typed_values.number(1)}
@@ -54,7 +54,7 @@ class Group:
         slot: Callable[[VirtualFunction, Upstream], Slot] = Slot,
         log_report: LogReport | None = None,
     ) -> Needs:
-        """What a function of the group needs, with a slot for each stream; returns its outcome."""
+        """Returns the dependencies of a function of the group, with a slot for each stream."""
         settings, names = self.settings, self.names
         tables = GroupTables(
             self.client,

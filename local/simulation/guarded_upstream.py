@@ -91,7 +91,7 @@ class GuardedUpstream:
         link.close()
 
     def ask(self, request: UpstreamRequest) -> Answer | Closed:
-        """What the server of the request answers now."""
+        """Returns the server's current answer to the request."""
         name = "ticket" if request.address.endswith("/ticket") else "token"
         headers = {header: value.decode() for header, value in request.headers.items()}
         if self.clock.now_ms() < self.away.get(name, 0):

@@ -150,7 +150,7 @@ class NotedSlot(Slot):
         match step:
             case Claim():
                 self._claimed_ms = now_ms
-                # Another rest than it knows of refuses the claim, and of a rest that is over it takes the try.
+                # An unknown back-off refuses the claim; of a back-off that has ended, the claim uses up the try.
                 self._checked_ms, self._took_ms = now_ms, now_ms if step.try_until_ms else None
             case Ended(report):
                 self._ended(report)

@@ -1,4 +1,4 @@
-"""Decides what a scenario file says: a machine, settings, latencies, and how the scripted upstream behaves.
+"""Reads a scenario file: a machine, settings, latencies, and how the scripted upstream behaves.
 
 Times are integer milliseconds from the start of the execution, save for the settings, which are those of env/ in
 seconds. Invariant: a `Scenario` that exists is sound.
@@ -116,7 +116,7 @@ def _data(path: Path) -> Any:
         raise UserError(f"{path}: is not YAML: {' '.join(str(error).split())}.") from None
 
 
-# What a value must be, in words, and whether one is.
+# A rule for a value: its words, and the check.
 _Rule = tuple[str, Callable[[Any], bool]]
 _REQUIRED = object()
 
@@ -171,7 +171,7 @@ class _Fields:
         return value
 
     def items(self, name: str) -> Iterator[_Fields]:
-        """The mappings in a list, each of which is to be taken whole."""
+        """The mappings in a list; each must be taken whole before the next."""
         value = self.take(name, [])
         if not isinstance(value, list):
             raise self.wrong(name, "must be a list")

@@ -1,4 +1,4 @@
-"""What replays and chaos share of a machine's Tasks: requests of DynamoDB, and the answer of a function, come later."""
+"""Performs the Tasks that replays and chaos share: DynamoDB requests and functions' answers, which come later."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ def setter(future: asyncio.Future[T]) -> Callable[[T], None]:
 
 
 def answer_of(outcome: Outcome, **details: Any) -> dict[str, str]:
-    """What the machine gets of a function's outcome; TaskFailure where it is an error."""
+    """Returns the machine's view of a function's outcome; raises TaskFailure for an error."""
     if outcome.error:
         cause = {"errorMessage": outcome.message, "errorType": outcome.error, **details}
         raise TaskFailure(outcome.error, json.dumps(cause))

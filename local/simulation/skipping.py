@@ -32,7 +32,7 @@ NEVER_MS = 1 << 60
 
 @dataclass(eq=False)
 class VirtualConnection:
-    """What the timeline shows of a connection: its opening of the upstream, and the last word on how it ended."""
+    """A connection as the timeline shows it: when the upstream was opened, and how it ended."""
 
     link: Any = None
     ended_by: str = ""
@@ -90,7 +90,7 @@ class SkippingSlot(Slot):
         return each(steps, self._performed)
 
     def _skips(self, step: Step) -> Answer | None:
-        """What a step is answered by that is left out; None for one that is performed."""
+        """Returns the answer to a skipped step; None for a step that must be performed."""
         match step:
             case Write(events=events):
                 too_long = sum(isinstance(event.data, Oversize) for event in events)
@@ -104,7 +104,7 @@ class SkippingSlot(Slot):
         return Answer(self.function.now_ms())
 
     def _performed(self, step: Step) -> Steps[Answer]:
-        """Returns what the step is answered by."""
+        """Performs the step and returns its answer."""
         if (skipped := self._skips(step)) is not None:
             return skipped
         answer: Answer

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Upstream(Protocol):
-    """What a stream is read from."""
+    """The upstream that a stream is read from."""
 
     def open(self, client: Any, cursor: str | None) -> Any:
         """A link that brings what came after the cursor, or from now on where there is none."""
@@ -83,7 +83,7 @@ class Slot:
         return reader
 
     def said(self, link: Any, frame: bytes) -> None:
-        """Takes what is sent on a socket; an upstream that plays none hears nothing."""
+        """Receives a frame that the client sent on its socket; an upstream without one ignores it."""
 
     def close(self) -> None:
         """Closes its socket, as the function's end does."""
@@ -99,14 +99,14 @@ class Slot:
         return self.function.draw(least, most)
 
     def lease_changed(self) -> None:
-        """Is called when somebody has changed the stream's lease; the function reads it in its time."""
+        """Called when the stream's lease has changed; the function reads it when it is due."""
 
     def keeps(self, keeps: Keeps) -> Keeps:
-        """Whether the group's function is to connect the stream again."""
+        """Returns whether the group's function should connect the stream again."""
         return keeps
 
     def _closed(self, link: Any) -> None:
-        # What is dropped with a function that was killed closes nothing: its socket may linger.
+        # A killed function closes nothing: its socket may linger.
         if self.function.is_alive:
             self.upstream.close(link)
 
@@ -136,7 +136,7 @@ def stream_needs(
     pool: Threads,
     log_report: LogReport | None = None,
 ) -> Needs:
-    """What a function of one stream needs; returns its outcome."""
+    """Returns the dependencies of a function of one stream."""
     invocation = function.task.invocation
     function.slots[invocation.stream_id] = slot
 
@@ -176,7 +176,7 @@ def group_needs(
     log_report: LogReport | None = None,
     reports: Reports | None = None,
 ) -> Needs:
-    """What a function of a group needs; returns its outcome. `slot_of` makes the slot of each stream, once."""
+    """Returns the dependencies of a group's function. `slot_of` makes the slot of each stream, once."""
 
     def kept_here(profile: Profile, who: Invocation, now_ms: int, delays: Delays, keeps: Keeps) -> Steps[Kept]:
         slot = function.slots.get(who.stream_id)

@@ -1,6 +1,6 @@
-"""The upstream's side of a WebSocket in virtual time: what it hears of its client, and what it sends besides events.
+"""The upstream's side of a WebSocket in virtual time: what it receives, and what it sends besides events.
 
-What the client sends is read by `wsproto`, which nobody here wrote: what breaks the protocol is a fault of ours.
+The independent library `wsproto` reads what the client sends, so a breach of the protocol is a fault of ours.
 Invariant: a message is taken once, whole.
 """
 
@@ -20,7 +20,7 @@ PONG_MS = 20_000
 
 
 def fields(*, resumes: bool) -> dict[str, Any]:
-    """What a profile says of the socket."""
+    """The profile's fields for the socket."""
     since = {"since": "{cursor}"} if resumes else {}
     return {
         "framing": "websocket",

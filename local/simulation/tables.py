@@ -17,9 +17,9 @@ from local.simulation.dynamodb_expressions import Item, condition, update
 Key = tuple[str, str]
 # The one form of PartiQL that handlers/store/event_writer.py writes.
 _INSERT = re.compile(r"""INSERT INTO "([A-Za-z0-9_.-]+)" VALUE \{((?:'\w+': \?(?:, )?)+)\}""")
-# What a query begins with; its items lie in one partition.
+# The start of a query; its items lie in one partition.
 _PARTITION = re.compile(r"PK = (:\w+)(?:$| AND )")
-# What such a query may end with.
+# The possible end of such a query.
 _PREFIX = re.compile(r" AND begins_with\(SK, (:\w+)\)$")
 _BOUND = re.compile(r" AND SK (>=|>|<|BETWEEN) (:\w+)")
 # Behind any character.

@@ -19,14 +19,14 @@ from local.simulation.tables import MemoryDynamoDB, method
 from states_language.clock import Clock
 
 Request = Callable[[], dict[str, Any]]
-# What a request meets while outcomes are unknown, and how often.
+# The odds of a request while outcomes are unknown.
 OUTCOMES = {"passes": 5, "is lost": 2, "loses its answer": 3, "lands late": 2, "is sent twice": 3}
-# What a single statement of a batch meets then.
+# The same for a single statement of a batch.
 STATEMENTS = {"passes": 6, "is throttled": 2, "fails when it is done": 1}
-# What a message meets while the queue refuses.
+# The odds of a message while the queue refuses.
 MESSAGES = {"passes": 2, "is refused": 4, "loses its answer": 2}
 LATEST_MS = 6_000
-# What an item says that no table takes, while `refuses`.
+# The text of an item that every table refuses, while `refuses`.
 REFUSED = "and no table takes it"
 READS = frozenset({"GetItem", "BatchGetItem", "Query"})
 

@@ -1,7 +1,7 @@
-"""How an upstream forgets what came after a cursor, how it says so, and what a careful profile says of that.
+"""How an upstream forgets events after a cursor, how it reports that, and what a careful profile declares.
 
-Of one that forgets by count without a word nobody knows how far back it goes: its profile leaves the resuming to the
-framing's default, and it keeps what the ledger assumes of it (`KEPT_MS`).
+If it forgets by count and reports nothing, its reach is unknown: the profile leaves resuming to the framing's default,
+and the upstream keeps what the ledger assumes (`KEPT_MS`).
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from typing import Any, Literal
 from handlers.connection.ledger import KEPT_MS
 
 GONE_STATUS = 410
-# The name of the event that says that a cursor is too old.
+# The name of the event that reports a cursor as too old.
 GONE = "gone"
 GONE_FRAME = f"event: {GONE}\ndata: the cursor is too old\n\n".encode()
-# A catch-up goes so many times as fast as what it brings happened.
+# A catch-up sends events this many times faster than they happened.
 SPEED = 2
-# What the upstream may take to answer, beside a reach that counts whole seconds.
+# How long the upstream may take to answer; subtracted from the reach, which counts whole seconds.
 ANSWER_MS = 1_000
 
 Word = Literal["", "status", "frame"]
@@ -24,7 +24,7 @@ Word = Literal["", "status", "frame"]
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """0 is no limit; `word` is how it says that it has forgotten, "" for not at all."""
+    """0 is no limit; `word` is how it reports that it has forgotten, "" for not at all."""
 
     keeps_ms: int = 0
     keeps: int = 0
@@ -37,13 +37,13 @@ class Memory:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it forgets by count without a word: nobody knows how far back it goes."""
+        """Whether it forgets by count and reports nothing, so that its reach is unknown."""
         return self.keeps > 0 and not self.word
 
     def reach_ms(self, skew_ms: int) -> int | None:
-        """How far back it goes for sure, by clocks that are wrong by so much; None: to the cursor, or it says so.
+        """How far back it goes for certain with clocks that are wrong by `skew_ms`; 0 if that is unknown.
 
-        0 where nobody knows.
+        None: to the cursor, or it reports that it cannot.
         """
         if self.is_unknown:
             return 0
@@ -57,7 +57,7 @@ class Memory:
         return oldest if self.word else min(oldest, _since(emitted_ms, now_ms - KEPT_MS))
 
     def fields(self, skew_ms: int) -> dict[str, Any]:
-        """What the profile says of it."""
+        """The profile's fields for it."""
         resume: dict[str, Any] = {"header": "Last-Event-ID"}
         reach_ms = self.reach_ms(skew_ms)
         if reach_ms is not None:

@@ -20,7 +20,7 @@ from local.simulation.virtual_ports import OwnThread, VirtualBell
 from states_language.clock import Timer
 
 T = TypeVar("T")
-# A pause: until an instant of the run's clock, or, where it says so, until something arrives.
+# A pause until an instant of the run's clock; with True, an arrival ends it earlier.
 Wait = tuple[int, bool]
 Waits = Generator[Wait, None, T]
 
@@ -39,12 +39,12 @@ class Clock(Protocol):
         """A timer that calls back then."""
 
     def skip_to(self, at_ms: int) -> bool:
-        """Moves the time to then where nothing else happens before; returns whether it has."""
+        """Moves the time to `at_ms` unless something else happens earlier; returns whether it did."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the invocation is to do, for how long it is to live, and how far its clock is wrong.
+    """An invocation's task, its time limit, and the error of its clock.
 
     `version` is the deployed one's. Tasks are numbered from 1.
     """

@@ -16,14 +16,14 @@ CLOSED_HERE = Closed("closed_here")
 
 
 class Client(Protocol):
-    """What opens a link of an upstream."""
+    """The opener of an upstream's link."""
 
     def arrived(self, link: Any, arrival: Arrival) -> None:
-        """Takes what the link brings; the reason of a Closed is as `handlers/upstream/reader.py` names it."""
+        """Takes an arrival of the link; the reason of a Closed is as `handlers/upstream/reader.py` names it."""
 
 
 class VirtualBell(Bell):
-    """`heard` is called whenever somebody rings."""
+    """A bell that calls `heard` at each ring."""
 
     def __init__(self, heard: Callable[[], None]) -> None:
         self._rung: set[str] = set()
@@ -35,24 +35,24 @@ class VirtualBell(Bell):
         self._heard()
 
     def wait(self, for_s: float) -> set[str]:  # noqa: ARG002  # the function waits
-        """The names for which it was rung since it was asked last."""
+        """Returns the names for which it rang since the last call."""
         rung, self._rung = self._rung, set()
         return rung
 
 
 class Answers:
-    """What requests were answered by, until somebody takes it."""
+    """The answers to requests, kept until they are taken."""
 
     def __init__(self) -> None:
         self._answers: deque[tuple[str, Answered]] = deque()
 
     def answered(self) -> Iterator[tuple[str, Answered]]:
-        """Takes the answers that have come, each with whose it is."""
+        """Takes the answers that have arrived, each with its stream or name."""
         while self._answers:
             yield self._answers.popleft()
 
     def stop(self, wait_s: float) -> None:
-        """What is under way goes on, and nobody waits for it."""
+        """Does nothing: requests under way go on, and nobody waits for them."""
 
 
 class OwnThread(Answers):
@@ -128,7 +128,7 @@ class VirtualReader:
             self._heard()
 
     def get(self, wait_s: float) -> Arrival | None:  # noqa: ARG002  # it never waits
-        """What arrived next, or None."""
+        """Returns the next arrival, or None."""
         if not self._inbox:
             self.taken_s = 0.0
             return CLOSED_HERE if self._is_closed else None

@@ -1,4 +1,4 @@
-"""A REST address beside a stream in virtual time: it pages, lags, refuses, repeats, and does not always say the truth.
+"""A REST address beside a stream in virtual time: it pages, lags, refuses, repeats, and sometimes lies.
 
     GET /events?after=7&before=12&limit=3    {"events": [...], "next": "11"}     of the events 8 to 11
 
@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.pages import Fetched
 
-# What an address may do that is no fault of the one who asks it.
+# Faults of the address, which the client cannot cause.
 LIES = ("", "ends early", "forgets the edges", "is empty", "goes round", "is a page for people")
 
 

@@ -29,9 +29,9 @@ STILL_OPEN = "still open"
 
 
 class VirtualSandbox:
-    """The functions and tables of a stage; `perform` is what the interpreter calls for each Task.
+    """The functions and tables of a stage; the interpreter calls `perform` for each Task.
 
-    The upstream, and what its profile says of it, are the scenario's, or those that are named.
+    The upstream and its profile are the scenario's unless others are given.
     """
 
     def __init__(self, stage: VirtualStage, profile: Profile | None = None, upstream: Upstream | None = None) -> None:
@@ -131,7 +131,7 @@ class VirtualSandbox:
         return function, ended
 
     def _needs(self, function: VirtualFunction) -> Needs:
-        """What a function does: it keeps the stream connected, and leaves out what the timeline needs not."""
+        """Returns the dependencies of a function of the stream; it skips what the timeline does not need."""
         is_watched = self._profile.overlap == "forbids" or self._profile.standby == "hot"
         slot = SkippingSlot(function, self._upstream, is_watched=is_watched)
         return stream_needs(function, slot, self._profile, self._store, PromptPool(function.bell, "the store"))
@@ -163,7 +163,7 @@ class VirtualSandbox:
 
 
 def _shown(lane: str, connection: VirtualConnection, origin_ms: int, until_ms: int) -> Connection:
-    """What the timeline shows of a connection that was answered."""
+    """An answered connection as the timeline shows it."""
     link = connection.link
     to_ms = until_ms if link.closed_ms is None else min(link.closed_ms - origin_ms, until_ms)
     silent_ms = None if link.silent_from_ms is None else min(link.silent_from_ms - origin_ms, to_ms)

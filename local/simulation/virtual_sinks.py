@@ -1,4 +1,4 @@
-"""What a run delivers to, in memory: the AWS services that handlers/deliver/sinks calls, a webhook, and their faults.
+"""The sinks of a run, in memory: the AWS services that handlers/deliver/sinks calls, a webhook, and their faults.
 
 A fault is one sink's, and meets no other. Invariant: without a fault a request is taken whole but for its poison,
 which no fault excuses; what was taken is in `arrived`, in order, and what a server refuses is not.
@@ -38,9 +38,9 @@ class Killed(BaseException):
 
 
 class VirtualSinks:
-    """All sinks of a run. `now_ms` is moved by each request; `until_ms` says until when a fault of a sink holds.
+    """All sinks of a run. Each request moves `now_ms`; a sink's fault holds until its `until_ms`.
 
-    A fault that is no sink's stands under "".
+    Faults that concern no single sink have the key "".
     """
 
     def __init__(self, seed: int, *, has_poison: bool) -> None:
@@ -67,7 +67,7 @@ class VirtualSinks:
                 raise Killed
 
     def holds(self, fault: str, label: str = "", of_ten: int = 10) -> bool:
-        """Whether the fault meets this request; so many of ten are met while it holds."""
+        """Whether the fault affects this request; while it holds, it affects so many of ten."""
         return self.now_ms < self.until_ms.get((fault, label), 0) and self._draws.randrange(10) < of_ten
 
     def take(self, label: str, event: dict[str, Any]) -> None:

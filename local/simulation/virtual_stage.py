@@ -20,10 +20,10 @@ from local.user_error import UserError
 from states_language import DefinitionError, Machine, load
 from states_language.clock import VirtualClock
 
-# Whose settings and names a scenario lies over, where nobody says another.
+# The stage whose settings and names a scenario overrides by default.
 STAGE = "local"
 INPUT = {"pathParameters": {"streamId": "replay"}, "queryStringParameters": {}}
-# Where handlers run without a machine, nothing starts an execution.
+# Handlers that run without a machine start no execution.
 NO_MACHINE = {"StartAt": "Nothing", "States": {"Nothing": {"Type": "Succeed"}}}
 
 
@@ -66,7 +66,7 @@ def machine_in(path: Path, source: Scenario, names: Mapping[str, str]) -> Machin
 
 
 def profile_of(source: Scenario) -> Profile:
-    """Returns what a careful profile says of the scenario's upstream."""
+    """Returns the fields of a careful profile for the scenario's upstream."""
     table = {
         "address": "https://upstream.invalid/{streamId}",
         "framing": "sse",

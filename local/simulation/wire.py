@@ -3,7 +3,7 @@
     id: 7                                    id: 7
     data: event 7 of chaos                   data: {"seq":7,"of":"chaos","note":""}
 
-Where the upstream says when an event happened, its JSON has "at" as well.
+If the upstream dates its events, their JSON also has "at".
 
 Bodies name the stream. JSON is spelled differently at each delivery, which no key may depend on. Invariant: every frame
 of an event has the same length.
@@ -53,7 +53,7 @@ class Wire:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the profile says of the key and of the time."""
+        """The profile's fields for the key and the time."""
         return {"key": "$.seq" if self._key == "path" else self._key} | ({"time": "$.at"} if self.timed else {})
 
     def frame(self, number: int, *, announces_loss: bool = False) -> bytes:
@@ -95,7 +95,7 @@ class Wire:
         note = self._note if self.is_unstorable(number) else ""
         if self._key == "id":
             return f"event {number} of {self.stream} {note}".rstrip()
-        # One that is cut off before it happened says that it did before all others.
+        # An event that is cut off before it happened is dated before all others.
         at_ms = self.emitted_ms[number] if number < len(self.emitted_ms) else 10**12
         members = [f'"seq":{number}', f'"of":"{self.stream}"', f'"at":{at_ms}', f'"note":"{note}"']
         if not self.timed:

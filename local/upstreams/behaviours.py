@@ -69,7 +69,7 @@ class Behaviour:
 
 _RECORD = '{"n": <n>, "at_ms": <at_ms>, "text": "Event number <n>."}\n'
 TRADE = '{"id": <n>, "at_ms": <at_ms>, "price": "100.<n>"}'
-# The REST address beside `demo-trades`: it has a trade so much later than the stream, and so many on a page.
+# The REST address beside `demo-trades`: how much later it has a trade than the stream, and how many on a page.
 TRADES, TRADES_LATE_MS, TRADES_LIMIT = "/rest/demo-trades", 3_000, 100
 _TICKS = Behaviour(
     media_type=SSE,

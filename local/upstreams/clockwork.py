@@ -29,9 +29,9 @@ def oldest_number(behaviour: Behaviour, at_ms: int) -> int:
 
 
 def first_number(behaviour: Behaviour, cursor: str | None, at_ms: int) -> int:
-    """Returns the number of the first event that a request with `cursor` asks for, else that of the next event.
+    """Returns the number of the first event that a request with `cursor` wants; without one, of the next event.
 
-    Raises ValueError for a cursor that should be an instant and is none.
+    Raises ValueError for a cursor that should be an instant but is not.
     """
     newest = at_ms // behaviour.interval_ms
     if cursor and behaviour.by_instant:

@@ -1,4 +1,4 @@
-"""Serves the demonstration streams and plays providers, each as its row of `behaviours` says, as an ASGI application.
+"""Serves the demonstration streams and plays providers, each by its row in `behaviours`, as an ASGI application.
 
 A path of one part is a demonstration stream, one of more parts a provider's, which is the first part. Invariants: event
 n is the same for everyone, so a reader that resumes misses only what is announced as lost; where a second connection is

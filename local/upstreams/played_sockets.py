@@ -1,4 +1,4 @@
-"""Says what a played socket hears and answers: the first message that it wants, and pings.
+"""Decides how a played socket answers: the first message that it expects, and pings.
 
     {"op": "subscribe", "channel": "eur-usd", "since": 41}     {"op": "subscribed", "channel": "eur-usd"}, then 42 …
     {"op": "ping"}                                             {"op": "pong"}
@@ -24,11 +24,11 @@ GOING_AWAY = 1001
 
 @dataclass(frozen=True)
 class Talk:
-    """What is heard and said on a provider's socket; texts are as they stand on the wire, "" for none.
+    """A provider's conversation on its socket; texts are as on the wire, "" for none.
 
-    The first message must have the members of `asks`, none where none is wanted; it is answered by `answer`, and any
-    other by `refusal`. `since` is the member of it that holds the cursor. A message with the members of `ping` is
-    answered by `pong`; a client that says nothing for `silent_s` is closed, 0 for never.
+    The first message must have the members of `asks`, if there are any; `answer` answers it, and `refusal` any other.
+    `since` is the member of it that holds the cursor. `pong` answers a message with the members of `ping`; a client
+    that sends nothing for `silent_s` is closed, 0 for never.
     """
 
     asks: Mapping[str, Any] = field(default_factory=dict)
@@ -73,7 +73,7 @@ async def converses(websocket: WebSocket, talk: Talk, body: AsyncIterator[bytes]
 
 
 async def _hears(websocket: WebSocket, talk: Talk) -> None:
-    """Answers pings; closes a client that says nothing for too long."""
+    """Answers pings; closes a client that is silent for too long."""
     while True:
         try:
             async with asyncio.timeout(talk.silent_s or None):
