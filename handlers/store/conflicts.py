@@ -23,9 +23,10 @@ from itertools import islice
 from handlers.connection.epochs import Epochs, other_keys
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
+from handlers.segments.known import body_sum
 from handlers.store.control_table import KEYS, Table
 from handlers.store.event_items import Fetch, in_bucket, size_bytes, stored_event
-from handlers.store.typed_values import Item, text
+from handlers.store.typed_values import Item, count, text
 
 # The most that the items of one read may have together; a function of 128 MB can hold it several times.
 READ_BYTES = 1024 * 1024
@@ -122,9 +123,9 @@ class Conflicts:
         return there
 
     def _is_same(self, there: Item, item: Item, event: StreamEvent) -> bool:
-        """Whether what is there is the event; assumed where its body is in the dead-letter queue: nobody can know."""
+        """Whether what is there is the event; assumed where either was too long a frame, of which not all was kept."""
         if "dead_letter" in there:
-            return True
+            return isinstance(event.data, Oversize) or count(there, "body_sum") in (None, body_sum(event))
         if (text(there, "name"), text(there, "conflict_of")) != (event.name, text(item, "conflict_of")):
             return False
         if "object" in there and "object" not in item and there["object"] == in_bucket(item)["object"]:

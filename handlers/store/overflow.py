@@ -20,7 +20,7 @@ from handlers.framing.frames import Body
 from handlers.framing.oversize import Oversize
 from handlers.store.control_table import IS_NEW, Table
 from handlers.store.event_items import MAX_ITEM_BYTES, body_of, in_bucket, mark, place_of, size_bytes, stream_of
-from handlers.store.typed_values import Item
+from handlers.store.typed_values import Item, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +167,16 @@ class Singles:
     def dead_letter(self, event: StreamEvent, item: Item, reason: str) -> str:
         """Sends the event whole, then leaves a mark under its key, so that the next connection knows it.
 
-        In this order a kill in between sends it twice; the other order would lose it.
+        In this order a kill in between sends it twice; the other order would lose it. The mark has the checksum of a
+        whole body, so that another one under the key is not taken for it.
         """
+        # Imported once an event is refused: most connections have none.
+        from handlers.segments.known import body_sum
+
         if self._place(item) is not None:
             return DUPLICATE
+        if not isinstance(event.data, Oversize):
+            item = item | {"body_sum": number(body_sum(event))}
         self._dead_letters.send(stream_of(item), int(item["fence"]["N"]), event, reason)
         with contextlib.suppress(Refused):
             self._put_once(mark(item, reason))

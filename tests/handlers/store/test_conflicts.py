@@ -23,7 +23,7 @@ STREAM = "demo"
 FIRST, BOTH = (StoragePolicy(on_conflict=policy) for policy in ("first", "both"))
 
 
-def event(key: str, data: str | bytes, name: str | None = None, at_ms: int = 5) -> StreamEvent:
+def event(key: str, data: str | bytes | Oversize, name: str | None = None, at_ms: int = 5) -> StreamEvent:
     return StreamEvent(key, data, key, name, None, at_ms)
 
 
@@ -137,10 +137,12 @@ def test_an_object_that_is_gone_is_another_body(aws: Aws) -> None:
     assert store.write(STREAM, 2, 0, [event("1", b"a")], FIRST) == Written(0, 1, 0, 1)
 
 
-def test_what_lies_in_the_dead_letter_queue_cannot_be_compared(aws: Aws) -> None:
-    """Nobody can know whether it is the same: it is not told as a conflict."""
-    assert aws.store().write(STREAM, 1, 0, [event("1", noise(MAX_ITEM_BYTES))], BOTH) == Written(0, 0, 1)
-    assert aws.store().write(STREAM, 2, 0, [event("1", b"a")], BOTH) == Written(0, 1)
+def test_what_lies_in_the_dead_letter_queue_is_compared_by_its_checksum(aws: Aws) -> None:
+    """Of a frame that was too long nobody can know whether it is the same: it is not told as a conflict."""
+    large, long = event("1", noise(MAX_ITEM_BYTES)), event("2", Oversize(9_000_000, "0" * 64, b"a"))
+    assert aws.store().write(STREAM, 1, 0, [large, long], BOTH) == Written(0, 0, 2)
+    assert aws.store().write(STREAM, 2, 0, [large, long, event("2", b"a")], BOTH) == Written(0, 3)
+    assert aws.store().write(STREAM, 3, 0, [event("1", b"a")], BOTH) == Written(1, 0, 0, 1)
 
 
 def test_a_second_body_that_no_item_holds_goes_to_the_queue(aws: Aws) -> None:

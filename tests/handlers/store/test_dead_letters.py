@@ -10,6 +10,7 @@ from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import HEAD_BYTES, Oversize
+from handlers.segments.known import body_sum
 from handlers.store.event_items import MAX_ITEM_BYTES, event_item, size_bytes
 from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED
 from tests.handlers.aws import (
@@ -47,6 +48,7 @@ def test_an_event_that_no_item_holds_goes_whole_to_the_queue(aws: Aws) -> None:
         "fence": 1,
         "position": "000000000000005/000000000001/000000000001",
         "dead_letter": reason,
+        "body_sum": body_sum(over),
     }
 
 

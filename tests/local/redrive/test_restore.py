@@ -46,6 +46,7 @@ def test_an_event_takes_the_place_of_its_mark(aws: Aws, events: Events) -> None:
     assert events.outcome(STREAM, 3, event, 1, dry_run=False) == KNOWN
     after = aws.items(EVENTS, STREAM)["b"]
     assert before.pop("dead_letter").startswith("too large")
+    assert before.pop("body_sum") > 0
     added = {"id": "2", "name": "big", "encoding": "binary", "object": next(iter(aws.objects()))}
     assert after == before | added
     assert all_of(aws, STREAM) == [("a", "a", None), ("b", LARGE, None), ("c", "a", None)]
