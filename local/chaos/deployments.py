@@ -17,6 +17,7 @@ from local.chaos.schedule import Schedule
 from local.simulation import socket_peer
 from local.simulation.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.simulation.wire import LOSS, Wire
+from local.upstreams.played_auth import CLIENT
 
 STAGE = "local"
 QUEUE_URL = "https://sqs.us-east-1.amazonaws.com/111111111111/dead-letters"
@@ -190,6 +191,15 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
     if schedule.socket:
         del fields["loss"]
         fields |= socket_peer.fields(resumes=schedule.resumes)
+    if schedule.token_lives_s:
+        fields["address"] += "?ticket={ticket}"
+        fields["token"] = {
+            "kind": "client_credentials",
+            "address": "https://auth.invalid/token",
+            "id": CLIENT,
+            "secret": "${secret:key}",
+        }
+        fields["ticket"] = {"address": "https://auth.invalid/ticket", "path": "$.ticket"}
     if schedule.pace:
         fields["backoff"] = PACES[schedule.pace]
     if not schedule.is_left_to_default and not schedule.socket:

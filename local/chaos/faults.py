@@ -69,6 +69,11 @@ def strike(world: World, fault: Fault) -> None:
                 world.clock.call_at(at_ms, lambda: world.upstream.burst(FLOOD))
         case "silence" | "refusals" | "no listener" | "no answers" | "duplicates" | "reorders" | "losses":
             world.upstream.hold(fault.kind, until_ms, fault.value if fault.kind == "refusals" else 0)
+        case "token server away" | "ticket server away":
+            away, name = world.upstream.guard.away, fault.kind.partition(" ")[0]
+            away[name] = max(away.get(name, 0), until_ms)
+        case "token revoked":
+            world.upstream.guard.auth.revoke()
         case _:
             _strike_execution(world, fault)
 

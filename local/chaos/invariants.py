@@ -4,9 +4,10 @@ What holds of every stream is `stream_rules.py`'s. Invariants: a violation names
 place in time; a calm stream of a group is blamed for nothing that only others met.
 """
 
+from handlers.store.typed_values import count, text
 from local.chaos import delivery_rules, stream_rules
 from local.chaos.group_world import Group, Member
-from local.chaos.losses import standstills, uncovered
+from local.chaos.losses import ledger_rows, standstills, uncovered
 from local.chaos.schedule import REFUSALS, requests
 from local.chaos.stream_rules import (
     COUNTED,
@@ -53,7 +54,11 @@ def _of(world: World) -> list[Violation]:
         seen |= {"stuck": _stuck(world), "disturbed": _disturbed(world)}
     else:
         stuck = _running_on(world) if isinstance(world, Group) else _stuck(world)
-        ends = {"unnamed-ends": _unnamed(world), "outdated": _outdated(world), "overdue": _overdue(world)}
+        ends = {
+            "unnamed-ends": [*_unnamed(world), *_unexplained(world)],
+            "outdated": _outdated(world),
+            "overdue": _overdue(world),
+        }
         seen = seen | ends | {"stuck": stuck}
     if not isinstance(world, Group):
         seen["dead-letters"] += _unlettered(world)
@@ -213,6 +218,16 @@ def _unnamed(world: World) -> list[str]:
         if execution.status not in ("RUNNING", "SUCCEEDED") and not (is_aborted or is_unreported):
             texts.append(f"{execution.name} ended {execution.status}: {execution.error} ({execution.cause})")
     return texts
+
+
+def _unexplained(world: World) -> list[str]:
+    """Connections whose records do not say that a server gave no token or no ticket."""
+    details = {count(row, "fence"): text(row, "detail") for row in ledger_rows(world) if text(row, "ended_by")}
+    return [
+        f"link {link.number} ended by {details[link.fence]!r} and not by {link.unready!r}"
+        for link in world.upstream.links
+        if link.unready and details.get(link.fence, link.unready) != link.unready
+    ]
 
 
 def _overdue(world: World) -> list[str]:

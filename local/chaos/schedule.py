@@ -61,7 +61,8 @@ class Schedule:
     `group` are the streams of groups in place of a stream alone: then `faults` meet all, and each has its own as well.
     A function keeps `together` of them at most; each has a `name` and a POST at `joins_ms`, and `has_new_profile` where
     its profile came with the last redeployment before that. `socket` is whether the upstream is a WebSocket; one
-    that is `timed` says when events happened, where they are JSON.
+    that is `timed` says when events happened, where they are JSON. Where tokens live `token_lives_s`, and not 0, it
+    wants one, and a ticket.
     """
 
     seed: int
@@ -93,6 +94,7 @@ class Schedule:
     group: tuple[Schedule, ...] = ()
     socket: bool = False
     timed: bool = False
+    token_lives_s: int = 0
 
     @property
     def is_timed(self) -> bool:
@@ -104,7 +106,7 @@ class Schedule:
         """How the upstream behaves."""
         reorders = any(fault.kind == "reorders" for fault in self.faults)
         rest = self.retry_after_s, self.memory, reorders
-        return Ways(self.seed, self.policy, self.resumes, self.events_every_ms, *rest, self.socket)
+        return Ways(self.seed, self.policy, self.resumes, self.events_every_ms, *rest, self.socket, self.token_lives_s)
 
     @property
     def is_left_to_default(self) -> bool:
@@ -125,6 +127,7 @@ class Schedule:
         traits = [self.policy, "resumes" if self.resumes else "does not resume"]
         traits += ["is asked by default"] if self.is_left_to_default else []
         traits += ["talks over a socket"] if self.socket else []
+        traits += [f"wants a token, which lives {self.token_lives_s} s, and a ticket"] if self.token_lives_s else []
         traits += ["hot standby"] if self.hot else []
         traits += [f"{self.reconnect_tries} tries in place"] if self.reconnect_tries else []
         traits += ["renews soon"] if self.renews else []
@@ -252,6 +255,10 @@ HANG_UPS = ("reset", "hang-up", "truncation")
 SOCKETS, SOCKET_DRAW = 0.12, 737
 # How often an upstream says when events happened; drawn as sockets are.
 TIMED, TIME_DRAW = 0.12, 2972
+# How often an upstream wants a token and a ticket, for how long a token may live, and what may happen to both; drawn as
+# sockets are.
+GUARDED, GUARD_DRAW, LIVES_S, MOST_OF_GUARD = 0.1, 71, (4, 15, 3_600), 4
+GUARD_FAULTS = ("token server away", "ticket server away", "token revoked")
 # How often other streams run beside the first, and how many faults of its own each of them has at most.
 BESIDE, MOST_BESIDE = 0.07, 3
 # How often a stream's events lie in a log, and of the others how often in no index.
@@ -270,7 +277,7 @@ def generate(seed: int, store: str = "") -> Schedule:
         schedule = replace(schedule, beside=tuple(beside))
     schedule = replace(schedule, beside=tuple(stored(one, n, store) for n, one in enumerate(schedule.beside, 1)))
     schedule = stored(schedule, 0, store)
-    schedule = on_socket(schedule)
+    schedule = guarded(on_socket(schedule))
     still, meanwhile = standstill(seed)
     schedule = replace(schedule, faults=in_order((*schedule.faults, *still, *meanwhile)))
     if any(one.policy == "forbids" for one in schedule.all):
@@ -292,6 +299,22 @@ def with_socket(schedule: Schedule) -> Schedule:
     """Returns the schedule over a socket: it names events by their numbers, and forgets and reorders nothing."""
     faults = tuple(fault for fault in schedule.faults if fault.kind != "reorders")
     return replace(schedule, socket=True, key="path", memory=EVERYTHING, faults=faults)
+
+
+def guarded(schedule: Schedule) -> Schedule:
+    """Returns the schedule, perhaps with an upstream that wants a token and a ticket. Drawn apart as sockets are."""
+    drawn = random.Random(f"guard {GUARD_DRAW} {schedule.seed}")
+    return with_guard(schedule, drawn) if drawn.random() < GUARDED else schedule
+
+
+def with_guard(schedule: Schedule, drawn: random.Random) -> Schedule:
+    """Returns the schedule with such an upstream, whose tokens expire and are revoked, and whose servers go away."""
+    faults = [
+        Fault(drawn.randrange(FIRST_MS, LAST_MS), kind, 0 if kind == "token revoked" else drawn.randrange(500, 9_000))
+        for kind in drawn.choices(GUARD_FAULTS, k=drawn.randrange(1, MOST_OF_GUARD + 1))
+    ]
+    lives_s = drawn.choice(LIVES_S)
+    return replace(schedule, token_lives_s=lives_s, faults=in_order((*schedule.faults, *faults)))
 
 
 def standstill(seed: int) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:

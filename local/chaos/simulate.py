@@ -149,6 +149,7 @@ def _plainer(schedule: Schedule) -> list[Schedule]:
         "memory",
         "beside",
         "timed",
+        "token_lives_s",
     }
     plain |= {field.name: field.default for field in fields(Schedule) if field.name in traits}
     plan, repair = schedule.delivery, schedule.repair

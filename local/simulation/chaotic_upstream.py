@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from email.utils import formatdate
 
 from handlers.connection.inputs import Chunk, Closed, Opened
+from handlers.connection.opening_steps import Preparation, Try
+from local.simulation.guarded_upstream import Guard, Preparing
 from local.simulation.links import Link, NotedSlot
 from local.simulation.socket_peer import SocketPeer, closing, said
 from local.simulation.upstream_memory import EVERYTHING, GONE_FRAME, GONE_STATUS, SPEED, Memory
 from local.simulation.wire import Wire
+from local.upstreams.played_auth import PlayedAuth
 from states_language.clock import Clock
 
 CONNECT_TIMEOUT_MS = 2_000
@@ -31,7 +34,8 @@ class Ways:
     """How an upstream behaves where nothing goes wrong; `resumes` is whether it goes on from a cursor.
 
     Where it refuses it requests a pause of `retry_after_s`, 0 for none. Where it `reorders` it sends again what lies a
-    little before the cursor. Where it is a `socket` it wants to hear a subscription before it sends anything.
+    little before the cursor. Where it is a `socket` it wants to hear a subscription before it sends anything. Where
+    tokens live `token_lives_s`, and not 0, it wants one, and a ticket.
     """
 
     seed: int
@@ -42,6 +46,7 @@ class Ways:
     memory: Memory = EVERYTHING
     reorders: bool = False
     socket: bool = False
+    token_lives_s: int = 0
 
 
 class ChaoticUpstream:
@@ -67,6 +72,7 @@ class ChaoticUpstream:
         self.links: list[Link] = []
         self.open_links: list[Link] = []
         self.excess: list[str] = []
+        self.guard = Guard(clock, PlayedAuth(clock.now_ms, random.Random(ways.seed ^ 0x6A4D), ways.token_lives_s))
         clock.call_at(clock.now_ms(), self._tick)
 
     # --- faults -------------------------------------------------------------------------------------------------------
@@ -124,18 +130,45 @@ class ChaoticUpstream:
 
     def open(self, client: NotedSlot, cursor: str | None) -> Link:
         """A link that is answered soon, or not."""
+        link = self._asked(client, cursor)
+        self._connect(link)
+        return link
+
+    def open_prepared(self, client: NotedSlot, cursor: str | None, before: Preparation) -> Link:
+        """A link for which a token and a ticket are requested first."""
+        link = self._asked(client, cursor)
+
+        def opens(status: int, _step: Try) -> None:
+            if status == 200:
+                self._connect(link)
+            else:
+                self._refuse(link, status)
+
+        def fails(closed: Closed) -> None:
+            link.unready = closed.detail
+            self.close(link, closed.reason)
+            self._say(f"  {closed.detail}")
+            client.arrived(link, closed)
+
+        Preparing(self.guard, before, lambda: link.closed_ms is None and link.function.is_alive, opens, fails)
+        return link
+
+    def _asked(self, client: NotedSlot, cursor: str | None) -> Link:
         now_ms = self._clock.now_ms()
         goes_on = self._ways.resumes and cursor
         asked = int(cursor) if goes_on and cursor else None
         link = Link(len(self.links), client, asked, now_ms, asks=bool(cursor))
         self.links.append(link)
+        return link
+
+    def _connect(self, link: Link) -> None:
+        now_ms = self._clock.now_ms()
         if self._holds("no listener"):
             self._clock.call_at(now_ms + 20, lambda: self._hang_up(link, "refused"))
         elif self._holds("no answers"):
             self._clock.call_at(now_ms + CONNECT_TIMEOUT_MS, lambda: self._hang_up(link, "unreachable"))
         else:
             self._clock.call_at(now_ms + self._draws.randrange(5, 300), lambda: self._answer(link))
-        return link
 
     def close(self, link: Link, reason: str = "closed_here") -> None:
         """Closes a link, from the client's side unless there is another reason."""

@@ -6,6 +6,7 @@ opened only for a token and a ticket that are good.
 """
 
 import functools
+import json
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -19,76 +20,13 @@ from states_language.clock import Clock
 ANSWERS_AFTER_MS = 50
 
 
-class PreparedLink:
-    """One opening with what is requested before it; to the stream's upstream it is the client."""
+class Guard:
+    """The servers that give tokens and tickets. One that is named in `away` is not there until that instant."""
 
-    def __init__(self, upstream: "GuardedUpstream", client: Any, cursor: str | None, before: Preparation) -> None:
-        self._upstream, self._client, self._cursor, self._before = upstream, client, cursor, before
-        self._inner: Any = None
-        self._tried: Try | None = None
-        self._is_open = True
-        self.goes_on(lambda: next(before))
-
-    def close(self) -> None:
-        """Closes it from the client's side."""
-        self._is_open = False
-        self._before.close()
-        if self._inner is not None:
-            self._upstream.stream.close(self._inner)
-
-    def goes_on(self, move: Callable[[], Ask | Call | Try]) -> None:
-        """Makes the next step, unless it was closed meanwhile."""
-        if not self._is_open:
-            return
-        try:
-            while isinstance(step := move(), Call):
-                move = functools.partial(self._before.send, step.run())
-        except Unready as error:
-            self._client.arrived(self, error.closed)
-            return
-        answer = self._answered if isinstance(step, Ask) else self._admitted
-        self._upstream.clock.call_at(self._upstream.clock.now_ms() + ANSWERS_AFTER_MS, lambda: answer(step))
-
-    def arrived(self, _link: Any, arrival: Arrival) -> None:
-        """Takes what the stream behind brings; its answer with the token and the ticket of the opening."""
-        if isinstance(arrival, Opened) and self._tried is not None:
-            arrival = Opened(arrival.status, arrival.headers, self._tried.places)
-        self._client.arrived(self, arrival)
-
-    def _answered(self, step: Any) -> None:
-        self.goes_on(lambda: self._before.send(self._upstream.ask(step.request)))
-
-    def _admitted(self, step: Any) -> None:
-        if not self._is_open:
-            return
-        status = 200 if self._upstream.admits(step.request) else 401
-        try:
-            following = self._before.send(status)
-        except StopIteration:
-            self._tried = step
-            if status == 200:
-                self._inner = self._upstream.stream.open(self, self._cursor)
-            else:
-                self._client.arrived(self, Opened(status))
-        else:
-            self.goes_on(lambda: following)
-
-
-class GuardedUpstream:
-    """`stream` is what stands behind. A server named in `away` is not there until that instant."""
-
-    def __init__(self, clock: Clock, stream: Any, auth: PlayedAuth) -> None:
-        self.clock, self.stream, self.auth = clock, stream, auth
+    def __init__(self, clock: Clock, auth: PlayedAuth) -> None:
+        self.clock, self.auth = clock, auth
         self.away: dict[str, int] = {}
         self.asked: list[tuple[int, str, int]] = []  # when, of which server, and what it answered: 0 for nothing
-
-    def open_prepared(self, client: Any, cursor: str | None, before: Preparation) -> PreparedLink:
-        """A link that is opened once all is there."""
-        return PreparedLink(self, client, cursor, before)
-
-    def close(self, link: PreparedLink) -> None:
-        """Closes a link from the client's side."""
-        link.close()
 
     def ask(self, request: UpstreamRequest) -> Answer | Closed:
         """Returns the server's current answer to the request."""
@@ -99,9 +37,101 @@ class GuardedUpstream:
             return Closed("refused", "nothing listens at the address")
         status, said = self.auth.token(headers, request.body or b"") if name == "token" else self.auth.ticket(headers)
         self.asked.append((self.clock.now_ms(), name, status))
-        return Answer(status, {}, repr(said).replace("'", '"').encode())
+        return Answer(status, {}, json.dumps(said).encode())
 
     def admits(self, request: UpstreamRequest) -> bool:
         """Whether the stream is opened for this request."""
         tickets = parse_qs(urlsplit(request.address).query).get("ticket", [""])
         return self.auth.admits({name: value.decode() for name, value in request.headers.items()}, tickets[0])
+
+
+class Preparing:
+    """What is requested before one opening, while `is_open`.
+
+    `opens` gets the status of the last try and what was tried, `fails` why there is none.
+    """
+
+    def __init__(
+        self,
+        guard: Guard,
+        before: Preparation,
+        is_open: Callable[[], bool],
+        opens: Callable[[int, Try], None],
+        fails: Callable[[Closed], None],
+    ) -> None:
+        self._guard, self._before, self._is_open, self._opens, self._fails = guard, before, is_open, opens, fails
+        self._goes_on(lambda: next(before))
+
+    def _goes_on(self, move: Callable[[], Ask | Call | Try]) -> None:
+        """Makes the next step, unless it was closed meanwhile."""
+        if not self._is_open():
+            return
+        try:
+            while isinstance(step := move(), Call):
+                move = functools.partial(self._before.send, step.run())
+        except Unready as error:
+            self._fails(error.closed)
+            return
+        answer = self._answered if isinstance(step, Ask) else self._tried
+        self._guard.clock.call_at(self._guard.clock.now_ms() + ANSWERS_AFTER_MS, lambda: answer(step))
+
+    def _answered(self, step: Any) -> None:
+        self._goes_on(lambda: self._before.send(self._guard.ask(step.request)))
+
+    def _tried(self, step: Any) -> None:
+        if not self._is_open():
+            return
+        status = 200 if self._guard.admits(step.request) else 401
+        try:
+            following = self._before.send(status)
+        except StopIteration:
+            self._opens(status, step)
+        else:
+            self._goes_on(lambda: following)
+
+
+class PreparedLink:
+    """One opening with what is requested before it; to the stream's upstream it is the client."""
+
+    def __init__(self, upstream: "GuardedUpstream", client: Any, cursor: str | None, before: Preparation) -> None:
+        self._upstream, self._client, self._cursor, self._before = upstream, client, cursor, before
+        self._inner: Any = None
+        self._tried: Try | None = None
+        self._is_open = True
+        Preparing(upstream, before, lambda: self._is_open, self._opens, lambda closed: client.arrived(self, closed))
+
+    def close(self) -> None:
+        """Closes it from the client's side."""
+        self._is_open = False
+        self._before.close()
+        if self._inner is not None:
+            self._upstream.stream.close(self._inner)
+
+    def arrived(self, _link: Any, arrival: Arrival) -> None:
+        """Takes what the stream behind brings; its answer with the token and the ticket of the opening."""
+        if isinstance(arrival, Opened) and self._tried is not None:
+            arrival = Opened(arrival.status, arrival.headers, self._tried.places)
+        self._client.arrived(self, arrival)
+
+    def _opens(self, status: int, step: Try) -> None:
+        self._tried = step
+        if status == 200:
+            self._inner = self._upstream.stream.open(self, self._cursor)
+        else:
+            self._client.arrived(self, Opened(status))
+
+
+class GuardedUpstream(Guard):
+    """A stream's upstream behind a guard; `stream` is what stands behind."""
+
+    def __init__(self, clock: Clock, stream: Any, auth: PlayedAuth) -> None:
+        super().__init__(clock, auth)
+        self.stream = stream
+
+    def open_prepared(self, client: Any, cursor: str | None, before: Preparation) -> PreparedLink:
+        """A link that is opened once all is there."""
+        return PreparedLink(self, client, cursor, before)
+
+    def close(self, link: PreparedLink) -> None:
+        """Closes a link from the client's side."""
+        link.close()

@@ -11,7 +11,7 @@ from local.chaos import simulate
 from local.chaos.command import report, runs, summary
 from local.chaos.deployments import changeable
 from local.chaos.invariants import violations
-from local.chaos.schedule import KINDS, LAST_MS, Fault, Schedule, generate
+from local.chaos.schedule import GUARD_FAULTS, KINDS, LAST_MS, Fault, Schedule, generate
 from local.chaos.simulate import run_world
 from local.cli import main
 from local.simulation.upstream_memory import Memory
@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 def test_every_kind_of_fault_is_drawn() -> None:
     """Two hundred schedules hold every kind of fault, each within its time."""
     faults = [fault for seed in range(200) for fault in generate(seed).faults]
-    assert {fault.kind for fault in faults} == set(KINDS) | {"starvation"}
+    assert {fault.kind for fault in faults} == {*KINDS, *GUARD_FAULTS, "starvation"}
     assert max(fault.at_ms for fault in faults) < LAST_MS
 
 

@@ -1,0 +1,41 @@
+"""Schedules whose upstream wants a token and a ticket: tokens expire and are revoked, and both servers go away."""
+
+import random
+
+import pytest
+
+from handlers.store.typed_values import count, text
+from local.chaos import simulate
+from local.chaos.losses import ledger_rows
+from local.chaos.schedule import GUARD_FAULTS, generate, with_guard
+from local.chaos.simulate import run_world
+
+LONG = pytest.mark.long
+
+
+@pytest.mark.cpu(8)
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 200), marks=LONG)], ids=str)
+def test_the_promise_holds_behind_a_token_server(seeds: range) -> None:
+    """Whatever fails: nothing is lost without being told, and each end says which server gave no token or ticket."""
+    for seed in seeds:
+        result = simulate.run_schedule(with_guard(generate(seed), random.Random(seed)))
+        assert (seed, result.violations) == (seed, [])
+        assert result.connections
+
+
+def test_an_outage_of_the_token_server_is_named() -> None:
+    """In the record of the connection, from which the status has it."""
+    world = run_world(with_guard(generate(4), random.Random(4)))
+    unready = {link.fence: link.unready for link in world.upstream.links if link.unready}
+    details = {count(row, "fence"): text(row, "detail") for row in ledger_rows(world)}
+    assert set(unready.values()) == {"the token server auth.invalid: nothing listens at the address"}
+    assert unready == {fence: details[fence] for fence in unready}
+
+
+def test_schedules_draw_tokens() -> None:
+    """A tenth of those for streams alone, about, with each fault of theirs; elsewhere there is none."""
+    drawn = [generate(seed) for seed in range(200)]
+    assert 10 < sum(one.token_lives_s > 0 for one in drawn) < 40
+    found = {fault.kind for one in drawn if one.token_lives_s for fault in one.faults}
+    assert set(GUARD_FAULTS) <= found
+    assert not any(fault.kind in GUARD_FAULTS for one in drawn if not one.token_lives_s for fault in one.faults)
