@@ -222,7 +222,9 @@ def _unnamed(world: World) -> list[str]:
 
 def _unexplained(world: World) -> list[str]:
     """Connections whose records do not say that a server gave no token or no ticket."""
-    details = {count(row, "fence"): text(row, "detail") for row in ledger_rows(world) if text(row, "ended_by")}
+    details = {
+        count(row, "fence"): text(row, "detail") for row in ledger_rows(world) if text(row, "ended_by") == "refused"
+    }
     return [
         f"link {link.number} ended by {details[link.fence]!r} and not by {link.unready!r}"
         for link in world.upstream.links
