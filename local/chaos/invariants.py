@@ -54,14 +54,11 @@ def _of(world: World) -> list[Violation]:
         seen |= {"stuck": _stuck(world), "disturbed": _disturbed(world)}
     else:
         stuck = _running_on(world) if isinstance(world, Group) else _stuck(world)
-        ends = {
-            "unnamed-ends": [*_unnamed(world), *_unexplained(world)],
-            "outdated": _outdated(world),
-            "overdue": _overdue(world),
-        }
+        ends = {"unnamed-ends": _unnamed(world), "outdated": _outdated(world), "overdue": _overdue(world)}
         seen = seen | ends | {"stuck": stuck}
     if not isinstance(world, Group):
         seen["dead-letters"] += _unlettered(world)
+        seen["unnamed-ends"] = [*seen.get("unnamed-ends", ()), *_unexplained(world)]
     assert seen.keys() <= set(COUNTED), "a kind that nobody counts"
     name = "" if world.is_alone else f"{world.stream}: "
     return [Violation(kind, f"{name}{text}") for kind in COUNTED for text in seen.get(kind, ())]
