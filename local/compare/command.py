@@ -98,7 +98,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError if it cannot run."""
     if one_of("--what", arguments.what, WHAT) == "checkpoints":
         listed = prices.read()
-        print(json.dumps(checkpoints.as_json(listed), indent=1) if arguments.json else checkpoints.text(listed))
+        if arguments.json:
+            print(json.dumps(checkpoints.as_json(listed), indent=1))
+        else:
+            columns = columns_of(sys.stdout, WIDE)
+            print(
+                "\n".join(
+                    textwrap.fill(line, columns, drop_whitespace=False) for line in checkpoints.text(listed).split("\n")
+                )
+            )
         return 0
     return _backoff(arguments) if arguments.what == "backoff" else _strategies(arguments)
 
@@ -134,7 +142,8 @@ def _strategies(arguments: argparse.Namespace) -> int:
     shown = [*textwrap.wrap(title, columns), "", *aligned(rows(found.strategies), columns)]
     if found.before:
         shown += ["", f"with functions of {canvas.duration(LIMIT_S)} → with these:", ""]
-        shown += [*aligned(lives.changes(found.strategies, found.before), columns), "", *found.life.notes()]
+        shown += [*aligned(lives.changes(found.strategies, found.before), columns), ""]
+        shown += [line for note in found.life.notes() for line in textwrap.wrap(note, columns)]
     print(in_marks_of(sys.stdout.encoding, "\n".join(shown)))
     return 0
 

@@ -33,7 +33,7 @@ WHY = {
     "watch": "the watch's reads of the stream",
     "encryption": "requests to KMS for the tables' key, at most",
     "metrics": "metrics of its connections, by {metrics_by}",
-    "delivery": "delivering events to {sinks}: the function, its table and its log",
+    "delivery": "delivery to {sinks}: its function, table and log",
     "sinks": "what the sinks charge",
 }
 FIXED_WHY = {

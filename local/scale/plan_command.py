@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({"stage": arguments.stage, "region": listed.region, **found.as_json()}, indent=1))
         return 0
     width = min(columns_of(sys.stdout, 100), 100)
-    print(text(found, arguments.stage, f"{listed.region} at the prices of {listed.as_of}"))
+    print(text(found, arguments.stage, f"{listed.region}, prices of {listed.as_of}"))
     for note in found.notes:
         print("\n" + textwrap.fill(note[:1].upper() + note[1:], width))
     return 0
@@ -98,7 +98,7 @@ def text(found: Plan, stage: str, priced: str) -> str:
     profile = "  ".join(f"{name} = {json.dumps(value)}" for name, value in found.profile.items())
     split = "" if found.fit.is_whole else f", {counted(found.fit.connections, 'connection')} each"
     lines = [
-        f"{streams} of {asked.events_per_s:,.4g} events/s and {counted(asked.event_bytes, 'byte')} each{split}",
+        f"{streams} at {asked.events_per_s:,.4g}/s, events of {counted(asked.event_bytes, 'byte')}{split}",
         "",
         f"env/{stage}.yml".ljust(20) + "  ".join(f"{name}: {value}" for name, value in found.settings.items()),
         f"{'the profile':<20}{profile}",
