@@ -222,6 +222,7 @@ def test_a_profile_is_wrong(tmp_path: Path, upstream: str) -> None:
         assert until(lambda: with_status(service, "rejected") == set(streams), 300), service.log
         clock = Clock("a wrong profile")
         (copy / "env" / "streams" / "demo.toml").write_text(PROFILE % "")
+        assert until(lambda: "profile demo is redeployed" in service.log, 60), service.log
         typed(service, "start", "--match", "demo:*")
         clock.says("the command ended")
         is_whole(service, clock, streams)
