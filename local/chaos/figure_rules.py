@@ -52,9 +52,12 @@ def wrong_shares(
 
 def _span(gap: dict[str, Any], span: Interval) -> Interval:
     """Returns from when to when it counts: for a millisecond at least, and within the time that is shown."""
-    # Of one that was repaired in part, what is still open counts.
+    whole = instant_ms(gap["from_at"]), instant_ms(gap["to_at"])
     part = gap["repair"] if gap["state"] == PARTLY else {}
-    from_at, to_at = part.get("open_from_at") or gap["from_at"], part.get("open_to_at") or gap["to_at"]
-    from_ms, to_ms = instant_ms(from_at), instant_ms(to_at)
-    from_ms = max(from_ms or 0, span[0])
+    from_ms = max(whole[0] or 0, instant_ms(part.get("open_from_at")) or 0)
+    to_ms = min((ms for ms in (whole[1], instant_ms(part.get("open_to_at"))) if ms is not None), default=None)
+    if to_ms is not None and from_ms >= to_ms:
+        # What is still open of one repaired in part lies beside it, by what is known of its ends now.
+        from_ms, to_ms = whole[0] or 0, whole[1]
+    from_ms = max(from_ms, span[0])
     return from_ms, max(from_ms + 1, span[1] if to_ms is None else min(to_ms, span[1]))
