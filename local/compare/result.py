@@ -79,7 +79,7 @@ class Result:
             "strategy": self.strategy,
             "spans": [asdict(span) for span in sorted(self.spans, key=lambda s: (s.from_ms, s.lane))],
             "connections": [asdict(connection) for connection in self.connections],
-            "gaps": [asdict(gap) for gap in self.gaps],
+            "gaps": [{"from_ms": gap.from_ms, "to_ms": gap.to_ms, "cause": gap.cause} for gap in self.gaps],
         }
 
 
