@@ -78,9 +78,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
     by_message = talk is not None and talk.holds_cursor
     resume, expired = parse_resume(fields, BY_MESSAGE if by_message else LAST_EVENT_ID if cursor == "id" else None)
     marked = [*(talk.marks() if talk is not None else []), *expired, *_marks(fields)]
-    time = _reader("time")(fields) if {"time", "time_unit"} & set(table) else None
-    if time is not None and time.path is None:
-        fields.wrong("time", 'must be a JSON path such as "$.meta.at" where time_unit is given')
+    time = _time(fields, table)
     address = fields.checked("address", check)
     key = sections.rule(fields, "key", ("id", "hash", "each"), has_ids, split) or ("id" if has_ids else "hash")
     profile = Profile(
@@ -115,6 +113,14 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
     _check_together(fields, profile, [mark for _, mark in marked], has_ids)
     _check_framing(fields, profile, table)
     return profile
+
+
+def _time(fields: Fields, table: Mapping[str, Any]) -> Any:
+    """Returns where the events' own time is; None where the profile does not say."""
+    time = _reader("time")(fields) if {"time", "time_unit"} & set(table) else None
+    if time is not None and time.path is None:
+        fields.wrong("time", 'must be a JSON path such as "$.meta.at" where time_unit is given')
+    return time
 
 
 def _defaults(said: Mapping[str, Any], table: Mapping[str, Any], keep_days: int) -> dict[str, Any]:
