@@ -23,6 +23,7 @@ from typing import Any
 
 from handlers.api.answers import at
 from handlers.api.event_pages import PAGE_BYTES, TIME, fitting
+from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, PageRequest
 from handlers.profile.checked_fields import Fields
 from handlers.profile.time_field import OwnTime, own_time
@@ -34,7 +35,7 @@ ORDER = "by the events' own time"
 
 @lru_cache(100)
 def time_of(profile: str) -> OwnTime:
-    """Where events say when they happened, by a profile's text: its `time`, or its repair's; raises BadQuery."""
+    """Where events say when they happened, by a profile's text: its `time`, or its repair's; raises Problem."""
     try:
         table = tomllib.loads(profile)
     except ValueError:
@@ -43,8 +44,7 @@ def time_of(profile: str) -> OwnTime:
         time = own_time(Fields("", place, [])) if isinstance(place, Mapping) else OwnTime()
         if time.path is not None:
             return time
-    fix = 'Write time = "$...", the path of an event\'s own time, into the profile, or leave order out.'
-    raise BadQuery("order", "the stream's profile does not name the events' own time", fix)
+    raise Problem("no-time", "the stream's profile does not name the events' own time", "order")
 
 
 def page(

@@ -124,11 +124,11 @@ def test_events_are_put_into_the_order_of_their_own_times(
 
 
 def test_an_order_by_time_is_refused_where_there_is_none_or_too_much(aws: Aws, function: ModuleType) -> None:
-    """A profile without a time, an event stream, and more events than are sorted: 400 each."""
+    """A profile without a time: 409; an event stream, and more events than are sorted: 400 each."""
     stored(aws, "index")
     more = {"resource": "/connections/{streamId}/events", "queryStringParameters": {"order": "time"}}
     assert asked(function, "GET", **more) == (
-        400,
+        409,
         {"detail": "The stream's profile does not name the events' own time."},
     )
     stream = more | {"headers": {"accept": "text/event-stream"}}

@@ -101,6 +101,7 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
         ]
     if path.endswith("/events"):
         parameters.append(_last_event_id())
+        refusals.append(409)
         event = json.dumps(example["events"][0]) if example else ""
         content[event_pages.NDJSON] = _text(f"{event}\n")
         content[event_pages.EVENT_STREAM] = _text(f"id: 001795242319403/000000000001/000000000000\ndata: {event}\n\n")
