@@ -221,10 +221,15 @@ def _unasked(world: World, records: list[Record]) -> Iterator[tuple[int, int]]:
 
     A handover that met the stop opens after it, and ends too.
     """
+    skews = {link.fence: link.function.skew_ms for link in world.upstream.links}
     asked = [(world.origin_ms + at_ms, method) for at_ms, method in requests(world.schedule)]
     for stop_ms in (at_ms for at_ms, method in asked if method == "DELETE"):
         post_ms = min((at_ms for at_ms, method in asked if method == "POST" and at_ms > stop_ms), default=sys.maxsize)
-        closed = [end_ms for record, end_ms in _ends(world, records) if record.opened_ms <= post_ms]
+        closed = [
+            end_ms
+            for record, end_ms in _ends(world, records)
+            if record.opened_ms - skews.get(record.fence, 0) <= post_ms
+        ]
         opened = [link.opened_ms for link in world.upstream.links if (link.opened_ms or 0) > post_ms]
         yield max([stop_ms, *closed]), min(filter(None, opened), default=sys.maxsize)
 
