@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from datetime import timedelta
 from os import PathLike
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 from streamkeeper.bulk import FOR_EVER, Archive, Tables, from_tables, instant_ms, tables_of, written
 from streamkeeper.checkpoint import Checkpoint, FileCheckpoint
@@ -68,20 +68,24 @@ class Client:
 
     def events(
         self, stream_id: str, since: Instant | None = None, until: Instant | None = None, *, after: str = "",
-        limit: int | None = None,
+        limit: int | None = None, order: Literal["", "time"] = "",
     ) -> StoredEvents:  # fmt: skip
         """The stored events in order: received at or after `since` and before `until`, behind the position `after`.
 
-        An instant is "2026-11-21T06:25:19Z", "2026-11-21", "1h" (ago), a datetime or a timedelta.
+        An instant is "2026-11-21T06:25:19Z", "2026-11-21", "1h" (ago), a datetime or a timedelta. With `order="time"`
+        they come by their own time, so that repaired events stand where they happened; a stream whose profile names
+        no time is refused (`no-time`).
         """
         if limit is not None and limit < 0:
             raise InvalidRequest("limit must be 0 or more, or None for all events.")
         path, times = path_of(stream_id, "/events"), _times(since, until)
         if self._archive is None and self._tables is None:
-            query = {**times, "after": after}
+            query = {**times, "after": after, "order": order}
             return StoredEvents(lambda: (iter(()), self._pages(path, query, limit)))
-        if limit is not None or (after and self._tables is not None):
-            raise InvalidRequest("limit is for the API alone, and after is not for tables: say since and until.")
+        if limit is not None or order or (after and self._tables is not None):
+            raise InvalidRequest(
+                "limit and order are for the API alone, and after is not for tables: say since and until."
+            )
         from_ms, to_ms = (instant_ms(times[name]) if name in times else 0 for name in ("from", "to"))
         return StoredEvents(lambda: self._bulk(stream_id, from_ms, to_ms or FOR_EVER, after))
 

@@ -42,6 +42,12 @@ class Event:
         return self.raw.get("dead_letter")
 
     @property
+    def happened_at(self) -> datetime | None:
+        """When it happened, by its upstream; None where it does not say, and of events in the order of arrival."""
+        happened = self.raw.get("happened_at")
+        return datetime.fromisoformat(happened) if happened else None
+
+    @property
     def is_repaired(self) -> bool:
         """Whether a repair fetched it after a gap."""
         return bool(self.raw.get("repaired"))

@@ -36,12 +36,14 @@ def add(subparsers: Any) -> None:
     examples = [
         "events demo --from 15m",
         "events demo --json | jq -r .data",
+        "events demo-trades --from 15m --order time",
         "events demo --from 2026-11-20 --to 2026-11-21 --format parquet --output demo.parquet",
     ]
     parser = asking.verb(subparsers, "events", words, examples)
     add_times(parser)
     parser.add_argument("--after", metavar="POSITION", help="begin behind the event with this position")
     parser.add_argument("--limit", type=_whole, metavar="N", help="at most N events")
+    parser.add_argument("--order", choices=("time",), help="time: by the events' own time, which the profile names")
     parser.add_argument("--format", choices=FORMATS, help="text (as it is printed), ndjson, or parquet (with --output)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write a file, replacing an existing one")
     parser.set_defaults(run=run)
@@ -70,7 +72,9 @@ def text_of(event: dict[str, Any], kind: str) -> str:
 
 
 def _pages(arguments: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
-    query = {"after": arguments.after, "from": arguments.from_at, "to": arguments.to_at}
+    query = {
+        "after": arguments.after, "from": arguments.from_at, "to": arguments.to_at, "order": arguments.order,
+    }  # fmt: skip
     path, streams = path_of(arguments.stream_id, "/events"), asking.streams(arguments, PATIENT_S)
     yield from (page["events"] for page in streams.pages(path, query, arguments.limit))
 

@@ -102,7 +102,8 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def line(event: dict[str, Any]) -> str:
-    """An event for people: its time of arrival, its key and its body."""
+    """An event for people: its time of arrival, in the order of time the one when it happened, its key and its body."""
     data = event.get("data")
     body = data if data is not None else f"[{event.get('left_out') or event.get('dead_letter') or 'bytes, as base64'}]"
-    return printable(f"{event['received_at']}  {event['key']}  {body}".replace("\n", " "))
+    at = event.get("happened_at") or event["received_at"]
+    return printable(f"{at}  {event['key']}  {body}".replace("\n", " "))

@@ -101,7 +101,7 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     refused: dict[str, Callable[[], Any]] = {
         "The archive cannot be read": lambda: list(Client(NOWHERE, archive=tmp_path).events(STREAM)),
         "The tables cannot be read": lambda: list(from_tables(tables_of(rig), "other", 0, ORIGIN_MS, 1)),
-        "limit is for the API alone": lambda: Client(NOWHERE, archive=tmp_path).events(STREAM, limit=1),
+        "limit and order are for the API alone": lambda: Client(NOWHERE, archive=tmp_path).events(STREAM, limit=1),
         "jobs must be 1 or more": lambda: Client(NOWHERE, jobs=0),
         "s3://BUCKET/PREFIX or in a folder": lambda: Client(NOWHERE, archive="s3:///x"),
     }

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import bench.follow
-from streamkeeper import Client, Event, Gap, NotFound, Started, Status, Stopped, StreamRow
+from streamkeeper import Client, Event, Gap, NotFound, Refused, Started, Status, Stopped, StreamRow
 from tests.harness import STAGE
+from tests.local.streams.test_verbs import typed
 from tests.local.support import PROJECT, environment, until
 from tests.local_run import LocalRun
 
@@ -77,6 +78,30 @@ def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun) -> None:
         }
         for one in events
     ]  # fmt: skip
+
+
+def test_events_come_in_the_order_of_their_own_time(local_run: LocalRun) -> None:
+    """In pages that fit together; the command prints when they happened; a profile without a time is refused."""
+    stream, client = "demo-trades:ordered", client_of(local_run)
+    client.start(stream)
+    assert until(lambda: len([*client.events(stream)]) >= 5, 60)
+    client.stop(stream)
+    assert until(lambda: client.status(stream)["status"] == "stopped", 60)
+    events = [*client.events(stream, order="time")]
+    happened = [event.happened_at for event in events if event.happened_at is not None]
+    assert (happened, len(happened)) == (sorted(happened), len([*client.events(stream)]))
+    first, *rest = client.events(stream, order="time", limit=1)
+    assert [first, *rest, *client.events(stream, order="time", after=first.position)] == events
+    printed = typed(local_run, "events", stream, "--order", "time")
+    assert [line.split()[0] for line in printed.stdout.splitlines()] == [event.raw["happened_at"] for event in events]
+    client.start("demo:client")
+    with pytest.raises(Refused) as refused:
+        [*client.events("demo:client", order="time")]
+    assert (refused.value.status, refused.value.kind, refused.value.field) == (409, "no-time", "order")
+    printed = typed(local_run, "events", "demo:client", "--order", "time")
+    assert (printed.returncode, printed.stdout) == (1, "")
+    assert printed.stderr.startswith("streamkeeper: 409 Conflict: The stream's profile does not name the events' own ")
+    client.stop("demo:client")
 
 
 def test_gaps_have_their_type(local_run: LocalRun) -> None:
