@@ -70,10 +70,12 @@ def strike(world: World, fault: Fault) -> None:
         case "silence" | "refusals" | "no listener" | "no answers" | "duplicates" | "reorders" | "losses":
             world.upstream.hold(fault.kind, until_ms, fault.value if fault.kind == "refusals" else 0)
         case "token server away" | "ticket server away":
-            away, name = world.upstream.guard.away, fault.kind.partition(" ")[0]
+            away, name = world.guard.away, fault.kind.partition(" ")[0]
             away[name] = max(away.get(name, 0), until_ms)
+        case "ticket refused":
+            world.guard.refuses_until_ms = max(world.guard.refuses_until_ms, until_ms)
         case "token revoked":
-            world.upstream.guard.auth.revoke()
+            world.guard.auth.revoke()
         case _:
             _strike_execution(world, fault)
 

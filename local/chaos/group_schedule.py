@@ -10,6 +10,7 @@ from dataclasses import replace
 from local.chaos import schedule
 from local.chaos.schedule import (
     FIRST_MS,
+    GUARDED,
     KINDS,
     LAST_MS,
     OF_FUNCTIONS,
@@ -21,6 +22,7 @@ from local.chaos.schedule import (
     on_socket,
     requests,
     stored,
+    with_guard,
     with_socket,
 )
 
@@ -77,7 +79,7 @@ def generate_groups(seed: int, store: str = "") -> Schedule:
     streams = (replace(streams[0], faults=in_order((*streams[0].faults, *meanwhile))), *streams[1:])
     if any(one.policy == "forbids" for one in streams):
         whole = replace(whole, faults=tuple(map(bearable, whole.faults)))
-    return _people(replace(whole, group=streams))
+    return _guarded(_people(replace(whole, group=streams)))
 
 
 def _people(schedule: Schedule) -> Schedule:
@@ -93,6 +95,26 @@ def _people(schedule: Schedule) -> Schedule:
     if done and done[-1].kind == "abort and post" and later.random() < ABANDONED:
         done[-1] = replace(done[-1], value=later.choice(ABANDONED_MS))
     return _profiled(_forsaken(replace(schedule, faults=in_order((*schedule.faults, *done)))))
+
+
+def _guarded(schedule: Schedule) -> Schedule:
+    """Returns the schedule, perhaps with streams that want tokens and tickets, all from the same two servers.
+
+    Drawn apart, so that all else of a seed is as it was without.
+    """
+    drawn = random.Random(f"guards of groups {schedule.seed}")
+    return with_guards(schedule, drawn) if drawn.random() < GUARDED else schedule
+
+
+def with_guards(schedule: Schedule, drawn: random.Random) -> Schedule:
+    """Returns the schedule of groups; the first stream wants both, and each second of the others, about."""
+    whole = with_guard(schedule, drawn)
+    lives_s = whole.token_lives_s
+    group = tuple(
+        replace(one, token_lives_s=lives_s) if not at or drawn.random() < 0.5 else one
+        for at, one in enumerate(schedule.group)
+    )
+    return replace(whole, group=group)
 
 
 def _profiled(schedule: Schedule) -> Schedule:

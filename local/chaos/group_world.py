@@ -148,7 +148,7 @@ class Member(World):
 
     def __init__(self, group: Group, schedule: Schedule, own: Sequence[Fault], number: int) -> None:
         super().__init__(group.account, schedule, own, number, stream=schedule.name)
-        self.group = group
+        self.group, self.guard = group, group.guard
         self.say = self._says
         earlier = [fault for fault in schedule.faults if fault.kind == "redeploy" and fault.at_ms < schedule.joins_ms]
         self.since = 1 + len(earlier) if schedule.has_new_profile else 1  # the version that has its profile first

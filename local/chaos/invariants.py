@@ -217,10 +217,14 @@ def _unnamed(world: World) -> list[str]:
     return texts
 
 
+# How a connection ends for which a server gave no token or ticket: it was away, or it refused.
+UNREADY = ("refused", "rejected")
+
+
 def _unexplained(world: World) -> list[str]:
     """Connections whose records do not say that a server gave no token or no ticket."""
     details = {
-        count(row, "fence"): text(row, "detail") for row in ledger_rows(world) if text(row, "ended_by") == "refused"
+        count(row, "fence"): text(row, "detail") for row in ledger_rows(world) if text(row, "ended_by") in UNREADY
     }
     return [
         f"link {link.number} ended by {details[link.fence]!r} and not by {link.unready!r}"

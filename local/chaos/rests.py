@@ -18,6 +18,8 @@ UNANSWERED = frozenset({"refused", "unreachable"})
 RENEWAL_MS = 2_000
 # Refusals, which may pass.
 PASSING = frozenset(REFUSALS)
+# The faults that refuse.
+REFUSED = ("rejection", "ticket refused")
 # What a connection that is begun in place must have left: one margin for leaving, and one to be worth an eviction.
 LEAST_MARGINS = 2
 
@@ -38,7 +40,7 @@ def most_ms(world: World) -> int:
 
 def _longest_after_refusals_ms(world: World) -> int:
     """Returns the longest back-off that the schedule's refusals may reach: it doubles each time."""
-    refused_ms = sum(fault.for_ms for fault in world.schedule.faults if fault.kind == "rejection")
+    refused_ms = sum(fault.for_ms for fault in world.schedule.faults if fault.kind in REFUSED)
     if not refused_ms:
         return 0
     return round((1 + JITTER) * min(refused_ms + REFUSAL_PACE.rest_ms(1), 1000 * REFUSAL_PACE.max_s))

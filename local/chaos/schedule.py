@@ -259,6 +259,8 @@ TIMED, TIME_DRAW = 0.12, 2972
 # sockets are.
 GUARDED, GUARD_DRAW, LIVES_S, MOST_OF_GUARD = 0.1, 71, (4, 15, 3_600), 4
 GUARD_FAULTS = ("token server away", "ticket server away", "token revoked")
+# How often a ticket is refused besides; drawn apart, so that all else of a seed is as it was without.
+TICKETS_REFUSED = 0.4
 # How often other streams run beside the first, and how many faults of its own each of them has at most.
 BESIDE, MOST_BESIDE = 0.07, 3
 # How often a stream's events lie in a log, and of the others how often in no index.
@@ -314,6 +316,9 @@ def with_guard(schedule: Schedule, drawn: random.Random) -> Schedule:
         for kind in drawn.choices(GUARD_FAULTS, k=drawn.randrange(1, MOST_OF_GUARD + 1))
     ]
     lives_s = drawn.choice(LIVES_S)
+    apart = random.Random(f"ticket {schedule.seed}")
+    if apart.random() < TICKETS_REFUSED:
+        faults.append(Fault(apart.randrange(FIRST_MS, LAST_MS), "ticket refused", apart.randrange(1_000, 12_000)))
     return replace(schedule, token_lives_s=lives_s, faults=in_order((*schedule.faults, *faults)))
 
 

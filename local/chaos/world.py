@@ -27,12 +27,14 @@ from local.chaos.repair_world import Repairers
 from local.chaos.schedule import Fault, Schedule
 from local.chaos.table_watch import Watch
 from local.simulation.chaotic_upstream import ChaoticUpstream
+from local.simulation.guarded_upstream import Guard
 from local.simulation.links import Link, NotedSlot
 from local.simulation.shared_tasks import answer_of, request, setter
 from local.simulation.slots import stream_needs
 from local.simulation.slow_requests import SlowRequests
 from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.wire import Wire
+from local.upstreams.played_auth import PlayedAuth
 from states_language import Execution, TaskCall, TaskFailure
 from states_language.clock import Timer
 from states_language.timestamps import written
@@ -72,6 +74,8 @@ class World:
         account.dynamodb.refuses = account.dynamodb.refuses or schedule.unstorable == "refused"
         account.watch(self.stream, self.watch.changed)
         self._draws = random.Random(schedule.seed ^ 0xFA17 ^ number)
+        auth = PlayedAuth(self.clock.now_ms, random.Random(schedule.seed ^ 0x6A4D), schedule.token_lives_s)
+        self.guard = Guard(self.clock, auth)
         self._store: Store
         self.upstream: ChaoticUpstream
         self.repairers: Repairers | None = None
@@ -93,7 +97,7 @@ class World:
 
     def begin(self, strike: Callable[[World, Fault], None]) -> None:
         """Lets the stream join; the rest comes from the clock."""
-        self.upstream = ChaoticUpstream(self.clock, self.schedule.ways, self.wire, self.say)
+        self.upstream = ChaoticUpstream(self.clock, self.schedule.ways, self.wire, self.say, self.guard)
         if self.schedule.repair is not None:
             self.repairers = Repairers(self, self.schedule.repair)
         self._await_faults(strike)

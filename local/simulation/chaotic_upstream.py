@@ -15,7 +15,6 @@ from local.simulation.links import Link, NotedSlot
 from local.simulation.socket_peer import SocketPeer, closing, said
 from local.simulation.upstream_memory import EVERYTHING, GONE_FRAME, GONE_STATUS, SPEED, Memory
 from local.simulation.wire import Wire
-from local.upstreams.played_auth import PlayedAuth
 from states_language.clock import Clock
 
 CONNECT_TIMEOUT_MS = 2_000
@@ -52,10 +51,11 @@ class Ways:
 class ChaoticUpstream:
     """The upstream of one run. `emitted_ms[n]` is when event n came to be; `links` are all openings so far.
 
-    It sends no event of `lost` to anybody. The event after each announces that, so it is one of `notices`.
+    It sends no event of `lost` to anybody. The event after each announces that, so it is one of `notices`. Where it
+    wants a token and a ticket, `guard` gives both.
     """
 
-    def __init__(self, clock: Clock, ways: Ways, wire: Wire, say: Callable[[str], None]) -> None:
+    def __init__(self, clock: Clock, ways: Ways, wire: Wire, say: Callable[[str], None], guard: Guard) -> None:
         self._clock = clock
         self._wire = wire
         self._say = say
@@ -72,7 +72,7 @@ class ChaoticUpstream:
         self.links: list[Link] = []
         self.open_links: list[Link] = []
         self.excess: list[str] = []
-        self.guard = Guard(clock, PlayedAuth(clock.now_ms, random.Random(ways.seed ^ 0x6A4D), ways.token_lives_s))
+        self._guard = guard
         clock.call_at(clock.now_ms(), self._tick)
 
     # --- faults -------------------------------------------------------------------------------------------------------
@@ -146,11 +146,12 @@ class ChaoticUpstream:
 
         def fails(closed: Closed) -> None:
             link.unready = closed.detail
+            link.refused_with = self._guard.refuses_with if closed.reason == "rejected" else 0
             self.close(link, closed.reason)
             self._say(f"  {closed.detail}")
             client.arrived(link, closed)
 
-        Preparing(self.guard, before, lambda: link.closed_ms is None and link.function.is_alive, opens, fails)
+        Preparing(self._guard, before, lambda: link.closed_ms is None and link.function.is_alive, opens, fails)
         return link
 
     def _asked(self, client: NotedSlot, cursor: str | None) -> Link:

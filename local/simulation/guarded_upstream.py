@@ -21,11 +21,15 @@ ANSWERS_AFTER_MS = 50
 
 
 class Guard:
-    """The servers that give tokens and tickets. One that is named in `away` is not there until that instant."""
+    """The servers that give tokens and tickets. One that is named in `away` is not there until that instant.
+
+    Until `refuses_until_ms` there is no ticket, but a status that blames the request: `refuses_with`.
+    """
 
     def __init__(self, clock: Clock, auth: PlayedAuth) -> None:
         self.clock, self.auth = clock, auth
         self.away: dict[str, int] = {}
+        self.refuses_until_ms, self.refuses_with = 0, 403
         self.asked: list[tuple[int, str, int]] = []  # when, of which server, and what it answered: 0 for nothing
 
     def ask(self, request: UpstreamRequest) -> Answer | Closed:
@@ -35,7 +39,12 @@ class Guard:
         if self.clock.now_ms() < self.away.get(name, 0):
             self.asked.append((self.clock.now_ms(), name, 0))
             return Closed("refused", "nothing listens at the address")
-        status, said = self.auth.token(headers, request.body or b"") if name == "token" else self.auth.ticket(headers)
+        if name == "token":
+            status, said = self.auth.token(headers, request.body or b"")
+        elif self.clock.now_ms() < self.refuses_until_ms:
+            status, said = self.refuses_with, {}
+        else:
+            status, said = self.auth.ticket(headers)
         self.asked.append((self.clock.now_ms(), name, status))
         return Answer(status, {}, json.dumps(said).encode())
 

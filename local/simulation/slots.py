@@ -23,7 +23,7 @@ from handlers.profile.secret_references import Reference, Secrets
 from handlers.run.group_function import group_steps
 from handlers.run.group_ports import GroupPorts, GroupTables, Needs, ReadProfiles, Reports, Wait
 from handlers.run.performer import Performer
-from handlers.run.ports import LogReport, Ports, Threads, prepared
+from handlers.run.ports import LogReport, OpenUpstream, Ports, Threads, prepared
 from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
 from handlers.upstream.reader import Share
@@ -139,15 +139,7 @@ def stream_needs(
     """Returns the dependencies of a function of one stream."""
     invocation = function.task.invocation
     function.slots[invocation.stream_id] = slot
-
-    tokens = Tokens(nullcontext())
-
-    def opens(stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share) -> VirtualReader:
-        assert share.heard is not None
-        slot.before = prepared(profile, stream, cursor, values, function.now_ms, tokens)
-        return slot.open(cursor, share.heard)
-
-    secrets = PlayedSecrets()
+    opens, secrets = _opens(function), PlayedSecrets()
     ports = Ports(function, function.bell, pool, opens, secrets, log_report or not_logged, function.mask)
     performer: Performer[Report] = Performer(ports)
     slot.tell = functools.partial(performer.tell, invocation.stream_id)
@@ -184,11 +176,6 @@ def group_needs(
             slot = function.slots[who.stream_id] = slot_of(profile, who)
         return slot.filtered(kept(profile, who, now_ms, delays, slot.keeps(keeps), slot.draw))
 
-    def opens(stream: str, cursor: str | None, _profile: Profile, _values: Secrets, share: Share) -> VirtualReader:
-        assert share.heard is not None
-        reader: VirtualReader = function.slots[stream].open(cursor, share.heard)
-        return reader
-
     def prompt(_threads: int, name: str) -> PromptPool:
         return PromptPool(function.bell, name)
 
@@ -197,7 +184,7 @@ def group_needs(
         secrets=PlayedSecrets(),
         bell=function.bell,
         pool=pool or prompt,
-        open_upstream=opens,
+        open_upstream=_opens(function),
         kept=kept_here,
         profiles=profiles,
         log_report=log_report or not_logged,
@@ -205,6 +192,19 @@ def group_needs(
         mask=function.mask,
     )
     return group_steps(function.task.invocation, tables, delays, ports)
+
+
+def _opens(function: VirtualFunction) -> OpenUpstream:
+    """Returns what opens the upstreams of a function's streams by their slots; the tokens are the function's."""
+    tokens = Tokens(nullcontext())
+
+    def opens(stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share) -> VirtualReader:
+        assert share.heard is not None
+        slot: Slot = function.slots[stream]
+        slot.before = prepared(profile, stream, cursor, values, function.now_ms, tokens)
+        return slot.open(cursor, share.heard)
+
+    return opens
 
 
 def no_lease(_known: Callable[[], Lease]) -> None:

@@ -1,4 +1,4 @@
-"""Schedules whose upstream wants a token and a ticket: tokens expire and are revoked, and both servers go away."""
+"""Schedules whose upstream wants a token and a ticket: tokens expire and are revoked, servers go away or refuse."""
 
 import random
 
@@ -6,6 +6,7 @@ import pytest
 
 from handlers.store.typed_values import count, text
 from local.chaos import simulate
+from local.chaos.group_schedule import generate_groups, with_guards
 from local.chaos.losses import ledger_rows
 from local.chaos.schedule import GUARD_FAULTS, generate, with_guard
 from local.chaos.simulate import run_world
@@ -23,6 +24,24 @@ def test_the_promise_holds_behind_a_token_server(seeds: range) -> None:
         assert result.connections
 
 
+@pytest.mark.cpu(8)
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 60), marks=LONG)], ids=str)
+def test_it_holds_in_groups_too(seeds: range) -> None:
+    """Streams that share a function share its tokens, and the server's outages."""
+    for seed in seeds:
+        result = simulate.run_schedule(with_guards(generate_groups(seed), random.Random(seed)))
+        assert (seed, result.violations) == (seed, [])
+
+
+def test_a_refused_ticket_is_named() -> None:
+    """It is a refusal, which may pass: the record of the connection says which server answered what."""
+    world = run_world(with_guard(generate(16), random.Random(16)))
+    refused = {link.fence: link.unready for link in world.upstream.links if link.refused_with == 403}
+    details = {count(row, "fence"): text(row, "detail") for row in ledger_rows(world)}
+    assert set(refused.values()) == {"the ticket server auth.invalid answered 403"}
+    assert refused == {fence: details[fence] for fence in refused}
+
+
 def test_an_outage_of_the_token_server_is_named() -> None:
     """In the record of the connection, from which the status has it."""
     world = run_world(with_guard(generate(4), random.Random(4)))
@@ -33,9 +52,9 @@ def test_an_outage_of_the_token_server_is_named() -> None:
 
 
 def test_schedules_draw_tokens() -> None:
-    """A tenth of those for streams alone, about, with each fault of theirs; elsewhere there is none."""
-    drawn = [generate(seed) for seed in range(200)]
-    assert 10 < sum(one.token_lives_s > 0 for one in drawn) < 40
-    found = {fault.kind for one in drawn if one.token_lives_s for fault in one.faults}
-    assert set(GUARD_FAULTS) <= found
-    assert not any(fault.kind in GUARD_FAULTS for one in drawn if not one.token_lives_s for fault in one.faults)
+    """A tenth of those for streams alone and for groups, about, with each fault of theirs; others have none."""
+    kinds = {*GUARD_FAULTS, "ticket refused"}
+    for drawn in ([generate(seed) for seed in range(200)], [generate_groups(seed) for seed in range(200)]):
+        assert 10 < sum(one.token_lives_s > 0 for one in drawn) < 40
+        assert kinds <= {fault.kind for one in drawn if one.token_lives_s for fault in one.faults}
+        assert not any(fault.kind in kinds for one in drawn if not one.token_lives_s for fault in one.faults)
