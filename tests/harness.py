@@ -65,9 +65,13 @@ class Service:
         assert support.until(self.answers, 60), self.log
 
     def launch(self, *starter: str) -> None:
-        """Returns when the process has been created, by a command that becomes it if one is given."""
+        """Returns when the process has been created, by a command that becomes it if one is given.
+
+        It ends with this process, which may be killed before it has ended it.
+        """
+        bond = [sys.executable, "-S", str(self.project / "local" / "bootstrap.py"), "--exec", str(os.getpid())]
         with self._log.open("ab") as log:
-            command = [*starter, sys.executable, "-m", "local.cli", "run"]
+            command = [*starter, *bond, sys.executable, "-m", "local.cli", "run"]
             self.process = subprocess.Popen(command, cwd=self.project, env=self.variables, stdout=log, stderr=log)
 
     def answers(self) -> bool:

@@ -5,11 +5,15 @@ sources and imports none of them. Invariant: an import for types alone counts, a
 """
 
 import ast
+import contextlib
+import json
+import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("handlers", "states_language", "pytest_states_language", "local", "streamkeeper", "timeline")
@@ -31,6 +35,9 @@ def modules(*rooms: str) -> dict[str, Path]:
 
 MODULES = modules(*ROOMS)
 ALL = {**MODULES, **modules("bench", "tests")}
+# What the sources had when they were last read, by path: parsing all of them takes six seconds of CPU.
+KEPT = ROOT / ".streamkeeper-build" / "imports.json"
+_NEW = "new"
 
 
 @cache
@@ -38,22 +45,54 @@ def imported(name: str, path: Path) -> tuple[str, ...]:
     """The dotted names a module imports, under `if TYPE_CHECKING` or in a function too; `from package import module`
     counts as the module where there is one.
     """
-    return tuple(_imported(name, path))
-
-
-def _imported(name: str, path: Path) -> Iterator[str]:
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found = []
+    for level, base, names in _statements_of(path):
+        outer = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+        base = ".".join([*outer, *([base] if base else [])])
+        wholes = [f"{base}.{one}".lstrip(".") for one in names]
+        found += [whole if whole in ALL or not base else base for whole in wholes]
+    return tuple(found)
+
+
+Statement = tuple[int, str, list[str]]
+"""An import: how many dots stand before it, what it imports from, "" for none, and the names."""
+
+
+def _statements_of(path: Path) -> list[Statement]:
+    """The imports of a source, read anew where the file is another than the one that was kept."""
+    about = path.stat()
+    stamp, kept = [about.st_mtime_ns, about.st_size], _kept().get(str(path))
+    if kept is None or kept[0] != stamp:
+        kept = _kept()[str(path)] = _kept()[_NEW] = [stamp, list(_parsed(path))]
+    statements: list[Statement] = kept[1]
+    return statements
+
+
+@cache
+def _kept() -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        kept: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8"))
+        return kept
+    return {}
+
+
+def keep() -> None:
+    """Keeps what was read of the project's sources for the next process, where it has read something anew."""
+    if _kept().pop(_NEW, None) is None:
+        return
+    KEPT.parent.mkdir(exist_ok=True)
+    new = KEPT.with_suffix(f".{os.getpid()}")
+    new.write_text(json.dumps({path: one for path, one in _kept().items() if path.startswith(str(ROOT))}), encoding="utf-8")
+    new.replace(KEPT)
+
+
+def _parsed(path: Path) -> Iterator[Statement]:
     for node in _statements(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield 0, "", [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                outer = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*outer, *([node.module] if node.module else [])])
-            for alias in node.names:
-                whole = f"{base}.{alias.name}"
-                yield whole if whole in ALL else base
+            yield node.level, node.module or "", [alias.name for alias in node.names]
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
@@ -80,7 +119,7 @@ def with_packages(name: str, target: str) -> Iterator[str]:
 
 def module_imports(among: Mapping[str, Path] = MODULES) -> dict[str, set[str]]:
     """The modules that each module runs before itself."""
-    return {
+    found = {
         name: {
             needed
             for target in imported(name, path)
@@ -89,6 +128,8 @@ def module_imports(among: Mapping[str, Path] = MODULES) -> dict[str, set[str]]:
         }
         for name, path in among.items()
     }
+    keep()
+    return found
 
 
 def room_imports() -> dict[str, set[str]]:
@@ -142,6 +183,7 @@ def functions() -> set[str]:
     return {path.replace("/", ".") for path in re.findall(r"handler: (handlers/[\w/]+)\.\w+", text)}
 
 
+@cache
 def importers() -> dict[str, set[str]]:
     """Who can be broken by each module: whoever imports it, starts it, or reads the folder; tests have a conftest."""
     found: dict[str, set[str]] = {}

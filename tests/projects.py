@@ -4,6 +4,7 @@ What one of them has made, the next need not make: a copy has the compiled files
 """
 
 import fcntl
+import hashlib
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -44,6 +45,25 @@ def once(folder: Path, make: Callable[[Path], Path]) -> Path:
         if not folder.exists():
             make(folder.with_suffix(".tmp")).rename(folder)
     return folder
+
+
+def kept(name: str, make: Callable[[Path], Path], made_by: str) -> Path:
+    """Returns a folder that packages a copy of the project, as `once` does; the next run uses it too.
+
+    It is made again when a source of the template changes, or the file `made_by`, which says how the copy differs.
+    """
+    sources = osls.kept(STAGE, PROJECT).stem.encode() + Path(made_by).read_bytes()
+    place = PROJECT / ".streamkeeper-build" / "copies"
+    place.mkdir(parents=True, exist_ok=True)
+    folder = place / f"{name}-{hashlib.sha256(sources).hexdigest()[:16]}"
+
+    def alone(new: Path) -> Path:
+        for other in place.glob(f"{name}-*"):
+            if other.is_dir():
+                shutil.rmtree(other)
+        return make(new)
+
+    return once(folder, alone)
 
 
 def changed(path: Path, change: tuple[str, str]) -> None:

@@ -1,14 +1,29 @@
-"""One browser for the tests of a file."""
+"""One browser and one run for all tests of the page."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from local import stages
 from tests.console.chromium import Chromium, chromium
+from tests.console.page import LISTED
+from tests.harness import STAGE
+from tests.local_run import LocalRun
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Chromium]:
+    """A real Chromium; tests open the page in contexts of their own. A file leaves no page that goes on asking."""
+    with chromium() as one:
+        yield one
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    """A real Chromium; tests open the page in contexts of their own. It ends with them: a page goes on asking."""
-    with chromium() as one:
-        yield one
+def service(local_run: LocalRun, browser: Chromium) -> Iterator[LocalRun]:
+    """The shared run; what a test has put into its table is removed."""
+    assert browser  # without one nothing is started
+    yield local_run
+    browser.do("await page.goto('about:blank')")
+    table, client = stages.names(STAGE)["control_table"], local_run.aws("dynamodb")
+    for stream_id in LISTED:
+        client.delete_item(TableName=table, Key={"PK": {"S": stream_id}, "SK": {"S": "lease"}})

@@ -13,7 +13,7 @@ from local import stages
 from local.release import __main__ as builder
 from local.service import osls
 from tests.deploy.account import copied
-from tests.projects import changed, once
+from tests.projects import changed, kept, once
 
 # Quicker than by npx.
 PACKAGE = ("node", *osls.COMMAND, "package")
@@ -35,12 +35,12 @@ def package(run_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def china(run_folder: Path) -> Path:
+def china() -> Path:
     """What is written for a region of China and a stage with prod's settings, logs and an address for its alerts.
 
     Its name is `test`: a stage of that name is packaged quickly.
     """
-    return once(run_folder / "china", in_china) / ".serverless"
+    return kept("china", in_china, __file__) / ".serverless"
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +63,7 @@ def released(folder: Path) -> Path:
 
 def in_china(folder: Path) -> Path:
     """Returns the folder, packaged."""
+    folder.mkdir()
     osls.snapshot(stages.ROOT, folder)
     settings = (folder / "env" / "prod.yml").read_text().replace("machine_log_level: OFF", "machine_log_level: ERROR")
     settings = settings.replace("api_access_log: false", "api_access_log: true")

@@ -1,6 +1,5 @@
 """The template of a project in which profiles deliver."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import yaml
 
 from local.service import osls
 from local.stages import ROOT
+from tests.harness import STAGE
 
 
 def delivery_resources() -> dict[str, Any]:
@@ -23,11 +23,11 @@ def delivery_resources() -> dict[str, Any]:
     return loaded
 
 
-def template_with(folder: Path, profiles: Mapping[str, str], stage: str = "test") -> dict[str, Any]:
-    """The compiled template of a copy of the project with these profiles besides."""
+def delivering(folder: Path, profiles: Mapping[str, str]) -> Path:
+    """Returns the folder, with a copy of the project that has these profiles besides, and its template."""
     folder.mkdir()
     osls.snapshot(ROOT, folder)
-    shutil.rmtree(folder / ".streamkeeper-build", ignore_errors=True)
     for name, text in profiles.items():
         (folder / "env" / "streams" / f"{name}.toml").write_text(text)
-    return osls.template(stage, folder)
+    osls.template(STAGE, folder)
+    return folder

@@ -18,7 +18,9 @@ from local.permissions.roles import Need
 from local.service import osls
 from local.stack import read
 from local.template import Resources
-from tests.deploy.delivery import delivery_resources, template_with
+from tests.deploy.delivery import delivering, delivery_resources
+from tests.harness import STAGE
+from tests.projects import kept
 from tests.real import permissions
 
 PROFILE = 'address = "https://example.org/x"\nframing = "ndjson"\n'
@@ -27,12 +29,13 @@ HERE = "us-east-1:000000000000"
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def template() -> dict[str, Any]:
     """Of a stage with two profiles that deliver, to sinks of every kind."""
     several = 'deliver = [{ sqs = "a.fifo" }, { s3 = "lake", prefix = "raw/" }, { lambda = "f" }, ' + WEBHOOK + "]\n"
     more = 'deliver = [{ eventbridge = "bus" }, { kinesis = "k" }, { firehose = "h" }, { sqs = "a.fifo" }]\n'
     profiles = {"mine": PROFILE + several, "more.x": PROFILE + more, "quiet": PROFILE}
-    return template_with(tmp_path_factory.mktemp("delivery") / "project", profiles)
+    project = kept("delivery", lambda folder: delivering(folder, profiles), __file__)
+    return osls.template(STAGE, project)
 
 
 def test_a_stage_without_such_a_profile_has_nothing_of_it() -> None:

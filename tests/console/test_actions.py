@@ -1,0 +1,145 @@
+"""What a person does in the page, in a real Chromium served by the real service; and the run's metrics."""
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.console.chromium import Chromium
+from tests.console.gate import gate
+from tests.console.page import TELEPHONE, address, seen_as, shown, violations
+from tests.harness import Service, running
+from tests.local import support
+from tests.local.metrics.test_metrics import receiver
+from tests.local_run import LocalRun
+
+
+@pytest.fixture(scope="module")
+def demo(service: LocalRun) -> str:
+    """A stream that runs."""
+    service.post("demo:actions")
+    return "demo:actions"
+
+
+def test_a_key_is_asked_for_and_kept_by_the_tab_alone(service: LocalRun, browser: Chromium) -> None:
+    """Where the API asks for one; a wrong one is refused in words; only the session storage has the right one."""
+    with gate(service.port, "right") as server:
+        browser.do("await (await open({})).goto(input)", f"http://127.0.0.1:{server.port}/prod/console")
+        browser.do("await page.getByLabel('API key').waitFor()")
+        seen_as(browser, "dark", TELEPHONE)
+        assert violations(browser) == []
+        kept = browser.do(
+            """await page.getByLabel('API key').fill('wrong');
+            await page.keyboard.press('Enter');
+            await page.getByText(/This key is refused/).waitFor();
+            await page.getByLabel('API key').fill('right');
+            await page.keyboard.press('Enter');
+            await page.locator('.streams').waitFor();
+            const stored = await page.evaluate(
+              () => [{ ...sessionStorage }, { ...localStorage }, document.cookie, location.href]);
+            return [...stored, (await context.cookies()).length]"""
+        )
+        assert kept == [{"streamkeeper-key": "right"}, {}, "", f"http://127.0.0.1:{server.port}/prod/console", 0]
+        browser.do("await page.getByRole('button', { name: 'Forget the key' }).click()")
+        browser.do("await page.getByLabel('API key').waitFor()")
+        assert browser.do("return page.evaluate(() => sessionStorage.length)") == 0
+
+
+def test_all_of_it_can_be_done_by_keyboard(service: LocalRun, browser: Chromium, demo: str) -> None:
+    """Tab reaches the search, Enter starts a stream, and Escape answers the question with no."""
+    shown(browser, address(service, demo))
+    steps = browser.do(
+        """const names = [];
+        for (let step = 0; step < 9; step += 1) {
+          await page.keyboard.press('Tab');
+          names.push(await page.evaluate(() => document.activeElement.textContent.trim()));
+        }
+        await page.getByRole('button', { name: 'Stop' }).focus();
+        await page.keyboard.press('Enter');
+        await page.getByRole('dialog').waitFor();
+        await page.keyboard.press('Escape');
+        await page.getByRole('dialog').waitFor({ state: 'hidden' });
+        names.push(await page.evaluate(() => document.activeElement.textContent));
+        return names"""
+    )
+    assert [name for name in steps if name][:4] == ["Skip to the content", "Streamkeeper", "← Streams", "Stop"]
+    assert steps[-1] == "Stop"
+    assert service.ask("GET", demo)[1]["stop_requested_at"] is None
+
+
+def stored_by_metrics(service: Service, stream_id: str) -> float:
+    """How many events of the stream were stored, as the run tells Prometheus."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=120) as answer:
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        families = {one.name: one.samples for one in text_string_to_metric_families(answer.read().decode())}
+    samples = families["streamkeeper_events_stored"]
+    return next((one.value for one in samples if one.labels == {"stream": stream_id}), 0.0)
+
+
+def test_the_metrics_are_told_to_prometheus(service: LocalRun, demo: str) -> None:
+    """The run serves what the API says was stored."""
+    assert support.until(lambda: stored_by_metrics(service, demo), 10)
+    assert stored_by_metrics(service, demo) <= service.ask("GET", demo)[1]["counts"]["stored"]
+
+
+@pytest.mark.long
+@pytest.mark.cpu(4)
+def test_the_metrics_are_sent_to_opentelemetry(tmp_path: Path) -> None:
+    """A run that has a collector's address sends it the same names."""
+    with (
+        receiver() as (collector, received),
+        running(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=collector, OTEL_METRIC_EXPORT_INTERVAL="1000") as service,
+    ):
+        service.post("demo")
+        assert support.until(lambda: stored_by_metrics(service, "demo"), 30)
+        sent = len(received)
+        assert support.until(lambda: len(received) > sent + 1, 30)
+    _, path, _, text = received[-1]
+    names = {one["name"] for one in json.loads(text)["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]}
+    assert (path, "streamkeeper.events.stored" in names) == ("/v1/metrics", True)
+
+
+def test_dead_letters_are_put_back_as_far_as_they_can_be(service: LocalRun, browser: Chromium, demo: str) -> None:
+    """Redrive says before what it cannot do, and after it what was left and why."""
+    event = {"size_bytes": 5_000_000, "head": "YQ=="}
+    fields = {"stream": demo, "key": "large", "reason": "the event is too large", "fence": 1, "event": event}
+    sqs = service.aws("sqs")
+    queue = next(url for url in sqs.list_queues()["QueueUrls"] if "dead-letters" in url)
+    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(fields))
+    shown(browser, address(service, demo))
+    said = browser.do(
+        """await page.getByRole('button', { name: 'Redrive' }).click();
+        const can = await page.getByRole('dialog').textContent();
+        await page.getByRole('dialog').getByRole('button', { name: 'Redrive' }).click();
+        const done = page.getByText(/put back, /);
+        await done.waitFor();
+        return [can, await done.textContent()]"""
+    )
+    sqs.purge_queue(QueueUrl=queue)
+    assert "It cannot put back an event that was longer than max_frame_bytes" in said[0]
+    assert said[1] == "0 events put back, 1 left (1: of its 5000000 bytes the first 1 were kept alone)."
+
+
+def test_a_stream_is_stopped(service: LocalRun, browser: Chromium, demo: str) -> None:
+    """Stop asks first, and nothing follows a no; a yes stops the stream, which the list still has."""
+    shown(browser, address(service, demo))
+    browser.do(
+        """await page.getByRole('button', { name: 'Stop' }).click();
+        await page.getByRole('button', { name: 'Cancel' }).click()"""
+    )
+    assert service.ask("GET", demo)[1]["stop_requested_at"] is None
+    browser.do(
+        """await page.getByRole('button', { name: 'Stop' }).click();
+        await page.getByRole('dialog').getByRole('button', { name: 'Stop' }).click();
+        await page.locator('h1 + .status', { hasText: 'Stopped' }).waitFor();
+        await page.getByRole('button', { name: 'Start from its cursor' }).waitFor()"""
+    )
+    assert service.ask("GET", demo)[1]["status"] == "stopped"
+    browser.do(
+        """await page.getByText('← Streams').click();
+        await page.getByLabel('Search').fill(input);
+        await page.getByRole('link', { name: input }).waitFor()""",
+        demo,
+    )

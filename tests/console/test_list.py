@@ -1,0 +1,152 @@
+"""The list of streams in a real Chromium, served by the real service."""
+
+import json
+import time
+
+import pytest
+
+from handlers.framing.events import StreamEvent
+from tests.console.chromium import Chromium
+from tests.console.page import ALL_WAYS, TELEPHONE, WAYS, address, listed, seen_as, shown, store, violations
+from tests.local_run import LocalRun
+
+# How many streams the page requests at a time, and how many it shows.
+A_PAGE, SHOWN = 100, 50
+HOSTILE = "demo:<img src=x onerror=\"document.title='run'\">\"&'"
+BODY = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
+# Of each text how many letters a line has: as many as it has in all, over the lines that it takes.
+LETTERS = """return page.evaluate((selector) => [...document.querySelectorAll(selector)].map((one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one);
+    const lines = new Set([...range.getClientRects()].map(({ top }) => Math.round(top)));
+    return one.textContent.length / lines.size;
+  }), input)"""
+
+
+@pytest.mark.parametrize("ways", [WAYS[:1], ALL_WAYS], ids=len)
+def test_axe_finds_nothing_in_the_list(service: LocalRun, browser: Chromium, ways: tuple[tuple[str, int], ...]) -> None:
+    """Light and dark, wide and on a telephone, where it fits."""
+    shown(browser, address(service))
+    browser.do("await page.locator('.streams tbody tr').first().waitFor()")
+    for scheme, width in ways:
+        seen_as(browser, scheme, {"width": width, "height": 860})
+        assert violations(browser) == [], (scheme, width)
+    assert browser.do("return page.said") == []
+
+
+def test_hostile_ids_and_events_are_text(service: LocalRun, browser: Chromium) -> None:
+    """Nothing of an id or a body is run or becomes an element, in the list and in the stream's own view."""
+    own = store(service)
+    # No execution runs it: what an upstream sends meanwhile might push the event out of the newest.
+    listed(service, [HOSTILE])
+    own.write(HOSTILE, 1, 0, [StreamEvent("<b>key</b>", BODY, "<i>id</i>", "<u>name</u>", None, 1)])
+    shown(browser, address(service))
+    browser.do("await page.getByRole('link', { name: input, exact: true }).click()", HOSTILE)
+    seen = browser.do(
+        """await page.getByRole('heading', { level: 1, name: input, exact: true }).waitFor();
+        await page.locator('.events summary', { hasText: '<script>' }).click();
+        await page.locator('.events pre').waitFor();
+        const elements = await page.locator('img, u, i, b, main script').count();
+        return [await page.locator('.events pre').textContent(), elements, await page.title(), page.said]""",
+        HOSTILE,
+    )
+    assert seen == [BODY, 0, f"{HOSTILE} · Streamkeeper", [one for one in seen[3] if "Failed to load resource" in one]]
+
+
+def test_the_streams_of_a_function(service: LocalRun, browser: Chromium) -> None:
+    """The list names their group, by which it can be searched; the page of one has the gaps of all, a mark for each."""
+    now_ms = time.time_ns() // 1_000_000
+    times = {"from_ms": {"N": str(now_ms - 90_000)}, "to_ms": {"N": str(now_ms - 60_000)}}
+    gap = {"SK": {"S": "gap#000000000002"}, "cause": {"S": "dropped"}, "state": {"S": "open"}} | times
+    listed(service, ["shared:b"], **gap)
+    listed(service, ["shared:a", "shared:b"], fence={"N": "2"}, group={"S": "#7"})
+    shown(browser, address(service))
+    rows = browser.do(
+        """await page.getByLabel('Search').fill('#7');
+        await page.locator('.streams .soft', { hasText: 'group #7' }).first().waitFor();
+        const chips = await page.locator('.chips').textContent();
+        return [await page.locator('.streams tbody th').allTextContents(), chips]"""
+    )
+    assert rows == [["shared:agroup #7", "shared:bgroup #7"], "■ 2 ended"]
+    shown(browser, address(service, "shared:a"))
+    found = browser.do(
+        """await page.getByText('It shares a function with other streams (group #7)').click();
+        const row = page.locator('section[aria-label=Function] tbody tr', { hasText: 'shared:b' });
+        await row.waitFor();
+        const said = await page.locator('section[aria-label=Function] [role=status]').textContent();
+        return [await row.locator('td').allTextContents(), await row.locator('rect').count(), said]"""
+    )
+    assert found[0][:3] == ["ended", "1", "30 s"]
+    assert (found[1], found[2].startswith("0 of 2 streams are running, as of ")) == (1, True)
+    assert violations(browser) == []
+
+
+@pytest.mark.parametrize("many", [105, pytest.param(1_000, marks=pytest.mark.long)])
+def test_many_streams_are_listed_found_and_left_in_place(service: LocalRun, browser: Chromium, many: int) -> None:
+    """The worst come first, a part at a time; an update makes no row anew and keeps the focus; chips filter."""
+    listed(service, ["zzz:worst"], ending={"S": "Broken"}, ended_at_ms={"N": "1"})
+    listed(service, [f"many:{number:04d}" for number in range(many)])
+    shown(browser, address(service))
+    first, said, height, there = browser.do(
+        """await page.locator('.paging p', { hasText: /[0-9]$/ }).waitFor();
+        const row = page.locator('.streams tbody tr');
+        return [await row.first().textContent(), await page.locator('.paging p').textContent(),
+          await page.evaluate(() => document.documentElement.scrollHeight), await row.count()]"""
+    )
+    rows = int(said.rpartition(" ")[2].replace(",", ""))
+    assert (first.startswith("zzz:worst✕ Broken"), said, there) == (True, f"1 to {SHOWN} of {rows:,}", SHOWN)
+    assert rows > many
+    assert height < 5_000
+    pages = -(-rows // A_PAGE)
+    turns, kept, same = browser.do(
+        """const row = page.locator('.streams tbody tr', { hasText: 'many:0001' });
+        await row.evaluate((one) => { one.isTheSame = true; one.querySelector('a').focus(); });
+        const turns = [];
+        for (let turn = 0; turn <= input; turn += 1) {
+          const answered = page.waitForResponse((answer) => answer.url().includes('connections?'));
+          await page.evaluate(() => document.dispatchEvent(new Event('visibilitychange'))); // the next turn at once
+          const answer = await answered;
+          turns.push([answer.url(), answer.status()]);
+        }
+        const same = await row.evaluate((one) => one.isTheSame && document.activeElement === one.querySelector('a'));
+        return [turns.map(([url]) => url), turns.filter(([, status]) => status === 304).length, same]""",
+        pages,
+    )
+    # A turn asks for one page, round and round, and those that have not changed are not sent again.
+    assert (len(set(turns)), turns[-1]) == (pages, turns[0])
+    assert kept >= pages - 2
+    assert same is True
+    found = browser.do(
+        """await page.getByRole('button', { name: 'Next' }).click();
+        const second = await page.locator('.paging p').textContent();
+        await page.getByRole('button', { name: /1 broken/ }).click();
+        const broken = await page.locator('.streams tbody a').allTextContents();
+        await page.getByRole('button', { name: /1 broken/ }).click();
+        await page.getByLabel('Search').fill('many:0102');
+        return [second, broken, await page.locator('.streams tbody a').allTextContents()]"""
+    )
+    assert found == [f"{SHOWN + 1} to {2 * SHOWN} of {rows:,}", ["zzz:worst"], ["many:0102"]]
+
+
+def test_a_telephone_shows_whole_lines(service: LocalRun, browser: Chromium) -> None:
+    """A reason has thirty letters a line, and a long id two lines at most, but where it is focused."""
+    long_id = "many:" + "a-long-id-" * 24
+    cause = json.dumps(
+        {"errorMessage": "the profile has a field that nobody knows, and says more than a line about it"}
+    )
+    listed(service, [long_id], ending={"S": "Broken"}, ending_cause={"S": cause})
+    shown(browser, address(service))
+    seen_as(browser, "light", TELEPHONE)
+    browser.do("await page.getByLabel('Search').fill('a-long-id-')")
+    (letters,) = browser.do(LETTERS, ".streams .why")
+    assert letters >= 30
+    assert violations(browser) == []
+    heights = browser.do(
+        """const link = page.locator('.streams tbody a');
+        const before = await link.evaluate(
+          (one) => Math.round(one.getBoundingClientRect().height / parseFloat(getComputedStyle(one).lineHeight)));
+        await link.focus();
+        return [before, await link.evaluate((one) => one.getClientRects().length)]"""
+    )
+    assert heights[0] == 2
+    assert heights[1] > 4

@@ -1,0 +1,276 @@
+"""A stream's own view in a real Chromium, served by the real service."""
+
+import json
+
+import pytest
+
+from handlers.framing.events import StreamEvent
+from handlers.store.event_items import StoragePolicy
+from tests.console.chromium import Chromium
+from tests.console.gate import gate
+from tests.console.page import ALL_WAYS, TELEPHONE, WAYS, address, seen_as, shown, store, view, violations
+from tests.local import support
+from tests.local_run import LocalRun
+
+# The stream that most tests are shown.
+DEMO = "demo:console"
+AWAY = "absent:away"
+# Every part of a stream's view is open and has something to show.
+READY = """await page.locator('.handover', { hasText: 'Last handover' }).waitFor();
+    for (const name of ['More figures', 'State machine']) await page.locator('summary', { hasText: name }).click();
+    await page.getByText(/Now in/).waitFor();
+    await page.locator('.events li').first().waitFor();
+    await page.locator('.figure.cost .value', { hasText: '$' }).waitFor()"""
+# Waits until the newest event is another than at first.
+ANOTHER = """const first = await page.locator('.events .body').first().textContent();
+    await page.waitForFunction((text) => document.querySelector('.events .body').textContent !== text, first);"""
+
+
+@pytest.fixture(scope="module")
+def demo(service: LocalRun) -> str:
+    """The stream DEMO, which runs; the first test has started it by the page."""
+    service.post(DEMO)
+    return DEMO
+
+
+def test_a_stream_is_started_and_watched(service: LocalRun, browser: Chromium) -> None:
+    """Start leads to the stream, and its handover is seen as it happens."""
+    shown(browser, address(service))
+    browser.do(
+        """await page.getByLabel('Start a stream').fill(input);
+        await page.getByRole('button', { name: 'Start', exact: true }).click();
+        await page.getByRole('heading', { level: 1, name: input }).waitFor();
+        await page.locator('h1 + .status', { hasText: 'Running' }).waitFor();
+        const handover = /lane A took over from lane B; both were connected for/;
+        await page.locator('.handover', { hasText: handover }).waitFor()""",
+        DEMO,
+    )
+    assert service.ask("GET", DEMO)[1]["status"] == "running"
+    kinds, lit, asked_before = browser.do(
+        """const marks = page.locator('svg.lanes rect[class]');
+        const kinds = await marks.evaluateAll((all) => all.map((one) => one.getAttribute('class')));
+        const machine = page.asked.filter((url) => url.endsWith('/machine')).length;
+        await page.getByRole('heading', { name: 'State machine' }).click();
+        await page.getByText(/Now in .*Connect/).waitFor();
+        const lit = await page.locator('.graph .lit:not(:has(.group)) > text').allTextContents();
+        return [[...new Set(kinds)].sort(), lit, machine]"""
+    )
+    # The machine is requested once somebody opens it.
+    assert asked_before == 0
+    assert {"open", "both", "wait"} <= set(kinds)
+    assert {name[:-2] for name in lit} <= {"Connect", "Wait"}
+
+
+def test_an_event_is_read_and_found(service: LocalRun, browser: Chromium, demo: str) -> None:
+    """The newest events come by themselves; one that is opened stays, and is what the API has; a search finds it.
+
+    It is laid out, and as it came at the press of a button; the file that Export saves has it.
+    """
+    shown(browser, address(service, demo))
+    key, laid_out, body, (name, lines), left = browser.do(
+        """const item = page.locator('.events details').first();
+        await item.waitFor();
+        const node = await item.elementHandle();
+        await node.evaluate((one) => { one.querySelector('summary').focus(); one.open = true; });
+        const key = await node.evaluate((one) => new Promise((done) => {
+          const look = () => {
+            const facts = [...one.querySelectorAll('dl div')];
+            if (!facts.length) return setTimeout(look, 20);
+            return done(facts.find((each) => each.firstChild.textContent === 'key').lastChild.textContent);
+          };
+          look();
+        }));
+        const first = await page.locator('.events .body').first().textContent();
+        const isOther = (text) => document.querySelector('.events .body').textContent !== text;
+        await page.waitForFunction(isOther, first);
+        const laidOut = await node.evaluate((one) => one.open
+          && document.activeElement === one.querySelector('summary') && one.querySelector('pre').textContent);
+        await (await node.$('text=As it came')).click();
+        const body = await node.evaluate((one) => one.querySelector('pre').textContent);
+        await page.getByLabel('Search the last events').fill(key);
+        await page.getByText(/1 of .* match/).waitFor();
+        const download = page.waitForEvent('download');
+        await page.getByRole('button', { name: 'Export' }).click();
+        const stream = await (await download).createReadStream();
+        const pieces = [];
+        for await (const piece of stream) pieces.push(piece);
+        const saved = [(await download).suggestedFilename(), Buffer.concat(pieces).toString()];
+        return [key, laidOut, body, saved, await page.locator('.events li').count()]"""
+    )
+    stored = next(one for one in service.events(demo, 1000) if one["key"] == key)
+    assert (left, stored["data"]) == (1, body)
+    assert laid_out == json.dumps(json.loads(body), indent=2, ensure_ascii=False)
+    assert (name, [json.loads(line) for line in lines.splitlines()]) == ("demo-console.ndjson", [stored])
+
+
+def test_json_is_laid_out_as_it_was_written(service: LocalRun, browser: Chromium) -> None:
+    """A number keeps its digits; what is no object and no list stays as it came."""
+    texts = ['{"n": 17952311063000000001, "a": [1.50, {}, [], "x,{}\\""], "e": 1E5}', "[]", "12", "a, b", '{"a": 1']
+    shown(browser, address(service))
+    laid_out = browser.do(
+        """return page.evaluate(async (texts) => {
+          const { pretty } = await import('./console/pretty.js');
+          return texts.map(pretty);
+        }, input)""",
+        texts,
+    )
+    first = '{\n  "n": 17952311063000000001,\n  "a": [\n    1.50,\n    {},\n    [],\n    "x,{}\\""\n  ],\n  "e": 1E5\n}'
+    assert laid_out == [first, "[]", None, None, None]
+
+
+def test_events_come_by_themselves_until_the_list_is_paused(service: LocalRun, browser: Chromium, demo: str) -> None:
+    """Without a key one open answer brings them; paused, the list stays as it is, and what came is there after."""
+    shown(browser, address(service, demo))
+    browser.do("await page.locator('.events li').first().waitFor()")
+    before, paused, after, asked = browser.do(
+        """const positions = () => page.locator('.events .body').allTextContents();
+        const first = (await positions())[0];
+        await page.waitForFunction((text) => document.querySelector('.events .body').textContent !== text, first);
+        await page.getByRole('button', { name: 'Pause' }).click();
+        const before = await positions();
+        await page.waitForResponse((answer) => answer.url().endsWith('/timeline'));
+        await page.waitForResponse((answer) => answer.url().endsWith('/timeline'));
+        const paused = await positions();
+        await page.getByRole('button', { name: 'Go on' }).click();
+        await page.waitForFunction((text) => document.querySelector('.events .body').textContent !== text, before[0]);
+        const after = await positions();
+        return [before, paused, after, page.asked.filter((url) => url.includes('/events?limit=')).length]"""
+    )
+    assert paused == before
+    new = after[: after.index(before[0])]
+    assert len(new) >= 1
+    assert after[len(new) :] == before[: len(after) - len(new)]
+    # The first page; what follows comes on the answer that stays open.
+    assert asked == 1
+
+
+def test_a_server_that_is_lost_and_comes_back(service: LocalRun, browser: Chromium, demo: str) -> None:
+    """The page says so, keeps what it shows, and goes on by itself; nothing is asked of anybody else.
+
+    An EventSource of the browser's own goes on behind its last event: none is missing and none comes twice.
+    """
+    with gate(service.port) as server:
+        shown(browser, f"http://127.0.0.1:{server.port}/prod/console#/{view(demo)}")
+        browser.do(READY)
+        assert browser.do(
+            """return page.evaluate((id) => new Promise((done) => {
+              window.seen = [];
+              window.source = new EventSource(`connections/${encodeURIComponent(id)}/events`);
+              window.source.onmessage = ({ data, lastEventId }) => {
+                window.seen.push(lastEventId);
+                if (JSON.parse(data).position !== lastEventId) window.seen.push('not its own position');
+                if (window.seen.length === 10) done(true);
+              };
+            }), input)""",
+            demo,
+        )
+        with server.lost():
+            said = browser.do(
+                """await page.locator('#link[data-state=lost]').waitFor();
+                return [await page.locator('#link').textContent(), await page.locator('.events li').count() > 0]"""
+            )
+        assert "The server does not answer. Asked again in" in said[0]
+        assert said[1]
+        browser.do("await page.locator('#link[data-state=live]').waitFor()")
+        assert browser.do("return page.locator('#announce').textContent()") != ""
+        seen = browser.do(
+            """const before = await page.evaluate(() => window.seen.length);
+            await page.waitForFunction((count) => window.seen.length > count + 10, before);
+            return page.evaluate(() => { window.source.close(); return window.seen; })"""
+        )
+        asked = browser.do("return page.asked")
+        browser.do("await page.goto('about:blank')")
+    stored = [event["position"] for event in service.events(demo, 1000)]
+    # Written before one that was there already: an open answer brings it later, under the last id.
+    assert len(seen) == len(set(seen))
+    assert seen == stored[: len(seen)]
+    assert {url.split("/")[2] for url in asked} == {f"127.0.0.1:{server.port}"}
+
+
+def test_why_a_stream_is_not_connected(service: LocalRun, browser: Chromium) -> None:
+    """The verdict says why; a panel has since when, the next try and what to do, and leads to the runbook.
+
+    Each failed attempt is a tick, and the time since the start is a gap. The panel is gone when the stream is stopped.
+    """
+    service.post(AWAY)
+    assert support.until(lambda: service.ask("GET", AWAY)[1].get("last_error"), 30)
+    shown(browser, address(service, AWAY))
+    seen_as(browser, "dark", TELEPHONE)
+    said = browser.do(
+        """await page.getByRole('heading', { name: 'Why, and what to do' }).waitFor();
+        await page.getByText(/failures in a row since/).waitFor();
+        await page.getByText('Never connected, so no event yet').waitFor();
+        return [await page.locator('.verdict').textContent(), await page.locator('.trouble .lead').textContent(),
+          await page.locator('svg.lanes g > rect.failed').count(),
+          await page.locator('svg.lanes g > rect.gap.open').count()]"""
+    )
+    assert said[0] == "Not connected yet: nothing listens at the address."
+    assert said[1] == "Check the address in its profile, and whether the upstream is up. Runbook: Unconnected"
+    assert (said[2] > 1, said[3]) == (True, 1)
+    assert violations(browser) == []
+    browser.do(
+        """await page.getByRole('link', { name: 'Runbook: Unconnected' }).click();
+        await page.getByText(/A stream that should be connected has not been/).waitFor()"""
+    )
+    assert violations(browser) == []
+    browser.do("await page.goBack(); await page.locator('.trouble .lead').waitFor()")
+    service.ask("DELETE", AWAY)
+    browser.do("await page.locator('.trouble').waitFor({ state: 'hidden' })")
+
+
+@pytest.mark.long
+def test_events_of_a_log_come_as_others_do(service: LocalRun, browser: Chromium) -> None:
+    """The first ones, and then others: they follow."""
+    service.post("demo-log:console")
+    shown(browser, address(service, "demo-log:console"))
+    browser.do(f"await page.locator('.events li').first().waitFor(); {ANOTHER}")
+
+
+def test_a_stream_without_an_order_says_so(service: LocalRun, browser: Chromium) -> None:
+    """Its events stand by key."""
+    own = store(service)
+    own.claim("demo:unordered", execution="", holder="B/request-1", order="none")
+    events = [StreamEvent(key, f"body of {key}", None, None, None, 1) for key in ("c", "a", "b")]
+    own.write("demo:unordered", 1, 0, events, StoragePolicy(order="none"))
+    shown(browser, address(service, "demo:unordered"))
+    seen = browser.do(
+        """await page.getByText('3 events, by key: this stream keeps no order of arrival').waitFor();
+        return page.locator('.events .body').allTextContents()"""
+    )
+    assert seen == ["body of a", "body of b", "body of c"]
+
+
+@pytest.mark.parametrize("ways", [WAYS[3:], ALL_WAYS], ids=len)
+def test_axe_finds_nothing(service: LocalRun, browser: Chromium, ways: tuple[tuple[str, int], ...], demo: str) -> None:
+    """In a stream's view with everything open, in the question before a stop, light and dark, wide and narrow."""
+    shown(browser, address(service, demo))
+    browser.do(READY)
+    browser.do(
+        """await page.getByText('Connections as a table').click();
+        await page.locator('.events summary').first().click();
+        await page.getByRole('button', { name: 'Look into the queue' }).click();
+        await page.getByText(/of this stream/).waitFor();
+        const one = await page.locator('.events .body').first().textContent();
+        await page.getByLabel('Search the last events').fill(one);
+        await page.getByText(/1 of .* match/).waitFor()"""
+    )  # axe looks at each of three hundred events for long, and they look alike
+    for scheme, width in ways:
+        seen_as(browser, scheme, {"width": width, "height": 860})
+        assert violations(browser) == [], (scheme, width)
+        browser.do("await page.getByRole('button', { name: 'Stop' }).click(); await page.getByRole('dialog').waitFor()")
+        assert violations(browser, "dialog") == [], (scheme, width)
+        browser.do("await page.keyboard.press('Escape'); await page.getByRole('dialog').waitFor({state: 'hidden'})")
+    assert browser.do("return page.said") == []
+
+
+def test_a_stream_that_no_profile_describes_has_a_view_of_its_own(service: LocalRun, browser: Chromium) -> None:
+    """It names the profile that may be meant, and offers no start."""
+    shown(browser, address(service, "dmeo:x"))
+    said = browser.do(
+        """await page.getByRole('region', { name: 'Unknown stream' }).waitFor();
+        const buttons = await page.getByRole('button', { name: /Start/ }).count();
+        return [await page.locator('main section p').allTextContents(), buttons]"""
+    )
+    words = "There is no stream 'dmeo:x': no profile is named 'dmeo'."
+    assert said == [[words, "Did you mean 'demo'? GET / lists all profiles."], 0]
+    assert violations(browser) == []
