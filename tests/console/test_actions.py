@@ -23,6 +23,7 @@ def demo(service: LocalRun) -> str:
     return "demo:actions"
 
 
+@pytest.mark.usefixtures("demo")  # a list without a stream has no table
 def test_a_key_is_asked_for_and_kept_by_the_tab_alone(service: LocalRun, browser: Chromium) -> None:
     """Where the API asks for one; a wrong one is refused in words; only the session storage has the right one."""
     with gate(service.port, "right") as server:
