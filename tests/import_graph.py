@@ -83,7 +83,8 @@ def keep() -> None:
         return
     KEPT.parent.mkdir(exist_ok=True)
     new = KEPT.with_suffix(f".{os.getpid()}")
-    new.write_text(json.dumps({path: one for path, one in _kept().items() if path.startswith(str(ROOT))}), encoding="utf-8")
+    ours = {path: one for path, one in _kept().items() if path.startswith(str(ROOT))}
+    new.write_text(json.dumps(ours), encoding="utf-8")
     new.replace(KEPT)
 
 
