@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from handlers.connection.inputs import Layout
 from handlers.store.event_reader import EventReader
 from local import stages
 from local.aws_endpoints import Endpoints
@@ -133,7 +134,7 @@ class Stage:
         """Return the numbers of the stored events, in order."""
         reader = EventReader(self._tables, f"{stages.SERVICE}-{self._stage}-events", lambda _: None)
         entries = await asyncio.to_thread(
-            lambda: list(reader.entries(stream.stream_id, partitions=1, now_ms=0, after="", limit=sys.maxsize))
+            lambda: list(reader.entries(stream.stream_id, Layout(), now_ms=0, after="", limit=sys.maxsize))
         )
         return sorted(json.loads(one.event.data)["n"] for one in entries if one.event is not None and one.event.data)
 

@@ -25,6 +25,7 @@ from handlers.api.queries import BadQuery, PageRequest
 from handlers.api.views import Views
 from handlers.aws import executions
 from handlers.aws.clients import boto3_client, bucket, dynamodb, functions
+from handlers.connection.inputs import Layout
 from handlers.connection.lease import LEASE_TTL_READS, Lease
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
@@ -34,7 +35,7 @@ from handlers.settings import ControlSettings, LambdaContext, plain_aws
 from handlers.store.event_reader import EventReader
 from handlers.store.ledger_records import LedgerRecords
 from handlers.store.overflow import Objects
-from handlers.store.stream_records import Layout, StreamRecords
+from handlers.store.stream_records import StreamRecords
 
 # To show and to stop a stream takes six requests at most, and the function has 20 seconds.
 TRIES = 2
@@ -281,16 +282,8 @@ def _events(stream_id: str, profile: str, request: PageRequest, kind: str) -> An
         if kind == event_pages.EVENT_STREAM:
             raise BadQuery("order", "an event stream is in order of arrival", "Leave order out, or ask for JSON.")
         by_time, after, limit = own_order.time_of(known.text(profile)), "", own_order.MOST + 1
-    begin = reader.place_at(stream_id, layout.partitions, request.from_ms, layout.order)
-    entries = reader.entries(
-        stream_id,
-        layout.partitions,
-        _now_ms(),
-        max(after, begin),
-        limit,
-        most_bytes=event_pages.BODY_BYTES,
-        order=layout.order,
-    )
+    begin = reader.place_at(stream_id, layout, request.from_ms)
+    entries = reader.entries(stream_id, layout, _now_ms(), max(after, begin), limit, event_pages.BODY_BYTES)
     wanted = event_pages.within(entries, request, layout)
     if by_time is not None:
         page = own_order.page(stream_id, wanted, request, by_time, is_late)

@@ -162,8 +162,8 @@ def in_order(stream_id: str, after: str, from_ms: int, at_ms: int) -> tuple[Orde
     layout = streams.layout(stream_id)
     if layout is None:
         return "index", iter(())
-    begin = after or reader.place_at(stream_id, layout.partitions, from_ms, layout.order)
-    entries = reader.entries(stream_id, layout.partitions, at_ms, begin, EVERY, order=layout.order)
+    begin = after or reader.place_at(stream_id, layout, from_ms)
+    entries = reader.entries(stream_id, layout, at_ms, begin, EVERY)
     return "none" if layout.partitions == LOG else layout.order, entries
 
 

@@ -20,10 +20,9 @@ from urllib.parse import urlencode
 from handlers.api.answers import JSON, at, laid_out
 from handlers.api.problems import Problem
 from handlers.api.queries import FOR_EVER, Listing, PageRequest
-from handlers.connection.inputs import LOG, Order
+from handlers.connection.inputs import LOG, LONGEST_WAIT_MS, Layout, Order
 from handlers.store.event_items import Entry, StoredEvent
 from handlers.store.event_reader import key_at
-from handlers.store.stream_records import Layout
 
 LIMIT, MOST = 100, 1000
 # Lambda's limit for an answer is "6 MB", 6,291,556 bytes; the rest is for what surrounds the events.
@@ -35,8 +34,6 @@ TIME = "time."
 _POSITION = re.compile(r"(time\.[0-9]{15}\.)?([0-9]{15}/[0-9]{12}/[0-9]{12}|key\.[A-Za-z0-9_-]{2,1366})")
 _POSITION_IS = "a position as an event has it: 15 digits/12 digits/12 digits, or key. and 2 to 1366 characters"
 LISTING = Listing(_POSITION, _POSITION_IS, LIMIT, MOST, is_timed=True, orders=("time",))
-# An event is appended while its function lives, at most so much after it came; a minute more is for clocks that differ.
-LONGEST_WAIT_MS = 900_000 + 60_000
 # What a page says of its order where that is not the order in which the events came.
 BY_KEY = "by key, not by arrival"
 

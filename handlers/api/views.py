@@ -20,9 +20,10 @@ from handlers.api.bill import cost
 from handlers.api.connection_records import Connection, Connections, Records
 from handlers.api.figures import coverage
 from handlers.aws import executions
+from handlers.connection.inputs import Layout
 from handlers.store import event_reader
 from handlers.store.control_table import Table
-from handlers.store.stream_records import Layout, StreamRecords
+from handlers.store.stream_records import StreamRecords
 
 # Clients of AWS's are made when they are first asked for.
 Client = Callable[[], Any]
@@ -71,7 +72,7 @@ class Views:
         """Returns the position behind which `GET …/events` has the newest events; null for the beginning."""
         table = Table(self.store.dynamodb, self.events_table)
         layout = self.store.layout(stream_id) or Layout()
-        place = event_reader.newest_place(table, stream_id, *layout, LATEST)
+        place = event_reader.newest_place(table, stream_id, layout, LATEST)
         return {"stream": stream_id, "after": place or None}
 
     def _dead_letters(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:

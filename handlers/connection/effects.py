@@ -87,6 +87,13 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class GoToLog:
+    """Store the stream's events in a log from now on, whoever brings them; what was stored before stays as it is."""
+
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The ledger's record of this connection; `closed_ms` and `ended_by` are None and "" while it is open.
 
@@ -268,6 +275,7 @@ Effect = (
     | ReadLease
     | Heartbeat
     | Write
+    | GoToLog
     | SaveRecord
     | ReplaceCursor
     | CloseUpstream

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from handlers.connection.backoff import NO_REST, Rest
 from handlers.connection.lease import Lease
@@ -15,6 +15,26 @@ LOG = 0
 MOST_PARTITIONS = 64
 # Whether the items of a stream are in the index that has them in the order in which they came.
 Order = Literal["index", "none"]
+
+
+# An event is stored while its function lives, at most so much after it came; a minute more is for clocks that differ.
+LONGEST_WAIT_MS = 900_000 + 60_000
+
+
+class Layout(NamedTuple):
+    """How a stream's events are stored: over how many partition keys (LOG: in a log), and whether all are indexed.
+
+    A stream that went over to a log at `since_ms` has older events as items, over `items` partition keys; 0 for none.
+    """
+
+    partitions: int = 1
+    order: Order = "index"
+    items: int = 0
+    since_ms: int = 0
+
+
+# Of a stream that never had items.
+IN_A_LOG = Layout(LOG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +125,7 @@ class LeaseRead:
     `rest` is the back-off that is recorded beside it, in the answer to a write that would change it; else None.
     `settled` is the spending of the connection before as it was known at the claim and as it ended, once. `wide` is how
     many percent of the most used budget that it shares are used by now, and whose budget that is; None where it was not
-    read.
+    read. `is_log` is whether the stream's events go to a log by now, as far as the answer says.
     """
 
     lease: Lease
@@ -113,6 +133,7 @@ class LeaseRead:
     rest: Rest | None = None
     settled: tuple[str, str] | None = None
     wide: tuple[int, str] | None = None
+    is_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from handlers.connection import ends
-from handlers.connection.effects import Effect, Open, Outcome, Write
+from handlers.connection.effects import Effect, GoToLog, Open, Outcome, Write
 from handlers.connection.ends import End
 from handlers.connection.frame_reading import Reading, read
 from handlers.connection.inputs import Opened
@@ -150,8 +150,10 @@ class Intake:
         events, pending, arrived_ms = reading.events, record.pending, record.liveness.arrived_ms
         # Events that the profile leaves out are no idleness either: more of the backlog may follow.
         is_idle = not (is_inside or events or reading.losses or reading.left_out)
+        goes_to_log = False
         if record.account is not None:
             events = record.account.keeps(now_ms, events)
+            goes_to_log = self._waiting is None and record.account.goes_to_log(now_ms)
         record.left_out += reading.left_out + len(reading.events) - len(events)
         before_ms = record.heard(
             data_bytes, reading.frames, ended_some=ended_some, is_inside=is_inside, is_idle=is_idle
@@ -163,10 +165,13 @@ class Intake:
             elif brought_ms is not None:
                 record.backlog.brings(arrived_ms, brought_ms)
         writes: list[Effect] = []
+        if goes_to_log:
+            writes.append(GoToLog(record.fence))
+            self.gathers(self._profile.flush_ms)
         if self._waiting is not None and events:
             joins = self._waiting.add(now_ms, pending.events, events)
             pending.sent(events, arrived_ms, joins=joins)
-            writes = self.flush(now_ms, record, is_leaving=False)
+            writes += self.flush(now_ms, record, is_leaving=False)
         else:
             for first in range(0, len(events), MOST_EVENTS):
                 some = events[first : first + MOST_EVENTS]
@@ -212,7 +217,7 @@ class Intake:
         # Imported here: few streams have a log, and each import lengthens the cold start.
         from handlers.connection.waiting import Waiting
 
-        self._waiting = Waiting(flush_ms)
+        self._waiting = self._waiting or Waiting(flush_ms)
         self.has_instants = True
 
     def flush(self, now_ms: int, record: Record, *, is_leaving: bool) -> list[Effect]:

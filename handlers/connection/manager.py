@@ -218,6 +218,8 @@ class Manager:
         self._lease = lease = read.lease
         self._record.settles(read.settled)
         self._record.learns(now_ms, read.wide)
+        if read.is_log:
+            self._intake.gathers(self._profile.flush_ms)
         view = lease_view(lease, self.fence)
         if self.phase is Phase.DRAINING:
             return self._draining.explained(now_ms, self._record, self._lifetime, lease, view)

@@ -96,11 +96,12 @@ class Spending(NamedTuple):
         limits = [f"{most:,} {unit}" for most, unit in ((now.most_events, "events"), (now.most_bytes, "bytes")) if most]
         whose = " and ".join(limits) if now.of == "stream" else f"the {now.of}"
         what = f"{int(100 * now.share)} % of the day's budget of {whose} is used"
-        if now.share < 1 or now.then == "go on":
-            return what
-        return (
-            f"{what}: {f'{now.left_out:,} events were left out' if now.then == 'sample' else 'paused until 00:00 UTC'}"
-        )
+        follows = {
+            "sample": f"{now.left_out:,} events were left out",
+            "log": "what comes is stored in a log",
+            "pause": "paused until 00:00 UTC",
+        }
+        return what if now.share < 1 or now.then not in follows else f"{what}: {follows[now.then]}"
 
 
 def spending_of(text: str) -> Spending | None:
@@ -170,6 +171,10 @@ class Account:
     def is_over(self, now_ms: int) -> bool:
         """Returns whether today's budget is used up."""
         return self.spent.on(now_ms // DAY_MS).share >= 1
+
+    def goes_to_log(self, now_ms: int) -> bool:
+        """Returns whether what comes is to be stored in a log, from now on for good."""
+        return self._budget.then == "log" and self.is_over(now_ms)
 
     def pauses_s(self, now_ms: int) -> float | None:
         """Returns for how long nobody is to be connected: until the day is over; None where the stream goes on."""

@@ -10,11 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from handlers.deliver.arrivals import Entry
-from handlers.store.event_items import PLACES, stream_of
+from handlers.store.event_items import PLACES, PROMISED, stream_of
 from handlers.store.segment_reader import LOG_SUFFIX, is_segment
 from handlers.store.typed_values import count
 
 Record = Mapping[str, Any]
+
+
+# What an item has that is a mark, or was restored, or is promised to a log.
+_IS_NO_NEW_EVENT = {"dead_letter", "restored", PROMISED}
 
 
 def sequence_number(record: Record) -> str:
@@ -31,7 +35,7 @@ def by_stream(records: Sequence[Record]) -> dict[str, tuple[list[Entry], str]]:
     found: dict[str, list[tuple[str, Entry, str]]] = {}
     for record in records:
         image = record["dynamodb"].get("NewImage")
-        if record["eventName"] == "REMOVE" or image is None or "dead_letter" in image or "restored" in image:
+        if record["eventName"] == "REMOVE" or image is None or _IS_NO_NEW_EVENT & image.keys():
             continue
         if image["PK"]["S"].endswith(LOG_SUFFIX):
             if not is_segment(image):

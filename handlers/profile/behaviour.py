@@ -136,6 +136,11 @@ class Profile:
         return round(self.flush_s * 1000)
 
     @property
+    def may_go_to_log(self) -> bool:
+        """Whether its streams' events go to a log once a budget is used up."""
+        return self.budget is not None and self.budget.then == "log"
+
+    @property
     def read_rest_s(self) -> float:
         """How long bytes may lie on the wire to be read together: a tenth of what events wait for one another anyway.
 

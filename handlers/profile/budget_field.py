@@ -1,6 +1,7 @@
 """Parses the profile's field `budget`: how much may be stored in a day of UTC, and what follows beyond it.
 
     budget = { events_per_day = 1000000, bytes_per_day = 500000000, then = "sample", keep_one_in = 100 }
+    budget = { bytes_per_day = 500000000, then = "log" }
     budget = { profile_events_per_day = 50000000, then = "pause" }
 
 The first is of each stream, the second of all streams of the profile together. A stage may have one as well, which is a
@@ -13,7 +14,7 @@ from typing import Literal, NamedTuple, get_args
 
 from handlers.profile.checked_fields import Fields, choice, whole
 
-Then = Literal["go on", "sample", "pause"]
+Then = Literal["go on", "sample", "log", "pause"]
 MOST = 10**12
 _LIMIT, _THEN, _ONE_IN = whole(MOST), choice(get_args(Then)), whole(1_000_000, least=2)
 

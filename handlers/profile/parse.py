@@ -225,6 +225,10 @@ def _check_framing(fields: Fields, profile: Profile, table: Mapping[str, Any]) -
 
 def _check_store(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> None:
     """Notes fields that are for the other way to store events."""
+    if profile.may_go_to_log and (profile.store == "log" or profile.order == "none" or profile.on_conflict != "first"):
+        fields.wrong("budget.then", 'can be "log" only with store = "items", order = "index" and on_conflict = "first"')
+    if profile.store == "items" and profile.may_go_to_log:
+        return
     if profile.store == "items":
         for name in ("flush_s", "dedup_window_s"):
             if name in table:

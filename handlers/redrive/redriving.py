@@ -18,12 +18,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.executions import runs
+from handlers.connection.inputs import Layout
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.redrive.letters import Letter, Message, Reader
 from handlers.redrive.restore import KNOWN, Events, NotStored
 from handlers.store.leases import Leases
-from handlers.store.stream_records import Layout, StreamRecords
+from handlers.store.stream_records import StreamRecords
 
 STARTED, RUNS, LEFT = "started", "runs already", "left"
 # A run of this many seconds has its messages for itself; those of one that was killed are back after them.
@@ -157,12 +158,12 @@ class Redrive:
     def _act(self, letter: Letter) -> Outcome:
         events, stream_id = self.stage.events, letter.stream_id
         if letter.event is not None:
-            partitions, order = self.stage.layout(stream_id)
-            found = events.outcome(stream_id, letter.fence, letter.event, partitions, order=order, dry_run=self.dry_run)
+            layout = self.stage.layout(stream_id)
+            found = events.outcome(stream_id, letter.fence, letter.event, layout, dry_run=self.dry_run)
             return Outcome(letter, found)
         if not letter.problem:
             return self._start(letter)
-        if letter.is_part and events.has(stream_id, letter.key, self.stage.layout(stream_id).partitions):
+        if letter.is_part and events.has(stream_id, letter.key, self.stage.layout(stream_id)):
             return Outcome(letter, KNOWN)
         return Outcome(letter, LEFT, letter.problem)
 

@@ -9,13 +9,14 @@ an item or a segment refers to it; what AWS refuses is raised.
 import zlib
 from typing import Any
 
-from handlers.connection.inputs import LOG, Order
+from handlers.connection.inputs import LOG, Layout
 from handlers.framing.events import StreamEvent
 from handlers.segments.codec import pack
 from handlers.segments.known import hashes, key_hash
 from handlers.store.event_items import (
     MAX_ITEM_BYTES,
     PLACES,
+    PROMISED,
     StoragePolicy,
     StoredEvent,
     body_of,
@@ -54,17 +55,17 @@ class Events:
         stream_id: str,
         fence: int,
         event: StreamEvent,
-        partitions: int,
+        layout: Layout,
         *,
-        order: Order = "index",
         dry_run: bool,
     ) -> str:
         """STORED where the event was, or would be, put into the table, KNOWN where it is there; else NotStored."""
-        if partitions == LOG:
+        partitions = layout.items or layout.partitions
+        there = None if partitions == LOG else self._read(stream_id, event.key, partitions)
+        if layout.partitions == LOG and there is None:
             return self._outcome_in_log(stream_id, event, dry_run=dry_run)
         number = UNNUMBERED + zlib.crc32(event.key.encode())
-        item = event_item(stream_id, fence, number, event, StoragePolicy(partitions, order=order))
-        there = self._read(stream_id, event.key, partitions)
+        item = event_item(stream_id, fence, number, event, StoragePolicy(partitions, order=layout.order))
         if there is not None and "dead_letter" not in there:
             if stored_event(there, self.objects.find).data != event.data:
                 raise NotStored("another body is stored under its key")
@@ -91,7 +92,7 @@ class Events:
             )
         except self._dynamodb.exceptions.ConditionalCheckFailedException:
             # A connection has stored it since it was read, or this request was sent twice.
-            return self.outcome(stream_id, fence, event, partitions, order=order, dry_run=dry_run)
+            return self.outcome(stream_id, fence, event, layout, dry_run=dry_run)
         return STORED
 
     def _outcome_in_log(self, stream_id: str, event: StreamEvent, *, dry_run: bool) -> str:
@@ -109,18 +110,19 @@ class Events:
             return self._outcome_in_log(stream_id, event, dry_run=dry_run)
         return STORED
 
-    def has(self, stream_id: str, key: str, partitions: int) -> bool:
+    def has(self, stream_id: str, key: str, layout: Layout) -> bool:
         """Returns whether an event, not a mark, stands under the key."""
-        if partitions == LOG:
-            found = self._find(stream_id, key)
-            return found is not None and found[1].dead_letter is None
-        there = self._read(stream_id, key, partitions)
-        return there is not None and "dead_letter" not in there
+        items = layout.items or layout.partitions
+        there = None if items == LOG else self._read(stream_id, key, items)
+        if layout.partitions != LOG or there is not None:
+            return there is not None and "dead_letter" not in there
+        found = self._find(stream_id, key)
+        return found is not None and found[1].dead_letter is None
 
     def _read(self, stream_id: str, key: str, partitions: int) -> Item | None:
         place = {"PK": {"S": partition_key(stream_id, key, partitions)}, "SK": {"S": key}}
         item: Item | None = self._dynamodb.get_item(TableName=self.table, Key=place, ConsistentRead=True).get("Item")
-        return item
+        return None if item is not None and PROMISED in item else item
 
     # --- the marks of a log -------------------------------------------------------------------------------------------
 

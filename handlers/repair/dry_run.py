@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from handlers.connection.effects import Outcome
-from handlers.connection.inputs import LOG, Written
+from handlers.connection.inputs import LOG, Layout, Written
 from handlers.connection.repair_record import Repair
 from handlers.errors import StreamDropped, StreamRejected
 from handlers.framing.events import StreamEvent
@@ -15,7 +15,6 @@ from handlers.repair.walking import repair_gap
 from handlers.run.group_ports import Ask, Needs, Wait
 from handlers.store.control_table import KEYS, Table
 from handlers.store.event_items import partition_key
-from handlers.store.stream_records import Layout
 from handlers.store.typed_values import key
 
 
@@ -69,8 +68,8 @@ class _Counting:
     def _known(self, keys: set[str], since_ms: int) -> list[str]:
         deps, layout = self._deps, self._layout
         if layout.partitions == LOG:
-            begin = deps.reader.place_at(self._stream_id, LOG, since_ms, layout.order)
-            entries = deps.reader.entries(self._stream_id, LOG, deps.now_ms(), begin, MOST_READ)
+            begin = deps.reader.place_at(self._stream_id, layout, since_ms)
+            entries = deps.reader.entries(self._stream_id, layout, deps.now_ms(), begin, MOST_READ)
             return [entry.event.key for entry in entries if entry.event is not None]
         table, ordered = deps.reader.table, sorted(keys)
         parts = [ordered[first : first + KEYS] for first in range(0, len(ordered), KEYS)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handlers.connection.effects import Outcome
-from handlers.connection.inputs import LOG, Written
+from handlers.connection.inputs import LOG, Layout, Written
 from handlers.connection.ledger import REPAIRED, Gap
 from handlers.connection.repair_record import Repair
 from handlers.errors import StreamDropped, StreamRejected
@@ -29,7 +29,7 @@ from handlers.store.event_items import REPAIRED_FENCE, StoragePolicy
 from handlers.store.event_reader import EventReader
 from handlers.store.segment_reader import SKEW_MS
 from handlers.store.segment_writer import SegmentWriter
-from handlers.store.stream_records import Layout, StreamRecords
+from handlers.store.stream_records import StreamRecords
 
 # How long a turn lasts after its last renewal: longer than a page takes, with the back-off after a refusal.
 TURN_MS = 45_000
@@ -176,8 +176,9 @@ class _Storing:
         if self._log is None:
             window_ms = now_ms - since_ms + SKEW_MS
             self._log = self._deps.store.log(
-                self._stream_id, REPAIRED_FENCE, self._deps.now_ms, window_ms=window_ms, keep_days=profile.keep_days
-            )
+                self._stream_id, REPAIRED_FENCE, self._deps.now_ms, window_ms=window_ms, keep_days=profile.keep_days,
+                layout=layout,
+            )  # fmt: skip
             if not self._log.looks_back():
                 self._log = None
                 raise Unstorable("more events have come since the gap than can be known by their keys")

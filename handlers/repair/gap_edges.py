@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from handlers.api.connection_records import Connection
+from handlers.connection.inputs import Layout
 from handlers.connection.ledger import DELIVERED, REPAIRED, Gap, Interval
 from handlers.connection.repair_record import Repair
 from handlers.connection.repaired import covers
@@ -19,7 +20,7 @@ from handlers.profile.repair_field import Repair as Field
 from handlers.repair.walking import Border, Borders, begun
 from handlers.store.event_items import Entry, StoredEvent
 from handlers.store.event_reader import EventReader
-from handlers.store.stream_records import Layout, StreamRecords
+from handlers.store.stream_records import StreamRecords
 
 # Where clocks differ, an event may appear on the other side of the gap: each try that proves nothing begins some events
 # earlier, and ends some later.
@@ -61,9 +62,9 @@ def edges(
     # An announced loss lies between events of one connection. Events that came with the notice are before it.
     is_announced = gap.number is not None
     before_fence, after_ms = gap.fence + is_announced, gap.to_ms + is_announced
-    earlier = reader.entries_before(stream_id, layout.partitions, now_ms, gap.from_ms + 1)
-    begin = reader.place_at(stream_id, layout.partitions, after_ms, layout.order)
-    later = reader.entries(stream_id, layout.partitions, now_ms, begin, MOST_READ, order=layout.order)
+    earlier = reader.entries_before(stream_id, layout, now_ms, gap.from_ms + 1)
+    begin = reader.place_at(stream_id, layout, after_ms)
+    later = reader.entries(stream_id, layout, now_ms, begin, MOST_READ)
     live_ms = {one.fence: _live_ms(one) for one in records.connections_from(stream_id, gap.fence, MOST_LATER)}
     if is_announced:
         live_ms[gap.fence] = after_ms  # the events behind the notice are in the upstream's order

@@ -243,7 +243,7 @@ class _Function:
             self._has_ended(stream, Kept(next_step, Report(raised(error), Progress(0, now_ms))))
             return
         self._pacing.begins(stream, now_ms)
-        self.store.lags[stream] = profile.flush_ms if profile.store == "log" else 0
+        self.store.lags[stream] = profile.flush_ms if profile.store == "log" or profile.may_go_to_log else 0
         self.store.stalls[stream] = round(1000 * profile.stall_after_s)
         (self.store.hot.add if profile.standby == "hot" else self.store.hot.discard)(stream)
         is_evicting = profile.overlap == "evicts" and profile.resume is not None

@@ -25,7 +25,7 @@ from handlers.framing.events import MAX_KEY_BYTES, StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
 from handlers.segments.known import body_sum
 from handlers.store.control_table import KEYS, Table
-from handlers.store.event_items import Fetch, in_bucket, size_bytes, stored_event
+from handlers.store.event_items import PROMISED, Fetch, in_bucket, size_bytes, stored_event
 from handlers.store.typed_values import Item, count, text
 
 # The most that the items of one read may have together; a function of 128 MB can hold it several times.
@@ -120,7 +120,8 @@ class Conflicts:
             missing = [key for name, key in keys.items() if name not in there]
             for item in self.table.items(missing, consistent=consistent):
                 there[item["SK"]["S"]] = item
-        return there
+        # A promise has no body: the stream's log has the event, or gets it from whoever meets the promise.
+        return {name: item for name, item in there.items() if PROMISED not in item}
 
     def _is_same(self, there: Item, item: Item, event: StreamEvent) -> bool:
         """Whether what is there is the event; assumed where either was too long a frame, of which not all was kept."""

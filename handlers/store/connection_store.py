@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handlers.connection.backoff import Rest
 from handlers.connection.epochs import NO_EPOCH, Epoch, Epochs
-from handlers.connection.inputs import Written
+from handlers.connection.inputs import IN_A_LOG, LOG, Layout, Written
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
@@ -69,6 +69,7 @@ class Store:
         self._events_table = events_table
         self._objects, self._dead_letters = Objects(s3, events_bucket), DeadLetterQueue(sqs, dead_letter_queue_url)
         singles = Singles(dynamodb, events_table, self._objects, self._dead_letters)
+        self._sleep = sleep
         self._writer = EventWriter(dynamodb, events_table, self._objects, singles, sleep)
 
     def write(
@@ -91,6 +92,7 @@ class Store:
         window_ms: int,
         keep_days: int,
         epochs: Epochs | None = None,
+        layout: Layout = IN_A_LOG,
     ) -> "SegmentWriter":
         """The log of a stream whose events lie in one, for one connection whose clock is `now_ms`."""
         # Imported here: few streams have a log, and each import lengthens the cold start.
@@ -98,7 +100,23 @@ class Store:
 
         table = Table(self._dynamodb, self._events_table)
         ports = (table, self._objects, self._dead_letters, now_ms)
-        return SegmentWriter(*ports, stream_id, fence, window_ms, keep_days, epochs)
+        return SegmentWriter(*ports, stream_id, fence, window_ms, keep_days, epochs, layout, self._sleep)
+
+    def goes_to_log(self, stream_id: str, now_ms: int) -> ControlRecord:
+        """Returns the stream's record, by which its events go to a log from now on; those before stay items.
+
+        A stream whose items have no order stays as it is.
+        """
+        # Imported here: few streams have a log, and each import lengthens the cold start.
+        from handlers.store.segment_reader import anchor, log_from
+
+        record = self.read(stream_id)
+        if record.layout.partitions == LOG or record.layout.order == "none":
+            return record
+        # Before anybody appends, the log knows where it begins.
+        behind = log_from(Layout(LOG, since_ms=now_ms))
+        Table(self._dynamodb, self._events_table).put(*anchor(stream_id, behind))
+        return self._change(stream_id, *control_writes.log_begins(record.layout.partitions, now_ms)).record
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from handlers.connection import epochs, ledger
 from handlers.connection.backoff import Rest
 from handlers.connection.epochs import NO_EPOCH, Epoch
-from handlers.connection.inputs import LOG, MOST_PARTITIONS, Order, Resumption
+from handlers.connection.inputs import LOG, MOST_PARTITIONS, Layout, Order, Resumption
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Known
 from handlers.connection.quiet import Silence, remembered
@@ -44,8 +44,7 @@ class ControlRecord:
     """
 
     lease: Lease
-    partitions: int
-    order: Order
+    layout: Layout
     cursor: str | None
     cursor_fence: int
     saved_ms: int | None
@@ -107,8 +106,7 @@ def to_record(item: Item | None) -> ControlRecord:
     item = item or {}
     return ControlRecord(
         lease=lease(item),
-        partitions=partitions(item),
-        order=order(item),
+        layout=layout(item),
         cursor=typed_values.text(item, "cursor"),
         cursor_fence=typed_values.count(item, "cursor_fence") or 0,
         saved_ms=typed_values.count(item, "saved_at_ms"),
@@ -157,6 +155,12 @@ def _connected_by(item: Item) -> str:
     """The request of the connection that is connected; "" where the mark does not say."""
     fence, _, request_id = (text(item, "marked") or "").partition("/")
     return request_id if fence == str(count(item, "connected") or 0) else ""
+
+
+def layout(item: Item) -> Layout:
+    """How a stream's events are stored, by its lease."""
+    items, since_ms = count(item, "item_partitions") or 0, count(item, "log_since_ms") or 0
+    return Layout(partitions(item), order(item), *((items, since_ms) if partitions(item) == LOG else ()))
 
 
 def partitions(item: Item) -> int:
@@ -264,10 +268,11 @@ _NUMBERS = ("fence", "connected", "released", "expires_at_ms", "generation", "la
 _TEXTS = ("execution", "holder", "ending", "ending_cause", "marked")
 _INSTANTS = ("started_at", "ended_at", "stop_at", "stopped_at")
 # The lease itself and what refuses a claim, which the watch reads; the record also has cursor and ledger.
-ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "stop_since", "partitions", "order", "stop", "epoch")
+_OF_LAYOUT = ("partitions", "order", "item_partitions", "log_since_ms")
+ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "stop_since", *_OF_LAYOUT, "stop", "epoch")
 _OTHER_NUMBERS = (
     *("cursor_fence", "saved_at_ms", "looked", "rest_failures", "rest_reconnection_ms", "rest_same_ends"),
-    *("rest_refused_since_ms", "rest_final_ms", "rest_tried_ms"),
+    *("rest_refused_since_ms", "rest_final_ms", "rest_tried_ms", "item_partitions", "log_since_ms"),
 )
 
 

@@ -6,7 +6,7 @@ Any answer of AWS but the items, or a refused condition, raises `StoreUnavailabl
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +21,16 @@ BY_RECORD = "by-record"
 KEYS = 100
 # BatchExecuteStatement: "can perform no more than 25 statements per batch".
 STATEMENTS = 25
+# BatchStatementError's codes for which a statement may be sent again. Source: DynamoDB's API reference.
+TRANSIENT = frozenset(
+    {
+        "InternalServerError",
+        "ProvisionedThroughputExceeded",
+        "RequestLimitExceeded",
+        "ThrottlingError",
+        "TransactionConflict",
+    }
+)
 # How often keys that BatchGetItem left out are requested again: a throttled table answers with fewer.
 TRIES = 20
 # The condition that nothing has the key yet: the first writer is the only one.
@@ -107,19 +117,28 @@ class Table:
             return False
         return True
 
-    def insert(self, items: Sequence[Item]) -> list[bool]:
+    def insert(self, items: Sequence[Item], waits: Callable[[bool], None] | None = None) -> list[bool]:
         """Of each item whether it was put, for nothing had its key: 25 in a request, and no key twice.
 
+        Where the table is too busy for some, those are sent again after `waits`, which learns whether it took
+        any of the rest. One that was put twice may count as known.
         Raises StoreUnavailable where the table refused one for another reason: others may have been put.
         """
         is_new: list[bool] = []
         for first in range(0, len(items), STATEMENTS):
             statements = [self._insertion(item) for item in items[first : first + STATEMENTS]]
-            with translate_errors("BatchExecuteStatement"):
-                response = self._dynamodb.batch_execute_statement(Statements=statements)
-            codes = [one["Error"].get("Code", "Unknown") if "Error" in one else "" for one in response["Responses"]]
-            if other := next((code for code in codes if code not in ("", "DuplicateItem")), None):
-                raise StoreUnavailable(f"AWS refused BatchExecuteStatement: {other}{quoted_id(response)}")
+            codes, left = [""] * len(statements), list(range(len(statements)))
+            while left:
+                with translate_errors("BatchExecuteStatement"):
+                    sent = [statements[at] for at in left]
+                    response = self._dynamodb.batch_execute_statement(Statements=sent)
+                for at, one in zip(left, response["Responses"], strict=True):
+                    codes[at] = one["Error"].get("Code", "Unknown") if "Error" in one else ""
+                left = [at for at in left if codes[at] not in ("", "DuplicateItem")]
+                if left and (waits is None or any(codes[at] not in TRANSIENT for at in left)):
+                    raise StoreUnavailable(f"AWS refused BatchExecuteStatement: {codes[left[0]]}{quoted_id(response)}")
+                if left and waits is not None:
+                    waits(len(left) < len(sent))
             is_new += [not code for code in codes]
         return is_new
 

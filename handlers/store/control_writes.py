@@ -8,7 +8,7 @@ moves a cursor back.
 from typing import NamedTuple
 
 from handlers.connection.backoff import Rest
-from handlers.connection.inputs import Order
+from handlers.connection.inputs import LOG, Order
 from handlers.connection.lease import FINAL_ENDINGS
 from handlers.store import control_record, typed_values
 from handlers.store.control_record import LAYOUT, ControlRecord
@@ -31,6 +31,7 @@ NOBODY_CAME = "#fence = :after AND (attribute_not_exists(#connected) OR #connect
 _NOT_LET_GO = "(attribute_exists(#execution) OR attribute_not_exists(#ended_at) OR #ended_at < :began)"
 _NOT_RELIEVED = "(attribute_not_exists(#connected) OR #connected <= :after)"
 # The partitions are fixed once and for all: with another number an event would not meet the item that it duplicates.
+# Only a budget that is used up changes them, to a log (`log_begins`).
 _CLAIM = (
     "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, #layout = :layout, "
     "#partitions = if_not_exists(#partitions, :partitions)"
@@ -214,6 +215,13 @@ def other_cursor(read: ControlRecord, cursor: str, fence: int, now_ms: int) -> W
         condition = "#cursor = :old_cursor AND #cursor_fence = :old_fence"
         values |= {":old_cursor": {"S": read.cursor}, ":old_fence": number(read.cursor_fence)}
     return Words(setting(tuple(attributes)), condition, values)
+
+
+def log_begins(items: int, since_ms: int) -> Words:
+    """Lets the events of a stream with `items` partitions of ordered items go to a log, from `since_ms` on for good."""
+    condition = "attribute_exists(#fence) AND attribute_not_exists(#order) AND #partitions = :item_partitions"
+    attributes = {"partitions": number(LOG), "item_partitions": number(items), "log_since_ms": number(since_ms)}
+    return Words(setting(tuple(attributes)), condition, values_of(attributes))
 
 
 def to_change(before: Rest, after: Rest, holder: str) -> Change:

@@ -34,6 +34,8 @@ _FOLDER_CHARACTERS = 800
 _GZIP = 31
 # The attribute with an event's place among those that came: the index's key, and one that no index has.
 PLACES: dict[Order, str] = {"index": "position", "none": "arrival"}
+# Marks an item that is no event: one with its key is promised to the stream's log (`segment_writer.py`).
+PROMISED = "promised"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 The index has them in the order in which they came. Those of a log are in segments, which
 handlers/store/segment_reader.py reads. Those that no index has are read in the table's own order: by key, as bytes of
 UTF-8. That is not the order in which they came, unless the upstream's ids sort so: ULIDs, snowflakes, instants. Such a
-position is "key." and the key in Base64 for URLs.
+position is "key." and the key in Base64 for URLs. A stream that went over to a log has its items first, and then the
+log, whose positions are greater.
 
 Invariants: nothing is written; the result is the first events after a position, whatever partition they lie in; what is
 stored meanwhile with a smaller key is not in a later page; at most one batch of items is held at once.
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from handlers.connection.inputs import LOG, Order
+from handlers.connection.inputs import LOG, LONGEST_WAIT_MS, Layout
 from handlers.store.control_table import KEYS, Table
 from handlers.store.event_items import Entry, Fetch, has_expired, partition_keys, stored_event
 from handlers.store.typed_values import Item
@@ -27,6 +28,9 @@ from handlers.store.typed_values import Item
 INDEX = "by-position"
 # How many items are read at once: DynamoDB answers with 16 MB at most, and a function of 128 MB can hold some 10 MB.
 BATCH = 25
+# How long after a stream went over to a log its log is not read. By then all connections know of it, what they stored as
+# items is visible, and a follower has read the latest items again.
+SETTLES_MS = 45_000
 # No position in the order of arrival begins like this.
 _MARK = "key."
 
@@ -42,30 +46,43 @@ class EventReader:
     def entries(
         self,
         stream_id: str,
-        partitions: int,
+        layout: Layout,
         now_ms: int,
         after: str,
         limit: int,
         most_bytes: int | None = None,
-        *,
-        order: Order = "index",
     ) -> Iterator[Entry]:
         """The first `limit` entries whose position is greater than `after`, read as they are asked for.
 
         A body of more than `most_bytes` is left out. Raises StoreUnavailable. Read through an index, so an event may be
-        missing for a moment after it was stored. In a log, where `partitions` is LOG, and where `order` is "none",
-        events are there at once; with "none" their positions are those of their keys, and ValueError says that `after`
-        is none of those.
+        missing for a moment after it was stored. In a log, and where the order is "none", events are there at once;
+        with "none" their positions are those of their keys, and ValueError says that `after` is none of those.
         """
-        if partitions == LOG:
+        if layout.items:
+            return self._across(stream_id, layout, now_ms, after, limit, most_bytes)
+        if layout.partitions == LOG:
             # Imported here: few streams have a log, and each import lengthens the cold start.
             from handlers.store.segment_reader import SegmentReader
 
             return SegmentReader(*self._places).entries(stream_id, now_ms, after, limit, most_bytes)
-        keys = partition_keys(stream_id, partitions)
-        if order == "none":
+        keys = partition_keys(stream_id, layout.partitions)
+        if layout.order == "none":
             return self._by_key(keys, now_ms, after, limit, most_bytes)
         return self._by_index(keys, now_ms, after, limit, most_bytes)
+
+    def _across(
+        self, stream_id: str, layout: Layout, now_ms: int, after: str, limit: int, most_bytes: int | None
+    ) -> Iterator[Entry]:
+        """The items of a stream that went over to a log, then its log, from whichever of both `after` is a place."""
+        from handlers.store.segment_reader import log_from
+
+        begin = f"{log_from(layout):015d}"
+        if after < begin:
+            for entry in self.entries(stream_id, Layout(layout.items), now_ms, after, limit, most_bytes):
+                yield entry
+                limit -= 1
+        if limit and now_ms >= layout.since_ms + SETTLES_MS:
+            yield from self.entries(stream_id, Layout(LOG), now_ms, max(after, begin), limit, most_bytes)
 
     def _by_index(
         self, keys: Sequence[str], now_ms: int, after: str, limit: int, most_bytes: int | None
@@ -82,31 +99,34 @@ class EventReader:
             after = wanted[-1]["position"]["S"]
             limit -= count
 
-    def place_at(self, stream_id: str, partitions: int, from_ms: int, order: Order) -> str:
+    def place_at(self, stream_id: str, layout: Layout, from_ms: int) -> str:
         """A place before every event that came at this instant or later; "" for the beginning.
 
         Raises StoreUnavailable.
         """
-        if not from_ms or order == "none":
+        if not from_ms or layout.order == "none":
             return ""
         number = from_ms
-        if partitions == LOG:
+        # What came before a stream went over to a log may be an item until the last function that did not know is dead.
+        if layout.partitions == LOG and (not layout.items or from_ms >= layout.since_ms + LONGEST_WAIT_MS):
             from handlers.store.segment_reader import SegmentReader
 
             number = SegmentReader(*self._places).number_at(stream_id, from_ms)
         # Positions begin with this, and sort after it.
         return f"{number:015d}"
 
-    def entries_before(self, stream_id: str, partitions: int, now_ms: int, before_ms: int) -> Iterator[Entry]:
+    def entries_before(self, stream_id: str, layout: Layout, now_ms: int, before_ms: int) -> Iterator[Entry]:
         """The places of the events that came before this instant, the newest first; not of a stream without an order.
 
         Raises StoreUnavailable. In a log some that came later may be among them.
         """
-        if partitions == LOG:
+        if layout.partitions == LOG:
             from handlers.store.segment_reader import SegmentReader
 
-            return SegmentReader(*self._places).entries_before(stream_id, now_ms, before_ms)
-        return self._newest_before(partition_keys(stream_id, partitions), now_ms, f"{before_ms:015d}")
+            yield from SegmentReader(*self._places).entries_before(stream_id, now_ms, before_ms)
+        items = layout.items or layout.partitions
+        if items != LOG:
+            yield from self._newest_before(partition_keys(stream_id, items), now_ms, f"{before_ms:015d}")
 
     def _newest_before(self, keys: Sequence[str], now_ms: int, bound: str) -> Iterator[Entry]:
         condition = "PK = :partition AND #position < :bound"
@@ -198,32 +218,34 @@ SEGMENTS = 4
 _MOST = 10**12 - 1
 
 
-def newest_place(table: Table, stream_id: str, partitions: int, order: Order, count: int) -> str:
+def newest_place(table: Table, stream_id: str, layout: Layout, count: int) -> str:
     """The position after which the newest `count` events are, "" for the beginning; raises StoreUnavailable.
 
     In a log it is the one before the last segments, however many events those have.
     """
-    if partitions == LOG:
-        return _before_segments(table, stream_id)
-    if order == "none":
+    if layout.partitions == LOG and ((place := _before_segments(table, stream_id)) or not layout.items):
+        return place
+    if layout.order == "none":
         return ""
-    positions = sorted(_newest(table, stream_id, partitions, count + 1), reverse=True)
+    positions = sorted(_newest(table, stream_id, layout.items or layout.partitions, count + 1), reverse=True)
     return positions[count] if len(positions) > count else ""
 
 
-def newest_ms(table: Table, stream_id: str, partitions: int, order: Order) -> int | None:
+def newest_ms(table: Table, stream_id: str, layout: Layout) -> int | None:
     """When the newest stored event came, None where there is none or no order; raises StoreUnavailable.
 
     In a log it is when the last segment was begun.
     """
-    if partitions == LOG:
+    if layout.partitions == LOG:
         from handlers.store.segment_reader import head
 
         segment = head(table, stream_id)
-        return None if segment is None else segment.at_ms
-    if order == "none":
+        if segment is not None or not layout.items:
+            return None if segment is None else segment.at_ms
+    if layout.order == "none":
         return None
-    instants = [int(position.partition("/")[0]) for position in _newest(table, stream_id, partitions, 1)]
+    newest = _newest(table, stream_id, layout.items or layout.partitions, 1)
+    instants = [int(position.partition("/")[0]) for position in newest]
     return max(instants, default=None)
 
 

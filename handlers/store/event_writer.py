@@ -20,7 +20,7 @@ from handlers.dynamodb.client import DynamoDb, binary, encode
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
-from handlers.store.control_table import Table
+from handlers.store.control_table import TRANSIENT, Table
 from handlers.store.event_items import (
     COMPRESS_FROM_BYTES,
     DEFAULT_POLICY,
@@ -39,16 +39,6 @@ from handlers.store.typed_values import Item
 BATCH = 25
 # A request to DynamoDB may have 16 MB. A small function can hold this much several times.
 BATCH_BYTES = 1024 * 1024
-# BatchStatementError's codes for which a statement may be sent again. Source: DynamoDB's API reference.
-TRANSIENT = frozenset(
-    {
-        "InternalServerError",
-        "ProvisionedThroughputExceeded",
-        "RequestLimitExceeded",
-        "ThrottlingError",
-        "TransactionConflict",
-    }
-)
 # How often statements are sent again when none was taken, and the delays before: 2.6 s together. While the table takes
 # some, the delays stay short, up to DELAYS_IN_ALL_S for one write: a connection that waits here reads no lease.
 TRIES = 8
@@ -161,7 +151,7 @@ class OneWrite:
         self._dynamodb = writer.dynamodb
         self._inserts = inserts
         self._singles = writer.singles
-        self._tries = _Tries(writer.sleep)
+        self._tries = Tries(writer.sleep)
         self._known: list[tuple[int, StreamEvent]] = []  # those whose key was refused
 
     def outcomes(self, events: Collection[tuple[int, StreamEvent]]) -> list[str]:
@@ -270,7 +260,7 @@ class OneWrite:
         return response["Responses"], response.get("ResponseMetadata", {})
 
 
-class _Tries:
+class Tries:
     """Counts how often statements of one write are sent again, each time after a longer delay with full jitter."""
 
     def __init__(self, sleep: Callable[[float], None]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from handlers.connection.backoff import RestChange
 from handlers.connection.effects import (
     Claim,
+    GoToLog,
     Heartbeat,
     MarkConnected,
     Progress,
@@ -27,7 +28,7 @@ from handlers.connection.effects import (
     TakeTurn,
     Write,
 )
-from handlers.connection.epochs import NO_EPOCH, epochs_of
+from handlers.connection.epochs import NO_EPOCH, Epochs, epochs_of
 from handlers.connection.inputs import (
     LOG,
     Claimed,
@@ -91,6 +92,8 @@ class Requests:
                 return [lambda: self._heartbeat(step)]
             case ReadLease():
                 return [lambda: LeaseRead(store.read_lease(stream_id))]
+            case GoToLog(fence):
+                return [lambda: self._goes_to_log(store.goes_to_log(stream_id, self._now_ms()), fence)]
             case SaveRecord(progress):
                 return [lambda: self._save_record(progress)]
             case Claim():
@@ -152,22 +155,15 @@ class Requests:
         epochs = None if conflict is None else epochs_of(conflict, record.epoch)
         # A log has no bodies at hand: it keeps their checksums where the profile wants conflicts noticed.
         compares = epochs if conflict == "epoch" else None
-        if record.partitions == LOG:
-            window_ms, keep_days = profile.dedup_window_ms, profile.keep_days
-            self._log = self._store.log(
-                invocation.stream_id,
-                lease.fence,
-                self._now_ms,
-                window_ms=window_ms,
-                keep_days=keep_days,
-                epochs=compares,
-            )
+        self._log, layout = None, record.layout
+        if layout.partitions == LOG:
+            self._goes_to_log(record, lease.fence, compares)
         else:
-            self._policy = StoragePolicy(record.partitions, profile.keep_days, conflict, record.order, epochs)
+            self._policy = StoragePolicy(layout.partitions, profile.keep_days, conflict, layout.order, epochs)
         # Where two are forbidden the older goes on until the turn is taken, and its answer says where to resume. For
         # what must not be requested twice it shows at once whether it was.
         waits = profile.overlap == "forbids" and profile.again and lease.connected_token != lease.fence
-        return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.partitions)
+        return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, layout.partitions)
 
     def _turn(self, step: Claim) -> Item | None:
         """The mark of the turn that the claim takes with it; None where it takes none."""
@@ -243,15 +239,43 @@ class Requests:
             written = log.write(step.first, step.events)
         else:
             written = self._store.write(stream_id, step.fence, step.first, step.events, self._policy)
+            if written.duplicates and self._profile.may_go_to_log:
+                written = self._written_beside(step, written)
         epochs = self._policy.epochs if log is None else log.epochs
         if epochs is not None and epochs.epoch != self._epoch:
             epochs.epoch = self._epoch = self._store.begin_epoch(stream_id, self._epoch, epochs.epoch)
         return written
 
+    def _written_beside(self, step: Write, items: Written) -> Written:
+        """Returns what was stored in all, where some of the events were refused as items.
+
+        A connection that writes to the log already has promised some of them, and may have died before it did that.
+        """
+        self._goes_to_log(self._store.read(self._invocation.stream_id), step.fence)
+        if self._log is None:
+            return items
+        logged = self._log.write(step.first, step.events)
+        stored, dead_lettered = items.stored + logged.stored, items.dead_lettered + logged.dead_lettered
+        return Written(stored, len(step.events) - stored - dead_lettered, dead_lettered, items.conflicts)
+
+    def _goes_to_log(self, record: ControlRecord, fence: int, epochs: Epochs | None = None) -> None:
+        """From now on the connection `fence` writes to the stream's log, where the record has one."""
+        if record.layout.partitions == LOG and self._log is None:
+            self._log = self._store.log(
+                self._invocation.stream_id,
+                fence,
+                self._now_ms,
+                window_ms=self._profile.dedup_window_ms,
+                keep_days=self._profile.keep_days,
+                epochs=epochs,
+                layout=record.layout,
+            )
+
     def _heartbeat(self, step: Heartbeat) -> LeaseRead:
         fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)
         change, stream_id = self._change(step.rest), self._invocation.stream_id
         reply = self._store.heartbeat(stream_id, fence, step.expires_at_ms, shown, change)
+        self._goes_to_log(reply.record, fence)
         answer = self._answer(reply)
         if self._before is not None and self._before[0] <= answer.lease.released_token:
             answer = replace(answer, settled=self._settled(*self._before))
@@ -302,7 +326,7 @@ class Requests:
     def _answer(self, reply: Reply) -> LeaseRead:
         if reply.is_done:
             self._looked = None
-        return LeaseRead(reply.record.lease)
+        return LeaseRead(reply.record.lease, is_log=reply.record.layout.partitions == LOG)
 
     def _shown(self, progress: Progress, cursor: str | None) -> Item:
         """The attributes of the control record that change with the connection.

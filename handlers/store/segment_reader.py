@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from handlers.connection.inputs import Layout
 from handlers.segments.appending import Cursor, Segment
 from handlers.segments.codec import last_received_ms, unpack
 from handlers.store import typed_values
@@ -28,6 +29,14 @@ ANCHOR, BEHIND = "anchor", f"{_PREFIX}~"
 HEAD = ("SK", "fence", "first", "at_ms", "keys", "bodies", "cursor", "cursor_fence", "cursor_at_ms", "layout")
 
 
+def log_from(layout: Layout) -> int:
+    """The number behind which the log of a stream begins that went over to one.
+
+    So all positions in it are greater than those of its items and have as many digits, and none looks like an instant.
+    """
+    return 10**14 + layout.since_ms
+
+
 def log_key(stream_id: str) -> str:
     """The partition key of the stream's log."""
     return f"{partition_keys(stream_id, 1)[0]}{LOG_SUFFIX}"
@@ -36,6 +45,12 @@ def log_key(stream_id: str) -> str:
 def sort_key(number: int) -> str:
     """The sort key of the segment with this number."""
     return f"{_PREFIX}{number:0{_DIGITS}d}"
+
+
+def anchor(stream_id: str, number: int) -> tuple[Item, str, Item]:
+    """A write that keeps the number where it does not expire, unless a later one is kept: item, condition, values."""
+    item = typed_values.key(log_key(stream_id), ANCHOR) | {"number": typed_values.number(number)}
+    return item, "attribute_not_exists(#number) OR #number < :number", {":number": item["number"]}
 
 
 def position(segment_number: int, fence: int, index: int) -> str:
@@ -198,7 +213,8 @@ class SegmentReader:
         newest = head(self._table, stream_id)
         if newest is None or newest.at_ms < wanted_ms:
             return 0 if newest is None else newest.number + 1
-        too_early, late = -1, newest.number
+        oldest = head(self._table, stream_id, "SK >= :bound", sort_key(0)) or newest
+        too_early, late = oldest.number - 1, newest.number
         while late - too_early > 1:
             middle = (too_early + late) // 2
             segment = head(self._table, stream_id, "SK >= :bound", sort_key(middle))

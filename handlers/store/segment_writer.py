@@ -1,19 +1,29 @@
 """Appends one connection's events to its stream's log in DynamoDB, as `handlers/segments/appending.py` requests it.
 
 It decides how a segment is put and read, and where things go that no segment holds; the protocol decides what is
-appended. Invariants: when `write` returns, each event is in the log, was there already, or lies in the dead-letter
-queue with a mark in the log; a body is in the bucket, or its message in the queue, before a segment says so.
+appended. A stream that went over to a log has older events as items, so the writer keeps those out of the log:
+
+    events 7, 8, 9      7 lies as an item: it is known; 8 and 9 are appended
+    soon after          a function that does not know of the log may still store 8 as an item: so 8 and 9 are first
+                        *promised*, by items without a body, which refuse it; then it reads the record and goes over too
+
+A promise says nothing of the log, which decides by itself what is known in it: so a writer that is killed behind its
+promise has hidden nothing.
+
+Invariants: when `write` returns, each event is stored, was stored already, or lies in the dead-letter queue with a mark
+in the log; a body is in the bucket, or its message in the queue, before a segment says so.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from handlers.connection.epochs import Epochs
-from handlers.connection.inputs import Written
+from handlers.connection.inputs import IN_A_LOG, LONGEST_WAIT_MS, Layout, Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
@@ -32,18 +42,29 @@ from handlers.segments.appending import (
     Segment,
 )
 from handlers.segments.codec import pack, parts
-from handlers.store.control_table import IS_NEW, Table
-from handlers.store.event_items import StoragePolicy, body_of, event_item, in_bucket
+from handlers.store.control_table import IS_NEW, KEYS, Table
+from handlers.store.event_items import PROMISED, StoragePolicy, body_of, event_item, in_bucket, partition_key
+from handlers.store.event_writer import Tries
 from handlers.store.overflow import DeadLetterQueue, Objects
-from handlers.store.segment_reader import ANCHOR, BEHIND, heads, is_segment, last_came_ms, log_key, segment_of, sort_key
-from handlers.store.typed_values import Item, count, expiry, key, number
+from handlers.store.segment_reader import (
+    BEHIND,
+    anchor,
+    heads,
+    is_segment,
+    last_came_ms,
+    log_key,
+    segment_of,
+    sort_key,
+)
+from handlers.store.typed_values import DAY_S, Item, count, expiry, key, number
 
 
 @dataclass
 class SegmentWriter:
     """The log of one stream, for the connection with the token `fence`; `now_ms` is its clock.
 
-    Keys are remembered for `window_ms`. Segments expire after `keep_days`, 0 for never. `epochs` are the connection's.
+    Keys are remembered for `window_ms`. Segments expire after `keep_days`, 0 for never. `epochs` are the connection's;
+    `layout` is the stream's. `sleep` is the back-off of a throttled write.
     """
 
     table: Table
@@ -55,6 +76,8 @@ class SegmentWriter:
     window_ms: int
     keep_days: int
     epochs: Epochs | None = None
+    layout: Layout = IN_A_LOG
+    sleep: Callable[[float], None] = time.sleep
 
     def __post_init__(self) -> None:
         self._appender = Appender(self.fence, self.window_ms, anchors=self.keep_days > 0, epochs=self.epochs)
@@ -81,18 +104,42 @@ class SegmentWriter:
         written = Written(0, 0)
         for part in parts(events):
             self._lone = None
-            appended = self._through(self._appender.append(self.now_ms(), first, part))
+            items = self._items_among([event.key for event in part]) if self._has_items() else ()
+            new = [event for event in part if event.key not in items] if items else part
+            appended = self._through(self._appender.append(self.now_ms(), first, new)) if new else Appended(0, 0)
             assert appended is not None
             is_dead = self._lone is not None and "dead_letter" in self._lone[1]
             written = Written(
                 written.stored + (0 if is_dead else appended.stored),
-                written.duplicates + appended.duplicates,
+                written.duplicates + appended.duplicates + len(part) - len(new),
                 written.dead_lettered + (appended.stored if is_dead else 0),
                 written.conflicts + appended.conflicts,
             )
             first += len(part)
         self.epochs = self._appender.epochs
         return written
+
+    # --- events that lie as items -------------------------------------------------------------------------------------
+
+    def _has_items(self) -> bool:
+        """Whether events of the stream may lie as items that have not all expired."""
+        kept_ms = LONGEST_WAIT_MS + 1000 * DAY_S * self.keep_days
+        return self.layout.items > 0 and (not self.keep_days or self.now_ms() < self.layout.since_ms + kept_ms)
+
+    def _items_among(self, keys: Sequence[str]) -> set[str]:
+        """Returns the keys under which an event lies as an item; the others none will take. Raises StoreUnavailable."""
+        places = [key(partition_key(self.stream_id, one, self.layout.items), one) for one in dict.fromkeys(keys)]
+        is_settled = self.now_ms() >= self.layout.since_ms + LONGEST_WAIT_MS
+        if not is_settled:
+            promise = {PROMISED: {"N": str(self.fence)}} | expiry(self.now_ms(), self.keep_days)
+            tries = Tries(self.sleep)
+            are_new = self.table.insert([place | promise for place in places], lambda took: tries.count(took, {}))
+            places = [place for place, is_new in zip(places, are_new, strict=True) if not is_new]
+        found = (
+            self.table.items(places[first : first + KEYS], consistent=not is_settled, only=("SK", PROMISED))
+            for first in range(0, len(places), KEYS)
+        )
+        return {item["SK"]["S"] for page in found for item in page if PROMISED not in item}
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -117,7 +164,7 @@ class SegmentWriter:
                 assert before is not None
                 return self._page("SK < :bound", sort_key(before), newest_first=True)
             case Anchor(number_):
-                self._anchor(number_)
+                self.table.put(*anchor(self.stream_id, number_))
         return None
 
     def _page(self, condition: str, bound: str, *, newest_first: bool, most: int | None = None) -> Page:
@@ -134,12 +181,6 @@ class SegmentWriter:
     def _put(self, put: Put) -> bool:
         # Nothing has the number yet: its first writer has read everything before it.
         return self.table.put(self._item(put), IS_NEW)
-
-    def _anchor(self, number_: int) -> None:
-        """Keeps the number, unless a later one is kept."""
-        item = key(log_key(self.stream_id), ANCHOR) | {"number": number(number_)}
-        condition = "attribute_not_exists(#number) OR #number < :number"
-        self.table.put(item, condition, {":number": number(number_)})
 
     # --- what no segment holds ----------------------------------------------------------------------------------------
 

@@ -8,11 +8,11 @@ but a stop request, and that only where the stream may be started; any answer of
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from handlers.api.connection_records import Connection, Records
 from handlers.aws.error_translation import ConditionFailed
-from handlers.connection.inputs import LOG, Order
+from handlers.connection.inputs import LOG, Layout
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import OPEN, REPAIRED, Gap
 from handlers.connection.repair_record import Repair
@@ -27,13 +27,6 @@ from handlers.store.typed_values import Item, count, key, read_as, text
 
 # About a day at 15 minutes a connection, and far from the megabyte at which DynamoDB cuts an answer.
 NEWEST = 100
-
-
-class Layout(NamedTuple):
-    """How a stream's events are stored: over how many partition keys (LOG: in a log), and whether all are indexed."""
-
-    partitions: int = 1
-    order: Order = "index"
 
 
 class StreamRecords:
@@ -56,7 +49,7 @@ class StreamRecords:
             return None
         record = to_record(lease)
         logged_ms = 0
-        if record.partitions == LOG and self._events_table:
+        if record.layout.partitions == LOG and self._events_table:
             # Imported here: few streams have a log, and each import lengthens the cold start.
             from handlers.store.segment_reader import head
 
@@ -147,7 +140,7 @@ class StreamRecords:
         lease = self._table.get(stream_id, "lease")
         if lease is not None:
             check_lease(lease)
-        return None if lease is None else Layout(control_record.partitions(lease), control_record.order(lease))
+        return None if lease is None else control_record.layout(lease)
 
     def connections_from(self, stream_id: str, fence: int, most: int) -> Sequence[Connection]:
         """The connections from this one on, the first `most` of them, and the one that is open."""
@@ -193,9 +186,9 @@ class StreamRecords:
 
 
 def _stored_as(record: ControlRecord) -> str:
-    if record.partitions == LOG:
+    if record.layout.partitions == LOG:
         return "log"
-    return "items without an order" if record.order == "none" else "items"
+    return "items without an order" if record.layout.order == "none" else "items"
 
 
 def _shown_repairs(lease: Item) -> list[tuple[Gap, Repair]]:

@@ -190,8 +190,7 @@ class UpgradeRecords:
         return max((instant for instant in instants if instant is not None), default=None)
 
     def _newest_ms(self, stream_id: str, lease: Item) -> int | None:
-        place = control_record.partitions(lease), control_record.order(lease)
-        return event_reader.newest_ms(self._events, stream_id, *place)
+        return event_reader.newest_ms(self._events, stream_id, control_record.layout(lease))
 
     def _of(self, item: Item, most: int = MEMBERS) -> dict[str, Item]:
         """Returns the leases of a stream or of a group's members, by their streams' ids: a group's own is none."""

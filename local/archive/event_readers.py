@@ -12,10 +12,11 @@ from typing import Any, Protocol
 
 from handlers.api import event_pages
 from handlers.api.queries import FOR_EVER, PageRequest
+from handlers.connection.inputs import Layout
 from handlers.errors import StoreUnavailable
 from handlers.redrive.redriving import Stage
 from handlers.store.event_reader import EventReader
-from handlers.store.stream_records import Layout, StreamRecords
+from handlers.store.stream_records import StreamRecords
 from local.archive.hours import written
 from local.streams.asking import Streams, path_of
 from local.user_error import UserError
@@ -65,9 +66,9 @@ class ByTables:
         """As Source has it."""
         with _said():
             layout = self._layout(stream_id)
-            after = self._reader.place_at(stream_id, layout.partitions, from_ms, layout.order)
+            after = self._reader.place_at(stream_id, layout, from_ms)
             now_ms = time.time_ns() // 1_000_000
-            entries = self._reader.entries(stream_id, layout.partitions, now_ms, after, MOST, order=layout.order)
+            entries = self._reader.entries(stream_id, layout, now_ms, after, MOST)
             wanted = event_pages.within(entries, PageRequest("", ENTRIES, from_ms, to_ms), layout)
             events = (event_pages.shown(one.event) for one in wanted if one.event is not None)
             chosen = itertools.islice(events, limit)

@@ -74,8 +74,11 @@ class Tables:
 
     def events(self, stream_id: str, lease: Item, after: Item | None = None) -> Iterator[list[Item]]:
         """As `Source`."""
-        partitions = control_record.partitions(lease)
-        keys = [log_key(stream_id)] if partitions == LOG else partition_keys(stream_id, partitions)
+        layout = control_record.layout(lease)
+        items = layout.items or layout.partitions
+        keys = [] if items == LOG else partition_keys(stream_id, items)
+        if layout.partitions == LOG:
+            keys.append(log_key(stream_id))
         if after is not None:
             keys = keys[keys.index(after["PK"]["S"]) :]
         for key in keys:

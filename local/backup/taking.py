@@ -10,6 +10,7 @@ from typing import Any
 
 from handlers.connection.lease import Lease
 from handlers.store import control_record
+from handlers.store.event_items import PROMISED
 from handlers.store.segment_reader import ANCHOR
 from handlers.store.typed_values import Item, count, text
 from local.backup import archive
@@ -118,4 +119,4 @@ class Taking:
 
 def events_of(items: list[Item]) -> int:
     """How many events the items contain; a segment contains several."""
-    return sum(count(item, "events") or 1 for item in items if item["SK"]["S"] != ANCHOR)
+    return sum(count(item, "events") or 1 for item in items if item["SK"]["S"] != ANCHOR and PROMISED not in item)

@@ -99,15 +99,7 @@ class ApiReader:
             world.blame("misread", f"a page after {after!r} is refused: {problem}")
             self._after = ""
             return False
-        entries = self._events.entries(
-            world.stream,
-            layout.partitions,
-            self._clock.now_ms(),
-            after,
-            limit,
-            most_bytes=event_pages.BODY_BYTES,
-            order=layout.order,
-        )
+        entries = self._events.entries(world.stream, layout, self._clock.now_ms(), after, limit, event_pages.BODY_BYTES)
         page = event_pages.page(world.stream, entries, limit, lambda: False, order=layout.order)
         behind = key_at(after) if is_by_key and after else after
         first = bisect.bisect_right(order, (behind, sys.maxsize)) if after else 0

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from handlers.connection.inputs import Order
+from handlers.connection.inputs import Layout, Order
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.bells import Bell, Bells, Place
 from handlers.deliver.delivering import Delivery, DeliveryPorts, Sending
@@ -43,12 +43,12 @@ class VirtualDelivery:
     """A stage's delivery; `client` has the events table and one named DELIVERY.
 
     `dying` are the exceptions that end a call as a kill does, some of the client's requests among them, and `tables`
-    is a client without those; `layout` is a stream's partitions and order.
+    is a client without those; `layout` is a stream's.
     """
 
     def __init__(
         self, client: Any, events: str, clock: Clock, targets: Callable[[str], Sequence[Target]], sending: Sending,
-        dead_letter: Callable[[Letter], bool], dying: type[BaseException], layout: tuple[int, Order] = (1, "index"),
+        dead_letter: Callable[[Letter], bool], dying: type[BaseException], layout: Layout = Layout(),  # noqa: B008
         tables: Any = None, each: Each = map,
     ) -> None:  # fmt: skip
         self.clock = clock
@@ -147,6 +147,5 @@ class VirtualDelivery:
         self.clock.now_ms += ms
 
     def _in_order(self, stream_id: str, after: str, from_ms: int, at_ms: int) -> tuple[Order, Iterator[Entry]]:
-        partitions, order = self._layout
-        begin = after or self._reader.place_at(stream_id, partitions, from_ms, order)
-        return order, self._reader.entries(stream_id, partitions, at_ms, begin, 1 << 30, order=order)
+        begin = after or self._reader.place_at(stream_id, self._layout, from_ms)
+        return self._layout.order, self._reader.entries(stream_id, self._layout, at_ms, begin, 1 << 30)

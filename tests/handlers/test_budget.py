@@ -15,6 +15,7 @@ from handlers.framing.events import StreamEvent
 from handlers.profile.budget_field import Budget, Wide, with_stage
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
+from handlers.segments.codec import unpack
 from handlers.store.control_record import budget_words
 from handlers.store.stream_records import StreamRecords
 from local.costs import month
@@ -63,7 +64,12 @@ class World(Functions):
 
     def stored(self) -> list[str]:
         """The ids of the events that are stored, in the order in which they came."""
-        return sorted((item["id"]["S"] for item in items(self.tables, "events")), key=int)
+        return sorted((item["id"]["S"] for item in items(self.tables, "events") if "id" in item), key=int)
+
+    def logged(self) -> list[list[str | None]]:
+        """The ids in each segment of the log."""
+        every = [item for item in items(self.tables, "events") if "events" in item]
+        return [[one.id for one in unpack(item["data"]["B"])] for item in every]
 
     def shown(self) -> dict[str, Any]:
         """The stream's status now."""
@@ -232,7 +238,7 @@ def test_what_is_no_budget_is_refused_in_a_sentence() -> None:
     wrong: dict[str, tuple[dict[str, Any], str]] = {
         "nothing": ({}, "events_per_day or another of bytes_per_day, profile_events_per_day, profile_bytes_per_day"),
         "zero": ({"events_per_day": 0}, "events_per_day must be a whole number from 1 to 1000000000000"),
-        "log": ({**BUDGET, "then": "log"}, "then must be one of go on, sample, pause"),
+        "never": ({**BUDGET, "then": "stop"}, "then must be one of go on, sample, log, pause"),
         "sample": ({**BUDGET, "then": "sample"}, "keep_one_in must say of how many events a sample keeps one"),
         "share": ({**BUDGET, "keep_one_in": 5}, "keep_one_in must say of how many events a sample keeps one"),
         "more": ({**BUDGET, "days": 1}, "profile_events_per_day, profile_bytes_per_day, then, keep_one_in"),
@@ -241,6 +247,30 @@ def test_what_is_no_budget_is_refused_in_a_sentence() -> None:
         with pytest.raises(BadProfile) as refused:
             parse("demo", {"address": "https://example.com", "framing": "sse", "budget": budget}, {})
         assert any(sentence in problem for problem in refused.value.problems), (name, refused.value.problems)
+
+
+def test_only_ordered_items_go_over_to_a_log() -> None:
+    """A log already is one; what has no order, or keeps other bodies of a key, would be lost or read out of place."""
+    table: dict[str, Any] = {"address": "https://example.com", "framing": "sse", "budget": BUDGET | {"then": "log"}}
+    assert parse("demo", table | {"flush_s": 2, "dedup_window_s": 60}, {}).flush_ms == 2_000
+    for more in ({"store": "log"}, {"order": "none"}, {"on_conflict": "both"}, {"on_conflict": "epoch"}):
+        with pytest.raises(BadProfile, match=r'budget.then can be "log" only with store = "items", order = "index"'):
+            parse("demo", table | more, {})
+
+
+def test_beyond_it_a_stream_goes_over_to_a_log() -> None:
+    """From the answer to the write that reaches the budget on, for good; an event that comes again stays one."""
+    world = World(sends((60, 1, 8), (120, 9, 12), (180, 11, 20), (181, 21, 22)), sends((60, 19, 24)))
+    budget = BUDGET | {"then": "log"}
+    world.start(budget=budget, flush_s=5)
+    assert world.stored() == [str(one) for one in range(1, 13)]
+    assert world.logged() == [[str(one) for one in range(13, 23)]]
+    assert (world.item["partitions"], world.item["item_partitions"]) == ({"N": "0"}, {"N": "1"})
+    words = "220 % of the day's budget of 10 events is used: what comes is stored in a log"
+    assert budget_words(world.item, world.now_ms) == words
+    world.start(budget=budget, flush_s=5)
+    assert world.logged()[1:] == [["23", "24"]]
+    assert world.spent == Spending(20_000, 24, 72, 0, 10, 0, "log")
 
 
 @pytest.mark.cpu(6)

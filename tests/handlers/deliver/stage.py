@@ -39,7 +39,8 @@ class Stage:
 
     def __init__(
         self, *targets: Target, order: Order = "message", most: int = 10, request_ms: int = 10,
-        layout: tuple[int, inputs.Order] = (1, "index"), client: MemoryDynamoDB | None = None,
+        layout: inputs.Layout = inputs.Layout(),  # noqa: B008
+        client: MemoryDynamoDB | None = None,
     ) -> None:  # fmt: skip
         self.clock = Clock()
         self.client = client or MemoryDynamoDB("events", DELIVERY)
@@ -85,7 +86,7 @@ class Stage:
         records = []
         for one in events:
             self._number += 1
-            policy = StoragePolicy(self.layout[0], order=self.layout[1])
+            policy = StoragePolicy(self.layout.partitions, order=self.layout.order)
             item = event_item(stream_id, fence, self._number, one, policy)
             self.client.put_item(TableName="events", Item=item)
             records.append(record(item, self._number))

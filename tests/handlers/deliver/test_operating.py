@@ -2,10 +2,10 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from handlers.connection.inputs import Layout
 from handlers.deliver.arrivals import KEEP_DAYS
 from handlers.deliver.operating import lag
 from tests.handlers.deliver.records import NOW_MS, event
@@ -44,8 +44,8 @@ def test_what_is_in_the_way_is_skipped_alone_or_with_all_behind_it() -> None:
     assert (stage.keys(), stage.is_over) == (["5"], True)
 
 
-@pytest.mark.parametrize("layout", [(1, "index"), (3, "index"), (1, "none")])
-def test_a_replay_sends_again_what_came_since_an_instant(layout: Any) -> None:
+@pytest.mark.parametrize("layout", [Layout(), Layout(3), Layout(1, "none")])
+def test_a_replay_sends_again_what_came_since_an_instant(layout: Layout) -> None:
     """In the stream's order, each marked, though the arrivals are long gone; then it goes on where it was."""
     stage = Stage(layout=layout)
     stage.come("a", *(event(str(n), at_ms=NOW_MS + 1000 * n) for n in range(8)), at_ms=NOW_MS + 9_000)

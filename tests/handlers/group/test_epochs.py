@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handlers.connection.inputs import LOG
+from handlers.connection.inputs import LOG, Layout
 from handlers.deliver.contract import Message, Refusal
 from handlers.profile.deliver_field import Target
 from handlers.store.event_reader import EventReader
@@ -71,14 +71,13 @@ class Run:
             entries = SegmentReader(tables, EVENTS, lambda _key: None).entries(stream, now_ms, "", 1_000)
             events = [event for _, event in entries if event is not None]
         else:
-            read = EventReader(tables, EVENTS, lambda _key: None).entries(stream, 1, now_ms, "", 1_000)
+            read = EventReader(tables, EVENTS, lambda _key: None).entries(stream, Layout(), now_ms, "", 1_000)
             events = [entry.event for entry in read if entry.event is not None]
         return sorted((str(event.data), event.key) for event in events)
 
     def delivered(self) -> list[Message]:
         """What a sink takes that is away now and then."""
-        partitions = LOG if self.store == "log" else 1
-        stage = Stage(layout=(partitions, "index"), client=self.world.tables)
+        stage = Stage(layout=Layout(LOG if self.store == "log" else 1), client=self.world.tables)
 
         def answer(_target: Target, batch: Sequence[Message]) -> Mapping[int, Refusal]:
             return {at: AWAY for at in range(len(batch)) if self.draw.random() < 0.2}

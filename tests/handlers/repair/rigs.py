@@ -123,7 +123,7 @@ class Rig:
         """The events in their order, each with whether it came by repair."""
         layout = self.records.layout("s")
         assert layout is not None
-        entries = self.reader.entries("s", layout.partitions, self.now, "", 10_000)
+        entries = self.reader.entries("s", layout, self.now, "", 10_000)
         events = [entry.event for entry in entries if entry.event is not None]
         return [(json.loads(event.data or "")["id"], event.is_repaired) for event in events]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from handlers.connection.effects import Claim, Write
 from handlers.connection.epochs import SLACK_MS, Epoch, other_keys
-from handlers.connection.inputs import Claimed, Written
+from handlers.connection.inputs import Claimed, Layout, Written
 from handlers.connection.steps import Invocation
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
 from handlers.redrive.letters import Message, Reader
@@ -88,7 +88,7 @@ class World:
             assert letter is not None
             assert letter.event is not None
             try:
-                outcomes.append(events.outcome(STREAM, letter.fence, letter.event, 1, dry_run=False))
+                outcomes.append(events.outcome(STREAM, letter.fence, letter.event, Layout(), dry_run=False))
             except NotStored as problem:
                 outcomes.append(str(problem))
         return outcomes

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.inputs import Written
+from handlers.connection.inputs import Layout, Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import Entry, StoragePolicy, StoredEvent
@@ -24,7 +24,7 @@ def reader(aws: Aws, dynamodb: Any = None) -> EventReader:
 
 
 def entries(aws: Aws, after: str = "", limit: int = 100, partitions: int = 1, now_ms: int = NOW_MS) -> list[Entry]:
-    return list(reader(aws).entries(STREAM, partitions, now_ms, after, limit))
+    return list(reader(aws).entries(STREAM, Layout(partitions), now_ms, after, limit))
 
 
 def events(entries: Iterable[Entry]) -> list[StoredEvent]:
@@ -61,7 +61,7 @@ def test_a_reader_sees_what_the_stream_delivered(aws: Aws) -> None:
     assert [event.data for event in stored] == [*bodies, None]
     assert [event.id for event in stored] == ["0", "1", "2", "3", None]
     assert stored[-1].dead_letter is not None
-    small = events(reader(aws).entries(STREAM, 1, NOW_MS, "", 100, most_bytes=9_999))
+    small = events(reader(aws).entries(STREAM, Layout(), NOW_MS, "", 100, most_bytes=9_999))
     assert [event.data for event in small] == [*bodies[:2], None, None, None]
     assert [small[3].object] == list(aws.objects())
 
@@ -72,7 +72,7 @@ def test_what_has_expired_is_not_shown(aws: Aws) -> None:
     assert len(events(entries(aws))) == 2
     later = entries(aws, now_ms=NOW_MS + 86_400_000)
     assert [(entry.event, entry.position[-1]) for entry in later] == [(None, "0"), (None, "1")]
-    assert list(reader(aws).entries("other", 1, NOW_MS, "", 100)) == []
+    assert list(reader(aws).entries("other", Layout(), NOW_MS, "", 100)) == []
 
 
 def test_what_a_batch_leaves_out_is_asked_for_again(aws: Aws) -> None:
@@ -88,7 +88,7 @@ def test_what_a_batch_leaves_out_is_asked_for_again(aws: Aws) -> None:
     def nothing(_call: Callable[..., Any], RequestItems: dict[str, Any]) -> Any:
         return {"Responses": {}, "UnprocessedKeys": RequestItems, "ResponseMetadata": {"RequestId": "AWS3"}}
 
-    read = reader(aws, Client(aws.dynamodb, "batch_get_item", one_at_a_time)).entries(STREAM, 1, NOW_MS, "", 100)
+    read = reader(aws, Client(aws.dynamodb, "batch_get_item", one_at_a_time)).entries(STREAM, Layout(), NOW_MS, "", 100)
     assert [event.data for event in events(read)] == ["0", "1", "2", "3", "4"]
     with pytest.raises(StoreUnavailable, match=r"^AWS left keys of BatchGetItem out again and again, request AWS3$"):
-        list(reader(aws, Client(aws.dynamodb, "batch_get_item", nothing)).entries(STREAM, 1, NOW_MS, "", 100))
+        list(reader(aws, Client(aws.dynamodb, "batch_get_item", nothing)).entries(STREAM, Layout(), NOW_MS, "", 100))

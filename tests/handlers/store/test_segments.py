@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from handlers.connection.inputs import LOG, Written
+from handlers.connection.inputs import IN_A_LOG, Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
@@ -48,7 +48,7 @@ def events(*numbers: int, data: str | bytes = "a", at_ms: int = NOW_MS) -> list[
 
 def read(aws: Aws, after: str = "", limit: int = 1000, most_bytes: int | None = None) -> list[StoredEvent]:
     reader = EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get)
-    entries = reader.entries(STREAM, LOG, NOW_MS, after, limit, most_bytes)
+    entries = reader.entries(STREAM, IN_A_LOG, NOW_MS, after, limit, most_bytes)
     return [entry.event for entry in entries if entry.event is not None]
 
 
@@ -212,15 +212,15 @@ def test_what_has_expired_is_passed_a_segment_at_a_time(aws: Aws) -> None:
     writer.write(2, events(3, at_ms=NOW_MS - day_ms - 10))
     writer.write(3, events(4))
     reader = EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get)
-    all_entries = list(reader.entries(STREAM, LOG, NOW_MS, "", 10))
+    all_entries = list(reader.entries(STREAM, IN_A_LOG, NOW_MS, "", 10))
     assert [(entry.position, entry.event is None) for entry in all_entries] == [
         (position(1, 7, 1), True),
         (position(2, 7, 0), True),
         (position(3, 7, 0), False),
     ]
-    assert list(reader.entries(STREAM, LOG, NOW_MS, "", 2)) == all_entries[:2]
+    assert list(reader.entries(STREAM, IN_A_LOG, NOW_MS, "", 2)) == all_entries[:2]
     for passed, entry in enumerate(all_entries):
-        assert list(reader.entries(STREAM, LOG, NOW_MS, entry.position, 10)) == all_entries[passed + 1 :]
+        assert list(reader.entries(STREAM, IN_A_LOG, NOW_MS, entry.position, 10)) == all_entries[passed + 1 :]
 
 
 def test_a_log_that_has_expired_goes_on_behind_its_old_numbers(aws: Aws) -> None:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from handlers.api.event_pages import check_place
 from handlers.api.problems import Problem
 from handlers.connection.effects import Claim, Write
-from handlers.connection.inputs import LOG, Order, Written
+from handlers.connection.inputs import LOG, Layout, Order, Written
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import Entry, StoragePolicy
 from handlers.store.event_reader import EventReader, key_at, position_of
-from handlers.store.stream_records import Layout, StreamRecords
+from handlers.store.stream_records import StreamRecords
 from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, answer_is_lost, is_sent_twice
 from tests.handlers.segments.test_log import STREAM, World
 from tests.handlers.store.events import noise
@@ -31,7 +31,7 @@ def sent(*keys: str, at_ms: int = NOW_MS, data: str | bytes = "a") -> list[Strea
 def read(dynamodb: Any, layout: Layout, after: str = "", limit: int = 1000, now_ms: int = NOW_MS) -> list[Entry]:
     """A page, as the control API asks for one."""
     reader = EventReader(dynamodb, EVENTS, lambda _key: None)
-    return list(reader.entries(STREAM, layout.partitions, now_ms, after, limit, order=layout.order))
+    return list(reader.entries(STREAM, layout, now_ms, after, limit))
 
 
 def keys(entries: list[Entry]) -> list[str]:
@@ -124,10 +124,10 @@ def test_a_log_stays_in_order() -> None:
 def test_a_claim_whose_answer_is_lost_has_taken_the_order(aws: Aws) -> None:
     """The record that is read back says so; one of the version before says nothing, and has its order."""
     lost = aws.store(Client(aws.dynamodb, "update_item", answer_is_lost))
-    assert lost.claim(STREAM, execution="", holder="A/1", order="none").record.order == "none"
+    assert lost.claim(STREAM, execution="", holder="A/1", order="none").record.layout.order == "none"
     later: list[Order] = ["index", "none", "index"]
     claims = [aws.store().claim(STREAM, execution="", holder="A/2", order=order) for order in later]
-    assert [claim.record.order for claim in claims] == ["none"] * 3
+    assert [claim.record.layout.order for claim in claims] == ["none"] * 3
     aws.put_control("old", "lease", fence={"N": "7"})
     assert StreamRecords(aws.dynamodb, CONTROL).layout("old") == Layout(1, "index")
 

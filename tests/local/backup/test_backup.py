@@ -15,7 +15,6 @@ from handlers.store.control_record import to_record
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
 from handlers.store.overflow import Objects
-from handlers.store.segment_reader import SegmentReader
 from local.backup import archive, reading, taking, together
 from local.backup.archive import Folder
 from local.backup.moving import Moving
@@ -58,10 +57,7 @@ def read(stage: Deployed, stream_id: str) -> list[tuple[str, Any]]:
     record = to_record(stage.items()["control"][stream_id, "lease"])
     fetch = Objects(lambda: stage.aws.s3, stage.bucket).find
     reader = EventReader(stage.aws.dynamodb, stage.events_table, fetch)
-    if record.partitions == LOG:
-        entries = SegmentReader(stage.aws.dynamodb, stage.events_table, fetch).entries(stream_id, 10, "", 99)
-    else:
-        entries = reader.entries(stream_id, record.partitions, 10, "", 99, order=record.order)
+    entries = reader.entries(stream_id, record.layout, 10, "", 99)
     return [(entry.position, entry.event and entry.event.data) for entry in entries]
 
 

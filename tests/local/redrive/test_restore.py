@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.inputs import LOG
+from handlers.connection.inputs import IN_A_LOG, Layout
 from handlers.framing.events import StreamEvent
 from handlers.redrive.restore import KNOWN, STORED, UNNUMBERED, Events, NotStored
 from handlers.store.event_items import StoragePolicy
@@ -26,7 +26,7 @@ def events(aws: Aws) -> Events:
 def all_of(aws: Aws, stream_id: str) -> list[tuple[str, Any, str | None]]:
     """Key, body and dead-letter reason of a stream's events, in their order, as the API reads them."""
     reader = EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).find)
-    entries = reader.entries(stream_id, 1, 10**9, "", 100, most_bytes=10**7)
+    entries = reader.entries(stream_id, Layout(), 10**9, "", 100, most_bytes=10**7)
     return [(one.key, one.data, one.dead_letter) for entry in entries if (one := entry.event) is not None]
 
 
@@ -40,10 +40,10 @@ def test_an_event_takes_the_place_of_its_mark(aws: Aws, events: Events) -> None:
     event = an_event("b", LARGE, id="2", name="big")
     lettered(aws, an_event("a"), event, an_event("c"), keep_days=3650)
     before = aws.items(EVENTS, STREAM)["b"]
-    assert events.outcome(STREAM, 3, event, 1, dry_run=True) == STORED
+    assert events.outcome(STREAM, 3, event, Layout(1), dry_run=True) == STORED
     assert aws.items(EVENTS, STREAM)["b"] == before
-    assert events.outcome(STREAM, 3, event, 1, dry_run=False) == STORED
-    assert events.outcome(STREAM, 3, event, 1, dry_run=False) == KNOWN
+    assert events.outcome(STREAM, 3, event, Layout(1), dry_run=False) == STORED
+    assert events.outcome(STREAM, 3, event, Layout(1), dry_run=False) == KNOWN
     after = aws.items(EVENTS, STREAM)["b"]
     assert before.pop("dead_letter").startswith("too large")
     assert before.pop("body_sum") > 0
@@ -56,14 +56,14 @@ def test_a_small_event_needs_no_bucket(aws: Aws, events: Events) -> None:
     """One that DynamoDB refused once is written as any other."""
     event = an_event("b", "x" * 5000)
     aws.store(Client(aws.dynamodb, "put_item", fails_with("ValidationException"))).write(STREAM, 3, 7, [event])
-    assert events.outcome(STREAM, 3, event, 1, dry_run=False) == STORED
+    assert events.outcome(STREAM, 3, event, Layout(1), dry_run=False) == STORED
     assert all_of(aws, STREAM) == [("b", "x" * 5000, None)]
 
 
 def test_without_a_mark_it_is_stored_behind_what_came_at_that_instant(aws: Aws, events: Events) -> None:
     """A function that was killed before it left the mark has sent the event."""
     lettered(aws, an_event("a"))
-    assert events.outcome(STREAM, 3, an_event("b"), 1, dry_run=False) == STORED
+    assert events.outcome(STREAM, 3, an_event("b"), Layout(1), dry_run=False) == STORED
     *_, number = aws.items(EVENTS, STREAM)["b"]["position"].split("/")
     assert int(number) >= UNNUMBERED
     assert [key for key, *_ in all_of(aws, STREAM)] == ["a", "b"]
@@ -72,9 +72,9 @@ def test_without_a_mark_it_is_stored_behind_what_came_at_that_instant(aws: Aws, 
 def test_what_is_stored_is_never_overwritten(aws: Aws, events: Events) -> None:
     """The same event is known; another body under the key is left to a person."""
     lettered(aws, an_event("a", "first"))
-    assert events.outcome(STREAM, 3, an_event("a", "first"), 1, dry_run=False) == KNOWN
+    assert events.outcome(STREAM, 3, an_event("a", "first"), Layout(1), dry_run=False) == KNOWN
     with pytest.raises(NotStored, match=r"^another body is stored under its key$"):
-        events.outcome(STREAM, 3, an_event("a", "second"), 1, dry_run=False)
+        events.outcome(STREAM, 3, an_event("a", "second"), Layout(1), dry_run=False)
     assert all_of(aws, STREAM) == [("a", "first", None)]
 
 
@@ -88,7 +88,7 @@ def test_a_connection_that_stores_it_meanwhile_wins(aws: Aws) -> None:
 
     racing = Client(aws.dynamodb, "put_item", stored_meanwhile)
     events = Events(racing, EVENTS, Objects(lambda: aws.s3, BUCKET))
-    assert events.outcome(STREAM, 3, event, 1, dry_run=False) == KNOWN
+    assert events.outcome(STREAM, 3, event, Layout(1), dry_run=False) == KNOWN
     assert aws.items(EVENTS, STREAM)["a"]["fence"] == 4
 
 
@@ -96,7 +96,7 @@ def test_it_lies_in_the_partition_that_its_key_has(aws: Aws, events: Events) -> 
     """Of a stream over several partition keys the mark is found, and duplicates are found later."""
     event = an_event("b", LARGE)
     lettered(aws, event, partitions=4)
-    assert events.outcome(STREAM, 3, event, 4, dry_run=False) == STORED
+    assert events.outcome(STREAM, 3, event, Layout(4), dry_run=False) == STORED
     assert aws.store(bucket=BUCKET).write(STREAM, 5, 0, [event], StoragePolicy(4)).duplicates == 1
 
 
@@ -106,8 +106,8 @@ def test_an_event_that_no_index_has_stays_out_of_it(aws: Aws, events: Events) ->
     lettered(aws, marked, order="none")
     lettered(aws, indexed)
     for event in (marked, indexed, fresh):
-        assert events.outcome(STREAM, 3, event, 1, order="none", dry_run=False) == STORED
-        assert events.outcome(STREAM, 3, event, 1, order="none", dry_run=False) == KNOWN
+        assert events.outcome(STREAM, 3, event, Layout(1, "none"), dry_run=False) == STORED
+        assert events.outcome(STREAM, 3, event, Layout(1, "none"), dry_run=False) == KNOWN
     items = aws.items(EVENTS, STREAM)
     assert {key: ("position" in item, "arrival" in item) for key, item in items.items()} == {
         "b": (False, True),
@@ -124,25 +124,25 @@ def test_an_event_takes_the_place_of_its_mark_in_a_log(aws: Aws, events: Events)
 
     def read() -> list[tuple[str, Any, str | None]]:
         entries = EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).find).entries(
-            STREAM, LOG, 10**9, "", 100
+            STREAM, IN_A_LOG, 10**9, "", 100
         )
         return [(one.key, one.data, one.id) for entry in entries if (one := entry.event) is not None]
 
     assert read() == [("a", "a", None), ("b", None, None), ("c", "a", None)]
     before = aws.items(EVENTS, f"{STREAM}#log")["segment#000000000002"]
-    assert not events.has(STREAM, "b", LOG)
-    assert events.outcome(STREAM, 3, event, LOG, dry_run=True) == STORED
-    assert not events.has(STREAM, "b", LOG)
-    assert events.outcome(STREAM, 3, event, LOG, dry_run=False) == STORED
-    assert events.outcome(STREAM, 3, event, LOG, dry_run=False) == KNOWN
-    assert events.has(STREAM, "b", LOG)
+    assert not events.has(STREAM, "b", IN_A_LOG)
+    assert events.outcome(STREAM, 3, event, IN_A_LOG, dry_run=True) == STORED
+    assert not events.has(STREAM, "b", IN_A_LOG)
+    assert events.outcome(STREAM, 3, event, IN_A_LOG, dry_run=False) == STORED
+    assert events.outcome(STREAM, 3, event, IN_A_LOG, dry_run=False) == KNOWN
+    assert events.has(STREAM, "b", IN_A_LOG)
     after = aws.items(EVENTS, f"{STREAM}#log")["segment#000000000002"]
     assert {name for name in before if before[name] != after.get(name)} == {"data", "dead_letter"}
     assert read() == [("a", "a", None), ("b", LARGE, "2"), ("c", "a", None)]
     with pytest.raises(NotStored, match="another body is stored under its key"):
-        events.outcome(STREAM, 3, an_event("a", "other"), LOG, dry_run=False)
+        events.outcome(STREAM, 3, an_event("a", "other"), IN_A_LOG, dry_run=False)
     with pytest.raises(NotStored, match="has no mark of it"):
-        events.outcome(STREAM, 3, an_event("d"), LOG, dry_run=False)
+        events.outcome(STREAM, 3, an_event("d"), IN_A_LOG, dry_run=False)
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
@@ -151,5 +151,5 @@ def test_an_id_that_no_segment_holds_stays_in_the_queue(aws: Aws, events: Events
     event = an_event("b", "body", id=noise(500_000).hex())
     aws.store().log(STREAM, 3, lambda: 5, window_ms=900_000, keep_days=0).write(0, [event])
     with pytest.raises(NotStored, match="its id and its name are too large for a segment"):
-        events.outcome(STREAM, 3, event, LOG, dry_run=dry_run)
-    assert not events.has(STREAM, "b", LOG)
+        events.outcome(STREAM, 3, event, IN_A_LOG, dry_run=dry_run)
+    assert not events.has(STREAM, "b", IN_A_LOG)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError
 
+from handlers.connection.inputs import Layout
 from handlers.store.event_reader import EventReader
 from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.service import embedded_dynamodb, osls
@@ -165,7 +166,7 @@ def test_memory_and_pages_do_not_grow_with_the_events(tmp_path: Path) -> None:
             items = [same | {"SK": key, "position": key} for key in keys[first : first + 25]]
             requests = [{"PutRequest": {"Item": item}} for item in items]
             assert not dynamodb.batch_write_item(RequestItems={name: requests})["UnprocessedItems"]
-        entries = list(EventReader(dynamodb, name, lambda _: None).entries("s", 1, 0, "002321", 3))
+        entries = list(EventReader(dynamodb, name, lambda _: None).entries("s", Layout(), 0, "002321", 3))
         assert [entry.position for entry in entries] == ["002322", "002323", "002324"]
         status = Path(f"/proc/{database.pid}/status").read_text()
         assert int(status.partition("VmRSS:")[2].split()[0]) < 32 * 1024
