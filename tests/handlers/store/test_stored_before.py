@@ -28,8 +28,8 @@ SEGMENTS = json.loads((Path(__file__).parent / "data" / "segments.json").read_te
 KEYS = json.loads((Path(__file__).parent / "data" / "keys.json").read_text())
 RECORDED = json.loads((Path(__file__).parent / "data" / "records.json").read_text())
 READERS: dict[str, Callable[[Item], Any]] = {
-    "lease": lambda item: asdict(to_record(item)),
-    "resting": lambda item: asdict(to_record(item)),
+    "lease": lambda item: asdict(to_record(item)) | to_record(item).layout._asdict(),
+    "resting": lambda item: asdict(to_record(item)) | to_record(item).layout._asdict(),
     "connections": lambda item: [asdict(record) for record in ledger_records.records_of(item)],
     "gaps": lambda item: asdict(ledger_records.recorded_gap(item)),
     "events": lambda item: asdict(event_items.stored_event(item, lambda *_: None)),

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.inputs import LOG
+from handlers.connection.inputs import LOG, Layout, Written
 from handlers.connection.opening_steps import Replacement
 from handlers.deliver.table_records import by_stream
 from handlers.run.refresh_tokens import RefreshTokens
 from handlers.store.control_record import to_record
 from handlers.store.event_items import StoragePolicy
-from handlers.store.event_reader import EventReader
+from handlers.store.event_reader import SETTLES_MS, EventReader
 from handlers.store.overflow import Objects
+from handlers.store.segment_reader import anchor, log_from
 from local.backup import archive, reading, taking, together
 from local.backup.archive import Folder
 from local.backup.moving import Moving
@@ -52,12 +53,12 @@ def fill(stage: Deployed) -> None:
         log.write(0, [an_event(f"{fence}/{one}", "b") for one in range(4)])
 
 
-def read(stage: Deployed, stream_id: str) -> list[tuple[str, Any]]:
+def read(stage: Deployed, stream_id: str, now_ms: int = 10) -> list[tuple[str, Any]]:
     """The events of a stream as a reader has them."""
     record = to_record(stage.items()["control"][stream_id, "lease"])
     fetch = Objects(lambda: stage.aws.s3, stage.bucket).find
     reader = EventReader(stage.aws.dynamodb, stage.events_table, fetch)
-    entries = reader.entries(stream_id, record.layout, 10, "", 99)
+    entries = reader.entries(stream_id, record.layout, now_ms, "", 99)
     return [(entry.position, entry.event and entry.event.data) for entry in entries]
 
 
@@ -217,6 +218,23 @@ def test_a_newer_record_is_set_back_where_the_user_says_so(here: Deployed, there
     assert (record.cursor, record.lease.fence, record.lease.released_token) == ("c2", 5, 2)
     assert record.live is not None
     assert record.live["fence"] == {"N": "2"}
+
+
+def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there: Deployed) -> None:
+    """Its items, its log and where that begins; the copy knows what is an item and what is promised."""
+    went = {"partitions": {"N": str(LOG)}, "item_partitions": {"N": "3"}, "log_since_ms": {"N": "5"}}
+    here.run(PLAIN, 2, **went)
+    store, layout = here.store(), Layout(LOG, "index", 3, 5)
+    store.write(PLAIN, 1, 0, [an_event(f"{one}") for one in range(4)], StoragePolicy(3))
+    here.aws.dynamodb.put_item(TableName=here.events_table, Item=anchor(PLAIN, log_from(layout))[0])
+    more = {"window_ms": 900_000, "keep_days": 0, "layout": layout}
+    assert store.log(PLAIN, 2, lambda: 6, **more).write(4, [an_event(f"{one}") for one in range(2, 8)]).stored == 4
+    assert copied(here, there).events == 8
+    later_ms = 5 + SETTLES_MS
+    assert read(there, PLAIN, later_ms) == read(here, PLAIN, later_ms)
+    assert len(read(there, PLAIN, later_ms)) == 8
+    again = there.store().log(PLAIN, 3, lambda: 7, **more)
+    assert again.write(0, [an_event(f"{one}") for one in range(9)]) == Written(1, 8)
 
 
 def test_another_log_is_not_mixed_with_this_one(here: Deployed, there: Deployed) -> None:
