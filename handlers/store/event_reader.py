@@ -28,8 +28,8 @@ from handlers.store.typed_values import Item
 INDEX = "by-position"
 # How many items are read at once: DynamoDB answers with 16 MB at most, and a function of 128 MB can hold some 10 MB.
 BATCH = 25
-# How long after a stream went over to a log its log is not read. By then all connections know of it, what they stored as
-# items is visible, and a follower has read the latest items again.
+# How long after a stream went over to a log its log is not read. By then all connections know of it, what they stored
+# as items is visible, and a follower has read the latest items again.
 SETTLES_MS = 45_000
 # No position in the order of arrival begins like this.
 _MARK = "key."
