@@ -227,7 +227,7 @@ def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there:
     store, layout = here.store(), Layout(LOG, "index", 3, 5)
     store.write(PLAIN, 1, 0, [an_event(f"{one}") for one in range(4)], StoragePolicy(3))
     here.aws.dynamodb.put_item(TableName=here.events_table, Item=anchor(PLAIN, log_from(layout))[0])
-    more = {"window_ms": 900_000, "keep_days": 0, "layout": layout}
+    more: dict[str, Any] = {"window_ms": 900_000, "keep_days": 0, "layout": layout}
     assert store.log(PLAIN, 2, lambda: 6, **more).write(4, [an_event(f"{one}") for one in range(2, 8)]).stored == 4
     assert copied(here, there).events == 8
     later_ms = 5 + SETTLES_MS
