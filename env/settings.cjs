@@ -116,9 +116,6 @@ function checked(table, where) {
   if (wrong !== '') throw new Error(`${where}: ${wrong}.`);
   const { upstreams = {}, ...settings } = table;
   const derived = {
-    // What is left for the lanes is a cycle in which a successor is asked for.
-    claim_tries: table.give_up_after - 1,
-    task_timeout_s: table.function_timeout_s + table.start_allowance_s,
     most_streams_per_function: mostTogether(table),
   };
   return { settings: { ...settings, ...derived }, upstreams };

@@ -23,7 +23,7 @@ UPSTREAMS = "upstreams"
 
 Setting = int | str
 # Settings that follow from others.
-DERIVED = ("claim_tries", "task_timeout_s", "most_streams_per_function")
+DERIVED = ("most_streams_per_function",)
 # Readers of YAML disagree about what these are.
 _CONTROL = re.compile(r"[\0-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 # streamkeeper-<stage>-events-<account>-<region> is a bucket, whose name has 63 characters at most. The longest region
@@ -75,9 +75,8 @@ def check_name(stage: str) -> None:
 def checked(table: Mapping[str, Any], where: str, longest_s: int = 0) -> dict[str, Setting]:
     """Returns the settings in `table`, completed with those that follow from them.
 
-    `claim_tries` is how often an execution tries to claim its stream, `task_timeout_s` how long the machine waits for
-    the function's answer, `most_streams_per_function` how many streams a handover has time for. `upstreams`, which are
-    optional, are checked and left out.
+    `most_streams_per_function` is how many streams a handover has time for. `upstreams`, which are optional, are
+    checked and left out.
 
     `where` names the table in messages; `longest_s` is as in `settings_schema.problem`. Raises UserError for the first
     rule that is broken.
@@ -87,12 +86,7 @@ def checked(table: Mapping[str, Any], where: str, longest_s: int = 0) -> dict[st
     # JSON Schema's whole numbers may have a fraction of zero.
     settings = {name: int(value) if isinstance(value, float) else value for name, value in table.items()}
     settings.pop(UPSTREAMS, None)
-    return settings | {
-        # One cycle is left for the lanes, in which they start a successor.
-        "claim_tries": settings["give_up_after"] - 1,
-        "task_timeout_s": settings["function_timeout_s"] + settings["start_allowance_s"],
-        "most_streams_per_function": settings_schema.most_together(settings),
-    }
+    return settings | {"most_streams_per_function": settings_schema.most_together(settings)}
 
 
 def names(stage: str) -> dict[str, str]:

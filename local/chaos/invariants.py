@@ -74,7 +74,7 @@ def _stuck(world: World) -> list[str]:
         asked_last(world.schedule),
         world if isinstance(world, Member) else None,
     )
-    quiet_at_ms = world.origin_ms + quiet_ms(world.schedule, world.settings["task_timeout_s"])
+    quiet_at_ms = world.origin_ms + quiet_ms(world.schedule, world.settings)
     if member is not None:
         quiet_at_ms = max([quiet_at_ms, *(at_ms + EFFECT_MS for at_ms in member.answered)])
         if not member.answered or (len(last) == 1 and member.wanted not in last):

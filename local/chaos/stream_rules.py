@@ -4,8 +4,10 @@ It reads the world after the run and changes nothing. What an execution's end mu
 `invariants.py`'s.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from handlers.connection.draining import WATCH_MS
 from handlers.connection.lease import LEASE_TTL_READS
@@ -78,8 +80,9 @@ class Violation:
     text: str
 
 
-def quiet_ms(schedule: Schedule, task_timeout_s: int) -> int:
+def quiet_ms(schedule: Schedule, settings: Mapping[str, Any]) -> int:
     """Returns when the last fault and its aftermath are over. A redeployment is no fault: it excuses nothing."""
+    task_timeout_s = settings["function_timeout_s"] + settings["start_allowance_s"]
     faults = [fault for fault in schedule.faults if fault.kind != "redeploy"]
     return max((fault.at_ms + _lasts_ms(fault, task_timeout_s) for fault in faults), default=0)
 
@@ -89,7 +92,7 @@ def end_ms(world: World) -> int:
     redeployed_ms = max((fault.at_ms for fault in world.schedule.faults if fault.kind == "redeploy"), default=0)
     # A function of the version before lives on.
     calm_ms = max(CALM_MS, int(world.settings["function_timeout_s"]) * 1000 + SPARE_MS)
-    quiet = quiet_ms(world.schedule, world.settings["task_timeout_s"])
+    quiet = quiet_ms(world.schedule, world.settings)
     if world.schedule.repair is not None:
         calm_ms = max(quiet, world.schedule.repair.calm_ms)
         calm_ms += repair_rules.CLOSED_AFTER_MS + world.schedule.repair.rest.lag_ms
@@ -228,7 +231,7 @@ def broken(world: World) -> dict[str, list[str]]:
 
 def _of_repairs(world: World) -> dict[str, list[str]]:
     assert world.repairers is not None
-    quiet = quiet_ms(world.schedule, world.settings["task_timeout_s"])
+    quiet = quiet_ms(world.schedule, world.settings)
     calm_at_ms = world.origin_ms + max(quiet, world.repairers.plan.calm_ms)
     return {
         "false-repair": list(repair_rules.false_repairs(world)),

@@ -17,18 +17,25 @@ DEPLOYMENT = "ApiGatewayDeployment"
 _CODE = {"S3Bucket": {"Ref": "CodeBucket"}, "S3Key": {"Ref": "CodeKey"}}
 _OWN_TOOL = ("ServerlessDeploymentBucket", "ServerlessDeploymentBucketPolicy")
 _CONCURRENCY = ("ConnectionConcurrency", "ControlConcurrency", "WatchConcurrency")
-# Bounds that are tighter than a stage's, so that rules between settings hold whatever is chosen: jitter_s is less
-# than prod's wait_s, a first back-off no longer than the longest, and a function has time to open its streams.
-_BOUNDS = {
-    "jitter_s": {"maximum": 839}, "throttle_delay_s": {"maximum": 300}, "throttle_max_delay_s": {"minimum": 300},
-    "streams_per_function": {"maximum": 356},
+# CloudFormation neither adds nor compares, it only looks for a text in a list. So the settings that one rule joins have
+# few values here (`handover_rules`), or bounds that keep the rule whatever is chosen: jitter_s is less than any wait_s, a
+# first back-off no longer than the longest, and renew_after less than give_up_after.
+_MARGINS = (5, 10, 15, 20, 30, 45, 60)
+BOUNDS: dict[str, dict[str, Any]] = {
+    "function_timeout_s": {"enum": [*range(120, 901, 60)]}, "wait_s": {"enum": [*range(60, 851, 10)]},
+    "margin_s": {"enum": [*_MARGINS]}, "jitter_s": {"maximum": 59}, "throttle_delay_s": {"maximum": 300},
+    "throttle_max_delay_s": {"minimum": 300}, "renew_after": {"maximum": 130}, "give_up_after": {"minimum": 131},
+    "streams_per_function": {"maximum": 352},
 }  # fmt: skip
+# The least time between a lane's wait and the margin of the other one's function: prod's, in which 352 streams open.
+_HANDOVER_S = 40
 # Unlike prod: a new account may reserve nothing, and a rolled-back creation must delete its tables.
 _DEFAULTS = {"control_concurrency": 0, "watch_concurrency": 0, "deletion_protection": False}
 _GROUPS = (
     ("The code", ("CodeBucket", "CodeKey", "Stage")),
     ("Profiles", ("ProfilesBucket", "ProfilesFolder", "ProfileSinks", "HttpSinks")),
     ("Network", ("VpcSubnetIds", "VpcSecurityGroupIds")),
+    ("Lives of functions and executions", tuple(map(parameter, variants.TIMING))),
 )
 
 Template = dict[str, Any]
@@ -132,7 +139,7 @@ def _parameters(
             continue
         default = _DEFAULTS.get(setting, stage[setting])
         made[parameter(setting)] = {
-            **_type(rules | _BOUNDS.get(setting, {})),
+            **_type(rules | BOUNDS.get(setting, {})),
             "Default": str(default).lower() if isinstance(default, bool) else default,
             "Description": descriptions[setting],
         }
@@ -161,11 +168,30 @@ def _type(rules: Mapping[str, Any]) -> Template:
     }  # fmt: skip
 
 
+def handover_rules() -> Template:
+    """The rules that leave time for a handover, one for each life of a function."""
+    waits = BOUNDS["wait_s"]["enum"]
+    made: Template = {}
+    for limit_s in BOUNDS["function_timeout_s"]["enum"]:
+        assertions = []
+        for margin_s in _MARGINS:
+            fit = [str(wait_s) for wait_s in waits if wait_s + margin_s + _HANDOVER_S <= limit_s]
+            is_other, fits = {"Fn::Not": [_equals("MarginS", str(margin_s))]}, {"Fn::Contains": [fit, {"Ref": "WaitS"}]}
+            most = f"WaitS must be at most {fit[-1]}" if fit else "MarginS must be less"
+            sentence = f"With FunctionTimeoutS {limit_s} and MarginS {margin_s}, {most}: a handover needs the rest."
+            check = {"Fn::Or": [is_other, fits]} if fit else is_other
+            assertions.append({"Assert": check, "AssertDescription": sentence})
+        chosen = _equals("FunctionTimeoutS", str(limit_s))
+        made[f"HandoverIn{limit_s}S"] = {"RuleCondition": chosen, "Assertions": assertions}
+    return made
+
+
 def _rules() -> Template:
     subnets, groups = (_equals(one, "") for one in ("VpcSubnetIds", "VpcSecurityGroupIds"))
     neither, both = {"Fn::And": [subnets, groups]}, {"Fn::And": [{"Fn::Not": [subnets]}, {"Fn::Not": [groups]}]}
     sentence = "VpcSubnetIds and VpcSecurityGroupIds belong together: set both, or neither."
-    return {"VpcIsWhole": {"Assertions": [{"Assert": {"Fn::Or": [neither, both]}, "AssertDescription": sentence}]}}
+    vpc = {"Assertions": [{"Assert": {"Fn::Or": [neither, both]}, "AssertDescription": sentence}]}
+    return {"VpcIsWhole": vpc, **handover_rules()}
 
 
 def _conditions(text: str) -> Template:

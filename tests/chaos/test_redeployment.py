@@ -16,6 +16,7 @@ from local.chaos.schedule import POLICIES, Fault, Schedule, generate
 from local.chaos.simulate import DEPLOYED, machines, run_world
 from local.chaos.stream_rules import FORBIDDEN_HANDOVER_MS, lease, quiet_ms
 from local.chaos.world import World
+from local.stages import load
 
 LONG = pytest.mark.long
 AT_MS = 20_000
@@ -95,7 +96,7 @@ def test_redeployments_are_drawn_and_excuse_nothing() -> None:
     """Every eighth schedule or more holds one, and a run with nothing else is calm from its beginning."""
     drawn = [any(fault.kind == "redeploy" for fault in generate(seed).faults) for seed in range(200)]
     assert sum(drawn) > 25
-    assert quiet_ms(replace(PLAIN, faults=(Fault(AT_MS, "redeploy", 0, ALL_CHANGES),)), 30) == 0
+    assert quiet_ms(replace(PLAIN, faults=(Fault(AT_MS, "redeploy", 0, ALL_CHANGES),)), load("local")) == 0
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,7 @@ def shortened(policy: str, is_hot: bool, more: tuple[Fault, ...], machine_of: Ma
 
 def late_holes(world: World) -> list[tuple[int, int]]:
     """When nobody was connected, from two lives after the last fault or redeployment on."""
-    last_ms = max(quiet_ms(world.schedule, 30), *(fault.at_ms for fault in world.schedule.faults))
+    last_ms = max(quiet_ms(world.schedule, world.settings), *(fault.at_ms for fault in world.schedule.faults))
     return uncovered(world, world.origin_ms + last_ms + 48_000, world.clock.now_ms())
 
 

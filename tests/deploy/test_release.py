@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from hypothesis import strategies as st
 from local import stages
 from local.release import __main__ as builder
 from local.release import variants
-from local.release.release_template import DEPLOYMENT, cleaned
+from local.release.release_template import BOUNDS, DEPLOYMENT, cleaned, handover_rules
 from local.template import Resources, text_of
 from tests.deploy.account import opened
 from tests.local.support import until
 
+LIVES = ("function_timeout_s", "wait_s", "margin_s")
 NUMBER = builder.version(stages.ROOT)
 TEMPLATE = f"streamkeeper-{NUMBER}.template.json"
 VALUES = st.recursive(
@@ -81,6 +83,48 @@ def test_each_setting_is_a_parameter_or_named_as_fixed() -> None:
         chosen_settings = variants.settings(stages.load("prod"), second=is_second)
         assert set(chosen_settings) == set(known)
         stages.checked(chosen_settings, "a packaging")
+
+
+def holds(check: Any, chosen: dict[str, str]) -> bool:
+    """Whether CloudFormation's assertion is true of these parameters."""
+    ((name, argument),) = check.items()
+    match name:
+        case "Fn::Not":
+            return not holds(argument[0], chosen)
+        case "Fn::Or":
+            return any(holds(one, chosen) for one in argument)
+        case "Fn::Equals":
+            return chosen[argument[0]["Ref"]] == argument[1]
+    assert name == "Fn::Contains"
+    return chosen[argument[1]["Ref"]] in argument[0]
+
+
+def test_a_release_takes_just_the_lives_that_leave_time_for_a_handover() -> None:
+    """Of all that may be chosen; each of them is a stage's, too, and has time for the most streams of a function."""
+    prod, rules, taken = stages.load("prod"), handover_rules().values(), 0
+    own = {name: value for name, value in prod.items() if name not in stages.DERIVED}
+    for limit_s, wait_s, margin_s in product(*(BOUNDS[name]["enum"] for name in LIVES)):
+        chosen = {"FunctionTimeoutS": str(limit_s), "WaitS": str(wait_s), "MarginS": str(margin_s)}
+        asserted = [one for rule in rules if holds(rule["RuleCondition"], chosen) for one in rule["Assertions"]]
+        broken = [one["AssertDescription"] for one in asserted if not holds(one["Assert"], chosen)]
+        assert (broken == []) == (limit_s - wait_s - margin_s >= 40)
+        if not broken and not wait_s % 50:
+            settings = stages.checked(own | dict(zip(LIVES, (limit_s, wait_s, margin_s), strict=True)), "a stack")
+            assert int(settings["most_streams_per_function"]) >= BOUNDS["streams_per_function"]["maximum"]
+            taken += 1
+    assert taken > 100
+    assert 900 - sum(int(prod[name]) for name in LIVES[1:]) == 40
+
+
+def test_other_settings_of_one_rule_keep_it_whatever_is_chosen() -> None:
+    """Their bounds in a release do, for each rule of a stage but that of the handover."""
+    schema = json.loads((stages.ROOT / "env" / "settings.schema.json").read_text())
+    bounds = {name: rules | BOUNDS.get(name, {}) for name, rules in schema["properties"].items()}
+    for rule in schema["sums"]:
+        if rule["of"] != ["wait_s", "margin_s"]:
+            least = bounds[rule.get("lessThan") or rule["atMost"]]
+            (most,) = (bounds[name]["maximum"] for name in rule["of"])
+            assert most < min(least.get("enum", [least["minimum"]])) + ("atMost" in rule)
 
 
 def test_the_version_is_one() -> None:
@@ -152,7 +196,8 @@ def test_cloudformation_makes_a_stack_of_it(release: Path, tmp_path: Path) -> No
 
 # What a stage of one's own would say; none of it is what the release was made with.
 ALL = {
-    "lease_every_s": 3, "streams_per_function": 50, "connection_concurrency": 200, "control_concurrency": 7,
+    "function_timeout_s": 600, "wait_s": 500, "margin_s": 30, "start_allowance_s": 45, "renew_after": 20,
+    "give_up_after": 140, "jitter_s": 5, "lease_every_s": 3, "streams_per_function": 50, "connection_concurrency": 200, "control_concurrency": 7,
     "memory_mb": 256, "machine_log_level": "ERROR", "api_access_log": True, "api_auth": "iam", "log_level": "ERROR",
     "alert_email": "ops@example.org", "vpc_subnet_ids": "subnet-01234567,subnet-89abcdef", "metrics_by": "stage",
     "vpc_security_group_ids": "sg-01234567", "profiles_bucket": "my-profiles", "profiles_folder": "streams/",

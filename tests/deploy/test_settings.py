@@ -80,7 +80,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"upstreams": {"UPSTREAM_ETCD": "https://etcd\n"}}, ADDRESS),
     ({"waits": 3}, f"there is no setting waits; {ALL}"),
     ({"wait\n": 3}, f"there is no setting of such a name; {ALL}"),
-    ({"task_timeout_s": 60}, f"there is no setting task_timeout_s; {ALL}"),
+    ({"most_streams_per_function": 60}, f"there is no setting most_streams_per_function; {ALL}"),
 ]
 # What YAML 1.1 or another reader takes for a number, a truth or a date, and what is none of it.
 SCALARS = [
@@ -185,7 +185,7 @@ def test_both_read_the_same_in_a_file(node: Node, scalars: dict[str, str]) -> No
 def test_the_sentence_names_the_setting_and_says_what_would_be_right(node: Node) -> None:
     """Of good tables, bad ones, and those that lack a setting; and both say it alike."""
     good = GOOD | {"upstreams": UPSTREAMS}
-    assert in_python(good) == {**GOOD, "claim_tries": 144, "task_timeout_s": 60, "most_streams_per_function": 40}
+    assert in_python(good) == {**GOOD, "most_streams_per_function": 40}
     assert in_python(GOOD | {"wait_s": 35.0}) == node(table=GOOD | {"wait_s": 35.0}) == in_python(good)
     for change, sentence in BAD:
         assert (in_python(good | change), node(table=good | change)) == (f"here: {sentence}.",) * 2
@@ -291,6 +291,6 @@ def test_a_name_that_no_stage_can_have_is_refused_in_the_same_words(node: Node, 
 
 def test_settings_can_be_laid_over_a_stage() -> None:
     """Overrides replace the stage's own settings under the same rules, and the derived settings follow them."""
-    assert stages.load("local", {"wait_s": 840, "function_timeout_s": 900})["task_timeout_s"] == 915
+    assert stages.load("local", {"wait_s": 840, "function_timeout_s": 900})["most_streams_per_function"] == 488
     with pytest.raises(UserError, match="with overrides: wait_s"):
         stages.load("local", {"wait_s": 45})

@@ -51,7 +51,7 @@ def _loaded(machine: str) -> Machine:
 
 def after(cycles: int, give_up_after: int = 10**6) -> Any:
     """The machine with another `renew_after`, and another `give_up_after`."""
-    return definition("connections", renew_after=cycles, give_up_after=give_up_after, claim_tries=give_up_after - 1)
+    return definition("connections", renew_after=cycles, give_up_after=give_up_after)
 
 
 def executed(machine: Machine, perform: Perform, data: Any = INPUT, seed: int = 0, **options: Any) -> Execution:

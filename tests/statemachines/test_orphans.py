@@ -22,7 +22,7 @@ from tests.statemachines.outages import HOUR_MS, STAGE, TABLE, World
 MINUTE_MS = 60_000
 MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:machine"
 # It renews after two cycles, so that a day has dozens of executions.
-RENEWING = load(definition("connections", STAGE, renew_after=2, give_up_after=12, claim_tries=11))
+RENEWING = load(definition("connections", STAGE, renew_after=2, give_up_after=12))
 
 
 class States:
