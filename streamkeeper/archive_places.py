@@ -73,6 +73,7 @@ class Bucket:
         file = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self.s3.download_fileobj(self.bucket, self.prefix + name, file)
+            file.seek(0)
         except BaseException:
             file.close()
             raise

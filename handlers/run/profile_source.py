@@ -28,6 +28,8 @@ READ_AGAIN_S = 60
 # So many versions before the newest are read to find a sound one.
 FORMER_VERSIONS = 5
 _ABSENT, _SAME = ("NoSuchKey", "404"), "304"
+# What stores answer that speak as S3 does, without its versions.
+_NO_VERSIONS = ("NotImplemented", "MethodNotAllowed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ class Profiles:
         try:
             data, new = self._get(name, **etag)
         except StoreUnavailable as error:
-            code = getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", "")
+            code = _code(error)
             if code == _SAME:
                 return _Object(known.etag, known.found, now_s)
             if code in _ABSENT:
@@ -193,9 +195,14 @@ class Profiles:
         if known.found is not None and not self._wrong(name, known.found.text.encode()):
             return known.found
         place = {"Bucket": self.places.profiles_bucket, "Prefix": self._key(name)}
-        with translate_errors("ListObjectVersions"):
-            listed = self.versions().list_object_versions(**place, MaxKeys=1 + FORMER_VERSIONS).get("Versions", [])
-        for one in listed:
+        try:
+            with translate_errors("ListObjectVersions"):
+                listed = self.versions().list_object_versions(**place, MaxKeys=1 + FORMER_VERSIONS)
+        except StoreUnavailable as error:
+            if _code(error) not in _NO_VERSIONS:
+                raise
+            listed = {}
+        for one in listed.get("Versions", []):
             if one["Key"] == self._key(name) and not one["IsLatest"]:
                 data, _ = self._get(name, VersionId=one["VersionId"])
                 if not self._wrong(name, data):
@@ -212,6 +219,11 @@ class Profiles:
                 for one in page.get("Contents", ())
             ]
         return {key.removesuffix(".toml") for key in keys if key.endswith(".toml")}
+
+
+def _code(error: StoreUnavailable) -> str:
+    code: str = getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", "")
+    return code
 
 
 def _not_toml(name: str) -> InvalidRequest:

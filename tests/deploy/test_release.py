@@ -197,7 +197,8 @@ def test_cloudformation_makes_a_stack_of_it(release: Path, tmp_path: Path) -> No
 # What a stage of one's own would say; none of it is what the release was made with.
 ALL = {
     "function_timeout_s": 600, "wait_s": 500, "margin_s": 30, "start_allowance_s": 45, "renew_after": 20,
-    "give_up_after": 140, "jitter_s": 5, "lease_every_s": 3, "streams_per_function": 50, "connection_concurrency": 200, "control_concurrency": 7,
+    "give_up_after": 140, "jitter_s": 5, "lease_every_s": 3, "streams_per_function": 50,
+    "connection_concurrency": 200, "control_concurrency": 7,
     "memory_mb": 256, "machine_log_level": "ERROR", "api_access_log": True, "api_auth": "iam", "log_level": "ERROR",
     "alert_email": "ops@example.org", "vpc_subnet_ids": "subnet-01234567,subnet-89abcdef", "metrics_by": "stage",
     "vpc_security_group_ids": "sg-01234567", "profiles_bucket": "my-profiles", "profiles_folder": "streams/",

@@ -140,6 +140,18 @@ def test_one_that_never_was_sound_is_refused_with_the_reason(place: Place, text:
     ]
 
 
+def test_a_store_without_versions_has_no_former_one(place: Place) -> None:
+    """As rclone's S3 answers: a cold function refuses a wrong one with its reason, or has the packaged one."""
+    place.puts(WRONG)
+    place.puts(WRONG, "packaged")
+    function, versions = place.function(), mock.Mock()
+    function.versions = lambda: versions
+    versions.list_object_versions.side_effect = ClientError({"Error": {"Code": "NotImplemented"}}, "ListObjectVersions")
+    with pytest.raises(InvalidRequest, match="address is missing"):
+        function.profile("prices")
+    assert function.text("packaged") == OLD
+
+
 def test_an_outage_of_s3_changes_no_profile_and_is_not_asked_again_at_once(place: Place) -> None:
     """What is known goes on; who knows nothing waits, and rejects no stream."""
     place.puts(OLD)
