@@ -94,7 +94,7 @@ def holds(check: Any, chosen: dict[str, str]) -> bool:
         case "Fn::Or":
             return any(holds(one, chosen) for one in argument)
         case "Fn::Equals":
-            return chosen[argument[0]["Ref"]] == argument[1]
+            return bool(chosen[argument[0]["Ref"]] == argument[1])
     assert name == "Fn::Contains"
     return chosen[argument[1]["Ref"]] in argument[0]
 

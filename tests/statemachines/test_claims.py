@@ -60,7 +60,7 @@ def test_a_claim_that_nobody_can_be_started_for_ends_dirty(aws: Aws) -> None:
     assert (execution.status, execution.error) == ("FAILED", "ClaimFailed")
     rows = entered(execution)
     assert [name for _, name in rows].count("Delegate claim") == 29
-    assert [name for _, name in rows].count("Claim lease") == stages.load("prod")["give_up_after"] - 1 == 144
+    assert [name for _, name in rows].count("Claim lease") == int(stages.load("prod")["give_up_after"]) - 1 == 144
     assert (rows[-1][1], rows[-1][0] > 11.1 * 3_600_000) == ("Broken", True)
 
 
