@@ -163,7 +163,8 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
         return _sinks(stream_id, profile)
     if resource.endswith(GAPS):
         return _gaps(stream_id, profile, gaps.LISTING.read(query))
-    answer = status.answer(stream_id, _records(stream_id, profile), _now_ms(), DEAD_AFTER_MS, RETRIES)
+    records, keeps_ms = _records(stream_id, profile), known.keeps_ms(profile)
+    answer = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES, keeps_ms=keeps_ms)
     if problem := known.problem(profile):
         answer |= {"reason": answer["reason"] or problem, "profile_problem": problem}
     return said(200, answer | _delivery(stream_id, profile))

@@ -6,6 +6,8 @@ Invariant: it is made from the parsers that read the arguments, so a shell offer
 import argparse
 from typing import Any
 
+from local.options import Wrapped
+
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -18,7 +20,7 @@ def add(subparsers: Any) -> None:
         "  streamkeeper completion bash > ~/.local/share/bash-completion/completions/streamkeeper\n"
         "  streamkeeper completion zsh > ~/.zfunc/_streamkeeper\n"
         "  streamkeeper completion fish > ~/.config/fish/completions/streamkeeper.fish",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Wrapped,
     )
     parser.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
     parser.set_defaults(run=run)

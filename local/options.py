@@ -1,9 +1,26 @@
-"""Reads the options of a command strictly, and refuses a wrong one in a sentence with its name, bounds and value."""
+"""Shows the help of a command, and reads its options: a wrong one is a sentence with its name, bounds and value."""
 
+import argparse
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 
 from local.user_error import UserError
+
+
+class Wrapped(argparse.HelpFormatter):
+    """Wraps the paragraphs of a description and an epilog; those with indented lines, as examples have, keep these."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(self._paragraph(part, width, indent) for part in text.split("\n\n"))
+
+    def _paragraph(self, text: str, width: int, indent: str) -> str:
+        if "\n  " not in text:
+            return super()._fill_text(text, width, indent)
+        lines = (
+            textwrap.fill(line, width, subsequent_indent=" " * 6, break_on_hyphens=False) for line in text.split("\n")
+        )
+        return "\n".join(lines)
 
 
 def whole(option: str, value: str, least: int, most: int) -> int:

@@ -103,6 +103,19 @@ def saying(words: str, after_s: float = 1.0, *, is_quiet: bool = False) -> Itera
         timer.cancel()
 
 
+def show(line: str, indent: int = 4) -> None:
+    """Prints a line as `printable`; a narrow terminal gets it wrapped between words, what follows indented."""
+    print("\n".join(wrapped(printable(line), indent)), flush=True)
+
+
+def wrapped(line: str, indent: int) -> list[str]:
+    """Returns a line as `show` prints it."""
+    columns = max(columns_of(sys.stdout, WIDE), indent + 20)
+    if len(line) <= columns:
+        return [line]
+    return textwrap.wrap(line, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+
+
 def lines_of(stream: TextIO, items: Iterable[str]) -> str:
     """Returns the items in one line, or, on a terminal, in as many lines as needed without cutting one."""
     if not stream.isatty():

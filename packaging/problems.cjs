@@ -7,7 +7,7 @@ const kinds = require('../handlers/api/problems.json');
 const SEVERAL = 'Step Functions starts no more executions now. Try again in 5 s.';
 const NOT_STARTED = 'Step Functions could not start the execution. Try again.';
 const STREAM_ID =
-  "The stream id must be the name of a profile, perhaps followed by a colon and any text in UTF-8 without control characters; 256 characters at most, no part between colons '.' or '..'.";
+  "A stream id is a profile's name, optionally with a colon and any text in UTF-8: 256 characters at most, none of them a control character, and no part between colons '.' or '..'.";
 const UNKNOWN = 'There is no such stream: no profile has the name that the stream id begins with.';
 
 // `detail` is a text, or a variable of API Gateway's that is JSON already.

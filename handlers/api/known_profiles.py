@@ -6,6 +6,8 @@ A profile that is wrong, or cannot be read, names nothing; a status shows its pr
 import contextlib
 import functools
 import tomllib
+from collections.abc import Mapping
+from typing import Any
 
 from handlers.api.problems import Problem
 from handlers.errors import StoreUnavailable
@@ -27,7 +29,13 @@ class KnownProfiles:
 
     def fields(self, profile: str) -> frozenset[str]:
         """Returns the names of the fields of a profile."""
-        return _fields(self.text(profile))
+        return frozenset(_fields(self.text(profile)))
+
+    def keeps_ms(self, profile: str) -> int:
+        """Returns how far back the upstream goes by the profile; 0 where it does not say."""
+        resume = _fields(self.text(profile)).get("resume")
+        reach_s = resume.get("reach_s") if isinstance(resume, Mapping) else None
+        return reach_s * 1000 if isinstance(reach_s, int) else 0
 
     def sinks(self, profile: str) -> frozenset[str]:
         """Returns the labels of the sinks that the profile names; none where it is not TOML."""
@@ -62,11 +70,11 @@ class KnownProfiles:
 
 
 @functools.lru_cache(100)
-def _fields(text: str) -> frozenset[str]:
+def _fields(text: str) -> Mapping[str, Any]:
     try:
-        return frozenset(tomllib.loads(text))
+        return tomllib.loads(text)
     except ValueError:  # it is not TOML
-        return frozenset()
+        return {}
 
 
 def sinks_of(profile: str, text: str) -> frozenset[str]:

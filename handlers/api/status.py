@@ -40,12 +40,20 @@ SHOWN = (
 
 
 def answer(
-    stream_id: str, records: Records, now_ms: int, dead_after_ms: int, retries: Retries, *, is_brief: bool = False
+    stream_id: str,
+    records: Records,
+    now_ms: int,
+    dead_after_ms: int,
+    retries: Retries,
+    *,
+    keeps_ms: int = 0,
+    is_brief: bool = False,
 ) -> dict[str, Any]:
     """Returns the answer about a stream as JSON; if `is_brief`, the verdict covers its newest connection alone.
 
     A connection other than the holder counts as open until it was silent for longer than `dead_after_ms`. Instants are
     texts in UTC and end in `_at`; lengths are milliseconds. handlers/api/status_words.py lists the statuses.
+    `keeps_ms` is how far back the upstream goes, 0 where that is unknown.
     """
     connections = Connections(records, now_ms, dead_after_ms)
     lease, holder, cursor = records.lease, connections.holder, records.cursor
@@ -58,7 +66,7 @@ def answer(
     unwell = status_words.unwell(status, connections, records)
     trouble = damage or _stuck_words(stuck) or (unwell.partition(" for ")[0] if is_brief else unwell)
     since_ms, standing = _standing(status, connections, covered, trouble, records.connected_ms)
-    standing = replace(standing, is_brief=is_brief)
+    standing = replace(standing, is_brief=is_brief, keeps_ms=keeps_ms)
     return {
         "stream": stream_id,
         "status": status,
@@ -166,9 +174,7 @@ def _standing(
     if failed is not None and (status == "reconnecting" or (status == "rejected" and is_refused)):
         why = status_words.short(connections.cause(failed), failed)
     has_connected = covered is not None or connections.lease.connected_token > 0
-    keeps_ms = next((one.reach_ms for one in reversed(connections.all) if one.opened_ms is not None), None)
-    standing = Standing(status, why, for_ms, at_least, has_connected, trouble, keeps_ms=keeps_ms)
-    return None if at_least else since_ms, standing
+    return None if at_least else since_ms, Standing(status, why, for_ms, at_least, has_connected, trouble)
 
 
 def _since_ms(status: str, connections: Connections, covered: Coverage | None) -> int | None:

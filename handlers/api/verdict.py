@@ -2,14 +2,16 @@
 
     Connected 3 h 12 min. Nothing lost: 3 gaps, all delivered later.
     Connected 4 min. 1 gap of 12 s is not proved complete yet.
-    Away 2 min: 401 Unauthorized. Nothing lost before that. The upstream keeps 10 min.
+    Away 2 min: 401 Unauthorized. 0 events lost so far; the upstream keeps 10 min.
 
-Status, list, page and alerts have their words from here. Pure. Invariants: no instant stands in the text, for whoever
-draws it knows the viewer's zone; "nothing lost" is said of a time that is known whole, and never while a gap is open.
+Status, list, page and alerts have their words from here. Pure. Invariants: no instant stands in the text: a page or a
+terminal, which know the viewer's zone, put one in by `since`; "nothing lost" is said of a time that is known whole, and
+never while a gap is open.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +22,7 @@ from handlers.connection.repair_record import FAILED, PARTLY
 _SIZES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 # What the upstream did not say of a loss: a version of the function dropped what it had read, or its profile did.
 _OURS = ("not_stored", "ids_restarted")
+_AWAY = re.compile(r"^Away [^:.]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Standing:
     `for_ms` is for how long it has been connected or away, None where that is not to be said; where it is `at_least`,
     older records may say longer. `trouble` is a sentence more, without its full stop. Where `is_brief`, as in the list,
     a length has its largest unit alone, so that an answer seldom changes; of losses it counts the newest it knows.
-    `keeps_ms` is how far back the upstream goes, by its profile; None where that is unknown.
+    `keeps_ms` is how far back the upstream goes, by its profile, 0 where that is unknown.
     """
 
     status: str
@@ -39,16 +42,28 @@ class Standing:
     has_connected: bool = True
     trouble: str = ""
     is_brief: bool = False
-    keeps_ms: int | None = None
+    keeps_ms: int = 0
 
 
 def verdict(standing: Standing, coverage: Coverage | None) -> str:
     """One sentence or two; without `coverage` nothing is said of what was lost."""
     trouble = f"{standing.trouble[:1].upper()}{standing.trouble[1:]}." if standing.trouble else ""
-    losses = _losses(coverage, standing.is_brief) if coverage is not None and standing.status != "starting" else ""
     is_away = standing.status == "reconnecting" and standing.has_connected and not standing.is_brief
-    keeps = f"The upstream keeps {spelled(standing.keeps_ms)}." if is_away and standing.keeps_ms else ""
-    return " ".join(filter(None, (_first(standing), trouble, losses, keeps)))
+    keeps_ms = standing.keeps_ms if is_away else 0
+    # What was sent meanwhile can still be fetched.
+    is_kept = 0 < (standing.for_ms or 0) <= keeps_ms
+    losses = ""
+    if coverage is not None and standing.status != "starting":
+        losses = _losses(coverage, standing.is_brief, "0 events lost so far" if is_kept else "Nothing lost")
+    said = " ".join(filter(None, (_first(standing), trouble, losses)))
+    if is_kept:
+        return f"{said.removesuffix('.')}; the upstream keeps {spelled(keeps_ms)}."
+    return f"{said} The upstream keeps {spelled(keeps_ms)}: what it sent before may be lost." if keeps_ms else said
+
+
+def since(verdict: str, instant: str) -> str:
+    """Returns a verdict with an instant, as its reader writes it, in place of a length: Away since 16:08: reset."""
+    return _AWAY.sub(lambda _: f"Away since {instant}", verdict)
 
 
 def _first(standing: Standing) -> str:
@@ -79,8 +94,11 @@ def _length(for_ms: int | None, is_brief: bool) -> str:
     return "" if for_ms is None else f" {spelled(for_ms, 1 if is_brief else 2)}"
 
 
-def _losses(coverage: Coverage, is_brief: bool) -> str:
-    """Returns what was lost, and what is not proved; the gap that goes on is the first sentence's."""
+def _losses(coverage: Coverage, is_brief: bool, nothing: str) -> str:
+    """Returns what was lost, and what is not proved; the gap that goes on is the first sentence's.
+
+    `nothing` says that nothing was.
+    """
     lost = [gap for gap in coverage.gaps if gap.state == LOST]
     failed = [gap for gap in coverage.gaps if gap.state in (PARTLY, FAILED)]
     unproved = [gap for gap in coverage.gaps if gap.state == OPEN]
@@ -96,10 +114,10 @@ def _losses(coverage: Coverage, is_brief: bool) -> str:
         said.append(f"{_gaps(failed)} could not be repaired{'' if is_over else ' yet'}.")
     if said or is_brief:  # what is brief has not read all
         return " ".join(said)
-    where = "" if coverage.away is None else " before that"
+    where = "" if coverage.away is None or nothing.endswith("so far") else " before that"
     if not coverage.reaches_start:
         where += f" in the last {spelled(coverage.to_ms - coverage.since_ms)}"
-    return f"Nothing lost{where}{_later(coverage.gaps)}."
+    return f"{nothing}{where}{_later(coverage.gaps)}."
 
 
 def _later(gaps: Sequence[Gap]) -> str:

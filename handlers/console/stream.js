@@ -12,7 +12,7 @@ import { groupPart } from './group.js';
 import { lanesPart } from './lanes.js';
 import { showStatus } from './streams.js';
 import { whyPart } from './why.js';
-import { HELD } from './words.js';
+import { HELD, since } from './words.js';
 
 const MACHINE_MS = 3000;
 const COST_MS = 30_000;
@@ -50,7 +50,7 @@ export function streamView(parent, server, id) {
     if (known && known !== status.status) announce(`The stream ${id} is ${status.status}.`);
     known = status.status;
     showStatus(badge, status.status);
-    text(verdict, status.verdict);
+    text(verdict, since(status.verdict, status.since_at));
     start.hidden = HELD.includes(status.status);
     stop.hidden = !HELD.includes(status.status) || status.status === 'stopping';
     cursor = status.cursor?.value ?? null;

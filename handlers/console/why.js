@@ -71,11 +71,11 @@ export function whyPart() {
 }
 
 /** What is known beside the verdict, a sentence each. */
-function facts({ last_error: error, stuck_at_cursor: stuck }) {
+function facts({ verdict, last_error: error, stuck_at_cursor: stuck }) {
   const said = stuck ? [`The cursor is ${stuck.value ?? 'the beginning'}.`] : [];
   if (!error || error.over_at) return said;
   const { failures, since, at, tried_again_at: from, tried_again_by: by, final_at: final } = error;
-  said.push(failures > 1 ? `${counted(failures, 'failure')} in a row since ${clock(since)}, the last at ${clock(at)}.` : `It failed at ${clock(at)}.`);
+  said.push(failures > 1 ? `${counted(failures, 'failure')} in a row${verdict.startsWith('Away') ? '' : ` since ${clock(since)}`}, the last at ${clock(at)}.` : `It failed at ${clock(at)}.`);
   if (from) said.push(`The next try comes after ${clock(from)}.`);
   else if (by) said.push(`The next try comes by ${clock(by)} at the latest.`);
   if (final) said.push(`If the upstream still refuses at ${clock(final)}, the stream is rejected and nobody tries again.`);

@@ -47,6 +47,9 @@ export function clock(at) {
   return (isToday ? CLOCK.format(date) : `${DAY.format(date)} ${CLOCK.format(date)}`).replaceAll(' ', '\u00a0');
 }
 
+/** A verdict with the instant in place of a length: "Away since 16:08:03: 401." */
+export const since = (verdict, at) => (at ? verdict.replace(/^Away [^:.]+/, () => `Away since ${clock(at)}`) : verdict);
+
 /** How long ago an instant was, by its largest unit: 12 s, 3 h, 2 d; "–" for none. */
 export function age(at) {
   if (!at) return '–';

@@ -131,11 +131,10 @@ def _stream_id_problem(stream_id: str) -> str:
         return "it holds a control character or what is not UTF-8 once it is percent-decoded"
     parts = stream_id.split(":")
     # RFC 3986, section 5.2.4: "." and ".." are removed from a path, with the segment before them.
-    if not _PROFILE_NAME.fullmatch(parts[0]) or "." in parts or ".." in parts:
-        return (
-            "what stands before its first colon is the name of a profile, 1 to 64 of the characters A-Z a-z 0-9 . _ -, "
-            "and no part between colons is '.' or '..'"
-        )
+    if "." in parts or ".." in parts:
+        return "no part between its colons may be '.' or '..'"
+    if not _PROFILE_NAME.fullmatch(parts[0]):
+        return "it must begin with a profile's name, 1 to 64 of the characters A-Z a-z 0-9 . _ -"
     return ""
 
 

@@ -22,8 +22,8 @@ from local.backup.stage_places import FORMS, HERE, Place, reached
 from local.backup.taking import Taking
 from local.backup.together import Work
 from local.backup.writing import Restored, Restoring
+from local.options import Wrapped
 from local.printable import printable
-from local.streams import asking
 from local.user_error import UserError
 
 VERBS = ("backup", "restore", "move")
@@ -96,7 +96,7 @@ def _add_move(subparsers: Any) -> None:
 def _parser(subparsers: Any, name: str, words: str, examples: list[str]) -> argparse.ArgumentParser:
     shown = "\n".join(f"  streamkeeper {example}" for example in examples)
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        name, description=words, epilog=f"examples:\n{shown}\n\n{EXIT}", formatter_class=asking.Wrapped
+        name, description=words, epilog=f"examples:\n{shown}\n\n{EXIT}", formatter_class=Wrapped
     )
     parser.add_argument("--match", action="append", metavar="PATTERN", help="only these streams (orders:*); repeatable")
     parser.add_argument("--json", action="store_true", help="print one JSON document")

@@ -21,7 +21,7 @@ from local.compare.strategies import STRATEGIES
 from local.costs import prices
 from local.costs.prices import Prices
 from local.history.pictures import checked, write
-from local.options import number, one_of, whole
+from local.options import Wrapped, number, one_of, whole
 from local.printable import WIDE, aligned, columns_of, in_marks_of, saying
 from local.simulation.scenario import POLICIES, Policy, Scenario, Upstream
 from local.user_error import UserError
@@ -55,7 +55,7 @@ def add(subparsers: Any) -> None:
     """Adds the verb and its options."""
     parser = subparsers.add_parser(
         "compare",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Wrapped,
         description="Runs ways to keep a stream connected in virtual time, each with the same connection manager,\n"
         "upstream and faults: how much of the time they cover, what they lose and what they cost.",
         epilog="strategies:\n" + "".join(f"  {one.name:<20}{one.says}\n" for one in STRATEGIES) + "\nexamples:\n"

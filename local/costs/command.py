@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-import textwrap
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +12,7 @@ from local.costs import delivered, model, month, prices, repair_costs, stage_cos
 from local.costs.model import PARTITION_UNITS, Costs, Load
 from local.costs.prices import HOURS, Prices
 from local.options import number, one_of, whole
-from local.printable import WIDE, columns_of, saying
+from local.printable import saying, show
 from local.user_error import UserError
 
 STORES, ORDERS, ARRIVALS = ("items", "log"), ("index", "none"), ("random", "clock")
@@ -107,9 +106,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_as_json(arguments.stage, load, found, listed, notes), indent=1))
         return 0
-    shown = text(arguments.stage, load, found, listed, source.settings)
-    columns = columns_of(sys.stdout, WIDE)
-    print("\n".join(wrapped for line in shown.split("\n") for wrapped in _wrapped(line, columns)))
+    for line in text(arguments.stage, load, found, listed, source.settings).split("\n"):
+        # The words behind an amount stay behind it.
+        show(line, _WORDS_AT if line.startswith("  ") else 0)
     for note in notes:
         print(f"streamkeeper: {note}", file=sys.stderr)
     return 0
@@ -262,12 +261,6 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
         lines += ["", *_table(title, found.million_events, MILLION_WHY)]
         lines.append(f"{'  kept':<18}{found.million_kept or 0:>10.3f}  a month of {words['keep_days']}")
     return "\n".join([*lines, "", "for comparison, without the writes of events", *rows(found.beside, BESIDE_WHY)])
-
-
-def _wrapped(line: str, columns: int) -> list[str]:
-    """A line, wrapped; the words behind an amount stay behind it."""
-    indent = " " * _WORDS_AT if line.startswith("  ") else ""
-    return textwrap.wrap(line, max(columns, _WORDS_AT + 20), subsequent_indent=indent) or [""]
 
 
 _KEPT = ("keep_days", "ledger_keep_days")

@@ -19,7 +19,7 @@ from local.doctor import demonstration, fleet_checks, stage_checks
 from local.doctor.account_facts import HERE, Account, Facts, collect
 from local.doctor.findings import Finding, State
 from local.doctor.stage_template import of_stack, of_this_machine
-from local.printable import printable, saying
+from local.printable import printable, saying, show
 from local.reached_stage import clients_of
 from local.streams import asking
 
@@ -64,16 +64,16 @@ def run(arguments: argparse.Namespace) -> int:
             return [*stage_checks.judged(deployed, facts), *fleet_checks.judged(deployed, facts, prices.read())]
 
         found = _repaired(account, look) if arguments.repair else look()
-    show = _show_json if arguments.json else _show
+    tell = _show_json if arguments.json else _show
     for finding in found:
-        show(finding)
+        tell(finding)
     if arguments.demo is not None:
         api = demonstration.api_of(account, deployed, arguments.url)
         stream_id = demonstration.chosen(arguments.demo, facts["profiles"])
         with saying(f"starting {stream_id}; its handover takes some seconds …"):
             for finding in demonstration.played(api, account, deployed, stream_id):
                 found.append(finding)
-                show(finding)
+                tell(finding)
     ill = [one for one in found if not one.is_well]
     unknown = sum(one.state is State.UNKNOWN for one in ill)
     words = "all is well" if not ill else f"{len(ill) - unknown} wrong, {unknown} not known"
@@ -104,7 +104,7 @@ def _repaired(account: Account, look: Callable[[], list[Finding]]) -> list[Findi
 
 
 def _show(finding: Finding) -> None:
-    print(printable(finding.line()), flush=True)
+    show(finding.line(), 7)
 
 
 def _show_json(finding: Finding) -> None:

@@ -21,7 +21,7 @@ from local.history import group, sources
 from local.history.group import GroupStreams
 from local.history.pictures import checked, write
 from local.history.timeline import cost_usd
-from local.options import whole
+from local.options import Wrapped, whole
 from local.printable import columns_of, in_marks_of, printable, printable_lines, saying
 from local.streams import asking
 from local.user_error import UserError
@@ -40,7 +40,7 @@ def add(subparsers: Any) -> None:
     """Adds the verb and its options."""
     parser = subparsers.add_parser(
         "timeline",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Wrapped,
         description="Shows what an execution did, from its history: lanes, gaps and their causes, how far it is\n"
         "from the limit of events, and the cost. It works with the history of any machine on AWS.",
         epilog="examples:\n"

@@ -3,16 +3,14 @@
 import argparse
 import json
 import re
-import sys
-import textwrap
 from typing import Any
 
 from handlers.api.verdict import counted
 from handlers.connection.inputs import MOST_PARTITIONS
 from local.costs import prices
 from local.costs.command import MOST_BYTES, MOST_EVENTS_PER_S, MOST_STREAMS
-from local.options import number, one_of, whole
-from local.printable import columns_of, saying
+from local.options import Wrapped, number, one_of, whole
+from local.printable import saying, show
 from local.scale.planning import MOST_FLUSH_S, Asked, Plan, plan
 from local.scale.quotas import REGIONS
 from local.user_error import UserError
@@ -23,6 +21,7 @@ EXAMPLES = """examples:
   streamkeeper plan --rate 100/s
   streamkeeper plan --rate 6/min --event-bytes 2000 --streams 1000 --wait-s 60
   streamkeeper plan --rate 30000/s --connect-s 0.2 --region large --json
+
 docs/plan.md explains the rules of the choice."""
 
 
@@ -33,7 +32,7 @@ def add(subparsers: Any) -> None:
         description="Proposes memory, streams in a function, store and partitions for streams that you describe, and "
         "shows their price a month and the limit that they meet first.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Wrapped,
     )
     parser.add_argument(
         "--rate", required=True, metavar="R", help="events of each stream: 100/s, 6/min, 50/h, 1000/day"
@@ -72,10 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"stage": arguments.stage, "region": listed.region, **found.as_json()}, indent=1))
         return 0
-    width = min(columns_of(sys.stdout, 100), 100)
-    print(text(found, arguments.stage, f"{listed.region}, prices of {listed.as_of}"))
+    for line in text(found, arguments.stage, f"{listed.region}, prices of {listed.as_of}").split("\n"):
+        show(line, 20)
     for note in found.notes:
-        print("\n" + textwrap.fill(note[:1].upper() + note[1:], width))
+        print()
+        show(note[:1].upper() + note[1:], 0)
     return 0
 
 

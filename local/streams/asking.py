@@ -15,15 +15,18 @@ from typing import Any
 from handlers.api.verdict import counted
 from local.api_client.command import here
 from local.api_client.http_client import Api, as_user_errors
+from local.options import Wrapped
 from local.printable import printable, saying
 from local.user_error import UserError
 from streamkeeper import instants, transport
-from streamkeeper.exceptions import NotFound, Refused, is_transient
+from streamkeeper.exceptions import Refused, is_transient
 from streamkeeper.retrying import JSON, Outcome, Reply, Send, Steps, T, Wait, asking, performed
 from streamkeeper.stored import pages
 from streamkeeper.transport import with_query
 
-DONE, REFUSED, NOT_RUNNING, NO_STREAM = 0, 1, 3, 4
+DONE, REFUSED, MISTAKE, NOT_RUNNING, NO_STREAM = 0, 1, 2, 3, 4
+# Where the address, the id, a place, the document or the profile is wrong.
+_MISTAKES = (400, 404, 405, 413, 415, 422)
 EXIT = (
     "Exit status: 0 done, 1 the API refused, 2 a mistake in the command or no answer, 3 the stream is not running "
     "(status alone), 4 there is no such stream, 130 Ctrl-C. Environment: STREAMKEEPER_URL is the API's address, "
@@ -71,11 +74,20 @@ class Streams:
         return pages(lambda asked: self.ask("GET", path, asked), query, left)
 
 
-def local_time(written: str | None) -> str:
-    """An instant of an answer in this machine's time zone, to the second; "never" for none."""
+def clock(written: str | None) -> str:
+    """An instant of an answer in this machine's time zone, with the day where that is not today; "never" for none."""
     if written is None:
         return "never"
-    return datetime.fromisoformat(written).astimezone().isoformat(sep=" ", timespec="seconds")
+    at = datetime.fromisoformat(written).astimezone()
+    return at.strftime("%H:%M:%S" if at.date() == datetime.now(at.tzinfo).date() else "%Y-%m-%d %H:%M:%S")
+
+
+def period(gap: dict[str, Any]) -> str:
+    """From when until when a gap lasted, in this machine's time zone; `now` where it goes on."""
+    begin = datetime.fromisoformat(gap["from_at"]).astimezone()
+    end = datetime.fromisoformat(gap["to_at"]).astimezone() if gap["to_at"] else None
+    form = "%H:%M:%S" if end is not None and end.date() == begin.date() else "%Y-%m-%d %H:%M:%S"
+    return f"{begin:%Y-%m-%d %H:%M:%S}  {format(end, form) if end is not None else 'now':<8}"
 
 
 def path_of(stream_id: str, below: str = "") -> str:
@@ -102,16 +114,6 @@ def verb(
     return parser
 
 
-class Wrapped(argparse.HelpFormatter):
-    """Wraps a description and the last paragraph of an epilog, but not the examples."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n\n".join(
-            part if part.startswith("examples:") else super(Wrapped, self)._fill_text(part, width, indent)
-            for part in text.split("\n\n")
-        )
-
-
 def streams(arguments: argparse.Namespace, patient_s: float = 0) -> Streams:
     """The streams of the chosen API."""
     return Streams(here(os.environ, arguments.url, sign=False), patient_s)
@@ -128,7 +130,9 @@ def refusals(run: Run) -> Run:
             if arguments.json:
                 print(" ".join(refusal.body.split("\n")).strip())
             print(f"streamkeeper: {printable(str(refusal))}", file=sys.stderr)
-            return NO_STREAM if isinstance(refusal, NotFound) else REFUSED
+            if refusal.kind in ("unknown-stream", "never-started"):
+                return NO_STREAM
+            return MISTAKE if refusal.status in _MISTAKES else REFUSED
 
     return told
 
@@ -152,7 +156,7 @@ def repair_words(repair: dict[str, Any]) -> str:
     """What the repair of a gap has brought, to follow the gap's state."""
     said = [f"{counted(repair['stored'], 'event')} came"] if repair["stored"] else []
     said += [repair["reason"]] if repair["reason"] else []
-    said += [f"tried again {local_time(repair['next_at'])}"] if repair["next_at"] else []
+    said += [f"tried again {clock(repair['next_at'])}"] if repair["next_at"] else []
     return f": {'; '.join(said)}" if said else ""
 
 

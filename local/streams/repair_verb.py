@@ -7,9 +7,9 @@ from typing import Any
 
 from handlers.api.verdict import counted
 from local.costs.repair_costs import cost_usd
-from local.printable import printable, saying
+from local.printable import printable, saying, show
 from local.streams import asking
-from local.streams.asking import DONE, NOT_RUNNING, local_time, path_of, repair_words
+from local.streams.asking import DONE, NOT_RUNNING, path_of, period, repair_words
 
 NOT_REPAIRED = NOT_RUNNING
 POLL_S = 1.0
@@ -72,6 +72,5 @@ def _wait(
 
 
 def _show(gap: dict[str, Any], is_json: bool, would: str = "") -> None:
-    times_of = f"{local_time(gap['from_at'])}  {local_time(gap['to_at'])}"
-    line = f"{times_of}  {would}{gap['state']}{repair_words(gap['repair'])}"
-    print(json.dumps(gap) if is_json else printable(line))
+    line = f"{period(gap)}  {would}{gap['state']}{repair_words(gap['repair'])}"
+    print(json.dumps(gap)) if is_json else show(line)

@@ -3,14 +3,15 @@
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from handlers.api.verdict import counted, spelled
+from handlers.api.verdict import counted, since, spelled
 from handlers.deliver.operating import COMMANDS
-from local.printable import printable
+from local.printable import printable, show, wrapped
 from local.streams import asking, fleet_verbs
-from local.streams.asking import DONE, NOT_RUNNING, in_colour, local_time, path_of, repair_words
+from local.streams.asking import DONE, NOT_RUNNING, clock, in_colour, path_of, period, repair_words
 from local.user_error import UserError
 
 
@@ -92,25 +93,31 @@ def status(arguments: argparse.Namespace) -> int:
 
 def _show(answer: dict[str, Any]) -> None:
     print(f"{printable(answer['stream'])}  {in_colour(answer['status'])}")
-    print(printable(f"  {answer['verdict']}"))
+    show(f"  {since(answer['verdict'], clock(answer['since_at']))}", 2)
     for lane, shown in answer["lanes"].items():
         print(f"  lane {lane}    {shown['phase']}")
+    for name, words in _figures(answer):
+        show(f"  {name:<8}  {words}", 12)
+
+
+def _figures(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each figure of a status, by its name."""
     cursor, coverage, counts = answer["cursor"], answer["coverage"], answer["counts"]
     if cursor is not None:
-        print(f"  cursor    {printable(str(cursor['value']))}, saved {local_time(cursor['saved_at'])}")
+        yield "cursor", f"{cursor['value']}, saved {clock(cursor['saved_at'])}"
     if coverage is not None:
         shares = f"connected {coverage['connected_percent']:g} %, complete {coverage['complete_percent']:g} %"
-        print(f"  coverage  {shares}, {_missing(coverage['missing'])}, since {local_time(coverage['since'])}")
+        yield "coverage", f"{shares}, {_missing(coverage['missing'])}, since {clock(coverage['since'])}"
     duplicates = counted(counts["duplicates"], "duplicate")
-    print(f"  events    {counts['stored']:,} stored, {duplicates}, {counts['dead_lettered']:,} dead-lettered")
+    yield "events", f"{counts['stored']:,} stored, {duplicates}, {counts['dead_lettered']:,} dead-lettered"
     if (bill := answer.get("bill")) is not None:
         month = f"{bill['forecast_month_usd']:.2f} a month at this rate"
-        print(f"  bill      about {bill['so_far_usd']:.2f} USD since {local_time(bill['since_at'])}, {month}")
+        yield "bill", f"about {bill['so_far_usd']:.2f} USD since {clock(bill['since_at'])}, {month}"
     if (budget := answer.get("budget")) is not None:
         out = f", {budget['left_out']:,} left out" if budget["left_out"] else ""
-        print(f"  budget    {budget['used_percent']} % used today: {counted(budget['events'], 'event')}{out}")
+        yield "budget", f"{budget['used_percent']} % used today: {counted(budget['events'], 'event')}{out}"
     for row in answer.get("delivery", ()):
-        print(printable(f"  delivery  {sink_words(row)}"))
+        yield "delivery", sink_words(row)
 
 
 def sink_words(row: dict[str, Any]) -> str:
@@ -135,9 +142,10 @@ def sinks(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(answer))
     elif not answer["sinks"]:
-        print(printable(f"{arguments.stream_id} delivers nothing: its profile has no field deliver"))
+        show(f"{arguments.stream_id} delivers nothing: its profile has no field deliver")
     else:
-        print("\n".join(printable(sink_words(row)) for row in answer["sinks"]))
+        for row in answer["sinks"]:
+            show(sink_words(row))
     return DONE
 
 
@@ -175,9 +183,10 @@ def _listed(stream: dict[str, Any]) -> str:
     """A stream's line: its status, its id, since when, and what is wrong."""
     since = stream["since_at"] or stream["started_at"]
     lasted = datetime.now(UTC) - datetime.fromisoformat(since) if since else None
-    age = "–" if lasted is None else " ".join(spelled(int(lasted.total_seconds() * 1000)).split()[:2])
-    word, why = in_colour(f"{stream['status']:<12}", stream["status"]), stream["reason"] or ""
-    return f"{word}  {printable(stream['stream']):<24}  {age:<6}  {printable(why)}".rstrip()
+    age = "–" if lasted is None else spelled(int(lasted.total_seconds() * 1000), 1)
+    word, why = f"{stream['status']:<12}", stream["reason"] or ""
+    line = "\n".join(wrapped(printable(f"{word}  {stream['stream']:<24}  {age:<6}  {why}".rstrip()), 4))
+    return in_colour(word, stream["status"]) + line.removeprefix(word)
 
 
 def _group_words(group: str, streams: list[dict[str, Any]]) -> str:
@@ -194,10 +203,9 @@ def gaps(arguments: argparse.Namespace) -> int:
     times = {"from": arguments.from_at, "to": arguments.to_at}
     for page in asking.streams(arguments).pages(path_of(arguments.stream_id, "/gaps"), times):
         for gap in page["gaps"]:
-            times_of = f"{local_time(gap['from_at'])}  {local_time(gap['to_at']) if gap['to_at'] else 'now'}"
-            line = f"{times_of}  {gap['length_ms'] / 1000:g} s  {gap['cause']}  {gap['state']}"
+            line = f"{period(gap)}  {spelled(gap['length_ms']):<12}  {gap['cause']}  {gap['state']}"
             line += repair_words(gap["repair"]) if "repair" in gap else ""
-            print(json.dumps(gap) if arguments.json else printable(line))
+            print(json.dumps(gap)) if arguments.json else show(line)
     return DONE
 
 

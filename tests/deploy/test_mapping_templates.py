@@ -24,8 +24,8 @@ REQUEST_ID = "Kz9fTFtbIAMEWkQ="
 COULD_NOT = "Step Functions could not start the execution. Try again."
 NO_MORE = "Step Functions starts no more executions now. Try again in 5 s."
 MALFORMED = (
-    "The stream id must be the name of a profile, perhaps followed by a colon and any text in UTF-8 without control "
-    "characters; 256 characters at most, no part between colons '.' or '..'."
+    "A stream id is a profile's name, optionally with a colon and any text in UTF-8: 256 characters at most, none of "
+    "them a control character, and no part between colons '.' or '..'."
 )
 UNKNOWN = "There is no such stream: no profile has the name that the stream id begins with."
 PROBLEM = {"Content-Type": "application/problem+json"}

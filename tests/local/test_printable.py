@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.printable import aligned, in_marks_of, lines_of, printable, printable_lines, saying
+from local.printable import aligned, in_marks_of, lines_of, printable, printable_lines, saying, show
 from local.service.screen import Screen
 from tests.local.support import PROJECT, environment, until
 from timeline import picture
@@ -145,3 +145,12 @@ def test_a_long_wait_is_explained(monkeypatch: pytest.MonkeyPatch, stream: io.St
     with saying("waiting", 0):
         assert until(lambda: stream.getvalue() != "", 60)
     assert stream.getvalue() == "streamkeeper: waiting\n"
+
+
+def test_a_long_line_is_wrapped_between_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What follows is indented, and no word is cut."""
+    monkeypatch.setenv("COLUMNS", "30")
+    show("running  a:stream  the upstream-says \x1b[2J no", 4)
+    assert capsys.readouterr().out == "running  a:stream  the\n    upstream-says \\x1b[2J no\n"

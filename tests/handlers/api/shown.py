@@ -40,6 +40,7 @@ def shown(
     is_all: bool = True,
     kept_since_ms: int = 0,
     damage: tuple[str, ...] = (),
+    keeps_ms: int = 0,
     **lease: Any,
 ) -> Any:
     """The answer for the stream `demo`; the newest connection holds the lease unless the lease says otherwise."""
@@ -47,4 +48,4 @@ def shown(
     fields: dict[str, Any] = {"execution": MINE, "generation": 1, "fence": fence, "connected_token": fence}
     held = Lease(**(fields | {"expires_at_ms": NOW + 1} | lease))
     records = Records(held, cursor, saved_ms, connections, losses, rest, is_all, kept_since_ms, damage)
-    return answer("demo", records, NOW, DEAD_AFTER_MS, RETRIES)
+    return answer("demo", records, NOW, DEAD_AFTER_MS, RETRIES, keeps_ms=keeps_ms)

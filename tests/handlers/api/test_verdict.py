@@ -11,7 +11,7 @@ from handlers.api.answers import at
 from handlers.api.connection_records import Connection, Connections, Records
 from handlers.api.figures import coverage, percent
 from handlers.api.status_words import status
-from handlers.api.verdict import spelled
+from handlers.api.verdict import since, spelled
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap
 from tests.examples import examples
@@ -78,9 +78,24 @@ NOT_CONNECTED = [
     ([FIRST], {}, "Away 5 min: reset. Nothing lost before that."),
     ([FIRST, TRIED], {}, "Away 5 min: 401 Unauthorized. Nothing lost before that."),
     (
-        [replace(FIRST, reach_ms=600_000), TRIED],
-        {},
-        "Away 5 min: 401 Unauthorized. Nothing lost before that. The upstream keeps 10 min.",
+        [FIRST, TRIED],
+        {"keeps_ms": 600_000},
+        "Away 5 min: 401 Unauthorized. 0 events lost so far; the upstream keeps 10 min.",
+    ),
+    (
+        [EARLY, connection(2, "B", 9_500, 700_000, **RESET, since_ms=9_000)],
+        {"keeps_ms": 300_000},
+        "Away 5 min: reset. 0 events lost so far: 1 gap, delivered later; the upstream keeps 5 min.",
+    ),
+    (
+        [FIRST],
+        {"keeps_ms": 299_999},
+        "Away 5 min: reset. Nothing lost before that. The upstream keeps 4 min 59 s: what it sent before may be lost.",
+    ),
+    (
+        [FIRST],
+        lost(announced(12)) | {"keeps_ms": 600_000},
+        "Away 5 min: reset. 12 events lost, as the upstream said; the upstream keeps 10 min.",
     ),
     (
         [EARLY, connection(2, "B", 9_500, 999_000, **RESET, resumed=False)],
@@ -130,6 +145,20 @@ def test_each_way_in_which_a_stream_may_stand_has_its_sentences(
 ) -> None:
     """Whether it is connected, for how long, why not, and what was lost; no instant stands in the words."""
     assert shown(*connections, **more)["verdict"] == words
+
+
+@pytest.mark.parametrize(
+    ("words", "drawn"),
+    [
+        ("Away 2 min 3 s: 401 Unauthorized. Nothing lost.", "Away since 16:08: 401 Unauthorized. Nothing lost."),
+        ("Away 2 min.", "Away since 16:08."),
+        ("Away: reset.", "Away: reset."),
+        ("Connected 2 min.", "Connected 2 min."),
+    ],
+)
+def test_a_viewer_puts_the_instant_in_place_of_a_length(words: str, drawn: str) -> None:
+    """Where the verdict has the length of what goes on."""
+    assert since(words, "16:08") == drawn
 
 
 @pytest.mark.parametrize(

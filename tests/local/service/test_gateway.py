@@ -181,13 +181,13 @@ def test_a_form_is_accepted(api: tuple[str, Executions]) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "words"),
     [
-        ("/connections/a%20b", 400, "The stream id must be the name of a profile"),
-        ("/connections/a%2Fb", 400, "The stream id must be the name of a profile"),
-        ("/connections/%252e", 400, "The stream id must be the name of a profile"),
+        ("/connections/a%20b", 400, "A stream id is a profile's name"),
+        ("/connections/a%2Fb", 400, "A stream id is a profile's name"),
+        ("/connections/%252e", 400, "A stream id is a profile's name"),
         ("/connections/demo:..", 400, "no part between colons '.' or '..'"),
         ("/connections/demo:%FF", 400, "any text in UTF-8"),
         (f"/connections/demo:{'a' * 252}", 400, "256 characters at most"),
-        (f"/connections/{'a' * 65}", 400, "The stream id must be the name of a profile"),
+        (f"/connections/{'a' * 65}", 400, "A stream id is a profile's name"),
         ("/connections/nobody", 404, "There is no such stream: no profile has the name"),
         ("/connections", 403, "Missing Authentication Token"),
         ("/connections/demo/more", 403, "Missing Authentication Token"),

@@ -113,4 +113,22 @@ def test_follow_says_that_no_answer_comes(monkeypatch: pytest.MonkeyPatch, capsy
         peer.send(b"HTTP/1.1 404 X\r\nContent-Length: 2\r\n\r\n{}")
 
     with serving(late) as server:
-        assert cli.main(["follow", "demo", "--url", server.address]) == 4
+        assert cli.main(["follow", "demo", "--url", server.address]) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "wanted"),
+    [
+        (400, "bad-stream-id", 2),
+        (403, "not-allowed", 1),
+        (404, "never-started", 4),
+        (404, "no-such-position", 2),
+        (409, "no-sinks", 1),
+        (422, "bad-profile", 2),
+    ],
+)
+def test_a_refusal_has_the_exit_status_of_its_kind(status: int, kind: str, wanted: int) -> None:
+    """A mistake in what was typed is told from a stream that is not there, and from what the stage does not allow."""
+    body = {"type": f"urn:problem-type:streamkeeper:{kind}", "detail": "No.", "fix": "Do."}
+    with serving(answers(body, status)) as server:
+        assert cli.main(["status", "demo", "--url", server.address]) == wanted
