@@ -97,7 +97,7 @@ class Spending(NamedTuple):
         whose = " and ".join(limits) if now.of == "stream" else f"the {now.of}"
         what = f"{int(100 * now.share)} % of the day's budget of {whose} is used"
         follows = {
-            "sample": f"{now.left_out:,} events were left out",
+            "sample": f"events left out: {now.left_out:,}",
             "log": "what comes is stored in a log",
             "pause": "paused until 00:00 UTC",
         }

@@ -39,7 +39,7 @@ export function groupPart(id) {
       keyed(table.rows, shown, (one) => one.stream, row, (each, one) => update(each, one, now));
       const running = members.filter((one) => one.status === 'running').length;
       const more = members.length > MOST ? ` The first ${MOST} are shown.` : '';
-      text(said, `${running} of ${members.length} streams are running, as of ${clock(new Date(now).toISOString())}.${more}`);
+      text(said, `${running} of ${counted(members.length, 'stream')} running, as of ${clock(new Date(now).toISOString())}.${more}`);
     } catch (failure) {
       text(said, failure.message);
     } finally {

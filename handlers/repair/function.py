@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from handlers.api.verdict import counted
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import LOG, Layout, Written
 from handlers.connection.ledger import REPAIRED, Gap
@@ -79,7 +80,7 @@ def repairs(deps: Deps, stream_id: str) -> Needs:
         except TakenOver:
             return Outcome("", "busy", "another function has taken over")
     yield Ask(lambda: deps.work.leave(profile, deps.holder, rest_until_ms or deps.pace.next_ms))
-    return Outcome("", "done", f"{len(deps.done)} gap{'' if len(deps.done) == 1 else 's'} tried")
+    return Outcome("", "done", f"{counted(len(deps.done), 'gap')} tried")
 
 
 def _turn(deps: Deps, profile: str) -> bool:

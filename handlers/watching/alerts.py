@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from handlers.api.verdict import counted
+
 # A message of SNS has 256 KB at most, and every 64 KB of it count as a message.
 MESSAGE_BYTES = 60_000
 # What a run answers; Lambda refuses more than 6 MB.
@@ -51,8 +53,8 @@ class Names:
 def unconnected(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
     """Subject and text about `fresh` of the `count` streams that should be connected and are not, and since when."""
     head = "These streams should be connected and are not:"
-    foot = f"In all, {_streams(count)} away. GET /connections/{{streamId}} shows why; docs/runbook.md says what to do."
-    return f"Streamkeeper: {_streams(len(fresh))} not connected", _text(head, fresh, foot)
+    foot = f"In all, {_are(count)} away. GET /connections/{{streamId}} shows why; docs/runbook.md says what to do."
+    return f"Streamkeeper: {_are(len(fresh))} not connected", _text(head, fresh, foot)
 
 
 def of_groups(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -70,46 +72,42 @@ def with_streams(sentence: str, stream_ids: Sequence[str]) -> str:
         return sentence
     named = ", ".join(json.dumps(one) for one in sorted(stream_ids)[:MOST_OF_GROUP])
     more = len(stream_ids) - MOST_OF_GROUP
-    return f"{sentence}; {_streams(len(stream_ids))} away with it: {named}{f' and {more} more' if more > 0 else ''}"
+    return f"{sentence}; {_are(len(stream_ids))} away with it: {named}{f' and {more} more' if more > 0 else ''}"
 
 
 def quiet(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
     """Subject and text about `fresh` of the `count` streams that bring nothing new, each with for how long."""
-    foot = (
-        f"In all, {_streams(count)} so. GET /connections/{{streamId}} has their pace; docs/runbook.md says what to do."
-    )
+    foot = f"In all, {_are(count)} so. GET /connections/{{streamId}} has their pace; docs/runbook.md says what to do."
     head = "These streams are connected, and nothing new comes:"
-    return f"Streamkeeper: {_streams(len(fresh))} quiet", _text(head, fresh, foot)
+    return f"Streamkeeper: {_are(len(fresh))} quiet", _text(head, fresh, foot)
 
 
 def restarted(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
     """Subject and text about `fresh` of the `count` streams whose ids start over, and what happens to their events."""
-    foot = f"In all, {_streams(count)} so. docs/runbook.md says what to do."
+    foot = f"In all, {_are(count)} so. docs/runbook.md says what to do."
     head = "The upstreams of these streams count their ids from the beginning again:"
-    return f"Streamkeeper: {_streams(len(fresh))} given known ids again", _text(head, fresh, foot)
+    return f"Streamkeeper: {_are(len(fresh))} given known ids again", _text(head, fresh, foot)
 
 
 def budgets(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
     """Subject and text about `fresh` of the `count` streams that have used most of their budget; how much each."""
-    foot = f"In all, {_streams(count)} so. The count begins anew at 00:00 UTC; docs/runbook.md says what to do."
+    foot = f"In all, {_are(count)} so. The count begins anew at 00:00 UTC; docs/runbook.md says what to do."
     head = "These streams have used four fifths of their budget or more:"
-    return f"Streamkeeper: {_streams(len(fresh))} near the budget", _text(head, fresh, foot)
+    return f"Streamkeeper: {_are(len(fresh))} near the budget", _text(head, fresh, foot)
 
 
 def damaged(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
     """Subject and text about `fresh` of the `count` streams whose leases cannot be read whole, each with what."""
     head = "The leases of these streams have attributes that cannot be read, or lack some:"
-    foot = f"In all, {_streams(count)} so. What cannot be read counts as absent; docs/runbook.md says what to do."
-    return f"Streamkeeper: {'1 lease is' if len(fresh) == 1 else f'{len(fresh)} leases are'} damaged", _text(
-        head, fresh, foot
-    )
+    foot = f"In all, {_are(count)} so. What cannot be read counts as absent; docs/runbook.md says what to do."
+    return f"Streamkeeper: {_are(len(fresh), 'lease')} damaged", _text(head, fresh, foot)
 
 
 def partial(reached: int) -> tuple[str, str]:
     """Subject and text where a run of the watch could not check all streams that executions hold."""
     return "Streamkeeper: the watch is late", (
-        f"One run of the watch reached {reached} streams, and not all. The next run goes on with the rest, so each"
-        " is checked less often than once a minute.\n\n"
+        f"One run of the watch reached {counted(reached, 'stream')}, and not all. The next run goes on with the rest,"
+        " so each is checked less often than once a minute.\n\n"
         "Either DynamoDB was slow, or watch_memory_mb is too small; docs/runbook.md says what to do."
     )
 
@@ -142,5 +140,5 @@ def _text(head: str, streams: Mapping[str, str], foot: str) -> str:
     return "\n".join([head, "", *rows, "", foot])
 
 
-def _streams(count: int) -> str:
-    return "1 stream is" if count == 1 else f"{count} streams are"
+def _are(count: int, what: str = "stream") -> str:
+    return f"{counted(count, what)} {'is' if count == 1 else 'are'}"

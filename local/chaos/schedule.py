@@ -149,7 +149,7 @@ class Schedule:
         if self.group:
             ways = ["renews soon"] if self.renews else []
             ways += [f"clocks within ±{self.skew_ms} ms"] if self.skew_ms else []
-            head = f"seed {self.seed}: {', '.join([f'groups of at most {self.together} streams', *ways])}"
+            head = f"seed {self.seed}: groups of {self.together} at most{''.join(f', {way}' for way in ways)}"
             return "\n".join([head, *(f"  {fault}" for fault in self.faults), *map(str, self.group)])
         lines = [head, *(f"  {fault}" for fault in self.faults)]
         lines += [f"beside it, {one}" for one in self.beside]

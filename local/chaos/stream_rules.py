@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from handlers.api.verdict import counted
 from handlers.connection.draining import WATCH_MS
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.orphans import GRACE_MS
@@ -253,4 +254,4 @@ def _lost(world: World) -> list[str]:
     if not unexcused:
         return []
     first = world.at(world.upstream.emitted_ms[unexcused[0]])
-    return [f"{len(unexcused)} events are neither stored nor in a gap, the first, {unexcused[0]}, of {first}"]
+    return [f"{counted(len(unexcused), 'event')} neither stored nor in a gap, the first, {unexcused[0]}, of {first}"]

@@ -236,7 +236,7 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
     # What the streams share belongs to the function; each stream pays its part.
     words["sinks"] = " and ".join(load.deliver)
     words["shared"] = "" if load.together == 1 else f", shared by {load.together}"
-    words |= {name: f"{settings[name]} days" if settings[name] else "for ever" for name in _KEPT}
+    words |= {name: counted(settings[name], "day") if settings[name] else "for ever" for name in _KEPT}
     plural = "" if load.events_per_s == 1 else "s"
     of_bytes = counted(load.event_bytes, "byte")
     rate = f"{load.events_per_s:g} event{plural} a second of {of_bytes}" if load.events_per_s else "no events"

@@ -140,7 +140,7 @@ def _group_lines(streams: GroupStreams) -> list[str]:
     if streams.problem:
         return [streams.problem]
     gone = streams.with_gaps
-    shared = f"group {streams.group}: {len(streams.gaps)} streams share its functions, {len(gone)} of them had gaps"
+    shared = f"group {streams.group}: {len(gone)} of {counted(len(streams.gaps), 'stream')} in its functions had gaps"
     lines = [shared if streams.group else f"by the API, {len(gone)} of {counted(len(streams.gaps), 'stream')} had gaps"]
     lines += [f"  {number} {one}: {_gap_words(gaps)}" for number, (one, gaps) in enumerate(_shown(streams), 1)]
     return lines + _more(len(gone) - MOST_STREAMS)

@@ -79,7 +79,7 @@ class Timeline:
         __tracebackhide__ = True
         if self.most_connections > at_most:
             raise AssertionError(
-                f"{self.most_connections} connections at the same time, and at most {at_most} were expected"
+                f"{counted(self.most_connections, 'connection')} at the same time, and at most {at_most} expected"
             )
 
     def assert_cost(self, below_usd: float, memory_mb: int = 128) -> None:

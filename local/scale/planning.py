@@ -236,7 +236,7 @@ def _notes(plan: Plan) -> list[str]:
     overlap = plan.most_together
     if overlap < min(load.streams, plan.source.settings["most_streams_per_function"]):
         notes.append(
-            f"a handover has time for {overlap} streams of such a slow upstream, which packaging does not check."
+            f"a handover has time for {counted(overlap, 'stream')} of such a slow upstream; nothing checks that."
         )
     if plan.other_store is not None:
         name, usd = plan.other_store

@@ -15,6 +15,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from handlers.api.verdict import counted
 from handlers.errors import StoreUnavailable
 from handlers.group import GROUP, is_group
 from handlers.store.control_table import Table
@@ -42,7 +43,7 @@ class Capacity:
     @property
     def sentence(self) -> str:
         """The number and its reason."""
-        return f"this machine holds about {self.most} streams ({self.because})"
+        return f"this machine holds about {counted(self.most, 'stream')} ({self.because})"
 
 
 def read(environment: Mapping[str, str]) -> Capacity:
@@ -114,8 +115,8 @@ class Room:
     def refusal(self) -> str:
         """The sentence with which a stream is refused."""
         return (
-            f"This machine holds {self.capacity.most} streams ({self.capacity.because}), and {self.running()} run;"
-            f" stop one, or set {SETTING} to a higher number and start the service again."
+            f"This machine holds {counted(self.capacity.most, 'stream')} ({self.capacity.because}),"
+            f" and runs {self.running()}; stop one, or set {SETTING} to a higher number and restart the service."
         )
 
 

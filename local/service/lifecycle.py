@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from handlers.api.problems import Problem
 from handlers.api.sinks import Sinks
+from handlers.api.verdict import counted
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.repair.work import RepairWork
 from handlers.store.leases import Leases
@@ -187,7 +188,7 @@ class Service:
         def changed(known: KnownExecution) -> None:
             watch.changed(known)
             if known.closing is None and stream_of(known):
-                self._screen.say(f"{room.running()} of about {room.capacity.most} streams run")
+                self._screen.say(f"{room.running()} of about {counted(room.capacity.most, 'stream')} running")
 
         step_functions = self._step_functions = StepFunctions(self._data, self._clock, self._machines, changed)
         executions = self._executions = step_functions.executions

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from handlers.api.connection_records import Records
-from handlers.api.verdict import away
+from handlers.api.verdict import away, counted
 from handlers.connection import epochs
 from handlers.connection.backoff import Rest
 from handlers.connection.ledger import Gap
@@ -197,7 +197,7 @@ class LiveView:
         # The picture's own scale starts at the left; here the right edge is now.
         *drawn, _ = picture.draw(lanes, connections, gaps(connections, WINDOW_MS), WINDOW_MS, width)
         facts = (
-            f"{view.rate():.1f} events/s · {view.stored} stored · {view.duplicates} duplicates turned away ·"
+            f"{view.rate():.1f} events/s · {view.stored} stored · {counted(view.duplicates, 'duplicate')} turned away ·"
             f" overlap {view.overlap_ms(now_ms) / 1000:.1f} s · gap {view.gap_ms(now_ms) / 1000:.1f} s"
         )
         return self._shown(f"{stream_of(known)}: {view.held()}", [facts, *drawn, _scale(width)])

@@ -132,18 +132,18 @@ def _progress(arguments: argparse.Namespace) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]} events")]
+    columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}")]
     console = Console(stderr=True)
     begin, end = (datetime.fromisoformat(text) if text else None for text in (arguments.from_at, arguments.to_at))
     with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
         total = arguments.limit or ((end - begin).total_seconds() if begin and end else None)
-        task = bar.add_task(arguments.output.name, total=total, count=0)
+        task = bar.add_task(arguments.output.name, total=total, count=counted(0, "event"))
 
         def advance(count: int, received_at: str | None) -> None:
             done: float | None = count if arguments.limit else None
             if not arguments.limit and total and begin and received_at:
                 done = (datetime.fromisoformat(received_at) - begin).total_seconds()
-            bar.update(task, completed=done, count=count)
+            bar.update(task, completed=done, count=counted(count, "event"))
 
         yield advance
 

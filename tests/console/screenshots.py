@@ -1,4 +1,4 @@
-"""Makes the pictures of the pages anew: `make screenshots`.
+"""Makes the pictures of the pages anew, and README's recording of a handover: `make screenshots`.
 
 Of a run of its own in which all is well: four demonstration streams, each after a handover, and nothing else.
 """
@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from urllib.parse import quote
 
+from tests.console import recording
 from tests.console.chromium import Chromium, chromium
 from tests.console.gate import gate
 from tests.harness import free_port
@@ -32,7 +33,7 @@ VIEWS = (
 )
 # Two minutes and three handovers: the line of time is full.
 STARTED_S = 130
-MOST_BYTES = 200_000
+MOST_BYTES, MOST_RECORDED_BYTES = 200_000, 1_000_000
 
 
 def taken(browser: Chromium, name: str, scheme: str, width: int, height: int) -> None:
@@ -46,6 +47,24 @@ def taken(browser: Chromium, name: str, scheme: str, width: int, height: int) ->
         {"scheme": scheme, "width": width, "height": height, "path": str(path)},
     )
     assert path.stat().st_size < MOST_BYTES, path
+    print(path.relative_to(support.PROJECT))
+
+
+def recorded(browser: Chromium, address: str) -> None:
+    """Records a handover of a stream."""
+    path = DOCS / "handover.png"
+    browser.do(
+        """await page.emulateMedia({ colorScheme: 'light', reducedMotion: 'reduce' });
+        await page.setViewportSize({ width: 1000, height: 640 });
+        await page.goto('about:blank');
+        await page.goto(input);
+        await page.locator('#link[data-state=live]').waitFor()""",
+        address,
+    )
+    path.write_bytes(recording.handover(browser))
+    verdict = browser.do("return page.locator('.verdict').textContent()")
+    assert verdict.endswith(" Nothing lost."), f"the run is not healthy: {verdict}"
+    assert path.stat().st_size < MOST_RECORDED_BYTES, path
     print(path.relative_to(support.PROJECT))
 
 
@@ -90,10 +109,12 @@ def pictures(port: int, browser: Chromium) -> None:
             browser.do(
                 """await page.goto('about:blank');
                 await page.goto(input);
+                await page.locator('#link[data-state=live]').waitFor();
                 await page.locator('.streams tbody tr, .events li').first().waitFor()""",
                 page + view,
             )
             taken(browser, name, scheme, width, height)
+        recorded(browser, f"{page}#/streams/demo")
         with server.lost():
             browser.do("await page.locator('#link[data-state=lost]').waitFor()")
             taken(browser, "console-lost", "light", 1200, 480)

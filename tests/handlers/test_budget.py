@@ -218,7 +218,7 @@ def test_beyond_it_a_sample_is_kept_and_the_rest_counted() -> None:
     assert first.item["cursor"] == {"S": "112"}
     shown = first.shown()
     assert (shown["counts"]["left_out"], shown["budget"]["left_out"]) == (100 - len(kept),) * 2
-    assert budget_words(first.item, first.now_ms).endswith(f"is used: {100 - len(kept)} events were left out")
+    assert budget_words(first.item, first.now_ms).endswith(f"is used: events left out: {100 - len(kept)}")
 
 
 def test_bytes_are_a_bound_as_well() -> None:
