@@ -311,7 +311,7 @@ def test_that_a_run_is_late_is_said_until_somebody_heard_it(watched: Watched) ->
     assert watched.letters() == []
     assert watched.run()["is_whole"] is False
     ((subject, text),) = watched.letters()
-    assert (subject, "reached 1 streams, and not all" in text) == ("Streamkeeper: the watch is late", True)
+    assert (subject, "reached 1 stream, and not all" in text) == ("Streamkeeper: the watch is late", True)
 
 
 def test_what_the_topic_did_not_take_is_sent_in_the_next_run(watched: Watched) -> None:
@@ -353,7 +353,7 @@ def test_a_message_and_a_line_are_bounded_however_many_streams_there_are(
     named = text.count(" away 5 min")
     assert named >= 18
     assert f"  and {10_000 - named} more, which the log of the watch names\n" in text
-    assert "In all, 70000 streams are" in text
+    assert "In all, 70,000 streams are" in text
     parts = list(lines(streams))
     assert all(len(json.dumps(part)) < 256 * 1024 for part in parts)
     assert [entry for part in parts for entry in part.items()] == list(streams.items())
