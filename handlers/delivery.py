@@ -1,11 +1,11 @@
 """Sends stored events on: notes what arrived, rings for each stream and sink, and answers the bells.
 
-Lambda calls it in four ways (handlers/deliver/delivering.py). With records of the events table's stream it notes what
-arrived and rings; it sends nothing. With bells it brings each stream's events to one sink, each in a thread of its own.
-By the schedule it rings again what is due, and says how far the sinks are behind. With a command it does what a person
-asks of a sink. The template has this function only where a profile delivers (packaging/delivery.cjs). Invariants: no
-call waits for another; a log line, a document of metrics and a dead-letter message hold a stream's id, a sink's label,
-a key and a reason, never a body, an address or a secret.
+Lambda calls it in four ways (handlers/deliver/delivering.py). With records of the events table's stream it sends what
+quick sinks take at once, notes what arrived, and rings for the rest. With bells it brings each stream's events to one
+sink, each in a thread of its own. By the schedule it rings again what is due, and says how far the sinks are behind.
+With a command it does what a person asks of a sink. The template has this function only where a profile delivers
+(packaging/delivery.cjs). Invariants: no call waits for another; a log line, a document of metrics and a dead-letter
+message hold a stream's id, a sink's label, a key and a reason, never a body, an address or a secret.
 """
 
 import functools
@@ -14,7 +14,7 @@ import os
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from aws_lambda_powertools import Logger
@@ -99,6 +99,7 @@ def delivering(left_ms: Callable[[], int]) -> Delivery:
         now_ms=now_ms,
         left_ms=left_ms,
         sleep=lambda ms: time.sleep(ms / 1000),
+        within=within,
         each=in_threads,
     )
     return Delivery(arrivals, Bells(table), SinkRecords(table), Feed(arrivals, events, in_order), ports)
@@ -110,6 +111,16 @@ def in_threads(work: Callable[[Any], Any], several: Sequence[Any]) -> Iterable[A
         return [work(several[0])]
     with ThreadPoolExecutor(PARALLEL) as threads:
         return list(threads.map(work, several))
+
+
+def within(several: Sequence[Callable[[], None]], ms: int) -> None:
+    """Runs several in threads until all are done or so many milliseconds are over; who hangs is left behind."""
+    threads = ThreadPoolExecutor(TOGETHER)
+    done, _ = wait([threads.submit(one) for one in several], ms / 1000)
+    threads.shutdown(wait=False, cancel_futures=True)
+    for problem in filter(None, (one.exception() for one in done)):
+        # A defect at one sink must end no other's thread.
+        logger.error("not sent at once", exc_info=problem)
 
 
 def now_ms() -> int:

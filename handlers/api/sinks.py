@@ -15,7 +15,7 @@ from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, instant_ms
 from handlers.aws.error_translation import translate_errors
 from handlers.deliver.arrivals import Arrivals
-from handlers.deliver.delivery_records import SinkRecord, SinkRecords
+from handlers.deliver.delivery_records import SinkRecord, SinkRecords, settled
 from handlers.deliver.operating import COMMANDS, Lag, lag
 from handlers.errors import StoreUnavailable
 from handlers.store.control_table import Table
@@ -37,7 +37,8 @@ class Sinks:
 
     def each(self, stream_id: str, labels: Iterable[str]) -> list[tuple[SinkRecord, Lag]]:
         """Returns the record of each sink that the profile names, and how far it is behind; raises StoreUnavailable."""
-        known = {record.sink: record for record in self._records.all(stream_id)}
+        end = self._arrivals.end(stream_id)
+        known = {record.sink: settled(record, end) for record in self._records.all(stream_id)}
         records = [known.get(label, SinkRecord(label)) for label in sorted(labels)]
         # A sink that has no record yet begins with what comes.
         return [(one, lag(self._arrivals, stream_id, one) if one.turn else Lag(0, 0)) for one in records]

@@ -3,17 +3,18 @@
 An event becomes visible when it is stored, which is not the order of the positions: two connections write at once, a
 frozen one writes late, a person puts an event back. So what each call of the table's stream brought of a stream is
 noted here, as an *arrival* with the next number, where nothing has that number yet. A reader that has read up to a
-number has seen everything noted before it, and nothing comes before it later.
+number has seen everything noted before it, and nothing comes before it later. An arrival names the sinks that took it
+before it was noted (handlers/deliver/at_once.py).
 
 An arrival is an item of the delivery table: the stream's id, and `arrival#<number>`. Invariants: a stream's numbers
 grow, even after all of them have expired; `before` is the number of the preceding one; what one call brought is noted
-once, unless another call noted something in between.
+once, unless another call noted something in between; a sink that has taken an arrival has taken all before it.
 """
 
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from handlers.errors import StoreUnavailable
@@ -39,11 +40,23 @@ class Entry(NamedTuple):
     received_at_ms: int
 
 
+class Sent(NamedTuple):
+    """Which sinks took all `messages` of what is to be noted, behind the arrival with the number `behind`.
+
+    `before` says for each of them how many events it had taken until then.
+    """
+
+    behind: int = 0
+    messages: int = 0
+    before: Mapping[str, int] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """What one call brought of a stream; `total` counts the events of this arrival and all before it.
 
-    `before` is the number of the preceding one, 0 where there was none; `mark` names the records of the call.
+    `before` is the number of the preceding one, 0 where there was none; `mark` names the records of the call. `taken`
+    has the sinks that took this arrival and all before it, and how many events each has taken in all.
     """
 
     number: int
@@ -52,6 +65,12 @@ class Arrival:
     at_ms: int
     mark: str
     entries: tuple[Entry, ...] = ()
+    taken: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def newest_ms(self) -> int:
+        """When the newest of its events came."""
+        return max((entry.received_at_ms for entry in self.entries), default=0)
 
     @property
     def events(self) -> int:
@@ -78,24 +97,27 @@ class Arrivals:
         self._table = table
         self._ends: dict[str, Arrival] = {}
 
-    def note(self, brought: Mapping[str, tuple[Sequence[Entry], str]], now_ms: int) -> dict[str, int]:
-        """Notes an arrival for each stream and returns its number; raises StoreUnavailable.
+    def note(
+        self, brought: Mapping[str, tuple[Sequence[Entry], str]], now_ms: int, sent: Mapping[str, Sent] | None = None
+    ) -> dict[str, Arrival]:
+        """Notes an arrival for each stream and returns it; raises StoreUnavailable.
 
-        `brought` has for each stream its entries in order, and the mark of the records.
+        `brought` has for each stream its entries in order, and the mark of the records; `sent` what was sent of it.
         """
-        numbers: dict[str, int] = {}
+        noted: dict[str, Arrival] = {}
         wanted = dict(brought)
         for _ in range(MOST_TRIES):
             for stream_id in wanted.keys() - self._ends.keys():
                 self._ends[stream_id] = self.end(stream_id) or _EMPTY
             # A repeated call, or one whose answer was lost, finds its own arrival.
-            numbers |= {
-                one: self._ends[one].number for one, (_, mark) in wanted.items() if self._ends[one].mark == mark
-            }
-            wanted = {one: wanted[one] for one in wanted if one not in numbers}
+            noted |= {one: self._ends[one] for one, (_, mark) in wanted.items() if self._ends[one].mark == mark}
+            wanted = {one: wanted[one] for one in wanted if one not in noted}
             if not wanted:
-                return numbers
-            made = [self._next(one, tuple(entries), mark, now_ms) for one, (entries, mark) in wanted.items()]
+                return noted
+            made = [
+                self._next(one, tuple(entries), mark, now_ms, (sent or {}).get(one, Sent()))
+                for one, (entries, mark) in wanted.items()
+            ]
             items = [_item(one, arrival) for one, arrival in zip(wanted, made, strict=True)]
             for one, arrival, is_new in zip(wanted, made, self._table.insert(items), strict=True):
                 if is_new:
@@ -104,24 +126,38 @@ class Arrivals:
                     del self._ends[one]
         raise StoreUnavailable("an arrival found its number taken again and again")
 
-    def _next(self, stream_id: str, entries: tuple[Entry, ...], mark: str, now_ms: int) -> Arrival:
+    def _next(self, stream_id: str, entries: tuple[Entry, ...], mark: str, now_ms: int, sent: Sent) -> Arrival:
         end = self._ends[stream_id]
         # If none is left, the clock has passed every former number: no stream has a thousand a second.
         following = end.number + 1 if end.number else now_ms
         total = end.total + sum(entry.events for entry in entries)
-        return Arrival(following, end.number, total, now_ms, mark, entries)
+        # Where another call noted something since, a sink must have taken that too.
+        taken = {
+            label: end.taken.get(label, before) + sent.messages
+            for label, before in sent.before.items()
+            if end.number == sent.behind or label in end.taken
+        }
+        return Arrival(following, end.number, total, now_ms, mark, entries, taken)
 
     def end(self, stream_id: str) -> Arrival | None:
         """Returns the newest arrival; None where there is none. Raises StoreUnavailable."""
         items = self._table.newest(stream_id, PREFIX, 1)
-        return _arrival(items[0]) if items else None
+        return arrival_of(items[0]) if items else None
 
     def since(self, stream_id: str, from_number: int, most: int) -> list[Arrival]:
         """Returns the first arrivals from a number on; raises StoreUnavailable."""
         values = {":stream": stream_id, ":from": _sort_key(from_number), ":behind": _BEHIND}
         condition = "PK = :stream AND SK BETWEEN :from AND :behind"
         answer = self._table.query(condition, values, ConsistentRead=True, Limit=most)
-        return [_arrival(item) for item in answer["Items"]]
+        return [arrival_of(item) for item in answer["Items"]]
+
+    def preceding(self, stream_id: str, number: int) -> Arrival | None:
+        """Returns the last arrival before the number; None where there is none. Raises StoreUnavailable."""
+        values = {":stream": stream_id, ":first": PREFIX, ":last": _sort_key(number - 1)}
+        condition = "PK = :stream AND SK BETWEEN :first AND :last"
+        more = {"ConsistentRead": True, "ScanIndexForward": False, "Limit": 1}
+        items = self._table.query(condition, values, **more)["Items"]
+        return arrival_of(items[0]) if items else None
 
 
 def _sort_key(of: int) -> str:
@@ -129,23 +165,27 @@ def _sort_key(of: int) -> str:
 
 
 def _item(stream_id: str, arrival: Arrival) -> Item:
+    taken = json.dumps(arrival.taken, ensure_ascii=False, separators=(",", ":"))
+    entries = json.dumps(arrival.entries, ensure_ascii=False, separators=(",", ":"))
     return {
         **key(stream_id, _sort_key(arrival.number)),
         "before": number(arrival.before),
         "total": number(arrival.total),
         "at_ms": number(arrival.at_ms),
         "mark": {"S": arrival.mark},
-        "entries": _packed(json.dumps(arrival.entries, ensure_ascii=False, separators=(",", ":"))),
+        "entries": _packed(entries, UNIT_BYTES - len(taken)),
+        **({"taken": {"S": taken}} if arrival.taken else {}),
         **expiry(arrival.at_ms, KEEP_DAYS),
     }
 
 
-def _packed(entries: str) -> Item:
+def _packed(entries: str, most: int) -> Item:
     """The text, compressed where a write would take more than one unit for it: much of an entry is that of the last."""
-    return {"S": entries} if len(entries) < UNIT_BYTES else {"B": zlib.compress(entries.encode())}
+    return {"S": entries} if len(entries) < most else {"B": zlib.compress(entries.encode())}
 
 
-def _arrival(item: Item) -> Arrival:
+def arrival_of(item: Item) -> Arrival:
+    """Returns the arrival of an item."""
     entries = item["entries"]
     texts = json.loads(entries["S"] if "S" in entries else zlib.decompress(entries["B"]))
     return Arrival(
@@ -155,4 +195,5 @@ def _arrival(item: Item) -> Arrival:
         count(item, "at_ms") or 0,
         text(item, "mark") or "",
         tuple(Entry(*one) for one in texts),
+        json.loads(text(item, "taken") or "{}"),
     )

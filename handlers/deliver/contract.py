@@ -95,6 +95,9 @@ def sink(kind: str) -> Any:
 def sending(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[Message]], Mapping[int, Refusal]]]:
     """Returns the target's promises, and a function that sends a batch to it and raises nothing."""
     module = sink(target.kind)
+    if hasattr(module, "SERVICE"):
+        # To make a client takes longer than a request.
+        tools.client(module.SERVICE)
 
     def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
         from botocore.exceptions import BotoCoreError, ClientError

@@ -1,26 +1,27 @@
 """The steps of the delivery, by their ports: notes arrivals, rings, answers bells, and rings again what is due.
 
-Invariants: noting sends nothing, so no sink delays it; the answer to a bell works at one stream and one sink; each bell
-that was rung is ended by a worker that finds nothing left, or is due again.
+Invariants: a sink delays noting by BOUND_MS at most (handlers/deliver/at_once.py); the answer to a bell works at one
+stream and one sink; each bell that was rung is ended by a worker that finds nothing left, or is due again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from handlers.deliver.arrivals import Arrivals
+from handlers.deliver.at_once import BOUND_MS, AtOnce, Sending, Within
 from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
-from handlers.deliver.contract import Message, Promises, Refusal
-from handlers.deliver.delivery_records import SinkRecord, SinkRecords
+from handlers.deliver.delivery_records import SinkRecord, SinkRecords, settled
 from handlers.deliver.feed import Feed
 from handlers.deliver.operating import Lag, lag, new
 from handlers.deliver.sending import Each
-from handlers.deliver.table_records import Record, by_stream
+from handlers.deliver.table_records import Brought, Record, by_stream
 from handlers.deliver.worker import REST_MS, Letter, Ports, Worked, Worker
 from handlers.profile.deliver_field import Target
 
 # For how many sinks that are behind a sweep measures by how much.
 MEASURED = 200
-Sending = Callable[[Target], tuple[Promises, Callable[[Sequence[Message]], Mapping[int, Refusal]]]]
+# How many records a call brings, as packaging/resources/delivery.yml has it, and when so many are late.
+BATCH, BEHIND_MS = 250, 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class DeliveryPorts:
 
     `targets` returns a stream's, and raises ValueError where its profile is wrong; `call` has bells answered, each by
     `Delivery.answer`, without waiting; what it loses is due again. `left_ms` is the time left for sending,
-    `each` as for a worker.
+    `within` is for what a call sends at once, `each` as for a worker; `batch` is how many records a call has at most.
     """
 
     targets: Callable[[str], Sequence[Target]]
@@ -40,7 +41,9 @@ class DeliveryPorts:
     now_ms: Callable[[], int]
     left_ms: Callable[[], int]
     sleep: Callable[[int], None]
+    within: Within
     each: Each = map
+    batch: int = BATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +57,52 @@ class Delivery:
     ports: DeliveryPorts
 
     def note(self, brought: Sequence[Record]) -> None:
-        """Notes what the records brought and rings; raises StoreUnavailable, so that the same records come again."""
-        found = by_stream(brought)
-        labels = {stream_id: self._labels(stream_id) for stream_id in found}
-        numbers = self.arrivals.note({one: found[one] for one in found if labels[one]}, self.ports.now_ms())
-        self.ring([(Place(one, label), number) for one, number in numbers.items() for label in labels[one]])
+        """Notes what the records brought, and rings where it was not sent at once; raises StoreUnavailable.
 
-    def _labels(self, stream_id: str) -> list[str]:
-        """Returns the label of each sink; "" for all where the profile is wrong: they begin here when it is mended."""
+        Then the same records come again.
+        """
+        found = by_stream(brought)
+        targets = {stream_id: self._targets(stream_id) for stream_id in found}
+        now_ms = self.ports.now_ms()
+        newest_ms = max((entry.received_at_ms for one in found.values() for entry in one.entries), default=0)
+        # A full batch that is late means that more waits in the shard.
+        is_behind = len(brought) >= self.ports.batch and now_ms - newest_ms > BEHIND_MS
+        tries = {} if is_behind else self._tries(found, targets)
+        sent = {stream_id: one.sent for stream_id, one in tries.items()}
+        # For all sinks, where the profile is wrong: they begin here when it is mended.
+        labels = {one: [""] if of is None else [target.label for target in of] for one, of in targets.items()}
+        wanted = {one: found[one][:2] for one in found if labels[one]}
+        noted = self.arrivals.note(wanted, self.ports.now_ms(), sent)
+        for stream_id, one in tries.items():
+            for label in one.settled(noted[stream_id]):
+                self.ports.report(Place(stream_id, label), Worked(SinkRecord(label), delivered=one.sent.messages))
+        self.ring([
+            (Place(one, label), arrival.number)
+            for one, arrival in noted.items() for label in labels[one] if label not in arrival.taken
+        ])  # fmt: skip
+
+    def _targets(self, stream_id: str) -> Sequence[Target] | None:
+        """Returns a stream's targets; None where its profile is wrong."""
         try:
-            return [target.label for target in self.ports.targets(stream_id)]
+            return self.ports.targets(stream_id)
         except ValueError:
-            return [""]
+            return None
+
+    def _tries(self, found: Mapping[str, Brought], targets: Mapping[str, Sequence[Target] | None]) -> dict[str, AtOnce]:
+        """Returns what was tried at once of each stream, when it is over."""
+        prompt = {
+            stream_id: several for stream_id in found
+            if (several := [one for one in targets[stream_id] or () if not one.wait_ms])
+        }  # fmt: skip
+        # A client is made only once; that it takes some time says nothing of the sink.
+        sending = {target: self.ports.sending(target) for several in prompt.values() for target in several}
+        until_ms = self.ports.now_ms() + BOUND_MS
+        tries = {
+            one: AtOnce(one, found[one], several, self.records, sending, self.ports.now_ms, self.ports.each, until_ms)
+            for one, several in prompt.items()
+        }
+        self.ports.within([one.run for one in tries.values()], BOUND_MS)
+        return tries
 
     def ring(self, places: Sequence[tuple[Place, int]]) -> None:
         """Rings where no bell is out, each with the arrival that a new sink begins with; raises StoreUnavailable."""
@@ -150,7 +187,7 @@ class Delivery:
         while known is None:
             made = new(self.arrivals, bell.place, bell.arrival, target.from_ms, self.ports.now_ms())
             known = self.records.save(bell.place, made) or self.records.read(bell.place)
-        return known
+        return settled(known, self.arrivals.preceding(bell.place.stream_id, bell.arrival))
 
 
 class _Held:

@@ -3,13 +3,17 @@
 A record is an item of the delivery table: the stream's id, and `sink#<label>`. It is read, worked on and saved where
 nobody has saved it since, so of two workers one continues. The counts are of deliveries: an event sent twice counts
 twice. Invariants: a place moves only past events that the sink took, that the dead-letter queue has, or that somebody
-skipped; each write raises `turn`, and is refused where that is not the one that was read.
+skipped; each write raises `turn`, and is refused where that is not the one that was read. What the sink took before it
+was noted moves no record: `settled` adds it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields, replace
 
+from handlers.deliver.arrivals import PREFIX as ARRIVAL
+from handlers.deliver.arrivals import Arrival, arrival_of
 from handlers.deliver.bells import Place
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table
@@ -29,7 +33,7 @@ class SinkRecord:
     While `replay_until_ms` is not 0, what came from `replay_from_ms` until then is first read from the events
     themselves, after the position `replay_after`; `is_backfill` where none of that was sent before. `failures` counts
     tries in a row without an event taken, `waits` is why, "" where nothing failed; `newest_ms` is when the newest taken
-    event came.
+    event came; `took_ms` is how long the slowest of a worker's last requests took, 0 where none is known.
     """
 
     sink: str
@@ -49,11 +53,26 @@ class SinkRecord:
     waits: str = ""
     newest_ms: int = 0
     at_ms: int = 0
+    took_ms: int = 0
 
     @property
     def is_replaying(self) -> bool:
         """Whether it reads the events themselves."""
         return self.replay_until_ms > 0
+
+    def is_at(self, end: Arrival) -> bool:
+        """Whether it has come to the end of an arrival."""
+        return (self.number, self.done) == (end.number, ALL)
+
+
+def settled(record: SinkRecord, arrival: Arrival | None) -> SinkRecord:
+    """Returns the record after an arrival that its sink has taken before it was noted; else as it is."""
+    if arrival is None or record.sink not in arrival.taken or arrival.number <= record.number:
+        return record
+    return replace(
+        record, number=arrival.number, done=ALL, delivered=arrival.taken[record.sink],
+        newest_ms=max(record.newest_ms, arrival.newest_ms), at_ms=arrival.at_ms,
+    )  # fmt: skip
 
 
 _NAMES = [one.name for one in fields(SinkRecord) if one.name != "sink"]
@@ -75,6 +94,17 @@ class SinkRecords:
         """Returns the records of a stream by their sinks' names; raises StoreUnavailable."""
         records = map(_record, self._table.newest(stream_id, PREFIX, MOST))
         return sorted(records, key=lambda one: one.sink)
+
+    def with_end(self, stream_id: str, labels: Collection[str]) -> tuple[Arrival | None, dict[str, SinkRecord]]:
+        """Returns a stream's newest arrival and the records of its sinks, by one read; raises StoreUnavailable.
+
+        Records of former sinks may be in the way: then there is no arrival.
+        """
+        more = {"ConsistentRead": True, "ScanIndexForward": False, "Limit": len(labels) + 1}
+        items = self._table.query("PK = :stream", {":stream": stream_id}, **more)["Items"]
+        # Records sort behind arrivals.
+        end = next((arrival_of(item) for item in items if item["SK"]["S"].startswith(ARRIVAL)), None)
+        return end, {one.sink: one for item in items if item["SK"]["S"].startswith(PREFIX) if (one := _record(item))}
 
     def save(self, place: Place, record: SinkRecord) -> SinkRecord | None:
         """Returns the record as saved; None where another has saved it since it was read. Raises StoreUnavailable."""

@@ -16,7 +16,7 @@ from handlers.api.event_pages import shown
 from handlers.connection.inputs import Order
 from handlers.deliver.arrivals import Arrival, Arrivals, Entry
 from handlers.deliver.contract import Message, Step
-from handlers.deliver.delivery_records import ALL, SinkRecord
+from handlers.deliver.delivery_records import ALL, SinkRecord, settled
 from handlers.errors import StoreUnavailable
 from handlers.store.control_table import KEYS, Table
 from handlers.store.event_items import Entry as Stored
@@ -88,6 +88,10 @@ class Feed:
         for arrival in found:
             if arrival.number == record.number and record.done == ALL:
                 continue
+            if record.sink in arrival.taken:
+                # The call that noted it has sent it, and all before it.
+                record = end = settled(record, arrival)
+                continue
             done = record.done if arrival.number == record.number else 0
             left = arrival.after(done)
             while left:
@@ -98,7 +102,7 @@ class Feed:
                 items = self._items([entry for entry, _ in part])
                 for entry, skipped in part:
                     done += entry.events - skipped
-                    made, problem = _messages(stream_id, items.get((entry.partition, entry.key)))
+                    made, problem = messages_of(stream_id, items.get((entry.partition, entry.key)))
                     if problem:
                         broken.append((entry, problem))
                     before = done - entry.events
@@ -119,8 +123,8 @@ class Feed:
 
     def has_more(self, stream_id: str, record: SinkRecord) -> bool:
         """Returns whether something was noted that the sink has not taken; raises StoreUnavailable."""
-        found = self.arrivals.since(stream_id, record.number, 2)
-        return any(one.number > record.number or record.done != ALL for one in found)
+        end = self.arrivals.end(stream_id)
+        return end is not None and not settled(record, end).is_at(end)
 
     def _items(self, entries: Sequence[Entry]) -> dict[tuple[str, str], Item]:
         """The items of the entries that are still there, as new as their arrivals."""
@@ -179,10 +183,11 @@ def _wanted(stored: Stored, record: SinkRecord) -> StoredEvent | None:
 
 def _follows(arrival: Arrival, record: SinkRecord) -> bool:
     """Returns whether the sink has taken everything before the arrival."""
-    return arrival.number == record.number or (record.done == ALL and arrival.before == record.number)
+    is_next = record.done == ALL and arrival.before == record.number
+    return record.sink in arrival.taken or arrival.number == record.number or is_next
 
 
-def _messages(stream_id: str, item: Item | None) -> tuple[list[Message], str]:
+def messages_of(stream_id: str, item: Item | None) -> tuple[list[Message], str]:
     """Returns an item's messages, none if it is gone or its event is in the dead-letter queue; and what is wrong."""
     if item is None:
         return [], ""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.bells import Place
-from handlers.deliver.delivery_records import ALL, SinkRecord, SinkRecords
+from handlers.deliver.delivery_records import ALL, SinkRecord, SinkRecords, settled
 from handlers.deliver.feed import Page, advanced
 
 COMMANDS = ("pause", "resume", "replay", "skip")
@@ -32,7 +32,7 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
     """
     end = arrivals.end(stream_id)
     events, oldest_ms = 0, 0
-    if end is not None:
+    if end is not None and not settled(record, end).is_at(end):
         for arrival in arrivals.since(stream_id, record.number, 2):
             done = record.done if arrival.number == record.number else 0
             left = [] if done == ALL else arrival.after(done)
@@ -72,7 +72,8 @@ class Command:
         """Returns the record after the command; None where others saved it again and again. Raises StoreUnavailable."""
         for _ in range(TRIES):
             record = records.read(place) or new(arrivals, place, 0, None, now_ms)
-            changed = self._changed(place, record, arrivals, page, now_ms)
+            came = settled(record, arrivals.end(place.stream_id))
+            changed = self._changed(place, came, arrivals, page, now_ms)
             saved = record if changed == record and record.turn else records.save(place, changed)
             if saved is not None:
                 return saved

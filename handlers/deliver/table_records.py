@@ -6,13 +6,14 @@ dead-letter queue, which arrives when it is put back, nor anything restored or m
 came from; no body is read.
 """
 
+import base64
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from handlers.deliver.arrivals import Entry
 from handlers.store.event_items import PLACES, PROMISED, stream_of
 from handlers.store.segment_reader import LOG_SUFFIX, is_segment
-from handlers.store.typed_values import count
+from handlers.store.typed_values import Item, count
 
 Record = Mapping[str, Any]
 
@@ -21,18 +22,26 @@ Record = Mapping[str, Any]
 _IS_NO_NEW_EVENT = {"dead_letter", "restored", PROMISED}
 
 
+class Brought(NamedTuple):
+    """What a call brought of a stream: its entries in order, the mark of its records, and each entry's image."""
+
+    entries: Sequence[Entry]
+    mark: str
+    images: Sequence[Mapping[str, Any]]
+
+
 def sequence_number(record: Record) -> str:
     """Returns the record's name in its stream."""
     number: str = record["dynamodb"]["SequenceNumber"]
     return number
 
 
-def by_stream(records: Sequence[Record]) -> dict[str, tuple[list[Entry], str]]:
-    """Returns the entries of each stream in order, and the mark of the stream's records.
+def by_stream(records: Sequence[Record]) -> dict[str, Brought]:
+    """Returns what the records brought of each stream.
 
     A batch of INSERTs lands in no order, so what one call brings is put in the order of positions.
     """
-    found: dict[str, list[tuple[str, Entry, str]]] = {}
+    found: dict[str, list[tuple[str, Entry, str, Mapping[str, Any]]]] = {}
     for record in records:
         image = record["dynamodb"].get("NewImage")
         if record["eventName"] == "REMOVE" or image is None or _IS_NO_NEW_EVENT & image.keys():
@@ -46,8 +55,18 @@ def by_stream(records: Sequence[Record]) -> dict[str, tuple[list[Entry], str]]:
             place = next((image[name]["S"] for name in PLACES.values() if name in image), "")
             events, at = 1, count(image, "received_at_ms")
         entry = Entry(image["PK"]["S"], image["SK"]["S"], events or 1, at or 0)
-        found.setdefault(stream_of(image), []).append((place, entry, sequence_number(record)))
+        found.setdefault(stream_of(image), []).append((place, entry, sequence_number(record), image))
+    brought = {}
+    for stream_id, several in found.items():
+        mark = f"{several[0][2]}-{several[-1][2]}"
+        several.sort(key=lambda one: one[:3])
+        brought[stream_id] = Brought([one[1] for one in several], mark, [one[3] for one in several])
+    return brought
+
+
+def decoded(image: Mapping[str, Any]) -> Item:
+    """Returns the item of an image, whose bytes are in Base64."""
     return {
-        stream_id: ([entry for _, entry, _ in sorted(several)], f"{several[0][2]}-{several[-1][2]}")
-        for stream_id, several in found.items()
+        name: {kind: base64.b64decode(one) if kind == "B" else one for kind, one in value.items()}
+        for name, value in image.items()
     }

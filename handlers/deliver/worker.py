@@ -6,12 +6,12 @@ order, no event is sent before all earlier ones are taken or in the queue; a rec
 saved.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from handlers.deliver.bells import Place
-from handlers.deliver.contract import Promises
+from handlers.deliver.contract import Message, Promises, Refusal
 from handlers.deliver.delivery_records import SinkRecord
 from handlers.deliver.feed import Page, advanced
 from handlers.deliver.sending import LATE, Each, Send, send_all
@@ -146,7 +146,16 @@ class Worker:
         messages = (
             [one for one in page.messages if (one.key, one.position) not in self._finished] if is_in_queue else []
         )
-        outcomes = send_all(messages, self.promises, self.send, is_late, in_order=self.in_order, each=ports.each)
+        took_ms = 0
+
+        def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
+            nonlocal took_ms
+            began_ms = ports.now_ms()
+            refusals = self.send(batch)
+            took_ms = max(took_ms, ports.now_ms() - began_ms, 1)
+            return refusals
+
+        outcomes = send_all(messages, self.promises, send, is_late, in_order=self.in_order, each=ports.each)
         refused = [reason for _, reason in outcomes.waiting if reason != LATE.reason]
         letters += [self._letter(one.key, one.position, reason) for one, reason in outcomes.poison]
         if outcomes.poison:
@@ -163,13 +172,14 @@ class Worker:
         worked.reason = reason
         saved = replace(
             self._behind(page, is_all=is_in_queue and not outcomes.waiting),
-            delivered=record.delivered + len(outcomes.taken),
+            delivered=page.begin.delivered + len(outcomes.taken),
             dead_lettered=record.dead_lettered + buried,
             failed=record.failed + failed,
             failures=failures,
             waits=reason,
-            newest_ms=max([record.newest_ms, *(one.received_at_ms for one in outcomes.taken)]),
+            newest_ms=max([page.begin.newest_ms, *(one.received_at_ms for one in outcomes.taken)]),
             at_ms=ports.now_ms(),
+            took_ms=took_ms or record.took_ms,
         )
         return ports.save(saved), 0 if not reason else PART_REST_MS if has_moved else rest_ms(failures)
 

@@ -13,7 +13,7 @@ from handlers.deliver.worker import SLEPT_MS
 from handlers.profile.deliver_field import Target
 from handlers.store.event_items import StoredEvent, stored_event, stream_of
 from handlers.store.segment_reader import LOG_SUFFIX, is_segment, stored_events
-from local.chaos.delivery_run import Delivery
+from local.chaos.delivery_run import POLL_MS, Delivery
 from local.simulation.table_stream import Write
 from local.simulation.virtual_delivery import SWEEP_MS
 
@@ -35,7 +35,6 @@ class _Stored(NamedTuple):
     at_ms: int
     shards: tuple[int, ...]
     partition: str
-    noted_ms: int
 
 
 def broken(delivery: Delivery) -> list[tuple[str, str]]:
@@ -69,8 +68,7 @@ def _stored(delivery: Delivery) -> dict[Name, _Stored]:
         for event in _events(write):
             name = stream_of(write.item), event.key
             if event.dead_letter is None and name not in stored:
-                noted_ms = delivery.noted_ms.get(write.number, 0)
-                stored[name] = _Stored(event, name, write.at_ms, shard.of, write.key[0], noted_ms)
+                stored[name] = _Stored(event, name, write.at_ms, shard.of, write.key[0])
     return stored
 
 
@@ -114,8 +112,8 @@ def _delayed(
 ) -> Iterator[tuple[str, str]]:
     """Events that came late to a sink without a fault, though it had nothing else to do.
 
-    Of a stream's events it is at one after the other: one is late since the last of them, or since its own noting. A
-    call that died excuses its own place; one that noted or swept may have rung for any.
+    Of a stream's events it is at one after the other: one is late since the last of them, or since Lambda could bring
+    it. A call that died excuses its own place; one that noted or swept may have rung for any.
     """
     plan = delivery.plan
     hit = {plan.victim(fault) for fault in plan.faults if fault.for_ms}
@@ -127,7 +125,7 @@ def _delayed(
         arrived_ms, one = delivery.sinks.arrived[at][2], stored.get(name)
         if one is None:
             continue
-        since_ms = max(one.noted_ms, free_ms.get(name[0], 0)) + target.wait_ms
+        since_ms = max(one.at_ms + POLL_MS, free_ms.get(name[0], 0)) + target.wait_ms
         place = Place(name[0], target.label)
         has_died = any(of in (place, None) and 0 <= arrived_ms - ms <= dead_ms for ms, of in delivery.deaths)
         if arrived_ms - since_ms > DELAY_MS and not has_died:

@@ -27,7 +27,7 @@ _SINKS_OWN = ("part", "no answers", "away", "hang", "slow sink")
 class Delivery:
     """What came of a plan: `sinks` have what arrived; the dead-letter messages, each with its time.
 
-    `noted_ms` says when Lambda brought a write that is noted, `deaths` when which of its calls died.
+    `deaths` says when which of its calls died.
     """
 
     plan: DeliveryPlan
@@ -35,7 +35,6 @@ class Delivery:
     sinks: VirtualSinks
     origin_ms: int
     letters: list[tuple[Letter, int]] = field(default_factory=list)
-    noted_ms: dict[int, int] = field(default_factory=dict)
     deaths: list[tuple[int, Place | None]] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     is_over: bool = True
@@ -74,7 +73,7 @@ class Lambda:
         self.virtual = VirtualDelivery(
             _Dying(self._tables, self._sinks), EVENTS, self._sinks, lambda _stream_id: delivery.plan.targets,
             lambda target: contract.sending(target, tools), self._dead_letter, Killed,
-            tables=self._tables,
+            tables=self._tables, batch=delivery.plan.batch_size,
         )  # fmt: skip
         self.virtual.loses = lambda: self._sinks.holds("lost bells")
 
@@ -122,7 +121,6 @@ class Lambda:
                 self.virtual.died(None)
                 self.virtual.at(self._sinks.now_ms + POLL_MS, bring)
                 return
-            self._of.noted_ms |= {write.number: self._sinks.now_ms for write in batch}
             self._read(shard, place + len(batch))
 
         self.virtual.at(max(self._sinks.now_ms, shard.writes[place].at_ms + POLL_MS), bring)

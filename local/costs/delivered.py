@@ -1,4 +1,4 @@
-"""Prices a stage's delivery: noting what arrives, bells, workers, sweeps, and what the sinks charge.
+"""Prices a stage's delivery: noting what arrives, sending it at once, bells, workers, sweeps, and what sinks charge.
 
 Their requests and units are counted: the delivery runs on metered tables in memory
 (local/simulation/virtual_delivery.py). Lambda's own reading is free ("You are not charged for GetRecords API calls
@@ -8,15 +8,16 @@ Invariant: a price that is not in the list is named, and never guessed.
 
 from __future__ import annotations
 
-import base64
+import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from handlers.deliver import contract, delivery_metrics
 from handlers.deliver.contract import Message, Promises, Refusal
+from handlers.deliver.delivering import BATCH
+from handlers.deliver.table_records import decoded
 from handlers.framing.events import StreamEvent
 from handlers.profile.deliver_field import S3_WAIT_S, Target
 from handlers.run.connection_metrics import By
@@ -26,13 +27,14 @@ from local.costs.deployed_tables import Table, events_table
 from local.costs.metered import Meter, MeteredDynamoDb
 from local.costs.month import MONTH_S
 from local.costs.prices import GB, HOURS, MILLION, Prices
+from local.simulation import virtual_delivery
 from local.simulation.table_stream import Record, plain
 from local.simulation.virtual_delivery import DELIVERY, VirtualDelivery
 
 # "Lambda polls shards in your DynamoDB stream for records at a base rate of 4 times per second."
 POLLS_PER_S = 4
-# As packaging/resources/delivery.yml has it, and how many bells a call answers (handlers/delivery.py).
-BATCH, TOGETHER = 250, 10
+# How many bells a call answers, or streams a noting call sends of side by side (handlers/delivery.py).
+TOGETHER = 10
 ALARMS, SWEEPS = 2, MONTH_S / 60
 # A sweep reads the bells: one unit for each partition without one.
 SWEEP_READS = 4
@@ -64,15 +66,20 @@ class Calls:
 
 
 class Wake(NamedTuple):
-    """The usage of one stream's events at some sinks, from noting on: units, requests to tables, and to each sink.
+    """The usage of one stream's events at some sinks, from noting on: units, and requests to tables and to sinks.
 
-    `requests` has the requests of each kind of sink, each with the sizes of its messages.
+    `requests` has the requests to each kind of sink, each with the sizes of its messages. The noting call made
+    `at_once` of them, and `taken` sinks got everything so; workers answered so many `bells` for the rest, with
+    `table_requests` of theirs.
     """
 
     write_units: float
     read_units: float
-    table_requests: float
     requests: Mapping[str, list[list[int]]]
+    at_once: int
+    taken: int
+    bells: int
+    table_requests: float
 
 
 def calls(flow: Flow) -> Calls:
@@ -98,84 +105,100 @@ def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: P
         return {"delivery": metrics_usd, "sinks": 0.0}
     notes_per_s = called.per_s * called.streams / flow.streams
     prompt = tuple(kind for kind in kinds if kind != "s3")
-    parts = [_prompt_usd(prompt, flow, called, notes_per_s, settings, prices)] if prompt else []
+    events = flow.writes_per_s * flow.events_per_write / notes_per_s
+    cost = _Cost(flow, called, settings, prices)
+    parts = [_each(cost.noted, prompt, events, notes_per_s)]
     if "s3" in kinds:
-        parts.append(_patient_usd(flow, notes_per_s, settings, prices, is_alone=not prompt))
+        parts.append(_patient_usd(cost, notes_per_s, is_alone=not prompt))
     # The stage's one data stream costs the same whatever is sent.
     is_hourly = "kinesis" in kinds and prices.has("kinesis", "stream_hour")
     hours_usd = HOURS * prices.usd("kinesis", "stream_hour") / flow.streams if is_hourly else 0.0
-    note_usd = called.per_s / flow.streams * _note_usd(called.streams, len(prompt), settings, prices)
     delivery_usd, sinks_usd = (sum(each) for each in zip(*parts, strict=True))
     return {
-        "delivery": MONTH_S * (delivery_usd + note_usd) + metrics_usd,
+        "delivery": MONTH_S * delivery_usd + metrics_usd,
         "sinks": MONTH_S * sinks_usd + hours_usd,
     }
 
 
-def _note_usd(streams: float, kinds: int, settings: Mapping[str, Any], prices: Prices) -> float:
-    """A call that notes arrivals of so many streams and rings; its writes are counted with the wakes."""
-    bells = streams * kinds
-    requests = math.ceil(streams / 25) + math.ceil(bells / 25) + math.ceil(bells / TOGETHER)
-    figures = stage_costs.measured()
-    return _function_usd(figures["delivery_cpu_ms_per_note"], requests, 0, settings, prices)
-
-
-def _prompt_usd(
-    kinds: tuple[str, ...], flow: Flow, called: Calls, notes_per_s: float, settings: Mapping[str, Any], prices: Prices
-) -> tuple[float, float]:
-    """A second of one stream at sinks that take events at once: the cost of the delivery, and of the sinks."""
-    events = flow.writes_per_s * flow.events_per_write / notes_per_s
-    # The number of places that share a call which answers their bells.
-    together = min(TOGETHER, max(1.0, called.streams) * len(kinds))
-    return _wakes_usd(kinds, events, notes_per_s, together, flow.event_bytes, settings, prices)
-
-
-def _patient_usd(
-    flow: Flow, notes_per_s: float, settings: Mapping[str, Any], prices: Prices, *, is_alone: bool
-) -> tuple[float, float]:
+def _patient_usd(cost: _Cost, notes_per_s: float, *, is_alone: bool) -> tuple[float, float]:
     """A second of one stream at a bucket, which waits for larger objects: a sweep rings, or noting finds it due."""
+    flow = cost.flow
     wakes_per_s = 1 / (S3_WAIT_S + 1 / notes_per_s)
     events = flow.writes_per_s * flow.events_per_write / wakes_per_s
-    delivery_usd, sinks_usd = _wakes_usd(("s3",), events, wakes_per_s, TOGETHER, flow.event_bytes, settings, prices)
+    delivery_usd, sinks_usd = _each(
+        lambda kinds, count: cost.worked(kinds, count, TOGETHER), ("s3",), events, wakes_per_s
+    )
     # A refused ring and, unless another sink notes it, the arrival.
     refused = (notes_per_s - wakes_per_s) * (1 + is_alone)
-    return delivery_usd + refused * prices.usd("dynamodb", "million_write_units"), sinks_usd
+    return delivery_usd + refused * cost.prices.usd("dynamodb", "million_write_units"), sinks_usd
 
 
-def _wakes_usd(
-    kinds: tuple[str, ...], events: float, per_s: float, together: float, event_bytes: int,
-    settings: Mapping[str, Any], prices: Prices,
-) -> tuple[float, float]:  # fmt: skip
-    # A wake has a whole number of events; for a fraction, the costs of both neighbours are interpolated.
-    fewer = math.floor(events)
-    share = events - fewer
-    both = [(_wake_usd(kinds, count, together, event_bytes, settings, prices)) for count in (max(1, fewer), fewer + 1)]
-    (few, few_sinks), (more, more_sinks) = both
-    scale = events if events < 1 else 1.0
-    few_part, more_part = (0.0, 1.0) if events < 1 else (1 - share, share)
-    return (
-        per_s * scale * (few_part * few + more_part * more),
-        per_s * scale * (few_part * few_sinks + more_part * more_sinks),
-    )
-
-
-def _wake_usd(
-    kinds: tuple[str, ...], events: int, together: float, event_bytes: int, settings: Mapping[str, Any], prices: Prices
+def _each(
+    usd: Callable[[tuple[str, ...], int], tuple[float, float]], kinds: tuple[str, ...], events: float, per_s: float
 ) -> tuple[float, float]:
-    """One wake of each sink for so many events of a stream: the delivery, and the sinks."""
-    scale = max(1.0, events / MOST_COUNTED)
-    wake = woken(kinds, min(events, MOST_COUNTED), event_bytes)
-    figures = stage_costs.measured()
-    requests = sum(map(len, wake.requests.values()))
-    cpu_ms = figures["delivery_cpu_ms_per_wake"] * len(kinds) + figures["delivery_cpu_ms_per_request"] * requests
-    cpu_ms += figures["delivery_cpu_ms_per_event"] * min(events, MOST_COUNTED) * len(kinds)
-    # Threads wait in parallel: a call lasts as long as one place, plus the others' processor time.
-    waits = (requests + wake.table_requests) / len(kinds) * scale
-    share = len(kinds) / together
-    delivery_usd = share * _function_usd(cpu_ms * scale / share, waits, together, settings, prices)
-    delivery_usd += wake.write_units * scale * prices.usd("dynamodb", "million_write_units")
-    delivery_usd += wake.read_units * scale * prices.usd("dynamodb", "million_read_units")
-    return delivery_usd, scale * sum(_sink_usd(kind, wake.requests[kind], prices) for kind in kinds)
+    """A second with so many wakes, which have a whole number of events: between two, the costs are interpolated."""
+    fewer = max(1, math.floor(events))
+    share = min(max(0.0, events - fewer), 1.0)
+    few, more = usd(kinds, fewer), usd(kinds, fewer + 1) if share else (0.0, 0.0)
+    delivery_usd, sinks_usd = (per_s * ((1 - share) * one + share * two) for one, two in zip(few, more, strict=True))
+    return delivery_usd, sinks_usd
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """The cost of a stream's share in a call, at the delivery and at the sinks."""
+
+    flow: Flow
+    called: Calls
+    settings: Mapping[str, Any]
+    prices: Prices
+
+    @property
+    def _slower(self) -> float:
+        return max(1.0, stage_costs.MB_PER_CORE / float(self.settings["delivery_memory_mb"]))
+
+    def _woken(self, kinds: tuple[str, ...], events: int) -> Wake:
+        figures = stage_costs.measured()
+        request_ms = figures["delivery_wait_ms_per_request"] + figures["delivery_cpu_ms_per_request"] * self._slower
+        return woken(kinds, min(events, MOST_COUNTED), self.flow.event_bytes, math.ceil(request_ms))
+
+    def noted(self, kinds: tuple[str, ...], events: int) -> tuple[float, float]:
+        """One noting of so many events, which are sent at once, or by the workers that it rings for."""
+        streams, figures = max(1.0, self.called.streams), stage_costs.measured()
+        wake = self._woken(kinds, events) if kinds else Wake(0, 0, {}, 0, 0, 0, 0)
+        bells = streams * wake.bells
+        requests = math.ceil(streams / 25) + math.ceil(bells / 25) + math.ceil(bells / TOGETHER)
+        # Each stream's own requests, beside those of others.
+        requests += bool(kinds) * (1 + wake.at_once) * math.ceil(streams / TOGETHER)
+        cpu_ms = figures["delivery_cpu_ms_per_request"] * wake.at_once
+        cpu_ms += figures["delivery_cpu_ms_per_event"] * min(events, MOST_COUNTED) * wake.taken
+        cpu_ms += figures["delivery_cpu_ms_at_once"] * bool(kinds)
+        busy_ms = figures["delivery_cpu_ms_per_note"] + streams * cpu_ms
+        note_usd = self._function_usd(busy_ms, requests, streams * wake.taken) / streams
+        delivery_usd, sinks_usd = self.worked(kinds, events, min(TOGETHER, bells)) if kinds else (0.0, 0.0)
+        return delivery_usd + note_usd, sinks_usd
+
+    def worked(self, kinds: tuple[str, ...], events: int, together: float) -> tuple[float, float]:
+        """One wake of the workers for so many events, where `together` bells share a call; and all units."""
+        scale = max(1.0, events / MOST_COUNTED)
+        wake, figures, prices = self._woken(kinds, events), stage_costs.measured(), self.prices
+        delivery_usd = 0.0
+        if wake.bells:
+            requests = sum(map(len, wake.requests.values())) - wake.at_once
+            cpu_ms = (
+                figures["delivery_cpu_ms_per_wake"] * wake.bells + figures["delivery_cpu_ms_per_request"] * requests
+            )
+            cpu_ms += figures["delivery_cpu_ms_per_event"] * min(events, MOST_COUNTED) * wake.bells
+            # Threads wait in parallel: a call lasts as long as one place, plus the others' processor time.
+            waits = (requests + wake.table_requests) / wake.bells * scale
+            share = wake.bells / together
+            delivery_usd += share * self._function_usd(cpu_ms * scale / share, waits, together)
+        delivery_usd += wake.write_units * scale * prices.usd("dynamodb", "million_write_units")
+        delivery_usd += wake.read_units * scale * prices.usd("dynamodb", "million_read_units")
+        return delivery_usd, scale * sum(_sink_usd(kind, wake.requests[kind], prices) for kind in kinds)
+
+    def _function_usd(self, cpu_ms: float, requests: float, documents: float) -> float:
+        return _function_usd(cpu_ms, requests, documents, self.settings, self.prices)
 
 
 def _function_usd(
@@ -245,15 +268,17 @@ def _sink_usd(kind: str, batches: Sequence[Sequence[int]], prices: Prices) -> fl
             return price("transfer.gb_out") * size / GB
 
 
-@lru_cache(maxsize=256)
-def woken(kinds: tuple[str, ...], events: int, event_bytes: int) -> Wake:
-    """The usage of so many events of one stream, from noting until no bell is out."""
+@functools.lru_cache(maxsize=256)
+def woken(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms: int) -> Wake:
+    """The usage of so many events of one stream, from noting until no bell is out; sinks answer after `request_ms`."""
     meter = Meter({EVENTS: events_table(), DELIVERY: Table(("PK", "SK"), {}, has_events=False)})
     sent: dict[str, list[list[int]]] = {kind: [] for kind in kinds}
+    clock = _Clock()
 
     def sending(target: Target) -> tuple[Promises, Any]:
         def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
             sent[target.kind].append([message.size_bytes for message in batch])
+            clock.now_ms += request_ms
             return {}
 
         return contract.sink(target.kind).PROMISES, send
@@ -262,43 +287,46 @@ def woken(kinds: tuple[str, ...], events: int, event_bytes: int) -> Wake:
     virtual = VirtualDelivery(
         MeteredDynamoDb(meter),
         EVENTS,
-        _Clock(),
+        clock,
         lambda _stream: targets,
         sending,
         lambda _letter: False,
         KeyboardInterrupt,
         tables=meter.tables,
+        each=virtual_delivery.side_by_side(clock),
     )
     first, *brought = records(["replay"], events + 1, event_bytes)
     for record in (first, *brought):
-        meter.call("PutItem", {"TableName": EVENTS, "Item": _stored(record["dynamodb"]["NewImage"])})
-    # The first record of a sink is written only once.
+        meter.call("PutItem", {"TableName": EVENTS, "Item": decoded(record["dynamodb"]["NewImage"])})
+    # The first record of a sink is written only once, and says how fast it answers.
     virtual.at(_AT_MS, lambda: virtual.delivery.note([first]))
-    virtual.run(_AT_MS + 1000)
+    # The next poll after the newest of the others has come.
+    at_ms = _AT_MS + events + 1000 // POLLS_PER_S
+    virtual.run(at_ms)
     before = meter.counts.copy()
     for requests in sent.values():
         requests.clear()
-    virtual.at(_AT_MS + 2000, lambda: virtual.delivery.note(brought))
-    virtual.run(_AT_MS + 30_000)
+    virtual.worked.clear()
+    virtual.at(at_ms, lambda: virtual.delivery.note(brought))
+    virtual.run(at_ms + 1)
+    noted, at_once, taken = meter.counts - before, sum(map(len, sent.values())), len(virtual.worked)
+    virtual.run(at_ms + 30_000)
     counts = meter.counts - before
+    tables = counts.requests(DELIVERY) + counts.requests(EVENTS) - noted.requests(DELIVERY) - noted.requests(EVENTS)
     return Wake(
         counts.write_units(DELIVERY),
         counts.read_units(DELIVERY) + counts.read_units(EVENTS),
-        counts.requests(DELIVERY) + counts.requests(EVENTS),
         sent,
+        at_once,
+        taken,
+        len({place for _, place, _ in virtual.worked[taken:]}),
+        tables,
     )
 
 
-def _stored(image: Mapping[str, Any]) -> dict[str, Any]:
-    """The item of a record, whose bytes are in Base64."""
-    return {
-        name: {kind: base64.b64decode(one) if kind == "B" else one for kind, one in value.items()}
-        for name, value in image.items()
-    }
-
-
 class _Clock:
-    now_ms = _AT_MS
+    def __init__(self) -> None:
+        self.now_ms = _AT_MS
 
 
 def records(streams: Sequence[str], count: int, event_bytes: int) -> list[Record]:

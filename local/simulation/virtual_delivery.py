@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 from handlers.connection.inputs import Layout, Order
 from handlers.deliver.arrivals import Arrivals
+from handlers.deliver.at_once import Sending
 from handlers.deliver.bells import Bell, Bells, Place
-from handlers.deliver.delivering import Delivery, DeliveryPorts, Sending
+from handlers.deliver.delivering import BATCH, Delivery, DeliveryPorts
 from handlers.deliver.delivery_records import SinkRecords
 from handlers.deliver.feed import Feed
 from handlers.deliver.operating import Lag
@@ -39,6 +40,22 @@ class Clock(Protocol):
     now_ms: int
 
 
+def side_by_side(clock: Clock) -> Each:
+    """Returns what runs a function for each of several at the same time: the slowest one ends it."""
+
+    def each(work: Callable[[Any], Any], several: Sequence[Any]) -> list[Any]:
+        began_ms = ended_ms = clock.now_ms
+        results = []
+        for one in several:
+            clock.now_ms = began_ms
+            results.append(work(one))
+            ended_ms = max(ended_ms, clock.now_ms)
+        clock.now_ms = ended_ms
+        return results
+
+    return each
+
+
 class VirtualDelivery:
     """A stage's delivery; `client` has the events table and one named DELIVERY.
 
@@ -49,7 +66,7 @@ class VirtualDelivery:
     def __init__(
         self, client: Any, events: str, clock: Clock, targets: Callable[[str], Sequence[Target]], sending: Sending,
         dead_letter: Callable[[Letter], bool], dying: type[BaseException], layout: Layout = Layout(),  # noqa: B008
-        tables: Any = None, each: Each = map,
+        tables: Any = None, each: Each = map, batch: int = BATCH,
     ) -> None:  # fmt: skip
         self.clock = clock
         self.worked: list[tuple[int, Place, Worked]] = []
@@ -67,7 +84,7 @@ class VirtualDelivery:
         self._reader, self._layout = EventReader(client, events, lambda _: None), layout
         self._ports = DeliveryPorts(
             targets, sending, self._call, dead_letter, self._report, lambda: clock.now_ms,
-            lambda: self._limit_ms - clock.now_ms, self._sleep, each,
+            lambda: self._limit_ms - clock.now_ms, self._sleep, self._within, each, batch,
         )  # fmt: skip
         self.restart()
 
@@ -142,6 +159,11 @@ class VirtualDelivery:
 
     def _report(self, place: Place, worked: Worked) -> None:
         self.worked.append((self.clock.now_ms, place, worked))
+
+    def _within(self, several: Sequence[Callable[[], None]], ms: int) -> None:
+        until_ms = self.clock.now_ms + ms
+        side_by_side(self.clock)(lambda one: one(), several)
+        self.clock.now_ms = min(self.clock.now_ms, until_ms)
 
     def _sleep(self, ms: int) -> None:
         self.clock.now_ms += ms

@@ -13,6 +13,7 @@ from handlers.profile.deliver_field import Target
 SOURCE, UNNAMED = "streamkeeper", "event"
 # An entry has its time (14 bytes), its source, a type of up to 128 characters, and the stream's id as a resource.
 _TYPE_CHARACTERS = 128
+SERVICE = "events"
 PROMISES = Promises(
     order="none",
     most_messages=10,
@@ -36,6 +37,6 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
         }
         for message in batch
     ]
-    answers = tools.client("events").put_events(Entries=entries)["Entries"]
+    answers = tools.client(SERVICE).put_events(Entries=entries)["Entries"]
     codes = ((at, answer.get("ErrorCode")) for at, answer in enumerate(answers))
     return {at: Refusal(code, code in PROMISES.final) for at, code in codes if code}

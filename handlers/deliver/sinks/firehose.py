@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from handlers.deliver.contract import Message, Promises, Refusal, Tools
 from handlers.profile.deliver_field import Target
 
+SERVICE = "firehose"
 PROMISES = Promises(
     order="none",
     most_messages=500,
@@ -21,6 +22,6 @@ PROMISES = Promises(
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
     """Returns the messages that the stream refused."""
     records = [{"Data": f"{message.text}\n".encode()} for message in batch]
-    answer = tools.client("firehose").put_record_batch(DeliveryStreamName=target.name, Records=records)
+    answer = tools.client(SERVICE).put_record_batch(DeliveryStreamName=target.name, Records=records)
     answers = answer["RequestResponses"]
     return {at: Refusal(one["ErrorCode"]) for at, one in enumerate(answers) if one.get("ErrorCode")}

@@ -11,6 +11,7 @@ from handlers.deliver.contract import Message, Promises, Refusal, Tools
 from handlers.profile.deliver_field import Target
 
 _KEY_CHARACTERS = 256
+SERVICE = "kinesis"
 PROMISES = Promises(
     order="message",
     most_messages=500,
@@ -24,7 +25,7 @@ PROMISES = Promises(
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
     """Returns the messages that the stream refused."""
     records = [{"Data": message.text.encode(), "PartitionKey": partition_key(message.stream_id)} for message in batch]
-    answers = tools.client("kinesis").put_records(StreamName=target.name, Records=records)["Records"]
+    answers = tools.client(SERVICE).put_records(StreamName=target.name, Records=records)["Records"]
     return {at: Refusal(answer["ErrorCode"]) for at, answer in enumerate(answers) if answer.get("ErrorCode")}
 
 

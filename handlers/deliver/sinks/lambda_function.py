@@ -18,6 +18,7 @@ from handlers.profile.deliver_field import Target
 
 # How long a function is waited for. One that takes longer is called again, for ever.
 INVOKE_S = 60
+SERVICE = "lambda"
 PROMISES = Promises(
     order="request",
     most_messages=100,
@@ -33,7 +34,7 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
     """Returns the messages that it did not process: those from the first failure on and poison before it, or all."""
     events = ",".join(message.text for message in batch)
     payload = f'{{"stream":{json.dumps(batch[0].stream_id)},"events":[{events}]}}'.encode()
-    answer = tools.client("lambda").invoke(FunctionName=target.name, Payload=payload)
+    answer = tools.client(SERVICE).invoke(FunctionName=target.name, Payload=payload)
     text = answer["Payload"].read()
     if answer.get("FunctionError"):
         return dict.fromkeys(range(len(batch)), Refusal("the function raised an error"))

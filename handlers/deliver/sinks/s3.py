@@ -16,6 +16,7 @@ from urllib.parse import quote
 from handlers.deliver.contract import Message, Promises, Refusal, Tools
 from handlers.profile.deliver_field import Target
 
+SERVICE = "s3"
 PROMISES = Promises(
     order="request",
     most_messages=10_000,
@@ -30,7 +31,7 @@ _FOLDER_CHARACTERS = 600
 
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
     """Returns no refusals: an object is taken whole, or the client raises. Objects of earlier hours come first."""
-    client = tools.client("s3")
+    client = tools.client(SERVICE)
     for _, group in groupby(batch, key=_hour):
         messages = list(group)
         lines = "".join(f"{message.text}\n" for message in messages).encode()

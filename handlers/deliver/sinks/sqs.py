@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from handlers.deliver.contract import Message, Promises, Refusal, Tools
 from handlers.profile.deliver_field import Target
 
+SERVICE = "sqs"
 PROMISES = Promises(
     order="message",
     most_messages=10,
@@ -38,7 +39,7 @@ class Queue(NamedTuple):
 
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
     """Returns the messages that the queue refused."""
-    client = tools.client("sqs")
+    client = tools.client(SERVICE)
     queue = _queue(client, target.name)
     refused = {
         at: Refusal(reason, is_final=True) for at, message in enumerate(batch) if (reason := _problem(message, queue))

@@ -211,9 +211,9 @@ def test_a_sink_is_shown_while_the_profile_names_it(
     assert delivery.asked == []
     table = Table(aws.dynamodb, CONTROL)
     entries = [Entry("demo", str(n), 1, 3_000 + n) for n in range(3)]
-    (number,) = Arrivals(table).note({"demo": (entries, "1-3")}, 4_000).values()
+    (noted,) = Arrivals(table).note({"demo": (entries, "1-3")}, 4_000).values()
     for sink in ("s3:lake", "s3:gone"):
-        record = SinkRecord(sink, number=number, done=1, delivered=1, failed=4, waits="away", newest_ms=3_000)
+        record = SinkRecord(sink, number=noted.number, done=1, delivered=1, failed=4, waits="away", newest_ms=3_000)
         SinkRecords(table).save(Place("demo", sink), record)
     monkeypatch.setattr(function, "_now_ms", lambda: 9_000)
     shown = asked(function, "GET", "demo", resource="/connections/{streamId}/sinks")[1]["sinks"]

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from handlers.deliver.bells import ANSWERED_MS, Bell
 from handlers.deliver.contract import Message, Refusal
+from handlers.deliver.operating import lag
 from handlers.deliver.table_records import by_stream
 from handlers.deliver.worker import rest_ms
 from handlers.profile.deliver_field import Target
 from handlers.store.event_items import mark
 from tests.handlers.deliver.records import NOW_MS, event, item_record, record, segment_record
-from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Killed, Stage, of
+from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Killed, Stage, asked, of
 
 MINUTE_MS = 60_000
 
@@ -31,7 +32,7 @@ def test_an_item_and_a_segment_are_noted_with_their_events() -> None:
     anchor = record({"PK": {"S": "demo#log"}, "SK": {"S": "anchor"}, "number": {"N": "3"}}, 3)
     buried = record(mark({"PK": {"S": "x"}, "SK": {"S": "1"}, "position": {"S": "1"}}, "TooLarge"), 5)
     found = by_stream([item, log, earlier, gone, anchor, buried])
-    assert {one: [(entry.key, entry.events) for entry in entries] for one, (entries, _) in found.items()} == {
+    assert {one: [(entry.key, entry.events) for entry in of.entries] for one, of in found.items()} == {
         "demo:a#b": [("6", 1), ("7", 1)],
         "demo": [("segment#000000000004", 2)],
     }
@@ -257,3 +258,107 @@ def test_each_sink_has_its_own_back_off() -> None:
     stage.answer = lambda _target, _batch: TAKE
     stage.run(361)
     assert (stage.keys(), of(stage).waits, stage.is_over) == (["1"], "", True)
+
+
+# --- what a quick sink takes at once ----------------------------------------------------------------------------------
+
+
+def warmed(*targets: Target) -> Stage:
+    """A stage whose workers have measured how fast its sinks answer: stream "a" has delivered an event."""
+    stage = Stage(*targets)
+    stage.come("a", event("0"))
+    stage.run(1)
+    assert stage.is_over
+    return stage
+
+
+def test_what_a_quick_sink_takes_at_once_needs_no_bell_and_no_record() -> None:
+    """The arrival alone is written, and says who took it; the counts and the lag are as true as a worker's."""
+    stage = warmed(TARGET, OTHER)
+    before, writes = of(stage), []
+    for name in ("put_item", "update_item", "delete_item", "batch_execute_statement"):
+        method = getattr(stage.client, name)
+        setattr(stage.client, name, lambda method=method, **more: (writes.append(more), method(**more))[1])
+    for n in (1, 2, 3):
+        stage.come("a", event(str(n), at_ms=NOW_MS + n))
+        stage.run(1)
+    assert stage.keys() == stage.keys(OTHER.label) == ["0", "1", "2", "3"]
+    assert len([one for one in writes if "Statements" in one]) == 3
+    assert len(writes) == 6  # with those of the events themselves
+    assert of(stage) == before
+    end = stage.virtual.delivery.arrivals.end("a")
+    assert end is not None
+    assert end.taken == {TARGET.label: 4, OTHER.label: 4}
+    assert lag(stage.virtual.delivery.arrivals, "a", of(stage)) == (0, 0)
+
+
+@pytest.mark.parametrize("refusal", [AWAY, Refusal("no", is_final=True), "hangs"])
+def test_what_is_refused_at_once_is_rung_for_and_keeps_its_place(refusal: Refusal | str) -> None:
+    """A worker takes over where the noting call stopped; until nothing waits, no later event is sent at once."""
+    stage = warmed(TARGET, OTHER)
+    stage.come("a", event("1", at_ms=NOW_MS + 1))
+    stage.run(1)
+    begun_ms, tried = stage.clock.now_ms, list[str]()
+
+    def answer(target: Target, batch: Sequence[Message]) -> Mapping[int, Refusal]:
+        tried.extend(one.key for one in batch if target is TARGET)
+        if target is not TARGET or stage.clock.now_ms > begun_ms + 20_000:
+            return TAKE
+        stage.clock.now_ms += 8_000 if refusal == "hangs" else 0
+        return {0: AWAY if isinstance(refusal, str) else refusal}
+
+    stage.answer = answer
+    for n in (2, 3, 4):
+        stage.come("a", event(str(n), at_ms=begun_ms + 300 * n), at_ms=begun_ms + 300 * n)
+    stage.run(300)
+    assert stage.is_over
+    assert stage.keys(OTHER.label) == ["0", "1", "2", "3", "4"]
+    is_poison = isinstance(refusal, Refusal) and refusal.is_final
+    assert stage.keys() == (["0", "1"] if is_poison else ["0", "1", "2", "3", "4"])
+    assert (len(stage.letters), of(stage).delivered) == ((3, 2) if is_poison else (0, 5))
+    if not is_poison:
+        assert set(tried[: tried.index("3")]) == {"2"}
+
+
+def test_what_another_call_noted_meanwhile_is_not_passed() -> None:
+    """Between a sending and its noting another shard notes an event of the stream that the sink has not taken."""
+    stage = warmed()
+    other = stage.stored("a", event("1", at_ms=NOW_MS + 1))
+
+    def answer(_target: Target, batch: Sequence[Message]) -> Mapping[int, Refusal]:
+        if batch[0].key == "2" and other:
+            brought = by_stream([other.pop()])["a"]
+            stage.virtual.restart()
+            stage.virtual.delivery.arrivals.note({"a": brought[:2]}, stage.clock.now_ms)
+        return TAKE
+
+    stage.answer = answer
+    stage.come("a", event("2", at_ms=NOW_MS + 2))
+    stage.run(200)
+    assert stage.is_over
+    assert list(dict.fromkeys(stage.keys())) == ["0", "2", "1"]
+
+
+def test_a_pause_holds_for_what_would_be_sent_at_once() -> None:
+    """And whoever resumes gets what came meanwhile, once."""
+    stage = warmed()
+    stage.come("a", event("1", at_ms=NOW_MS + 1))
+    stage.run(1)
+    assert asked(stage, "pause").delivered == 2
+    stage.come("a", event("2", at_ms=NOW_MS + 2))
+    stage.run(1)
+    assert stage.keys() == ["0", "1"]
+    asked(stage, "resume")
+    stage.run(1)
+    stage.come("a", event("3", at_ms=NOW_MS + 3))
+    stage.run(1)
+    assert stage.keys() == ["0", "1", "2", "3"]
+
+
+def test_a_record_that_only_arrivals_have_moved_is_written_each_hour() -> None:
+    """So that it says how far the sink had come when arrivals expire."""
+    stage = warmed()
+    for n in range(1, 10):
+        stage.come("a", event(str(n), at_ms=stage.clock.now_ms))
+        stage.run(600)
+    assert (of(stage).delivered, of(stage).number) == (8, stage.virtual.delivery.arrivals.end("a").number - 2)  # type: ignore[union-attr]

@@ -9,7 +9,7 @@ from handlers.deliver import contract
 from handlers.deliver.contract import Message, Refusal
 from handlers.profile.deliver_field import Target
 from local.costs.delivered import records
-from local.simulation.virtual_delivery import VirtualDelivery
+from local.simulation.virtual_delivery import VirtualDelivery, side_by_side
 from tests.handlers.deliver.records import NOW_MS
 from tests.handlers.deliver.stage import Stage
 
@@ -61,18 +61,9 @@ def test_a_thousand_events_a_second_are_delivered(kind: str) -> None:
         late_ms.extend(stage.clock.now_ms - noted_ms[int(one.key)] for one in batch)
         return {}
 
-    def each(work: Any, several: Sequence[Any]) -> list[Any]:
-        began_ms, ends_ms, results = stage.clock.now_ms, [], []
-        for one in several:
-            stage.clock.now_ms = began_ms
-            results.append(work(one))
-            ends_ms.append(stage.clock.now_ms)
-        stage.clock.now_ms = max(ends_ms)
-        return results
-
     stage.virtual = VirtualDelivery(
         Slow(stage), "events", stage.clock, lambda _stream: [target], lambda _target: (promised(target), send),
-        lambda _letter: True, KeyboardInterrupt, tables=stage.client, each=each,
+        lambda _letter: True, KeyboardInterrupt, tables=stage.client, each=side_by_side(stage.clock),
     )  # fmt: skip
     made = records(["a"], SECONDS * 1000, 200)
     noted_ms: dict[int, int] = {}

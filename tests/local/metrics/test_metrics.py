@@ -96,9 +96,11 @@ def test_a_sink_has_a_lag_while_its_profile_names_it(aws: Aws) -> None:
     aws.put_control("demo", "lease", **STARTED)
     table = Table(aws.dynamodb, CONTROL)
     entries = [Entry("demo", str(n), 1, 3_000 + n) for n in range(3)]
-    (number,) = Arrivals(table).note({"demo": (entries, "1-3")}, 4_000).values()
+    (noted,) = Arrivals(table).note({"demo": (entries, "1-3")}, 4_000).values()
     for sink in ("s3:a", "s3:b"):
-        SinkRecords(table).save(Place("demo", sink), SinkRecord(sink, number=number, done=1, delivered=1, failed=1))
+        SinkRecords(table).save(
+            Place("demo", sink), SinkRecord(sink, number=noted.number, done=1, delivered=1, failed=1)
+        )
     found = values(export.prometheus(collector_of(aws, ["demo"], {"s3:a"}).collect(9_000)))
     assert {name: value for name, value in found.items() if "delivery" in name[0]} == {
         ("streamkeeper_delivery_sent_total", "demo", "s3:a"): 1,

@@ -1,0 +1,114 @@
+"""Sends what has just arrived in the call that notes it, where a sink is quick and nothing else waits for it.
+
+This spares the arrival its bell, the worker and the worker's record: the arrival names the sinks that have taken it. A
+worker has measured before how fast the sink answers, and works at it again once it is slow or refuses. All tries of a
+call are made side by side and have BOUND_MS together. Invariants: no event is sent while an earlier one of its stream
+waits for the sink; after BOUND_MS the call goes on, whoever hangs; what was not taken whole until then is rung for.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from handlers.deliver.arrivals import Arrival, Sent
+from handlers.deliver.bells import Place
+from handlers.deliver.contract import Message, Promises
+from handlers.deliver.delivery_records import SinkRecord, SinkRecords, settled
+from handlers.deliver.feed import messages_of
+from handlers.deliver.sending import PARALLEL, Each, Send, send_all
+from handlers.deliver.table_records import Brought, decoded
+from handlers.errors import StoreUnavailable
+from handlers.profile.deliver_field import Target
+
+# How long a call tries, and how much of that the requests may take by what a worker measured.
+BOUND_MS, EXPECTED_MS = 300, 200
+# How often a record is written that only the arrivals have moved: when these expire it says how far the sink had come.
+SETTLED_EVERY_MS = 3_600_000
+Sending = Callable[[Target], tuple[Promises, Send]]
+# Runs several side by side, and returns when all are done or after so many milliseconds.
+Within = Callable[[Sequence[Callable[[], None]], int], None]
+
+
+class _Try(NamedTuple):
+    """One sink's part: its record as it stood, what it takes, and how it is sent to."""
+
+    record: SinkRecord
+    promises: Promises
+    send: Send
+    target: Target
+
+
+@dataclass
+class AtOnce:
+    """The tries of one stream's arrival, until an instant."""
+
+    stream_id: str
+    brought: Brought
+    targets: Sequence[Target]
+    records: SinkRecords
+    sending: Mapping[Target, tuple[Promises, Send]]
+    now_ms: Callable[[], int]
+    each: Each
+    until_ms: int
+    _behind: int = 0
+    _count: int = 0
+    _records: dict[str, SinkRecord] = field(default_factory=dict)
+    _taken: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def sent(self) -> Sent:
+        """Which sinks have taken everything by now, behind which arrival."""
+        return Sent(self._behind, self._count, dict(self._taken))
+
+    def run(self) -> None:
+        """Sends to each sink that may take it at once, the quickest first; what cannot be read is not sent."""
+        try:
+            end, known = self.records.with_end(self.stream_id, [target.label for target in self.targets])
+        except StoreUnavailable:
+            return
+        if end is None or end.mark == self.brought.mark:
+            return
+        messages, problem = self._messages()
+        if problem:
+            return
+        self._behind, self._count, self._records = end.number, len(messages), known
+        tries = [one for target in self.targets if (one := self._try(target, end, len(messages))) is not None]
+        for one in sorted(tries, key=lambda one: one.record.took_ms):
+            outcomes = send_all(
+                messages, one.promises, one.send, lambda: self.now_ms() >= self.until_ms,
+                in_order=one.target.in_order, each=self.each,
+            )  # fmt: skip
+            if len(outcomes.taken) == len(messages) and self.now_ms() <= self.until_ms:
+                self._taken[one.record.sink] = one.record.delivered
+
+    def _messages(self) -> tuple[list[Message], str]:
+        several = [messages_of(self.stream_id, decoded(image)) for image in self.brought.images]
+        return [one for made, _ in several for one in made], "".join(problem for _, problem in several)
+
+    def _try(self, target: Target, end: Arrival, messages: int) -> _Try | None:
+        """Returns how to send to a sink; None where something else is to be done first, or it may take too long."""
+        record = self._records.get(target.label)
+        if record is None or target.wait_ms:
+            return None
+        record = settled(record, end)
+        is_free = not (record.is_paused or record.is_replaying or record.failures)
+        if not is_free or not record.took_ms or not record.is_at(end):
+            return None
+        promises, send = self.sending[target]
+        in_order = target.in_order and promises.order != "none"
+        most = 1 if promises.order == "message" and target.in_order else promises.most_messages
+        rounds = -(-messages // (most if in_order else most * PARALLEL))
+        return _Try(record, promises, send, target) if rounds * record.took_ms <= EXPECTED_MS else None
+
+    def settled(self, arrival: Arrival) -> list[str]:
+        """Returns the sinks that the arrival, which is noted now, says have taken it; raises StoreUnavailable.
+
+        Records that have stood for long are written.
+        """
+        labels = [label for label in self._taken if label in arrival.taken]
+        for label in labels:
+            record = self._records[label]
+            if arrival.at_ms - record.at_ms >= SETTLED_EVERY_MS:
+                # Whoever saved it since knows more.
+                self.records.save(Place(self.stream_id, label), settled(record, arrival))
+        return labels
