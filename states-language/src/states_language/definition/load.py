@@ -11,6 +11,7 @@ from states_language.definition.fields import JSONPATH, DefinitionError, Fields,
 from states_language.definition.source import Source, as_json, definition_of
 from states_language.definition.substitutions import Substitutions
 from states_language.machine import Machine
+from states_language.scheduling.lanes import give_way
 from states_language.states.base import Compile, Line, State
 from states_language.states.map_ import Map
 from states_language.states.parallel import Parallel
@@ -85,6 +86,7 @@ def _line(fields: Fields, kind: str, language: str, *, ends: bool = False) -> Li
 
 
 def _state(name: str, value: Any, pointer: str, language: str, inner: Compile) -> State:
+    give_way()
     fields = Fields(value, pointer)
     query_language(fields, language)
     if not name or len(name) > LONGEST_NAME:
@@ -98,6 +100,7 @@ def _state(name: str, value: Any, pointer: str, language: str, inner: Compile) -
 
 def _check_targets(states: dict[str, State]) -> None:
     for state in states.values():
+        give_way()
         for target, pointer in state.targets():
             if target not in states:
                 raise DefinitionError(pointer, f"there is no state '{target}'")
@@ -106,6 +109,7 @@ def _check_targets(states: dict[str, State]) -> None:
 def _check_reached(states: dict[str, State], start_at: str, where: str) -> None:
     reached, open_names = {start_at}, [start_at]
     while open_names:
+        give_way()
         for target, _ in states[open_names.pop()].targets():
             if target not in reached:
                 reached.add(target)

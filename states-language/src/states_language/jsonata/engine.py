@@ -117,6 +117,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
     def _on_new_stack(self, function: Any, *arguments: Any) -> Any:
         """Return what a function does, in a thread: it nests there as deeply as the host's recursion limit allows."""
         bounds, current, reach = _running.bounds, library.Jsonata.CURRENT.jsonata, _running.bounds.reach
+        bounds.may_wait()
 
         def evaluate() -> Any:
             _running.bounds, library.Jsonata.CURRENT.jsonata = bounds, current

@@ -58,7 +58,7 @@ class Limits:
 
 WHOLE = Limits(MOST_STEPS, LARGEST_BYTES, 1.0)
 """All that an expression may take."""
-HERE = Limits(1_000, 16_384, 0.004)
+HERE = Limits(400, 16_384, 0.004)
 """What it may take where others wait: a few milliseconds."""
 PARTS_HERE = 2_000
 """The largest data that an expression may read where others wait, as `exceeds` counts."""
@@ -362,6 +362,11 @@ class _Bounds:
         deep = self.depth + self.nested
         self.reach = deep + (free_frames() - _SPARE) // _FRAMES
         return deep < self.reach
+
+    def may_wait(self) -> None:
+        """Raise Costly where others would wait for another thread, which gets its turn late on a busy machine."""
+        if self.limits is not WHOLE:
+            raise Costly
 
     def spend(self, steps: int) -> None:
         """Count steps; raises Exceeded or Costly."""

@@ -46,7 +46,7 @@ MOST_SELECTED = 200_000
 """Nodes that one step of a path may select. No payload holds as many, but several deep scans in one path multiply."""
 MOST_VISITED = 5_000_000
 """Nodes that a path and the paths in its filters may visit together: some seconds. AWS documents no bound."""
-VISITED_HERE = 4_000
+VISITED_HERE = 1_600
 """Nodes that they may visit where others wait: a few milliseconds."""
 
 

@@ -35,7 +35,7 @@ from states_language.values import MISSING
 
 MOST_BYTES = 2 << 30
 LENGTH_BYTES = 8
-_NICENESS = 10
+_NICENESS = 5
 
 
 class _Variables:

@@ -9,6 +9,8 @@ Without lanes, as in virtual time, nothing pauses and `here` returns None.
 import asyncio
 import contextvars
 import heapq
+import threading
+import time
 from collections import deque
 from collections.abc import Coroutine, Generator
 from itertools import count
@@ -18,10 +20,12 @@ from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # the
 
 T = TypeVar("T")
 
-TURN = 400
-"""Steps that all lanes together take in one pass of the event loop: some milliseconds."""
+TURN = 100
+"""Steps that all lanes together take in one pass of the event loop: a millisecond or two."""
 STATE = 40
 """The steps of entering a state."""
+AWAY_S = 0.001
+"""How long a thread beside the event loop works, and how long it then sleeps."""
 SHORT = 4_096
 """So few characters of JSON are not counted."""
 
@@ -213,6 +217,30 @@ def yield_for(text: str | bytes) -> None:
     if len(text) > SHORT and (host := here()) is not None:
         host.turn()
         charge(text)
+
+
+class _Beside(threading.local):
+    """When a thread that works beside the event loop next gives way; None in every other thread."""
+
+    at_s: float | None = None
+
+
+_beside = _Beside()
+
+
+def work_beside() -> None:
+    """Make this thread one that works beside the event loop."""
+    _beside.at_s = 0.0
+
+
+def give_way() -> None:
+    """Sleep for a millisecond after each one of work, in a thread that works beside the event loop.
+
+    On a busy machine a thread that never sleeps loses its core while it has Python's lock, and all wait for both.
+    """
+    if _beside.at_s is not None and time.monotonic() > _beside.at_s:
+        time.sleep(AWAY_S)
+        _beside.at_s = time.monotonic() + AWAY_S
 
 
 def here() -> Lane | None:

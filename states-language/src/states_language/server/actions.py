@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ _DEFINING = ("CreateStateMachine", "UpdateStateMachine", "ValidateStateMachineDe
 # Source: "Authorization header", AWS Signature Version 4.
 _SIGNED_FOR = re.compile(r"Credential=[^/,]+/\d+/([a-z0-9-]+)/")
 _MEDIA_TYPE = "application/x-amz-json-1.0"
+_LITTLE_S, _LEFT = 0.1, 50
+"""How long this process calculates in a second at rest; how many collections of the young leave enough behind."""
 
 
 def settle() -> None:
@@ -68,8 +71,18 @@ def settle() -> None:
     gc.enable()
     # The event loop waits so long for a thread that reads definitions.
     sys.setswitchinterval(0.001)
-    # JSON has no cycles. The young are collected when there are a few thousand, the others hundred times less often.
-    gc.set_threshold(5_000, 10, 100)
+    # JSON has no cycles, so the old are collected where nobody waits. The young are collected some milliseconds' worth
+    # at a time.
+    gc.set_threshold(5_000, 3, 10_000)
+    _collect_at_rest(time.process_time())
+
+
+def _collect_at_rest(spent_s: float) -> None:
+    """Collects old garbage in a second in which this process has calculated little, if the young have left some."""
+    now_s = time.process_time()
+    if now_s - spent_s < _LITTLE_S and gc.get_count()[2] >= _LEFT:
+        gc.collect()
+    asyncio.get_running_loop().call_later(1, _collect_at_rest, now_s)
 
 
 class StepFunctions:

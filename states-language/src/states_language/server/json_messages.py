@@ -8,6 +8,7 @@ import json
 import re
 from typing import Any
 
+from states_language.scheduling.lanes import give_way
 from states_language.values import parse_json
 
 _SHOWN = 500
@@ -109,6 +110,7 @@ def _brackets(text: str) -> list[tuple[str, int]]:
 
 
 def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    give_way()
     table: dict[str, Any] = {}
     for name, value in members:
         if name in table:

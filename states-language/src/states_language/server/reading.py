@@ -13,6 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
+from states_language.scheduling.lanes import work_beside
+
 T = TypeVar("T")
 
 LARGE = 20_000
@@ -23,7 +25,7 @@ class Reader:
     """The two threads; each is started when it is first needed."""
 
     def __init__(self) -> None:
-        self._threads = {size: ThreadPoolExecutor(1, f"{size} definitions") for size in ("small", "large")}
+        self._threads = {size: ThreadPoolExecutor(1, f"{size} definitions", work_beside) for size in ("small", "large")}
 
     async def run(self, length: int, function: Callable[..., T], *arguments: Any) -> T:
         """Returns what the function returns, which reads a definition of so many characters."""

@@ -272,12 +272,14 @@ def _check(shape: Shape, value: Any, place: str, problems: list[str]) -> None:
 
 
 def _constraints(shape: Shape, value: Any, place: str, problems: list[str]) -> None:
-    # What the model calls sensitive, such as a definition or an input, is not repeated.
-    shown = "" if shape.metadata.get("sensitive") else f" '{value}'"
-    failed = f"Value{shown} at '{place}' failed to satisfy constraint: Member must"
+    def fail(constraint: str) -> None:
+        # What the model calls sensitive, such as a definition or an input, is not repeated.
+        shown = "" if shape.metadata.get("sensitive") else f" '{value}'"
+        problems.append(f"Value{shown} at '{place}' failed to satisfy constraint: Member must {constraint}")
+
     enum = shape.metadata.get("enum")
     if enum and value not in enum:
-        problems.append(f"{failed} satisfy enum value set: [{', '.join(enum)}]")
+        fail(f"satisfy enum value set: [{', '.join(enum)}]")
     if (shape.name in _OWN_ERROR - {"Definition", "Name"}) or isinstance(shape, StructureShape | MapShape):
         return
     least, most = shape.metadata.get("min"), shape.metadata.get("max")
@@ -285,6 +287,6 @@ def _constraints(shape: Shape, value: Any, place: str, problems: list[str]) -> N
     size = value if isinstance(value, int | float) else len(value)
     what = "value" if isinstance(value, int | float) else "length"
     if least is not None and size < least:
-        problems.append(f"{failed} have {what} greater than or equal to {least}")
+        fail(f"have {what} greater than or equal to {least}")
     if most is not None and size > most:
-        problems.append(f"{failed} have {what} less than or equal to {most}")
+        fail(f"have {what} less than or equal to {most}")
