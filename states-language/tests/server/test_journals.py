@@ -1,10 +1,12 @@
 """Executions on disk."""
 
 import cProfile
+import os
 import resource
+from collections import OrderedDict
 from pathlib import Path
 
-from states_language.server.journals import Journal, Journals, Opening
+from states_language.server.journals import MOST_OPEN, Journal, Journals, Opening
 from states_language.server.requests import page
 from states_language.server.stored_events import StoredEvents
 
@@ -15,7 +17,7 @@ def test_the_order_of_starts_outlives_the_service(tmp_path: Path) -> None:
     """Many starts within one millisecond, in two lives of the service, are read in their order; older names stand."""
     old = [Opening(f"arn:old{number}", "old", WAITS, "{}", number) for number in range(2)]
     for opening, name in zip(old, ("0" * 15 + "-" + "f" * 16, "0" * 14 + "1-" + "1" * 16), strict=True):
-        journal = Journal(tmp_path / f"{name}.jsonl")
+        journal = Journal(tmp_path / f"{name}.jsonl", OrderedDict())
         journal.opening(opening)
         journal.close()
     openings = [Opening(f"arn:{number}", str(number), WAITS, "{}", 5) for number in range(40)]
@@ -24,6 +26,21 @@ def test_the_order_of_starts_outlives_the_service(tmp_path: Path) -> None:
         for opening in life:
             records.journal(opening).close()
     assert [record.opening for record in Journals(tmp_path).read()] == [*old, *openings]
+
+
+def test_few_files_are_open_however_many_executions_run(tmp_path: Path) -> None:
+    """Each journal has all its lines, and a process with 1,024 descriptors has some left for connections."""
+    records = Journals(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    journals = [records.journal(Opening(f"arn:{number}", "one", WAITS, "{}", 0)) for number in range(3 * MOST_OPEN)]
+    for event in ({"id": 1}, {"id": 2}):
+        for journal in journals:
+            journal.event(event)
+    assert len(os.listdir("/proc/self/fd")) - before == MOST_OPEN
+    assert [list(records.history(journal.path)) for journal in journals] == [[{"id": 1}, {"id": 2}]] * len(journals)
+    for journal in journals:
+        journal.close()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_full_disk_ends_no_execution(tmp_path: Path) -> None:

@@ -186,8 +186,7 @@ class Executions:
         redriven = Redriven(part, len(known.redrives) + 1, opening.started_ms, known.closing.events)
         machine = loaded(opening.definition)
         self._finished.pop(arn, None)
-        known.journal, redrive = Journal(known.path), Redrive(now_ms, token)
-        known.journal.mend()
+        known.journal, redrive = self._records.reopened(known.path), Redrive(now_ms, token)
         known.journal.redrive(redrive)
         known.redrives.append(redrive)
         ended_ms = known.closing.stopped_ms
@@ -337,8 +336,7 @@ class Executions:
         history = self._records.history(record.path)
         now_ms = self._clock.now_ms()
         closing = Closing("ABORTED", now_ms, None, STOPPED_ERROR, STOPPED_CAUSE)
-        journal = Journal(record.path)
-        journal.mend()
+        journal = self._records.reopened(record.path)
         journal.event(
             {
                 "timestamp": now_ms,

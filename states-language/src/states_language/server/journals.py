@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,21 +91,27 @@ class Record:
     open_runs: frozenset[str] | None = None
 
 
-class Journal:
-    """The file of one execution, open for appending; `events` are those that were written since it was opened."""
+MOST_OPEN = 64
+"""The files that are open at once: a process may have 1,024 as a rule, and more executions than those may wait."""
 
-    def __init__(self, path: Path) -> None:
+
+class Journal:
+    """The file of one execution, for appending; `events` are those that were written since it was made.
+
+    files: the open files of the journals that share them, the one that was written last at the end.
+    """
+
+    def __init__(self, path: Path, files: OrderedDict["Journal", io.FileIO]) -> None:
         self.path = path
         self.events = WrittenEvents()
-        self._file: io.FileIO | None = None
+        self._files = files
         self._closed = False
         self._unwritten = b""
 
-    def mend(self) -> None:
+    def end_line(self) -> None:
         """Ends a line that a kill tore, so that the next line is whole."""
         with harmless("the journal of an execution"):
-            torn = self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n")
-            if torn:
+            if self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n"):
                 self._write(b"\n")
 
     def opening(self, opening: Opening) -> None:
@@ -134,10 +141,9 @@ class Journal:
     def close(self) -> None:
         """Closes the file; an execution without a last line counts as running."""
         self._closed = True
-        if self._file is not None:
+        if file := self._files.pop(self, None):
             with harmless("the journal of an execution"):
-                self._file.close()
-            self._file = None
+                file.close()
 
     def _append(self, line: dict[str, Any]) -> None:
         with harmless("the journal of an execution"):
@@ -148,10 +154,11 @@ class Journal:
             return
         self._unwritten += data
         # The disk is full, or no more files can be opened: open(2) or write(2) fails, or writes only a part.
-        if self._file is None:
-            self._file = self.path.open("ab", buffering=0)
+        file = self._files[self] = self._files.pop(self, None) or self.path.open("ab", buffering=0)
+        if len(self._files) > MOST_OPEN:
+            self._files.popitem(last=False)[1].close()
         while self._unwritten:
-            self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+            self._unwritten = self._unwritten[file.write(self._unwritten) :]
 
 
 def _text(line: dict[str, Any]) -> bytes:
@@ -165,14 +172,21 @@ class Journals:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._begun = max(map(_number, folder.glob("*.jsonl")), default=0)
+        self._files: OrderedDict[Journal, io.FileIO] = OrderedDict()
 
     def journal(self, opening: Opening) -> Journal:
         """Returns the journal of a new execution, with its first line written. The files' names sort by start."""
         # Two may start within one millisecond, so a number counts on from that of an earlier service.
         self._begun += 1
         digest = hashlib.sha256(opening.arn.encode()).hexdigest()[:16]
-        journal = Journal(self._folder / f"{opening.started_ms:015d}-{self._begun:09d}-{digest}.jsonl")
+        journal = Journal(self._folder / f"{opening.started_ms:015d}-{self._begun:09d}-{digest}.jsonl", self._files)
         journal.opening(opening)
+        return journal
+
+    def reopened(self, path: Path) -> Journal:
+        """Returns the journal that goes on in a file, on a line of its own."""
+        journal = Journal(path, self._files)
+        journal.end_line()
         return journal
 
     def read(self) -> list[Record]:
