@@ -115,3 +115,11 @@ def test_a_loop_is_named_by_its_states() -> None:
     """The shortest way round, from the state that stands first."""
     (advice,) = warnings(looping({"Variable": "$.status", "StringEquals": "RUNNING"}))
     assert advice.says == "nothing bounds the loop Poll → Look → Poll"
+
+
+def test_a_loop_is_found_among_thousands_of_states() -> None:
+    """A chain of 5,000 states ends in a loop; the time grows with the states and not with their square."""
+    states = {f"S{at}": {"Type": "Pass", "Next": f"S{at + 1}"} for at in range(5_000)}
+    states["S5000"] = {"Type": "Pass", "Next": "S4999"}
+    (loop,) = [one for one in warnings({"StartAt": "S0", "States": states}) if one.practice == "endless-loop"]
+    assert loop.says == "nothing bounds the loop S4999 → S5000 → S4999"

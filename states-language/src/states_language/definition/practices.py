@@ -5,10 +5,12 @@ missing Comment. Only the definition is read, so inputs and the errors that func
 Invariant: the same definition gives the same warnings, in the order of its states.
 """
 
+import contextlib
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from states_language.definition.fields import below
@@ -133,29 +135,60 @@ def _endless(path: tuple[Key, ...], loop: list[str]) -> Advice:
 def _loops(line: Definition) -> Iterator[list[str]]:
     """Yield one loop of each group of states that can go round for ever without a comparison of numbers or times."""
     states = line["States"]
-    following = {
+    following: dict[str, list[str]] = {
         name: [target for target, _ in ways(state) if target in states and not _bounds(states[target])]
         for name, state in states.items()
         if not _bounds(state)
     }
+    # What leads to no loop is left out first, then what no loop leads to: a search from each would take long.
+    leading = _turned(_without_ends(following))
+    leading = _without_ends(leading)
+    following = {name: [target for target in following[name] if target in leading] for name in following}
     seen: set[str] = set()
     for name in following:
-        if name not in seen and name in (ways_on := _ways_on(name, following)):
-            yield ways_on[name]
-            seen.update(target for target in ways_on if name in _ways_on(target, following))
+        if name in leading and name not in seen and name in (before := _reached(name, following)):
+            loop = [name]
+            while (previous := before[loop[-1]]) != name:
+                loop.append(previous)
+            yield [name, *reversed(loop[1:])]
+            seen.update(before.keys() & _reached(name, leading).keys())
 
 
-def _ways_on(start: str, following: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return the states that a state leads to, itself after a loop, each with the shortest way there, without it."""
-    found: dict[str, list[str]] = {}
-    ahead = deque([[start]])
+def _without_ends(following: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the states from which some way never ends, with those of their targets that are like that."""
+    sorter, ends = TopologicalSorter(following), set[str]()
+    with contextlib.suppress(CycleError):
+        sorter.prepare()
+    while ready := sorter.get_ready():
+        ends.update(ready)
+        sorter.done(*ready)
+    return {
+        name: [target for target in targets if target not in ends]
+        for name, targets in following.items()
+        if name not in ends
+    }
+
+
+def _turned(following: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the states that lead to each state."""
+    leading: dict[str, list[str]] = {name: [] for name in following}
+    for name, targets in following.items():
+        for target in targets:
+            leading[target].append(name)
+    return leading
+
+
+def _reached(start: str, following: Mapping[str, list[str]]) -> dict[str, str]:
+    """Return the states that a state leads to, itself after a loop, each with the one before it on a shortest way."""
+    before: dict[str, str] = {}
+    ahead = deque([start])
     while ahead:
-        way = ahead.popleft()
-        for target in following[way[-1]]:
-            if target not in found:
-                found[target] = way
-                ahead.append([*way, target])
-    return found
+        name = ahead.popleft()
+        for target in following[name]:
+            if target not in before:
+                before[target] = name
+                ahead.append(target)
+    return before
 
 
 _ORDER = re.compile(r"^(Numeric|Timestamp)")
