@@ -12,7 +12,8 @@ from states_language.execution import Execution, Options
 from states_language.states.base import Line
 from states_language.tasks.callbacks import Tokens
 from states_language.tasks.calls import Perform
-from states_language.tasks.lambdas import Function, Functions
+from states_language.tasks.lambdas import Functions
+from states_language.tasks.stubs import Answer
 
 PREFIX = "arn:aws:states:us-east-1:111111111111"
 ROLE = "arn:aws:iam::111111111111:role/states-language"
@@ -62,7 +63,7 @@ class Machine:
         self,
         data: Any = None,
         *,
-        functions: Mapping[str, Function] | None = None,
+        functions: Mapping[str, Answer] | None = None,
         clock: VirtualClock | None = None,
         perform: Perform | None = None,
         function_timeout_s: float = 900,
@@ -71,8 +72,8 @@ class Machine:
     ) -> Execution:
         """Run an execution from start to end in virtual time and return it; an input of None is {}.
 
-        The functions run in this process; `perform` answers the other calls; a holder of a task token answers through
-        `tokens`. `options` are those of `start`.
+        The functions run in this process; an answer that `run_machine` takes may stand for one. `perform` answers the
+        other calls; a holder of a task token answers through `tokens`. `options` are those of `start`.
         """
         clock = clock or VirtualClock()
         sandbox = Functions(clock, functions or {}, function_timeout_s=function_timeout_s, other=perform, tokens=tokens)

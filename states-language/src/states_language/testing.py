@@ -10,45 +10,28 @@ without an answer or an assertion that fails within a function, fails the test, 
 import inspect
 import itertools
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Unpack
 
 from states_language.clock import Clock, VirtualClock
 from states_language.definition.load import load
 from states_language.execution import Execution, Options
-from states_language.failures import TaskFailure
 from states_language.history import Event
 from states_language.machine import Machine
 from states_language.tasks.calls import TaskCall
-from states_language.tasks.lambdas import Functions
-from states_language.tasks.mocks import Mock
+from states_language.tasks.lambdas import Function, Functions
 from states_language.tasks.resources import function_name
-from states_language.tasks.stubs import Behaviour, Stubs, completed, event_of, key_of, named
+from states_language.tasks.stubs import Answer as Answer
+from states_language.tasks.stubs import InTurn as InTurn
+from states_language.tasks.stubs import completed, event_of, key_of, named
+from states_language.tasks.stubs import in_turn as in_turn
 from states_language.values import compact, same
 
 Source = Machine | Mapping[str, Any] | str | os.PathLike[str]
-Answer = Any
-"""A JSON value, a callable(payload, context), a TaskFailure, a Behaviour, several of them `in_turn`, or a Mock."""
-
 ANY: Any = object()
 MOST_LINES = 40
 _LONGEST = 100
-
-
-@dataclass(frozen=True)
-class InTurn:
-    """Answers of one function, one for each call; the last repeats."""
-
-    answers: tuple[Answer, ...]
-
-
-def in_turn(*answers: Answer) -> InTurn:
-    """Return what answers the first call with the first, the second with the second; the last repeats."""
-    if not answers:
-        raise ValueError("in_turn needs at least one answer")
-    return InTurn(answers)
 
 
 class RunMachine(Protocol):
@@ -198,70 +181,49 @@ class MachineRun:
         return "\n".join([f"The execution {end}.", *lines])
 
 
-class Answers:
-    """Answers calls by the names of states and functions; `answers` may change at any time.
+class Answers(Functions):
+    """Answers calls by the names of states and functions; what was given may change at any time.
 
     calls: those that were made. mistakes: those without an answer, and assertions that failed in a function.
     """
 
     def __init__(self, clock: Clock, answers: Mapping[str, Answer]) -> None:
+        super().__init__(clock, {})
         self.calls: list[TaskCall] = []
         self.mistakes: list[AssertionError] = []
         self._given = answers
-        self._counts: Counter[str] = Counter()
-        self._functions = Functions(clock, {})
-        self._stubs = Stubs(clock, {})
-
-    @property
-    def _answers(self) -> dict[str, Answer]:
-        return {_bare(name): answer for name, answer in self._given.items()}
 
     def has(self, call: TaskCall) -> bool:
         """Return whether there is an answer to the call."""
-        return named(call, self._answers) in self._answers
+        self.functions = {_bare(name): answer for name, answer in self._given.items()}
+        return named(call, self.functions) in self.functions
 
     async def perform(self, call: TaskCall) -> Any:
-        """Return the answer; raises TaskFailure."""
+        """Return the answer; raises TaskFailure. A callable answers a Task that waits for a token, too."""
         self.calls.append(call)
-        answer = self._answer(call)
+        answer = self._answered(call)
         return await (answer if call.pending is None else completed(call, call.pending, answer))
 
-    async def _answer(self, call: TaskCall) -> Any:
-        answers = self._answers
-        name = named(call, answers)
-        if name not in answers:
-            raise self._mistake(f"'{call.state}' calls '{name}', which has no answer; {self._known()}")
-        answer = answers[name]
-        if isinstance(answer, InTurn):
-            answer = answer.answers[min(self._counts[name], len(answer.answers) - 1)]
-            self._counts[name] += 1
-        if call.pending is not None and not (isinstance(answer, Behaviour) and answer.never):
-            call.pending.start("test")
-        if isinstance(answer, TaskFailure):
-            raise TaskFailure(answer.error, answer.cause)
-        if callable(answer):
-            return await self._functions.invoke(name, self._watched(answer), event_of(call), call)
-        if isinstance(answer, Mock):
-            try:
-                behaviour = answer.behaviour(call)
-            except LookupError as problem:
-                raise self._mistake(str(problem)) from None
-        else:
-            behaviour = answer if isinstance(answer, Behaviour) else Behaviour(answer=answer)
-        return await self._stubs.answer(call, behaviour)
-
-    def _known(self) -> str:
-        names = ", ".join(f"'{name}'" for name in self._answers)
-        return f"functions has {names}" if names else "functions is empty"
+    async def _answered(self, call: TaskCall) -> Any:
+        if not self.has(call):
+            known = f"has {', '.join(map(repr, self.functions))}" if self.functions else "is empty"
+            raise self._mistake(
+                f"'{call.state}' calls '{named(call, self.functions)}', which has no answer; functions {known}"
+            )
+        name = named(call, self.functions)
+        try:
+            return await self.answer(name, self.chosen(name), call)
+        except LookupError as problem:
+            raise self._mistake(str(problem)) from None
 
     def _mistake(self, text: str) -> AssertionError:
         self.mistakes.append(AssertionError(text))
         return self.mistakes[-1]
 
-    def _watched(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """The function, so that an assertion in it fails the test and not the Task alone."""
+    async def invoke(self, name: str, function: Function, payload: Any, call: TaskCall | None = None) -> Any:
+        """Return the function's result; an assertion in it fails the test and not the Task alone."""
 
-        async def call(payload: Any, context: Any) -> Any:
+        async def watched(payload: Any, context: Any) -> Any:
             try:
                 result = function(payload, context)
                 return await result if inspect.isawaitable(result) else result
@@ -269,7 +231,7 @@ class Answers:
                 self.mistakes.append(mistake)
                 raise
 
-        return call
+        return await super().invoke(name, watched, payload, call)
 
 
 def _bare(name: str) -> str:

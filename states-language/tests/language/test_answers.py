@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from machines import machine
-from states_language import TaskFailure
+from states_language import Behaviour, TaskFailure
 from states_language.testing import in_turn, run_machine
 
 ARN = "arn:aws:states:"
@@ -23,8 +23,13 @@ def test_two_states_that_call_the_same_are_told_apart() -> None:
 
 
 def test_functions_of_execute_are_named_by_states_too() -> None:
+    """They may be prepared answers, as in `run_machine`."""
     execution = TWO.execute(functions={"First": lambda *_: {"Item": 1}, "dynamodb:getItem": lambda *_: {"Item": 2}})
     assert execution.output == {"Item": 2}
+    failing = machine(("A", {**GET, "Retry": [{"ErrorEquals": ["Busy"]}], "End": True}))
+    answers = in_turn(TaskFailure("Busy"), Behaviour(error="Busy", delay_ms=500), {"Item": 3})
+    execution = failing.execute(functions={"A": answers})
+    assert (execution.output, execution.stopped_ms) == ({"Item": 3}, execution.started_ms + 1000 + 500 + 2000)
 
 
 @pytest.mark.parametrize(

@@ -257,15 +257,18 @@ def test_a_manifest_of_athena_is_read() -> None:
 
 
 def test_rows_of_parquet_are_read() -> None:
-    """As objects; an instant, a decimal and bytes, which JSON has no form for, are texts."""
-    table = pyarrow.table({"n": [1, None], "at": [datetime(2026, 1, 2, tzinfo=UTC)] * 2, "d": [Decimal("1.50")] * 2})
+    """As objects; an instant, a decimal, bytes and NaN, which JSON has no form for, are texts."""
+    table = pyarrow.table(
+        {"n": [float("nan"), None], "at": [datetime(2026, 1, 2, tzinfo=UTC)] * 2, "d": [Decimal("1.50")] * 2}
+    )
     written = pyarrow.BufferOutputStream()
     parquet.write_table(table, written)
     row = {"at": "2026-01-02T00:00:00+00:00", "d": "1.50"}
     config = {"InputType": "PARQUET"}
     body = written.getvalue().to_pybytes()
-    assert lying(config, k=body) == [("s3://b/k", {"n": 1, **row}), ("s3://b/k", {"n": None, **row})]
-    assert lying(config, k=b"PAR1") == "The object is not PARQUET."
+    assert lying(config, k=body) == [("s3://b/k", {"n": "NaN", **row}), ("s3://b/k", {"n": None, **row})]
+    for broken in (b"PAR1", body.replace(b"decimal", b"decimax")[:-9] + body[-8:], b"PAR1" * 9):
+        assert lying(config, k=broken) == "The object is not PARQUET."
 
 
 def test_items_of_the_state_s_data_say_so() -> None:

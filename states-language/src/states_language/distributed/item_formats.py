@@ -137,9 +137,9 @@ def _parquet(body: bytes) -> list[Any]:
         raise ImportError("an ItemReader of PARQUET needs pyarrow: pip install 'states-language[parquet]'") from None
     try:
         read = parquet.read_table(BufferReader(body)).to_pylist()
-    except ArrowException:
+    except (ArrowException, OSError):
         raise StateError(FAILED, "The object is not PARQUET.") from None
-    return [parse_json(json.dumps(row, default=_shown)) for row in read]
+    return [json.loads(json.dumps(row, default=_shown), parse_constant=str) for row in read]
 
 
 def _shown(value: Any) -> str:

@@ -141,9 +141,9 @@ class Journal:
     def close(self) -> None:
         """Closes the file; an execution without a last line counts as running."""
         self._closed = True
-        if file := self._files.pop(self, None):
+        if self in self._files:
             with harmless("the journal of an execution"):
-                file.close()
+                self._files.pop(self).close()
 
     def _append(self, line: dict[str, Any]) -> None:
         with harmless("the journal of an execution"):
@@ -154,7 +154,8 @@ class Journal:
             return
         self._unwritten += data
         # The disk is full, or no more files can be opened: open(2) or write(2) fails, or writes only a part.
-        file = self._files[self] = self._files.pop(self, None) or self.path.open("ab", buffering=0)
+        file = self._files.pop(self) if self in self._files else self.path.open("ab", buffering=0)
+        self._files[self] = file
         if len(self._files) > MOST_OPEN:
             self._files.popitem(last=False)[1].close()
         while self._unwritten:

@@ -9,6 +9,7 @@ import ctypes
 import inspect
 import json
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
 from typing import Any
@@ -18,7 +19,7 @@ from states_language.failures import TaskFailure
 from states_language.tasks.callbacks import Tokens
 from states_language.tasks.calls import Perform, TaskCall
 from states_language.tasks.resources import ACTIVITY, TOKEN
-from states_language.tasks.stubs import KILLED, completed, event_of, named
+from states_language.tasks.stubs import KILLED, Answer, InTurn, Stubs, behaviour_of, completed, event_of, named
 from states_language.values import compact
 
 Function = Callable[[Any, Any], Any]
@@ -75,7 +76,7 @@ class Invocation:
 
 
 class Functions:
-    """Virtual Lambda functions by name; a machine calls `perform`.
+    """Virtual Lambda functions and prepared answers by name; a machine calls `perform`.
 
     One by the name of a state answers all calls of the state, whatever they call, and one by `service:action` those.
 
@@ -86,7 +87,7 @@ class Functions:
     def __init__(
         self,
         clock: Clock,
-        functions: Mapping[str, Function],
+        functions: Mapping[str, Answer],
         *,
         function_timeout_s: float = 900,
         other: Perform | None = None,
@@ -98,24 +99,43 @@ class Functions:
         self.other = other
         self.tokens = tokens or Tokens()
         self.running: list[Invocation] = []
+        self._turns: Counter[str] = Counter()
+        self._stubs = Stubs(clock, {}, function_timeout_s=function_timeout_s)
 
     async def perform(self, call: TaskCall) -> Any:
         """Return what the function returned; raises TaskFailure with AWS's Error and Cause."""
         self.tokens.watch(call.pending)
         name = named(call, self.functions)
-        function = self.functions.get(name)
-        if function is None and call.function is None:
+        if name not in self.functions and call.function is None:
             if self.other is None and call.service == ACTIVITY:
                 raise TaskFailure("ActivityDoesNotExist", f"The activity {call.resource} does not exist.")
             if self.other is None:
                 raise TaskFailure("States.TaskFailed", f"nothing here performs {call.resource}")
             return await self.other(call)
-        if function is None:
+        if name not in self.functions:
             raise missing(call, uuid4(self.clock.random))
-        if call.pending is None or call.pattern == TOKEN:
-            return await self.invoke(name, function, event_of(call), call)
-        call.pending.start("function")
-        return await completed(call, call.pending, self.invoke(call.state, function, event_of(call), call))
+        answer = self.chosen(name)
+        if call.pending is None or (call.pattern == TOKEN and callable(answer)):
+            return await self.answer(name, answer, call)
+        return await completed(call, call.pending, self.answer(name, answer, call))
+
+    def chosen(self, name: str) -> Answer:
+        """Return the answer of a name, of several the one whose turn it is."""
+        answer = self.functions[name]
+        if isinstance(answer, InTurn):
+            self._turns[name] += 1
+            return answer.answers[min(self._turns[name], len(answer.answers)) - 1]
+        return answer
+
+    async def answer(self, name: str, answer: Answer, call: TaskCall) -> Any:
+        """Return what an answer says; raises TaskFailure, and LookupError where a Mock does not answer the attempt."""
+        if not callable(answer) and not isinstance(answer, TaskFailure):
+            return await self._stubs.answer(call, behaviour_of(answer, call))
+        if call.pending is not None and call.pattern != TOKEN:
+            call.pending.start("function")
+        if isinstance(answer, TaskFailure):
+            raise TaskFailure(answer.error, answer.cause)
+        return await self.invoke(name, answer, event_of(call), call)
 
     async def invoke(self, name: str, function: Function, payload: Any, call: TaskCall | None = None) -> Any:
         """Return the function's result, passed through JSON as AWS does; raises TaskFailure.

@@ -8,7 +8,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from states_language.clock import Clock
 from states_language.failures import TaskFailure
@@ -40,6 +40,39 @@ class Behaviour:
     cause: str | None = None
     delay_ms: int = 0
     never: bool = False
+
+
+@runtime_checkable
+class Mocked(Protocol):
+    """Answers the attempts of a state, each by its number."""
+
+    def behaviour(self, call: TaskCall) -> Behaviour:
+        """Return the behaviour for the attempt; raises LookupError where there is none."""
+
+
+Answer = Any
+"""A JSON value, a callable(payload, context), a TaskFailure, a Behaviour, several of them `in_turn`, or a Mock."""
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """Answers of one function, one for each call; the last repeats."""
+
+    answers: tuple[Answer, ...]
+
+
+def in_turn(*answers: Answer) -> InTurn:
+    """Return what answers the first call with the first, the second with the second; the last repeats."""
+    if not answers:
+        raise ValueError("in_turn needs at least one answer")
+    return InTurn(answers)
+
+
+def behaviour_of(answer: Answer, call: TaskCall) -> Behaviour:
+    """Return the behaviour of an answer that is a value, a Behaviour or a Mock; raises LookupError as a Mock does."""
+    if isinstance(answer, Mocked):
+        return answer.behaviour(call)
+    return answer if isinstance(answer, Behaviour) else Behaviour(answer=answer)
 
 
 def key_of(call: TaskCall) -> str:
@@ -84,13 +117,6 @@ async def completed(call: TaskCall, pending: Pending, answer: Coroutine[Any, Any
     worker.add_done_callback(_WORKERS.discard)
     worker.add_done_callback(lambda ended: None if ended.cancelled() else pending.crash(ended.exception()))
     return {}
-
-
-class Mocked(Protocol):
-    """Answers the attempts of a state, each by its number."""
-
-    def behaviour(self, call: TaskCall) -> Behaviour:
-        """Return the behaviour for the attempt; raises LookupError where there is none."""
 
 
 class Stubs:
