@@ -133,9 +133,14 @@ class Connections:
         """An instant between the last stop and the start after it; None where no stop came before the start.
 
         Nobody claims the stream in between, so the middle of that time parts the connections, whoever's clock is wrong.
+        It parts none where a connection went on past the start and never saw the stop.
         """
-        stopped_ms = self.lease.stopped_before_ms
-        return None if stopped_ms is None else (stopped_ms + self.lease.started_at_ms + 1) // 2
+        stopped_ms, started_ms = self.lease.stopped_before_ms, self.lease.started_at_ms
+        if stopped_ms is None or any(
+            one.claimed_ms < stopped_ms and one.last_ms > started_ms and one.ended_by not in OVER for one in self.all
+        ):
+            return None
+        return (stopped_ms + started_ms + 1) // 2
 
     def since_start(self) -> list[Connection]:
         """Returns the connections since the last start that the records show; each other end leads to a reconnection.

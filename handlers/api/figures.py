@@ -187,6 +187,7 @@ def _records(connections: Connections, one: Connection) -> list[Record]:
         saved_ms=one.saved_ms or 0,
         heard_ms=one.heard_ms,
         stopped_ms=one.stopped_ms,
+        started_ms=one.started_ms,
     )
     return ledger.records(record, one.opened_ms, one.forgot_ms)
 

@@ -106,8 +106,9 @@ class Progress:
     profile does not keep, each as often as it came. `error`, `http_status` and
     `detail` say how it ended, as its `Outcome` does. `event_ms` is when the stream's last new event came, on whichever
     connection, `pause_ms` the longest pause before one, and `expect_ms` what the profile expects (`quiet.py`).
-    `stopped_ms` is since when a stop was requested before the start that it follows, None where none was. `missing` are
-    the losses that the upstream announced on it, and the gaps of which it could not ask for all that came in them.
+    `stopped_ms` is since when a stop was requested before the start that it follows, `started_ms` when that start was
+    requested; None where no stop was. `missing` are the losses that the upstream announced on it, and the gaps of which
+    it could not ask for all that came in them.
     `spending` is what the stream has stored in a day beside its budget (`spending.py`), "" where it has none; `counted`
     are the events and bytes that this connection has stored, for the budgets that it shares.
     """
@@ -141,6 +142,7 @@ class Progress:
     pause_ms: int | None = None
     expect_ms: int | None = None
     stopped_ms: int | None = None
+    started_ms: int | None = None
     missing: int = 0
     spending: str = ""
     counted: tuple[int, int] = (0, 0)

@@ -49,6 +49,7 @@ from handlers.connection.repair_record import Repair
 
 # No end was recorded: the function was killed, or the table accepted no more records.
 UNRECORDED = "unrecorded"
+STOPPED = "stopped"
 CURSOR_EXPIRED = "cursor_expired"
 CURSOR_UNKNOWN = "cursor_unknown"
 # How much an upstream that resumes from a cursor keeps at least, even where nobody vouches for it.
@@ -74,7 +75,7 @@ class Record:
     `_settled` knows. `refused` is why what came before it cannot be requested: such an answer is a connection of no
     length (`records`). `saved_ms` is when it was written down last, 0 where nobody knows; `heard_ms` when the upstream
     last sent something on it, None where nobody knows. `stopped_ms` is since when a stop was requested before the start
-    that it follows, None where none was.
+    that it follows at `started_ms`, None where none was.
     """
 
     fence: int
@@ -91,6 +92,7 @@ class Record:
     saved_ms: int = 0
     heard_ms: int | None = None
     stopped_ms: int | None = None
+    started_ms: int | None = None
 
     @property
     def last_ms(self) -> int:
@@ -145,7 +147,7 @@ class Record:
     def _sure_ms(self) -> int:
         """Until when what came on it proves anything: until it was let go, or else last heard."""
         # A kill or a stop proves nothing.
-        is_let_go = self.closed_ms is not None and self.ended_by not in ("", UNRECORDED, "stopped")
+        is_let_go = self.closed_ms is not None and self.ended_by not in ("", UNRECORDED, STOPPED)
         return self.last_ms if is_let_go else self.silent_from_ms
 
 
@@ -306,7 +308,9 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     for before, record in zip([first, *ordered], ordered, strict=False):
         if covered_ms is not None and record.opened_ms > covered_ms:
             asked_until_ms = record.opened_ms
-            if record.stopped_ms is not None and record.stopped_ms != before.stopped_ms:
+            # A stop that no connection saw before the next start has ended nothing.
+            is_heeded = cause == STOPPED or covered_ms <= (record.started_ms or _FOR_EVER)
+            if record.stopped_ms is not None and record.stopped_ms != before.stopped_ms and is_heeded:
                 # From a stop to the first answer after the next start nobody requested the stream.
                 # What a killed one had read and not stored was requested, whatever the clock of the stop says.
                 asked_until_ms = min(max(covered_ms, record.stopped_ms, read_ms), record.opened_ms)

@@ -137,7 +137,8 @@ class Manager:
     def _claimed(self, now_ms: int, claimed: inputs.Claimed) -> list[Effect]:
         self._lease, self._rest = claimed.lease, claimed.rest
         self._record.fence = claimed.lease.fence
-        self._record.stopped_ms = claimed.lease.stopped_before_ms
+        self._record.stopped_ms = stopped_ms = claimed.lease.stopped_before_ms
+        self._record.started_ms = None if stopped_ms is None else claimed.lease.started_at_ms
         if claimed.partitions == inputs.LOG:
             self._intake.gathers(self._profile.flush_ms)
         if self._profile.overlap == "forbids":

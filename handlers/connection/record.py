@@ -41,6 +41,7 @@ class Record:
         self.backlog = Backlog()
         self.fence = 0
         self.stopped_ms: int | None = None
+        self.started_ms: int | None = None
         self._claimed_ms = 0
         self.opened_ms: int | None = None
         self._ending = ""  # what ends it; in the record once it is saved
@@ -92,6 +93,7 @@ class Record:
             pause_ms=self._pause_ms,
             expect_ms=self._expect_ms,
             stopped_ms=self.stopped_ms,
+            started_ms=self.started_ms,
             missing=self._losses + self._missing_gaps,
             spending="" if self.account is None else self.account.spent.written(),
             counted=(0, 0) if self.account is None else self.account.counted,

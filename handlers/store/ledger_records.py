@@ -141,7 +141,7 @@ _COUNTS = ("frames", "bytes", "stored", "duplicates", "dead_lettered", "untermin
 _NUMBERS = (
     *("fence", "claimed_ms", "opened_ms", "seen_ms", "closed_ms", *_COUNTS),
     *("reach_ms", "since_ms", "live_ms", "forgot_ms", "saved_ms", "deadline_ms", "heard_ms"),
-    *("event_ms", "stopped_ms", *_OF_SILENCE),
+    *("event_ms", "stopped_ms", "started_ms", *_OF_SILENCE),
 )
 _ABSENT: Item = {name: {"S": ""} for name in _TEXTS} | {name: {"N": "0"} for name in _COUNTS}
 # How many connections back a connection checks for gaps that are not recorded.

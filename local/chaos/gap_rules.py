@@ -25,6 +25,7 @@ from local.chaos.losses import lease_ttl_ms, ledger, open_gaps, rows_of, standst
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
+from local.simulation.socket_peer import WITHIN_S
 from local.simulation.upstream_memory import SPEED
 
 # A connection that is answered counts from the answer; what it knew when it asked is older by the claim, the readings
@@ -130,11 +131,6 @@ def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> b
     if reach_ms == 0:
         return True
     ended_by = {part.fence for part in parts}
-    # Behind a stop it was asked for later than it ended.
-    ends = [link.opened_ms for link in world.upstream.links if link.opened_ms is not None and link.fence in ended_by]
-    asked_ms = max([gap.to_ms, *ends])
-    if reach_ms is not None and asked_ms - gap.from_ms + _asked_before_ms(world) + slack_ms > reach_ms:
-        return True
     # A connection whose cursor a status calls too old is never open.
     answered = [
         (link, link.closed_ms if link.opened_ms is None and link.has_forgotten else link.opened_ms)
@@ -146,9 +142,15 @@ def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> b
         for link, at_ms in answered
         if gap.from_ms - slack_ms <= (at_ms or 0) <= gap.to_ms + slack_ms or link.fence in ended_by
     ]
+    late = [link for link in about if link.fence in ended_by]
     if not any(link.is_open or (link.over_ms or 0) > gap.to_ms + slack_ms for link in about):
         # After a stop nobody requested the stream until the next start.
-        about += [link for link, at_ms in answered if (at_ms or 0) > gap.to_ms][:1]
+        late += [link for link, at_ms in answered if (at_ms or 0) > gap.to_ms][:1]
+        about += late
+    # Behind a stop it was asked for later than it ended.
+    asked_ms = max([gap.to_ms, *(link.opened_ms for link in late if link.opened_ms is not None)])
+    if reach_ms is not None and asked_ms - gap.from_ms + _asked_before_ms(world) + slack_ms > reach_ms:
+        return True
     afresh = any(link.cursor is None or link.has_forgotten for link in about)
     # Where nobody is connected, what is open is for the next one.
     return afresh or any(part.state == LOST for part in parts) or not world.upstream.open_links
@@ -190,8 +192,15 @@ def _cursor_ms(world: World, records: list[Record], link: Link) -> int:
     """Returns how old what a connection asked for may be: from when on.
 
     It asked from the newest connection's cursor: an older one that outlives that stores, and moves no cursor. While the
-    newest was catching up, its cursor may have been as old as what it had asked for itself.
+    newest was catching up, its cursor may have been as old as what it had asked for itself; and where it saved none,
+    what is asked for begins with the event after the older one.
     """
+    assert link.opened_ms is not None
+    asks_ms = world.upstream.emitted_ms[link.cursor + 1 : link.cursor + 2] if link.cursor is not None else []
+    return min([_newest_cursor_ms(world, records, link), *asks_ms])
+
+
+def _newest_cursor_ms(world: World, records: list[Record], link: Link) -> int:
     assert link.opened_ms is not None
     links = world.upstream.links
     before = [other for other in links[: link.number] if other.opened_ms is not None]
@@ -253,7 +262,8 @@ def last_good_ms(world: World, records: list[Record], link: Link) -> int:
     if record is None:
         return link.opened_ms or 0
     # One that broke may be told as taken over, where a successor explains its end.
-    is_broken = record.ended_by in BROKEN or link.ended_by in BROKEN
+    is_mute = link.pinged_ms > 0 and end_ms - link.pinged_ms >= 1000 * WITHIN_S
+    is_broken = is_mute or record.ended_by in BROKEN or link.ended_by in BROKEN
     # And one that ended inside a frame is good until before that.
     last_ms = min(end_ms, record.last_ms - link.function.skew_ms)
     if record.closed_ms is None or is_broken or link.has_forgotten or link.held:

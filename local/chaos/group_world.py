@@ -154,7 +154,6 @@ class Member(World):
         self.since = 1 + len(earlier) if schedule.has_new_profile else 1  # the version that has its profile first
         self._asked = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self.answered: list[int] = []  # when requests were answered
         self.wanted = ""  # the newest request of those, which wins whenever it was answered
         self._newest = 0
 

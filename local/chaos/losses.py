@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from handlers.connection.lease import LEASE_TTL_READS
-from handlers.connection.ledger import DELIVERED, LOST, Gap, Record, corrected, gaps
+from handlers.connection.ledger import DELIVERED, LOST, STOPPED, Gap, Record, corrected, gaps
 from handlers.store import ledger_records, typed_values
 from handlers.store.control_record import ControlRecord, to_record
 from local.chaos.schedule import requests
@@ -225,13 +225,23 @@ def _unasked(world: World, records: list[Record]) -> Iterator[tuple[int, int]]:
     asked = [(world.origin_ms + at_ms, method) for at_ms, method in requests(world.schedule)]
     for stop_ms in (at_ms for at_ms, method in asked if method == "DELETE"):
         post_ms = min((at_ms for at_ms, method in asked if method == "POST" and at_ms > stop_ms), default=sys.maxsize)
-        closed = [
-            end_ms
+        before = [
+            (record, end_ms)
             for record, end_ms in _ends(world, records)
             if record.opened_ms - skews.get(record.fence, 0) <= post_ms
         ]
+        if _has_outlived(world, before, post_ms):
+            continue
+        closed = [end_ms for _, end_ms in before]
         opened = [link.opened_ms for link in world.upstream.links if (link.opened_ms or 0) > post_ms]
         yield max([stop_ms, *closed]), min(filter(None, opened), default=sys.maxsize)
+
+
+def _has_outlived(world: World, before: list[tuple[Record, int]], post_ms: int) -> bool:
+    """Returns whether a connection went on past the answer to a POST, and never saw the stop before that."""
+    answered_ms = min((at_ms for at_ms in world.answered if at_ms >= post_ms), default=post_ms)
+    until_ms = answered_ms + 2 * world.schedule.skew_ms
+    return any(end_ms > until_ms and record.ended_by != STOPPED for record, end_ms in before)
 
 
 def _unheard(world: World, records: list[Record]) -> list[Link]:

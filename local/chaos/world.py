@@ -86,6 +86,7 @@ class World:
         self.executions: list[Execution] = []
         self._successors: dict[str, Execution] = {}
         self.broken: dict[str, list[str]] = defaultdict(list)  # by kind, what only its moment shows
+        self.answered: list[int] = []  # when requests were answered, where they wait for that
         self.definitions: list[int] = []  # of the executions: the version under which each runs
 
     async def run(self, until_ms: int, strike: Callable[[World, Fault], None]) -> None:

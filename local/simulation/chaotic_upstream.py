@@ -23,7 +23,7 @@ ALLOWED = {"evicts": 1, "tolerates": 2, "forbids": 1}
 # After reorderings a cursor covers only what lies this far behind it, so that far it sends again.
 REORDER_DEPTH = 2
 # How often it asks who is there, and the codes with which it closes a socket.
-PINGS, RESTARTS, TRY_LATER = 0.2, 1012, 1013
+PINGS, RESTARTS, TRY_LATER, THROTTLED = 0.2, 1012, 1013, 429
 # How much later the second half of a cut chunk comes, at most.
 LATE_MS = 40
 
@@ -234,8 +234,15 @@ class ChaoticUpstream:
                     self.excess.append(f"link {link.number} subscribes since {message.get('since')}, not {link.cursor}")
                 if not self._holds("no answers"):
                     self._clock.call_at(at_ms, lambda: self._answer(link))
-            elif message["op"] == "ping" and not self._holds("no answers"):
-                self._clock.call_at(at_ms, lambda: self._beside(link, said({"op": "pong"})))
+            elif message["op"] == "ping":
+                link.pinged_ms = link.pinged_ms or self._clock.now_ms()
+                if not self._holds("no answers"):
+                    self._clock.call_at(at_ms, lambda: self._pong(link))
+
+    def _pong(self, link: Link) -> None:
+        if not link.silent:
+            link.pinged_ms = 0
+            self._beside(link, said({"op": "pong"}))
 
     def _beside(self, link: Link, frame: bytes) -> None:
         """Sends a frame that is no event, after the rest of one that was cut."""
@@ -310,6 +317,9 @@ class ChaoticUpstream:
             self.excess.append(f"links {names} at once at an upstream that {policy}")
 
     def _refuse(self, link: Link, status: int, retry_after_s: int = 0) -> None:
+        if link.peer is not None:
+            # The code of a close says no more than this.
+            status, retry_after_s = THROTTLED, 0
         asks = f" for {retry_after_s} s" if retry_after_s else ""
         self._say(f"  link {link.number} refused with {status}{asks}")
         link.closed_ms, link.refused_with, link.retry_after_s = self._clock.now_ms(), status, retry_after_s

@@ -50,8 +50,8 @@ class Link:
     `checked_ms` is when its function last checked a rest, `took_ms` when it took the try after it; `settled_ms` when
     all could know how it ended. `notice_places` are those in `sent` whose events announce a loss. `written` counts the
     events that the store has answered for. `again` is None for a function's first. Of a socket that has switched `peer`
-    is the upstream's side, and `row` the number that the client has seen last. `unready` says which server
-    gave no token or ticket for it.
+    is the upstream's side, `row` the number that the client has seen last, and `pinged_ms` when it sent the oldest ping
+    that is not answered, 0 for none. `unready` says which server gave no token or ticket for it.
     """
 
     number: int
@@ -84,6 +84,7 @@ class Link:
     written: int = 0
     peer: SocketPeer | None = None
     row: int | None = None
+    pinged_ms: int = 0
     unready: str = ""
 
     @property

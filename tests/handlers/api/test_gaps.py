@@ -71,6 +71,21 @@ def test_an_outage_ends_at_the_stop_in_it() -> None:
         assert ([(gap.from_ms, gap.to_ms) for gap in missed], away) == (shown_gaps, None)
 
 
+@pytest.mark.parametrize(
+    ("closed_ms", "ended_by", "is_gap"), [(3_090, "", False), (3_200, "stopped", False), (3_200, "", True)]
+)
+def test_a_stop_that_no_connection_saw_before_the_next_start_has_ended_nothing(
+    closed_ms: int, ended_by: str, is_gap: bool
+) -> None:
+    """What went on past the start was wanted all the time, so the outage after it is a gap, while it lasts too."""
+    before = connection(1, "B", 1_000, closed_ms, ended_by=ended_by)
+    after = connection(2, "B", 9_500, stopped_ms=3_000, started_ms=3_100)
+    lease = Lease(execution=OTHER, stopped_at_ms=3_000, started_at_ms=3_100)
+    missed, _, _ = known_gaps("running", Connections(Records(lease, None, None, [before, after]), NOW, 8_000))
+    _, away, _ = known_gaps("reconnecting", Connections(Records(lease, None, None, [before]), NOW, 8_000))
+    assert ((9_500 in {gap.to_ms for gap in missed}), away is not None and away.to_ms == NOW) == (is_gap, is_gap)
+
+
 def test_counts_are_a_lower_bound_where_an_end_is_unknown() -> None:
     """The last numbers of such a connection were not saved; those of an open one will be."""
     assert not shown(connection(1, "B", 1_000, 2_000), connection(2, "A", 2_000))["counts"]["at_least"]
