@@ -71,10 +71,9 @@ class VirtualRest:
     def _answer(self, asked: dict[str, str], lie: str, now_ms: int) -> str:
         ways, edge = self._ways, int(self._ways.is_inclusive)
         after, before = int(asked.get("after", -1)), int(asked.get("before", len(self._emitted_ms)))
-        begin = max(after + 1 - (edge if "page" not in asked else 0), int(asked.get("page", 0)))
         numbers = [
             number
-            for number in range(max(0, begin), min(len(self._emitted_ms), before + edge))
+            for number in range(max(0, after + 1 - edge), min(len(self._emitted_ms), before + edge))
             if now_ms - ways.lag_ms >= self._emitted_ms[number]
             and (not ways.keeps_ms or now_ms - self._emitted_ms[number] <= ways.keeps_ms)
         ]
@@ -82,6 +81,8 @@ class VirtualRest:
             numbers = []
         if lie == "forgets the edges":
             numbers = numbers[1:-1]
+        # A lie is about what was asked for, whichever page of it: nobody could notice an event that a page leaves out.
+        numbers = [number for number in numbers if number >= int(asked.get("page", 0))]
         page, rest = numbers[: ways.limit], numbers[ways.limit :]
         if lie == "ends early":
             rest = []

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from local.chaos.deployments import OTHER_SETTINGS
-from local.chaos.schedule import PAGE, Fault, Schedule
+from local.chaos.schedule import PAGE, Fault, Schedule, generate
 from local.simulation.upstream_memory import EVERYTHING, Memory
 
 # --- one stream -------------------------------------------------------------------------------------------------------
@@ -82,6 +82,8 @@ NAMED = {
     ),
     # Longer than a function lives, and shorter than the profile lets a refusal last.
     "a page for a minute": replace(ALONE, faults=(Fault(10_000, "rejection", 60_000, PAGE),), reject_after_s=300),
+    # The seed's own ways, and gaps that no resuming closes.
+    "repaired page by page": replace(generate(9017), memory=Memory(keeps=6, word="status")),
     "forgets by a status": replace(
         ALONE,
         faults=(Fault(20_000, "reset"), Fault(20_000, "no listener", 9_000)),
