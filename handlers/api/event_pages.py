@@ -32,7 +32,7 @@ BODY_BYTES = 5_000_000
 # What a place in the order of the events' own times begins with (`own_order.py`).
 TIME = "time."
 _POSITION = re.compile(r"(time\.[0-9]{15}\.)?([0-9]{15}/[0-9]{12}/[0-9]{12}|key\.[A-Za-z0-9_-]{2,1366})")
-_POSITION_IS = "a position as an event has it: 15 digits/12 digits/12 digits, or key. and 2 to 1366 characters"
+_POSITION_IS = "an event's position: 15 digits/12 digits/12 digits, or key. and 2 to 1366 characters"
 LISTING = Listing(_POSITION, _POSITION_IS, LIMIT, MOST, is_timed=True, orders=("time",))
 # What a page says of its order where that is not the order in which the events came.
 BY_KEY = "by key, not by arrival"
@@ -58,9 +58,9 @@ def check_place(after: str, order: Order, *, by_time: bool = False) -> None:
         read = "in order of time" if by_time else "by key" if order == "none" else "in order of arrival"
         raise Problem(
             "no-such-position",
-            f"the stream is read {read}, and the position is not that of one of its events",
+            f"the position is not that of an event of this stream, which is read {read}",
             "after",
-            "Take the position of an event of this stream, or leave after out to begin with its first event.",
+            "Use the position of an event of this stream, or leave out after to begin with its first.",
         )
 
 

@@ -54,7 +54,7 @@ def _document(text: str, kind: str, has_profile: Callable[[str], bool]) -> Wante
     known = _KINDS.get(kind.partition(";")[0].strip().lower())
     if known is None:
         fix = f"Send TOML ({TOML}), JSON ({JSON}) or lines ({LINES})."
-        raise Problem("bad-body", "the document is of a type that is not known", "Content-Type", fix)
+        raise Problem("bad-body", "the document's Content-Type is not supported", "Content-Type", fix)
     try:
         wanted = read(text, known)
     except DocumentError as error:
@@ -92,7 +92,7 @@ def shown(fleet: Fleet, now_ms: int, *, is_dry: bool) -> dict[str, Any]:
 
 def _message(fleet: Fleet, *, is_dry: bool) -> str:
     if not fleet.state:
-        return "No document was applied yet: PUT /fleet has one applied."
+        return "No document was applied yet: send one with PUT /fleet."
     did = f"{counted(fleet.started, 'stream')} {'would be ' if is_dry else ''}started, {fleet.stopped:,} stopped"
     if fleet.state != DONE:
         return f"{did} so far; round {fleet.rounds + 1}, {fleet.as_wanted:,} as wanted, {fleet.left:,} not yet."

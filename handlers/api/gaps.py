@@ -24,9 +24,7 @@ from handlers.store.ledger_records import GAP, gap_key
 
 LIMIT, MOST = 100, 1000
 _POSITION = re.compile(r"[0-9]{12}(?:/[0-9]{6})?")
-LISTING = Listing(
-    _POSITION, "a position as a gap has it: 12 digits, perhaps / and 6 digits", LIMIT, MOST, is_timed=True
-)
+LISTING = Listing(_POSITION, "a gap's position: 12 digits, or these with / and 6 digits", LIMIT, MOST, is_timed=True)
 
 
 def counts(connections: Connections) -> dict[str, Any]:

@@ -75,11 +75,11 @@ class Listing:
             there = ("after", "limit", *times, *(("order",) if self.orders else ()))
             names = ", ".join(there[:-1]) + f" and {there[-1]}"
             name = str(next(iter(parameters)))
-            raise BadQuery(name, f"the query has a parameter that is not known: there are {names}", "Leave it out.")
+            raise BadQuery(name, f"the query has an unknown parameter; known are {names}", "Leave it out.")
         for field, place in (("after", after), ("Last-Event-ID", last_event_id)):
             if place and not self.place.fullmatch(place):
                 name = "the header" if field != "after" else "the parameter"
-                raise BadQuery(field, f"{name} {field} must be {self.place_is}", "Take it as an answer has it.")
+                raise BadQuery(field, f"{name} {field} must be {self.place_is}", "Copy it from an answer.")
         if not (_NUMBER.fullmatch(limit) and 1 <= int(limit) <= self.most):
             fix = f"Write a whole number from 1 to {self.most}, or leave it out for {self.limit}."
             raise BadQuery("limit", f"the parameter limit must be a whole number from 1 to {self.most}", fix)

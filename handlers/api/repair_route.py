@@ -66,7 +66,7 @@ def _read(query: object) -> tuple[int, int, bool]:
     if dry not in _DRY:
         raise BadQuery("dry_run", "the parameter dry_run must be true or false", "Leave it out to repair.")
     if parameters:
-        words = "the query has a parameter that is not known: there are from, to and dry_run"
+        words = "the query has an unknown parameter; known are from, to and dry_run"
         raise BadQuery(str(next(iter(parameters))), words, "Leave it out.")
     return from_ms or 0, FOR_EVER if to_ms is None else to_ms, _DRY[dry]
 

@@ -57,7 +57,7 @@ _STREAM = "/connections/{streamId}"
 ROUTES = {
     "GET /": Route("getIndex", "service", "this list; a browser is led to the page", "Index"),
     "GET /openapi.json": Route("getOpenApi", "service", "a description of this API, OpenAPI 3.1"),
-    f"POST {_STREAM}": Route("startStream", "streams", "starts the stream, or says that it runs already", "Started"),
+    f"POST {_STREAM}": Route("startStream", "streams", "starts the stream, or reports that it runs already", "Started"),
     "GET /connections": Route(
         "listStreams", "streams", "all streams that were ever started, with their status", "StreamPage"
     ),
@@ -72,15 +72,15 @@ ROUTES = {
     f"GET {_STREAM}/machine": Route(
         "getMachine", "streams", "the graph of its state machine, and the current states", "Machine"
     ),
-    f"GET {_STREAM}/cost": Route("getCost", "streams", "about what it has cost since it was started", "Cost"),
+    f"GET {_STREAM}/cost": Route("getCost", "streams", "an estimate of its cost since it was started", "Cost"),
     f"GET {_STREAM}/latest": Route(
         "getLatestPosition", "events", "the position behind which its newest events lie", "Latest"
     ),
     f"GET {_STREAM}/dead-letters": Route(
-        "listDeadLetters", "dead letters", "its messages in the dead-letter queue, which stay there", "DeadLetterPage"
+        "listDeadLetters", "dead letters", "its messages in the dead-letter queue", "DeadLetterPage"
     ),
-    "PUT /fleet": Route("setFleet", "fleet", "starts and stops streams as a document wants it", "Fleet"),
-    "GET /fleet": Route("getFleet", "fleet", "how far that is, and what is not yet so", "Fleet"),
+    "PUT /fleet": Route("setFleet", "fleet", "starts and stops streams as a document specifies", "Fleet"),
+    "GET /fleet": Route("getFleet", "fleet", "how far the last document is applied, and what is left", "Fleet"),
     "GET /console": Route("getPage", "service", "a page to see and operate streams, for a browser"),
     "GET /console/{file}": Route("getPageFile", "service", "the files of that page"),
     f"GET {_STREAM}/sinks": Route("listSinks", "sinks", "how far each sink of its events has come", "SinkPage"),
@@ -94,7 +94,7 @@ ROUTES = {
         "Redriven",
     ),
     f"POST {_STREAM}/repair": Route(
-        "repairGaps", "gaps", "has what its gaps missed fetched now, or says what that would bring", "Repairs"
+        "repairGaps", "gaps", "fetches what its gaps missed, or shows what that would bring", "Repairs"
     ),
     f"DELETE {_STREAM}": Route("stopStream", "streams", "stops the stream", "Stopped", 202),
 }

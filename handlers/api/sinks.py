@@ -22,9 +22,9 @@ from handlers.store.control_table import Table
 
 FIELDS = {
     "do": "What to do with a sink: pause it, resume it, replay from an instant, or skip the oldest event that waits.",
-    "sink": "Its name, as GET shows it; needless where the stream has one.",
-    "from": 'Of a replay: "start", or the instant from which events that came are sent again.',
-    "all": "Of a skip: true for all that waits.",
+    "sink": "Its name, as GET shows it; optional if the stream has one sink.",
+    "from": 'For a replay: "start", or the instant from which events are sent again.',
+    "all": "For a skip: true skips all waiting events.",
 }
 
 
@@ -68,7 +68,7 @@ def command(query: object, labels: Iterable[str]) -> dict[str, Any]:
     known = sorted(labels)
     sink, is_all = asked.get("sink", known[0] if len(known) == 1 else ""), asked.get("all", "false")
     if unknown := next((str(name) for name in asked if name not in FIELDS), ""):
-        raise BadQuery(unknown, f"the query has a parameter that is not known: there are {', '.join(FIELDS)}")
+        raise BadQuery(unknown, f"the query has an unknown parameter; known are {', '.join(FIELDS)}")
     if asked.get("do") not in COMMANDS:
         raise BadQuery("do", f"the parameter do must be one of {', '.join(COMMANDS)}")
     if not known:
@@ -77,7 +77,7 @@ def command(query: object, labels: Iterable[str]) -> dict[str, Any]:
         raise BadQuery("sink", f"the parameter sink must be one of {', '.join(known)}")
     from_ms = 0 if asked.get("from") == "start" else instant_ms("from", asked.get("from"))
     if (asked["do"] == "replay") != (from_ms is not None):
-        raise BadQuery("from", "the parameter from belongs to a replay, which must have it: an instant, or start")
+        raise BadQuery("from", "the parameter from must be an instant or start, and only a replay has it")
     if is_all not in ("true", "false"):
         raise BadQuery("all", "the parameter all must be true or false")
     return {"command": asked["do"], "sink": sink, "from_ms": max(0, from_ms or 0), "all": is_all == "true"}

@@ -17,14 +17,14 @@ from handlers.connection.spending import OVER_BUDGET
 
 EXPIRED_CURSOR = Outcome("StreamDropped", "", "the upstream no longer knows the cursor: what came since is lost")
 PARTLY_FORGOTTEN = Outcome(
-    "StreamDropped", "", "the upstream has forgotten what came next: the oldest place is asked for"
+    "StreamDropped", "", "the upstream has forgotten what came next: its oldest place is requested"
 )
 FORGOTTEN = Outcome("StreamDropped", "", "the upstream has forgotten nothing after the cursor: requested again")
 DISCONNECTED = Outcome("StreamDropped", "", "the upstream asked for a new connection")
-EXPIRED = Outcome("ConnectionExpired", "", "the function's deadline was reached and nobody had taken over")
+EXPIRED = Outcome("ConnectionExpired", "", "the function's deadline was reached and no successor had taken over")
 LET_GO = Outcome("StreamDropped", "", "let go for a successor that did not connect")
 ENDED = Outcome("", "ended", "the upstream ended the stream")
-STOPPED = Outcome("", "stopped", "the stream is to be stopped")
+STOPPED = Outcome("", "stopped", "a stop was requested")
 SUPERSEDED = Outcome("", "superseded", "another execution keeps the stream connected")
 NOT_DRAINED = Outcome("StoreUnavailable", "", "not everything that was read was stored by the deadline")
 
@@ -120,7 +120,7 @@ def once(outcome: Outcome, progress: Progress) -> Outcome:
 
 ANSWERED = Outcome(
     "InvalidRequest", "",
-    "the stream has an answer already, and several never lie in one stream: request another by another id (name:2)",
+    "the stream has its one answer already: request another under another id (name:2)",
 )  # fmt: skip
 
 

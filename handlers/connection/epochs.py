@@ -50,8 +50,8 @@ def words(epoch: Epoch, now_ms: int) -> str:
     """What to report of a stream in this epoch; "" where its ids have not started over recently."""
     if not epoch.seen_ms or now_ms >= epoch.seen_ms + SHOWN_MS:
         return ""
-    how = "are stored as others" if epoch.is_stored else 'are not stored: on_conflict = "epoch" would store them'
-    return f"its ids start over: known ones come with other bodies, which {how}"
+    how = "are stored under new keys" if epoch.is_stored else 'are not stored: on_conflict = "epoch" would store them'
+    return f"its ids start over: known ids come with new bodies, which {how}"
 
 
 def other_keys(key: str) -> Iterator[str]:

@@ -299,7 +299,7 @@ class _Attempts:
             read = yield from self._look()
             self._rest, lease = read.rest, read.lease
             if lease.stop:
-                return Outcome("", "stopped", "the stream is to be stopped")
+                return Outcome("", "stopped", "a stop was requested")
             if lease.ending and not lease.execution and lease.ended_at_ms >= self._began_ms:
                 return Outcome("", "superseded", "its execution has let go of the stream")
             if superseded(lease, invocation.execution):

@@ -32,4 +32,4 @@ def started(states: Any, machine_arn: str, stream_id: str) -> tuple[Outcome, str
     if answer["status"] == "SUCCEEDED":
         return Outcome.DONE, ""
     error = answer.get("error") or answer["status"]
-    return Outcome.REFUSED, "more starts than AWS takes now" if error == "Throttled" else "the start was not answered"
+    return Outcome.REFUSED, "AWS accepts no more starts now" if error == "Throttled" else "the start was not answered"

@@ -84,4 +84,4 @@ def refuses(framing: Framing, content_type: str | None) -> str:
     if framing == "sse" and media_type != "text/event-stream":
         hint = ': for JSON lines write framing = "ndjson" in the profile' if media_type == "application/json" else ""
         return f"something else than text/event-stream{hint}"
-    return "a page (HTML) in place of a stream" if media_type in _PAGES else ""
+    return "an HTML page instead of a stream" if media_type in _PAGES else ""

@@ -190,7 +190,7 @@ class Head:
             self._looks = not visible and self._blanks_left >= 0
             self._is_markup = self._blanks_left >= 0 and visible.startswith(b"<")
         if self._is_markup:
-            raise BadFrame("the body begins with markup: it is a page and no stream", [])
+            raise BadFrame("the body begins with markup: it is a page, not a stream", [])
         self.is_passed = not self._looks
         return data
 

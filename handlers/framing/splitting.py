@@ -261,7 +261,7 @@ class _Reader:
             if name not in wanted:
                 members[name], at = _value_at(text, begin)
             elif name in members:
-                raise ValueError("a name stands twice: which of the two lists is meant?")
+                raise ValueError("a name occurs twice, so it is unclear which of the two lists is meant")
             elif wanted[name] == KEPT:
                 members[name], at = _value_at(text, begin)
                 if members[name] is not None:

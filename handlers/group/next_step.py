@@ -25,7 +25,7 @@ _NAMED = ("StreamDropped", "StoreUnavailable", "InvalidRequest")
 class NextStep(enum.Enum):
     """What happens to a stream after one of its connections has ended; the value is the word used in logs."""
 
-    AGAIN = "connects again after a rest"
+    AGAIN = "connects again after a back-off"
     RELIEVED = "a newer function has it"
     EXPIRED = "the function's deadline has come"
     STANDBY = "its lane is to start again beside the other"

@@ -141,7 +141,7 @@ def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
     fields.refuse_the_rest(f"a target of the kind {kind}")
     if batch > 1 and not in_order:
         fields.wrong(
-            "batch", "must be left out where unordered = true: a batch has its order, and one is sent at a time"
+            "batch", "must be left out with unordered = true: a batch keeps its order, and one is sent at a time"
         )
     return Target(kind, name, in_order, prefix, secret, allow_private, batch, round(wait_s * 1000), from_ms, label)
 

@@ -134,7 +134,7 @@ def _exchange(inner: Fields, answer: str, *, needs_message: bool) -> Exchange:
         return Exchange(send, expect, within_ms=round(within_s * 1000))
     refuse, reason = _answers(inner, "refuse"), inner.read("reason", A_PATH)
     if refuse and not expect:
-        inner.wrong("refuse", "needs expect: without one nobody waits for an answer")
+        inner.wrong("refuse", "needs expect: without it no answer is awaited")
     if reason is not None and not refuse:
         inner.wrong("reason", "needs refuse, the marks of the message in which it stands")
     return Exchange(send, expect, refuse, reason, round(within_s * 1000))

@@ -208,12 +208,17 @@ def _check_places(fields: Fields, profile: Profile) -> None:
 def _check_framing(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> None:
     """Notes what another framing is for: an event stream's alone, a socket's alone, or anything but a socket's."""
     if "retry_max_s" in table and profile.framing != "sse":
-        fields.wrong("retry_max_s", 'is for framing = "sse", where alone an upstream can ask for a reconnection time')
+        fields.wrong(
+            "retry_max_s", 'works only with framing = "sse": no other lets an upstream set a reconnection time'
+        )
     is_of_socket = profile.address.partition(":")[0] in ("ws", "wss")
     if not profile.is_socket:
         for name in (*_OF_SOCKETS, "snapshot"):
             if name in table:
-                fields.wrong(name, 'is for framing = "websocket": over HTTP nobody talks while the stream is read')
+                fields.wrong(
+                    name,
+                    'works only with framing = "websocket": over HTTP nothing can be sent while the stream is read',
+                )
         if is_of_socket:
             fields.wrong("framing", 'must be "websocket" where the address begins with ws:// or wss://')
         return
@@ -245,7 +250,7 @@ def _check_store(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> 
 def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], has_ids: bool) -> None:
     """Notes fields that are sound alone and not together."""
     if not profile.again and profile.overlap != "forbids":
-        why = "is what again = false means: write nothing, or again = true where a POST may be repeated"
+        why = "follows from again = false: leave it out, or write again = true if a POST may be repeated"
         fields.wrong("overlap", f'must be "forbids", which {why}')
     if profile.standby == "hot" and profile.overlap != "tolerates":
         fields.wrong("standby", 'can be "hot" only where overlap is "tolerates"')

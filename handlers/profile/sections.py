@@ -170,7 +170,7 @@ def check_references(fields: Fields, field: str, text: str) -> list[Reference] |
 def check_hidden(fields: Fields, field: str, text: str) -> None:
     """Notes a secret that stands in plain text."""
     if text and without(text) == text:
-        fields.wrong(field, "must refer to a secret, ${secret:name}: it never stands in a profile in plain text")
+        fields.wrong(field, "must refer to a secret, ${secret:name}: it a profile never has it in plain text")
 
 
 def _check_bare(fields: Fields, field: str, pairs: Iterable[tuple[str, str]]) -> None:

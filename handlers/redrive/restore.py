@@ -98,7 +98,7 @@ class Events:
     def _outcome_in_log(self, stream_id: str, event: StreamEvent, *, dry_run: bool) -> str:
         found = self._find(stream_id, event.key)
         if found is None:
-            raise NotStored("the log of its stream has no mark of it: the upstream is asked for it again")
+            raise NotStored("the log of its stream has no mark of it: the upstream is asked again")
         mark, there = found
         if there.dead_letter is None:
             if there.data != event.data:

@@ -156,7 +156,7 @@ def _save(ports: Ports, gap: Gap, repair: Repair) -> Generator[Ask, Any, None]:
 
 # The function's time is over: the next one continues the walk.
 UNFINISHED = "unfinished"
-NO_EVENT_BEFORE = "no event from before the gap is stored, so nothing can be asked for behind it"
+NO_EVENT_BEFORE = "no event from before the gap is stored, so there is no place to ask from"
 NO_EVENT_AFTER = "no event has come since the gap, so nothing shows yet that the address has all of it"
 
 
@@ -207,7 +207,7 @@ def _lack(repair: Repair, borders: Borders) -> str:
         return "the address does not have the first event after the gap"
     if repair.saw_after:
         return "the address does not go back to the last event before the gap"
-    return "the address has neither the last event before the gap nor the first one after it"
+    return "the address has neither the last event before the gap nor the first after it"
 
 
 class _Walk:

@@ -56,7 +56,7 @@ class Work:
         if before and before != self.execution and runs(self.clients.states, before):
             raise UpgradeRefused(f"Another upgrade runs, {before.rpartition(':')[2]}.")
         if not self.records.begin(self.execution, before):
-            raise UpgradeRefused("Another upgrade has begun at this moment.")
+            raise UpgradeRefused("Another upgrade has just begun.")
         stable, version = self._deployed.stable(), self._deployed.published_function()
         if version != stable:
             self._deployed.start(version)
@@ -97,7 +97,7 @@ class Work:
     def look(self, version: str, begin: int, end: int, limits: Limits) -> dict[str, Any]:
         """Returns how all do that were asked, those of the wave from `begin` on and those before it."""
         if self.records.read().is_aborted:
-            return {"state": health.State.WORSE.value, "reasons": "somebody asked for it to go back"}
+            return {"state": health.State.WORSE.value, "reasons": "a roll-back was requested"}
         items = list(self.records.asked(lambda stream_id: place(stream_id) < end))
         ordered = sorted(items, key=lambda item: place(item["PK"]["S"]))
         wave = [item for item in ordered if place(item["PK"]["S"]) >= begin]

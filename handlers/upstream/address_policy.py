@@ -29,9 +29,9 @@ def refusal(address: str, *, allow_private: bool) -> str:
     """Returns in a phrase why no connection may be made to the IP address; "" where one may."""
     ip = _inner(ipaddress.ip_address(address.partition("%")[0]))
     if ip.is_link_local or (ip.version == 6 and ip in _AWS_LOCAL):
-        return "a link-local address, which is never connected to"
+        return "a link-local address, which is never allowed"
     if ip.is_multicast or ip.is_unspecified or (ip.is_reserved and not ip.is_loopback):
-        return "an address that is not a host's"
+        return "not the address of a host"
     # Not `is_private`: what is not global holds the shared space of carriers (100.64.0.0/10) too. IPv6's first private
     # addresses (fec0::/10, RFC 3879) count as global there.
     is_private = not ip.is_global or (ip.version == 6 and ip.is_site_local) or any(ip in one for one in _NOT_PUBLIC)

@@ -30,7 +30,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("method", metavar="METHOD", type=str.upper, help="GET, POST or DELETE")
     parser.add_argument("path", metavar="PATH", help="such as /connections/demo, percent-encoded")
     parser.add_argument("--url", help="the API's address, as `sls info` prints it; without it, this machine's run")
-    parser.add_argument("--sign", action="store_true", help="sign for an address that is not AWS's, too")
+    parser.add_argument("--sign", action="store_true", help="also sign for an address outside AWS")
     parser.set_defaults(run=run)
 
 
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     hint = ""
     if answer.status == _UNAUTHORIZED and "Missing Authentication Token" in answer.body:
-        hint = " (there is no such route; or the stage asks for a signature, and none was sent)"
+        hint = " (no such route, or the stage requires a signature and none was sent)"
     print(f"streamkeeper: {phrase(answer.status)}{hint}", file=sys.stderr)
     return REFUSED
 

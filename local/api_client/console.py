@@ -51,7 +51,7 @@ def add(subparsers: Any) -> None:
         "refused, 2 a mistake or no answer, 130 Ctrl-C.",
     )
     parser.add_argument("--url", metavar="ADDRESS", help="the API's address (STREAMKEEPER_URL, else the run here)")
-    parser.add_argument("--sign", action="store_true", help="sign for an address that is not AWS's, too")
+    parser.add_argument("--sign", action="store_true", help="also sign for an address outside AWS")
     parser.add_argument("--port", type=_port, default=0, metavar="N", help="where to serve (any that is free)")
     parser.set_defaults(run=run)
 
@@ -131,5 +131,5 @@ def _problem(sentence: str) -> Response:
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text[:6]) <= 65_535):
-        raise argparse.ArgumentTypeError(f"{text!r} is no port from 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
     return int(text)

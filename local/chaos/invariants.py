@@ -86,12 +86,12 @@ def _stuck(world: World) -> list[str]:
         if last == {"POST"}:
             return ["a POST came after the last request to stop, and the stream stays stopped"]
         if keepers:
-            return [f"the stream is to be stopped, and {', '.join(keepers)} keeps it"]
+            return [f"a stop was requested, and {', '.join(keepers)} keeps it"]
         # Who stands still hears of a request afterwards, as of one that is made then.
         heard_ms = [to_ms + EFFECT_MS for _, to_ms in standstills(world)]
         over_ms = quiet_at_ms + STOP_MS if member is None else max([quiet_at_ms, *heard_ms])
         is_over = uncovered(world, over_ms, now_ms) == [(over_ms, now_ms)]
-        return [] if is_over else [f"the stream is to be stopped and was connected on after {world.at(over_ms)}"]
+        return [] if is_over else [f"a stop was requested and was connected on after {world.at(over_ms)}"]
     if last == {"DELETE"}:
         return ["a request to stop came after the last POST, and the stream goes on"]
     if not keepers and member is None:

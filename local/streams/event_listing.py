@@ -150,5 +150,5 @@ def _progress(arguments: argparse.Namespace) -> Iterator[Any]:
 
 def _whole(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= 10**9):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)

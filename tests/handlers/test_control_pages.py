@@ -67,11 +67,11 @@ def test_events_that_no_index_has_come_by_key(aws: Aws, function: ModuleType) ->
         ],
         "next": None,
     }
-    words = "The stream is read by key, and the position is not that of one of its events."
+    words = "The position is not that of an event of this stream, which is read by key."
     for other in (position, "key.YR", "key.gA"):
         assert events_of(function, after=other) == (404, {"detail": words})
     connected(aws, "other")
-    words = "The stream is read in order of arrival, and the position is not that of one of its events."
+    words = "The position is not that of an event of this stream, which is read in order of arrival."
     assert events_of(function, "other", after="key.Yw") == (404, {"detail": words})
 
 
@@ -89,10 +89,10 @@ def test_events_of_a_stream_that_is_not_there(function: ModuleType) -> None:
         ({"limit": "٣"}, "The parameter limit must be a whole number from 1 to 1000."),
         (
             {"after": "17"},
-            "The parameter after must be a position as an event has it: 15 digits/12 digits/12 digits, "
+            "The parameter after must be an event's position: 15 digits/12 digits/12 digits, "
             "or key. and 2 to 1366 characters.",
         ),
-        ({"since": "1"}, "The query has a parameter that is not known: there are after, limit, from, to and order."),
+        ({"since": "1"}, "The query has an unknown parameter; known are after, limit, from, to and order."),
         ({"from": "1"}, f"The parameter from must be {INSTANT_IS}."),
         ({"to": "2026-02-30T00:00:00Z"}, f"The parameter to must be {INSTANT_IS}."),
         ({"to": "2026-02-03T00:00:00"}, f"The parameter to must be {INSTANT_IS}."),
@@ -133,7 +133,7 @@ def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: Modu
     [
         ({"limit": "1001"}, "The parameter limit must be a whole number from 1 to 1000."),
         ({"after": "a\nb"}, "The parameter after must be a stream id."),
-        ({"status": "running"}, "The query has a parameter that is not known: there are after and limit."),
+        ({"status": "running"}, "The query has an unknown parameter; known are after and limit."),
     ],
 )
 def test_a_malformed_query_for_all_streams(function: ModuleType, query: dict[str, str], words: str) -> None:

@@ -115,7 +115,7 @@ def test_events_are_put_into_the_order_of_their_own_times(
     query = dict(parse_qsl(headers["Link"].partition("?")[2].partition(">")[0]))
     assert query == {"after": first[-1]["position"], "limit": "3", "order": "time"} | times
     for wrong, words in (
-        ({"after": first[-1]["position"]}, "the position is not that of one of its events"),
+        ({"after": first[-1]["position"]}, "The position is not that of an event of this stream"),
         ({"order": "time", "after": json.loads(read(function)[1])["events"][0]["position"]}, "read in order of time"),
         ({"order": "key"}, "The parameter order must be time"),
     ):

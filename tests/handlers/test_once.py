@@ -92,7 +92,7 @@ MARKLESS = "it ended without its end mark and is not requested again: "
         ({"drops_ms": (30_000,)}, (), f"{MARKLESS}the stream was closed (reset)"),
         ({"stalls": (Window(30_000, HOUR_MS),)}, (), f"{MARKLESS}the stream was closed (stalled)"),
         # Longer than a function lives.
-        ({}, (), f"{MARKLESS}the function's deadline was reached and nobody had taken over"),
+        ({}, (), f"{MARKLESS}the function's deadline was reached and no successor had taken over"),
         ({}, (30_000,), "it must not be requested twice, and how the request before it ended is unknown"),
         # Between the request and the answer.
         ({}, (600,), "it must not be requested twice, and how the request before it ended is unknown"),
@@ -129,7 +129,7 @@ def test_a_second_answer_never_lies_in_the_stream_of_the_first() -> None:
         assert upstream.answered == 1
         if expected == "rejected":
             assert execution.output.get("error") == "InvalidRequest"
-            assert "several never lie in one stream: request another by another id" in execution.output["cause"]
+            assert "request another under another id" in execution.output["cause"]
         else:
             assert execution.error == "StreamBroken"
 
@@ -148,7 +148,7 @@ def test_the_method_decides_unless_the_profile_does() -> None:
         *(True, False, False, True),
     ]
     assert (profile(method="POST").overlap, profile(method="POST", again=True).overlap) == ("forbids", "tolerates")
-    sentence = 'overlap must be "forbids", which is what again = false means'
+    sentence = 'overlap must be "forbids", which follows from again = false'
     assert sentence in refusal(method="POST", overlap="evicts")
     assert sentence in refusal(again=False, overlap="tolerates")
 

@@ -31,7 +31,7 @@ _LISTINGS = {
 # What every route may be refused with, a stream's besides, and the start of one.
 _ALWAYS, _OF_STREAM, _OF_START = (403, 405, 429, 500, 502, 503), (400, 404), (415, 422)
 # The headers of the answer to each GET.
-_TAGGED = {"ETag": {"description": "The same for the same answer.", "required": True, "schema": {"type": "string"}}}
+_TAGGED = {"ETag": {"description": "It changes when the answer does.", "required": True, "schema": {"type": "string"}}}
 
 
 def document(base: str = "") -> dict[str, Any]:
@@ -78,10 +78,10 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
     parameters = [_stream_id()] if has_stream else []
     parameters += _query(listing) if listing is not None else []
     if path == routes.FLEET:
-        parameters.append(_dry_run("Whether nothing is to change: what would be started and stopped is said."))
+        parameters.append(_dry_run("Change nothing, and return what would be started and stopped."))
         refusals += [400, 404, 413, 415] if method == "PUT" else [400]
     if path.endswith("/repair"):
-        parameters += [*_times(), _dry_run("Whether nothing is to be stored: what would come is said.")]
+        parameters += [*_times(), _dry_run("Store nothing, and return what would come.")]
         refusals += [400, 409]
     example = examples()[schema or "OpenApi"] if not path.startswith("/console") else None
     content: dict[str, Any] = {JSON: {"schema": ref(schema) if schema else {"type": "object"}, "example": example}}
@@ -175,13 +175,13 @@ def _query(listing: Listing) -> list[dict[str, Any]]:
     place = {"type": "string", "pattern": _or_empty(listing.place.pattern)}
     limit = {"type": "integer", "minimum": 1, "maximum": listing.most, "default": listing.limit}
     parameters = [
-        _parameter("after", "query", place, f"Where the page begins: behind {listing.place_is}."),
-        _parameter("limit", "query", limit, "The most entries of the page."),
+        _parameter("after", "query", place, f"The page begins after this place: {listing.place_is}."),
+        _parameter("limit", "query", limit, "How many entries the page has at most."),
     ]
     orders = {"type": "string", "enum": list(listing.orders)}
     words = (
-        f"By the events' own times, where the profile names them (else 400): what came from `from` to `to` is sorted, "
-        f"{MOST:,} events at most (else 400). An event has `happened_at`, and a position of this order."
+        "Sorts all events from `from` to `to` by their own times, which the profile must name (else 409); more than "
+        f"{MOST:,} are a 400. Each event has `happened_at`, and a position of this order."
     )
     ordered = [_parameter("order", "query", orders, words)] if listing.orders else []
     return parameters + (_times() if listing.is_timed else []) + ordered
@@ -194,11 +194,11 @@ def _times() -> list[dict[str, Any]]:
 
 def _last_event_id() -> dict[str, Any]:
     schema = {"type": "string", "pattern": _or_empty(event_pages.LISTING.place.pattern)}
-    return _parameter("Last-Event-ID", "header", schema, "As after, which it stands in for: an EventSource sends it.")
+    return _parameter("Last-Event-ID", "header", schema, "The same as after; an EventSource sends it.")
 
 
 def _if_none_match() -> dict[str, Any]:
-    return _parameter("If-None-Match", "header", {"type": "string"}, "The ETag of an answer that the client has.")
+    return _parameter("If-None-Match", "header", {"type": "string"}, "The ETag of the answer that the client has.")
 
 
 def _parameter(name: str, place: str, schema: Schema, words: str, *, required: bool = False, **more: Any) -> Schema:

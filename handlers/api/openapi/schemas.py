@@ -114,8 +114,9 @@ _EVENT = _object(
         "conflict_of": TEXT,
         "data": TEXT | {"description": "The body, where it is text."},
         "data_base64": {"type": "string", "contentEncoding": "base64"},
-        "left_out": TEXT | {"description": "Where the body is that no answer holds: table, or an object's key."},
-        "repaired": {"type": "boolean", "description": "True: the event came by the repair of a gap."},
+        "left_out": TEXT
+        | {"description": "Where a body is that is too large for an answer: table, or an object's key."},
+        "repaired": {"type": "boolean", "description": "True if the repair of a gap stored the event."},
         "dead_letter": TEXT | {"description": "Why the event went to the dead-letter queue."},
     },
     description="Exactly one of data, data_base64, left_out and dead_letter is there.",
@@ -125,7 +126,7 @@ _REDRIVEN = _object(_members("stream key? reason messages:[]") | _OUTCOME | _mem
 _CONNECTION = _object(
     "lane fence:count claimed_at:instant? opened_at:instant? until_at:instant? is_open:flag ended_by? stored:count "
     "duplicates:count dead_lettered:count",
-    description="What a lane had: until its end, or until it was last heard of, or now while it is open.",
+    description="A lane's connection, until its end, its last sign of life, or now while it is open.",
 )
 _STATE = _object(_members("type comment?") | {"next": _list(_object("to caught:flag"))}, "branches:Graph[]")
 _COST = _object(
@@ -144,7 +145,7 @@ _PROBLEM = _object(
         "title": TEXT,
         "status": {"type": "integer", "minimum": 400, "maximum": 599},
         "detail": TEXT | {"description": "What is wrong, in one sentence or two."},
-        "field": _or_null(TEXT) | {"description": "What of the request is at fault; null where nothing is."},
+        "field": _or_null(TEXT) | {"description": "The part of the request that is at fault, or null."},
         "fix": TEXT | {"description": "What to do."},
         "request_id": _or_null(TEXT),
     },
@@ -204,7 +205,7 @@ def _schemas() -> dict[str, Schema]:
         "Event": _EVENT,
         "EventPage": _object("stream events:Event[] next?", {"order": {"enum": [BY_KEY, ORDER]}}),
         "Gap": _object(
-            _GAP | _members("position?"), _OF_GAP, description="Without a position: nobody has ended it yet."
+            _GAP | _members("position?"), _OF_GAP, description="A gap without a position has not ended yet."
         ),
         "Repairs": _object(
             _members("stream is_dry_run:flag")

@@ -40,9 +40,9 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
         return dict.fromkeys(range(len(batch)), Refusal("the function raised an error"))
     failures, poison = _named(text, "batchItemFailures"), _named(text, "poison")
     first = next((at for at, message in enumerate(batch) if message.key in failures - poison), len(batch))
-    refusals = dict.fromkeys(range(first, len(batch)), Refusal("the function named it among its failures"))
+    refusals = dict.fromkeys(range(first, len(batch)), Refusal("the function reported it as a failure"))
     named = (at for at, message in enumerate(batch[:first]) if message.key in poison)
-    return refusals | dict.fromkeys(named, Refusal("the function named it as poison", is_final=True))
+    return refusals | dict.fromkeys(named, Refusal("the function reported it as poison", is_final=True))
 
 
 def _named(text: bytes, list_: str) -> frozenset[str]:

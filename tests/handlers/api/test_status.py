@@ -98,7 +98,7 @@ def test_a_running_stream_is_shown_whole() -> None:
 
 
 QUIET = "quiet: nothing new for 600 s, and that is not usual"
-RESTARTED = "its ids start over: known ones come with other bodies, which are "
+RESTARTED = "its ids start over: known ids come with new bodies, which are "
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ RESTARTED = "its ids start over: known ones come with other bodies, which are "
         ({"event_ms": 400_000, "pause_ms": 300_000}, {"logged_ms": 900_000}, None),
         ({"event_ms": 940_000, "expect_ms": 60_000}, {}, "quiet: nothing new for 60 s, and one is expected every 60 s"),
         ({"event_ms": 940_000, "expect_ms": 60_000}, {"group": "#1"}, None),
-        ({}, {"epoch": Epoch(1, 5, 900_000, True)}, f"{RESTARTED}stored as others"),
+        ({}, {"epoch": Epoch(1, 5, 900_000, True)}, f"{RESTARTED}stored under new keys"),
         ({}, {"epoch": Epoch(0, 5, 900_000)}, f'{RESTARTED}not stored: on_conflict = "epoch" would store them'),
         ({}, {"epoch": Epoch(1, 5, NOW - SHOWN_MS, True)}, None),
     ],

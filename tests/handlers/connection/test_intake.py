@@ -73,7 +73,7 @@ def test_the_answer_decides(status: int, headers: dict[str, str], error: str, re
         ("sse", "Text/Event-Stream; charset=utf-8", ""),
         ("sse", "text/html", "the upstream answered with something else than text/event-stream"),
         ("sse", "", "the upstream answered with something else than text/event-stream"),
-        ("ndjson", "text/html; charset=utf-8", "the upstream answered with a page (HTML) in place of a stream"),
+        ("ndjson", "text/html; charset=utf-8", "the upstream answered with an HTML page instead of a stream"),
     ],
 )
 def test_a_page_is_no_stream(framing: str, content_type: str, message: str) -> None:

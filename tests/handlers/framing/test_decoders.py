@@ -108,7 +108,7 @@ def test_a_page_is_no_stream_whatever_its_content_type(framing: Framing) -> None
         made = decoder(framing, MAX)
         assert [made.feed(byte) for byte in one_by_one(page.partition(b"<")[0])] == [[]] * page.index(b"<")
         for data in (b"<", b'{"a":1}\n'):
-            with pytest.raises(BadFrame, match=r"^the body begins with markup: it is a page and no stream$"):
+            with pytest.raises(BadFrame, match=r"^the body begins with markup: it is a page, not a stream$"):
                 made.feed(data)
     assert says(framing, [b"\n"]).failed == ""
 
@@ -129,8 +129,8 @@ WRITE = 'write framing = "{}" in the profile'
         ("sse", "", "something else than text/event-stream"),
         ("ndjson", "text/plain", ""),
         ("ndjson", None, ""),
-        ("ndjson", "TEXT/HTML;charset=x", "a page (HTML) in place of a stream"),
-        ("raw", "application/xhtml+xml", "a page (HTML) in place of a stream"),
+        ("ndjson", "TEXT/HTML;charset=x", "an HTML page instead of a stream"),
+        ("raw", "application/xhtml+xml", "an HTML page instead of a stream"),
         ("sse", "application/json", f"something else than text/event-stream: for JSON lines {WRITE.format('ndjson')}"),
         ("sse", "application/x-ndjson", f"application/x-ndjson, {CANNOT.format('sse')}: {WRITE.format('ndjson')}"),
         ("ndjson", "text/event-stream", f"{SSE}, {CANNOT.format('ndjson')}: {WRITE.format('sse')}"),

@@ -16,7 +16,7 @@ A_TABLE = 'deliver must be a table such as { sqs = "orders.fifo" }, or a list of
 BEGINNING = "the beginning of keys, such as raw/ (200 characters at most)"
 SIGNS = "refer to the secret that signs, ${secret:name}"
 ENCRYPTED = "begin with https://, but where allow_private = true"
-ALONE = "be left out where unordered = true: a batch has its order, and one is sent at a time"
+ALONE = "be left out with unordered = true: a batch keeps its order, and one is sent at a time"
 SINCE = '"start", or an instant such as 2026-11-21T06:25:19Z or a date'
 NO_REFERENCE = "hold no reference: what authenticates a webhook is its signature"
 

@@ -22,7 +22,7 @@ def profile(**fields: Any) -> Profile:
 
 
 PATH = 'must be a JSON path such as "$.meta.id" or "$.items[0]"'
-ALONE = 'is for framing = "websocket": over HTTP nobody talks while the stream is read'
+ALONE = 'works only with framing = "websocket": over HTTP nothing can be sent while the stream is read'
 CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, rejected, ended, expired"
 
 
@@ -66,7 +66,7 @@ CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, r
         ),
         (
             {"subscribe": {"send": "a", "refuse": "b"}},
-            "subscribe.refuse needs expect: without one nobody waits for an answer",
+            "subscribe.refuse needs expect: without it no answer is awaited",
         ),
         (
             {"subscribe": {"send": "a", "expect": "b", "reason": "$.a"}},

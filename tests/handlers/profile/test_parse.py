@@ -48,7 +48,7 @@ NO_SECRET = (
     "holds ${...} that is not a reference to a secret; write ${secret:name}, ${secret:name:field} or ${ssm:name}"
 )
 FRAMING = "framing must be one of sse, ndjson, json-seq, length, raw, websocket"
-SSE_ALONE = 'is for framing = "sse", where alone an upstream can ask for a reconnection time'
+SSE_ALONE = 'works only with framing = "sse": no other lets an upstream set a reconnection time'
 NO_FIELD = "is not a field of a profile; docs/profiles.md lists those there are"
 UNKNOWN_OF_RESUME = f"is not a field of {RESUME_FIELDS}"
 PACE, PACES = "a pace: start_s, step_s, factor, max_s", "backoff: network, http, throttled, refused"

@@ -23,7 +23,7 @@ PLACE = '{ path = "$.key" } or { header = "Mcp-Session-Id" }'
 
 def test_each_mistake_of_a_token_has_one_sentence() -> None:
     """It names the field, and what would be right; a secret never stands there in plain text."""
-    must_refer = "must refer to a secret, ${secret:name}: it never stands in a profile in plain text"
+    must_refer = "must refer to a secret, ${secret:name}: it a profile never has it in plain text"
     table: list[tuple[Any, str]] = [
         ("x", "token must be { kind ="),
         (TOKEN | {"kind": "password"}, "token.kind must be one of client_credentials, refresh_token"),

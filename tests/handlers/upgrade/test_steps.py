@@ -224,7 +224,7 @@ def test_somebody_has_it_go_back() -> None:
     """From the next step on; the streams are with the version before."""
     world = World(IDS, aborts_ms=5_000)
     end, cause = world.upgrade()
-    assert (end, cause) == ("FailureClean", "somebody asked for it to go back")
+    assert (end, cause) == ("FailureClean", "a roll-back was requested")
     assert of_streams(world) == dict.fromkeys(IDS, ("1", "D1"))
 
 
@@ -296,7 +296,7 @@ def test_somebody_may_have_it_go_back_and_try_again() -> None:
     """While a wave is watched; the next upgrade knows nothing of that wish."""
     world = World(IDS, aborts_ms=5_000)
     end, cause = world.upgrade()
-    assert (end, world.steps.count("plan"), "omebody asked for it to go back" in cause) == ("FailureClean", 1, True)
+    assert (end, world.steps.count("plan"), "roll-back was requested" in cause) == ("FailureClean", 1, True)
     assert of_streams(world) == dict.fromkeys(IDS, ("1", "D1"))
     world.aborts_ms = 0
     assert world.upgrade("again")[0] == "Success"

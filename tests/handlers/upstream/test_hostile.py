@@ -234,7 +234,7 @@ LINES = {"framing": "ndjson"}
 EVENTS_OF, HTML, JSON = (b"Content-Type: " + kind for kind in (b"text/event-stream", b"text/html", b"application/json"))
 NO_STREAM = {
     "something else than text/event-stream": ({}, answer(200, HTML)),
-    "a page (HTML) in place of a stream": (LINES, answer(200, HTML)),
+    "an HTML page instead of a stream": (LINES, answer(200, HTML)),
 }
 NO_CODING = "the body is compressed in a way that was not asked for"
 DROPPED = "StreamDropped"
@@ -247,7 +247,7 @@ REFUSED = (301, 400, 401, 402, 403, 404, 405, 406, 407, 410, 411, 451)
     [
         *((*sent, DROPPED, f"the upstream answered with {what}{PASSES}") for what, sent in NO_STREAM.items()),
         *(({}, answer(status), DROPPED, f"the upstream answered {status}{PASSES}") for status in REFUSED),
-        (LINES, answer(200, JSON), DROPPED, "the body begins with markup: it is a page and no stream"),
+        (LINES, answer(200, JSON), DROPPED, "the body begins with markup: it is a page, not a stream"),
         ({}, answer(200, EVENTS_OF, b"Content-Encoding: br"), DROPPED, NO_CODING + PASSES),
         ({}, answer(200, EVENTS_OF, *[b"Content-Encoding: gzip"] * 2), DROPPED, NO_CODING + PASSES),
         ({}, answer(429, b"Retry-After: " + b"9" * 5000), "StreamThrottled", "the upstream answered 429"),

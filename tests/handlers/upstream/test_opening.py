@@ -185,7 +185,7 @@ def test_a_private_address_is_refused_before_anything_is_connected() -> None:
         for address in (server.address, server.address.replace("127.0.0.1", "localhost")):
             assert ask(address, allow_private=False) == [Closed("rejected", why)]
         assert server.peers == []
-    link_local = "the upstream's name leads to a link-local address, which is never connected to"
+    link_local = "the upstream's name leads to a link-local address, which is never allowed"
     assert ask("http://169.254.169.254/latest/meta-data/") == [Closed("rejected", link_local)]
     assert ask_moved("http://169.254.169.254/latest/meta-data/") == Closed("rejected", link_local)
 
@@ -201,7 +201,7 @@ def test_a_private_address_is_refused_before_anything_is_connected() -> None:
 def test_the_metadata_address_is_refused_however_it_is_spelled(host: str, names: dict[str, list[str]]) -> None:
     """As a number of any base, within IPv6, or behind a name, alone or among others; whatever the profile allows."""
     names |= {"metadata.test": ["169.254.169.254"], "mixed.test": ["127.0.0.1", "169.254.169.254"]}
-    refused = Closed("rejected", "the upstream's name leads to a link-local address, which is never connected to")
+    refused = Closed("rejected", "the upstream's name leads to a link-local address, which is never allowed")
     assert ask(f"http://{host}/latest/meta-data/") == [refused]
     assert ask_moved(f"http://{host}/latest/meta-data/") == refused
 

@@ -39,7 +39,7 @@ PATHS = st.text("abcXYZ019-._~:@=+%2F/ &?é", max_size=30).map(
 )
 QUERIES = st.lists(st.sampled_from(["limit=5", "after=%2Fx%3D", "a=b+c", "limit=", "z"]), max_size=3).map("&".join)
 NOT_SIGNED = "Missing Authentication Token"
-HINT = "there is no such route; or the stage asks for a signature, and none was sent"
+HINT = "no such route, or the stage requires a signature and none was sent"
 MISMATCH = "The request signature we calculated does not match"
 
 

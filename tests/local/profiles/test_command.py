@@ -168,7 +168,7 @@ def test_profiles_are_checked_by_name_and_all_without_one(capsys: pytest.Capture
     assert {Path(name).name for name in sound} == {path.stem for path in (PROJECT / "env" / "streams").glob("*.toml")}
 
 
-LINK_LOCAL = "address leads to a link-local address, which is never connected to"
+LINK_LOCAL = "address leads to a link-local address, which is never allowed"
 PRIVATE = "address leads to a private address, which the profile does not allow"
 METADATA = {
     "meta": b"169.254.169.254",

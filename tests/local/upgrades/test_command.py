@@ -110,7 +110,7 @@ def test_it_goes_back_where_somebody_asks_for_that(
     assert typed(tables, States(RUNS), monkeypatch, "--abort") == 2
     assert "first has only begun: type it again." in capsys.readouterr().err
     records.begin(RUNS, "")
-    states = States(RUNS, end("FAILED", error="FailureClean", cause="somebody asked for it to go back"))
+    states = States(RUNS, end("FAILED", error="FailureClean", cause="a roll-back was requested"))
     assert (typed(tables, states, monkeypatch, "--abort"), records.read().is_aborted) == (1, True)
     # The next upgrade does not inherit it.
     assert (records.begin("arn:next", RUNS), records.read().is_aborted) == (True, False)
