@@ -61,7 +61,7 @@ class Backlog:
     def brings(self, arrived_ms: int, brought_ms: int) -> None:
         """Records that with the event that arrived then, all has come that happened until `brought_ms`.
 
-        What the connection still lacks it makes up for at the assumed speed, twice that at which it happened.
+        We assume that it makes up for what it still lacks at twice the speed at which that happened.
         """
         # Once it is known good until later than the arrival, the event is stored.
         self._proves(arrived_ms + 1, 2 * arrived_ms - brought_ms)
@@ -75,7 +75,7 @@ class Backlog:
         return self.live_ms is not None and self.live_ms <= at_ms
 
     def settles(self, stored_until_ms: int | None) -> None:
-        """Takes the proof once all that came before it is stored: until `stored_until_ms`; None means that all is."""
+        """Accepts the proof once what came before it is stored: all until `stored_until_ms`, or all at None."""
         if self._proof is None or self.live_ms is None:
             return
         if stored_until_ms is None or stored_until_ms >= self._proof[0]:

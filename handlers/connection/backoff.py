@@ -87,7 +87,8 @@ class RestChange(NamedTuple):
 def outlived(held: Rest, open_ms: int) -> Rest:
     """Returns what replaces `held` once a connection has been open for `open_ms`: the row of failures is over.
 
-    At its end would be too late: its successor has changed the record by then, and the row would never end.
+    At the connection's end it would be too late: its successor has changed the record by then, and the row of failures
+    would never end.
     """
     if not held.failures or open_ms < LIVED_MS:
         return held

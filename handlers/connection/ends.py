@@ -96,7 +96,7 @@ def paused(pause_s: float) -> End:
 
 
 def late(outcome: Outcome, late_s: int) -> Outcome:
-    """Returns the end of one that was taken over late: its lane waits for as much less."""
+    """Returns the end of one that was taken over late: its lane waits that much less."""
     return Outcome(outcome.error, "", f"{outcome.message}; late by {late_s} s")
 
 

@@ -129,7 +129,7 @@ def is_over(lease: Lease, died: str) -> bool:
 def unconnected_ms(lease: Lease, now_ms: int) -> int:
     """Returns how long a stream that should be connected has not been; 0 where it is, or need not be.
 
-    It should be while an execution holds it and no stop is requested. By the holder's lease it was until that expired.
+    It should be while an execution holds it and no stop is requested. It was until the holder's lease expired.
     A stream whose budget is used up need not be.
     """
     if not lease.execution or lease.stop:

@@ -24,7 +24,7 @@ it.
 caught up. So for a busy stream we assume that an upstream sends what it kept at twice the speed at which it happened,
 or faster: a missed second is made up for in one second.
 
-A silent connection that has caught up counts as good until it was let go, or counts as dead; nobody can know better.
+A silent connection that has caught up counts as good until it is let go or counts as dead; nobody can know better.
 But its peer may have died after it was last heard. The next connection is then sent what that peer kept back as well,
 so it has caught up only once it has also lasted for that silence.
 

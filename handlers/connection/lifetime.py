@@ -1,8 +1,8 @@
 """Decides how long a connection stays: until its function's deadline is near, until its overlap is over, or until it
 must get apart from another.
 
-Of the margin before the deadline the first half is kept for a successor that is connecting right now, the second for
-what was read and is not stored: by a quarter of the margin that is stored or left.
+The first half of the margin before the deadline is kept for a successor that is connecting right now, the second for
+storing what was read; a quarter of the margin before the deadline, what is not stored is given up.
 
 Two hot connections that began together, after an outage say, would reach their deadlines together. So the older leaves
 one life half-way: from then on they are half a life apart. Times are integer milliseconds that the caller passes.

@@ -118,7 +118,7 @@ class Table:
         return True
 
     def insert(self, items: Sequence[Item], waits: Callable[[bool], None] | None = None) -> list[bool]:
-        """Of each item whether it was put, for nothing had its key: 25 in a request, and no key twice.
+        """Returns for each item whether it was put, because nothing had its key: 25 in a request, and no key twice.
 
         Where the table is too busy for some, those are sent again after `waits`, which learns whether it took
         any of the rest. One that was put twice may count as known.

@@ -380,5 +380,5 @@ class Requests:
 
 
 def _unheeded(_answer: object) -> None:
-    """The answer to a write of which only matters whether a newer connection was first."""
+    """The answer to a write of which only one thing matters: whether a newer connection was first."""
     return

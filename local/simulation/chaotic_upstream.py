@@ -78,7 +78,7 @@ class ChaoticUpstream:
     # --- faults -------------------------------------------------------------------------------------------------------
 
     def hold(self, kind: str, until_ms: int, status: int = 0) -> None:
-        """Makes a fault that lasts hold until then."""
+        """Makes a lasting fault hold until then."""
         self._until_ms[kind] = max(self._until_ms.get(kind, 0), until_ms)
         self._status = status or self._status
 

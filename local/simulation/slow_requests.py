@@ -37,7 +37,7 @@ class SlowRequests(AtOnce):
         self._slow_until_ms = 0
 
     def ask(self, *requests: Callable[[], T]) -> Waits[T | StoreFailed]:
-        """The answer of the last, or that there is none of one: then the others are not made."""
+        """Returns the last answer, or that a request got none: then the later ones are not made."""
         answer: T | StoreFailed = NOTHING_ASKED
         for request in requests:
             now_ms = self._clock.now_ms()
