@@ -136,6 +136,8 @@ def _table(text: str, kind: str) -> Iterator[tuple[str, str, bool]]:
 def _expanded(entry: str, place: str) -> Iterator[str]:
     """Returns the ids and patterns of an entry: each `{a,b}` is one of these, each `{01..30}` one of thirty."""
     parts = _BRACES.split(entry)
+    if any("{" in part or "}" in part for part in parts):
+        raise DocumentError(f"{entry[:80]!r} has a brace without its other one, or within others", place)
     choices = [[part] if number % 2 == 0 else _choices(part, place) for number, part in enumerate(parts)]
     size = 1
     for choice in choices:
@@ -147,18 +149,16 @@ def _expanded(entry: str, place: str) -> Iterator[str]:
 
 def _choices(inner: str, place: str) -> list[str]:
     match = _RANGE.fullmatch(inner)
-    if match is None:
+    if match is None and (".." not in inner or "," in inner):
         return inner.split(",")
-    first, last = int(match[1]), int(match[2])
-    if last - first >= MOST_STREAMS or last < first:
+    if match is None or not 0 <= int(match[2]) - int(match[1]) < MOST_STREAMS:
         raise DocumentError(f"{{{inner}}} must go from a number up to a greater one, {MOST_STREAMS:,} at most", place)
+    first, last = int(match[1]), int(match[2])
     width = len(match[1]) if match[1].startswith("0") else 0
     return [f"{number:0{width}d}" for number in range(first, last + 1)]
 
 
 def _check(one: str, place: str) -> None:
-    if "{" in one or "}" in one:
-        raise DocumentError(f"{one[:80]!r} has a brace without its other one", place)
     try:
         # A pattern may begin with a wildcard; what it speaks of was checked when it was started.
         check_stream_id(one.replace("*", "x").replace("?", "x"))
