@@ -88,7 +88,7 @@ def warnings(profile: Profile) -> list[str]:
     if not profile.again and not any(kind is Kind.END for kind, _ in profile.marks.of):
         warned.append("it is requested once (again = false), and without end no answer ends well: each is broken")
     forgets_first = profile.resume is not None and 0 < profile.resume.reach_s <= profile.flush_s
-    if profile.store == "log" and forgets_first:
+    if (profile.store == "log" or profile.may_go_to_log) and forgets_first:
         warned.append(
             "flush_s is as long as the upstream remembers: a new connection may ask for what it has forgotten"
         )
