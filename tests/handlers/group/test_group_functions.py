@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from handlers.run.group_function import AT_ONCE, HEARTBEAT_EVERY_MS, YOUNG_MS
 from handlers.store import typed_values
 from handlers.store.group_store import OPEN
+from handlers.store.stream_records import StreamRecords
 from tests.examples import examples
 from tests.handlers.group.world import CONTROL, EVERY_MS, GROUP, LIFE_MS, LIMIT, MARGIN_MS, START_MS, World
 
@@ -262,9 +263,10 @@ def test_a_function_that_ends_releases_what_the_store_had_refused(monkeypatch: p
     assert record["released"] == record["connected"]
 
 
-def test_streams_in_logs_are_kept_as_well() -> None:
-    """Each in its order, over a handover and a kill; their cursors lie in their logs."""
-    world = World(POLICIES, store="log", flush_s=3)
+@pytest.mark.parametrize("fields", [{"store": "log"}, {"budget": {"events_per_day": 20, "then": "log"}}])
+def test_streams_in_logs_are_kept_as_well(fields: dict[str, Any]) -> None:
+    """Each in its order, over a handover and a kill, and where it went over to a log."""
+    world = World(POLICIES, **fields, flush_s=3)
     world.join(*STREAMS)
     world.start("r1")
     for number in range(1, 100):
@@ -274,6 +276,8 @@ def test_streams_in_logs_are_kept_as_well() -> None:
     world.at(40_500, lambda: world.start("r3"))
     world.run(75_000)
     check(world)
+    layouts = [StreamRecords(world.tables, CONTROL).layout(one) for one in STREAMS]
+    assert [layout.items if layout is not None else None for layout in layouts] == ["budget" in fields] * len(STREAMS)
 
 
 def test_functions_that_follow_soon_are_no_further_behind_each_time() -> None:

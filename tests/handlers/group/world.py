@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handlers.connection.effects import Outcome
-from handlers.connection.inputs import Chunk, Closed, Opened
+from handlers.connection.inputs import IN_A_LOG, Chunk, Closed, Layout, Opened
 from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.store import typed_values
-from handlers.store.event_items import partition_keys
+from handlers.store.event_reader import SETTLES_MS, EventReader
 from handlers.store.group_store import GroupStore
-from handlers.store.segment_reader import is_segment, log_key, stored_events
+from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item
 from local.simulation.groups import Group
 from local.simulation.tables import MemoryDynamoDB
@@ -247,16 +247,12 @@ class World:
     # --- what came of it ----------------------------------------------------------------------------------------------
 
     def stored(self, stream: str) -> list[int]:
-        """The numbers of its events in the table."""
-        is_log = self.profile.get("store") == "log"
-        key = log_key(stream) if is_log else partition_keys(stream, 1)[0]
-        answer = self.tables.query(
-            TableName=EVENTS, KeyConditionExpression="PK = :key", ExpressionAttributeValues={":key": {"S": key}}
-        )
-        if not is_log:
-            return sorted(int(item["SK"]["S"]) for item in answer["Items"])
-        items = [item for item in answer["Items"] if is_segment(item)]
-        return [int(one.key) for item in items for one in stored_events(item, lambda _key: None)]
+        """The numbers of its events in the table; of those in a log in their order."""
+        layout = StreamRecords(self.tables, CONTROL).layout(stream) or Layout()
+        reader = EventReader(self.tables, EVENTS, lambda _key: None)
+        entries = reader.entries(stream, layout, self.now_ms + SETTLES_MS, "", 100_000)
+        numbers = [int(entry.event.key) for entry in entries if entry.event is not None]
+        return numbers if layout == IN_A_LOG else sorted(numbers)
 
     def uncovered(self, stream: str) -> list[tuple[int, int]]:
         """The intervals without a connection of which no gap is written down that holds them."""
