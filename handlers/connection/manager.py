@@ -221,7 +221,7 @@ class Manager:
         self._record.learns(now_ms, read.wide)
         if read.is_log:
             self._intake.gathers(self._profile.flush_ms)
-        view = lease_view(lease, self.fence)
+        view = lease_view(lease, self._record.fence)
         if self.phase is Phase.DRAINING:
             return self._draining.explained(now_ms, self._record, self._lifetime, lease, view)
         self.lease_due_ms = now_ms + self._invocation.lease_every_ms

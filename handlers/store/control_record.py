@@ -140,9 +140,9 @@ def lease(item: Item) -> Lease:
     """
     known: dict[str, Any] = {f"{name}_ms": instant_ms(text(item, name)) or 0 for name in _INSTANTS}
     known["stop_at_ms"] = instant_ms(text(item, "stop_since")) or known["stop_at_ms"]
+    known |= {"connected_token": count(item, "connected") or 0, "released_token": count(item, "released") or 0}
     if is_pause(text(item, "rest_kind") or ""):
         known["paused_until_ms"] = count(item, "rest_until_ms") or 0
-    known |= {"connected_token": count(item, "connected") or 0, "released_token": count(item, "released") or 0}
     return typed_values.read_as(Lease, item, connected_by=_connected_by(item), **known)
 
 

@@ -57,12 +57,10 @@ class Table:
 
     def query(self, condition: str, values: Mapping[str, str], **more: Any) -> Any:
         """The answer to a Query whose values are texts."""
+        texts = {name: {"S": value} for name, value in values.items()}
         with translate_errors("Query"):
             return self._dynamodb.query(
-                TableName=self._name,
-                KeyConditionExpression=condition,
-                ExpressionAttributeValues={name: {"S": value} for name, value in values.items()},
-                **more,
+                TableName=self._name, KeyConditionExpression=condition, ExpressionAttributeValues=texts, **more
             )
 
     def newest(self, stream_id: str, prefix: str, most: int) -> list[Item]:
@@ -110,9 +108,10 @@ class Table:
 
     def put(self, item: Item, condition: str = "", values: Item | None = None) -> bool:
         """Whether the item was put, for the condition held."""
+        words = _words("", condition, values or {})
         try:
             with translate_errors("PutItem"):
-                self._dynamodb.put_item(TableName=self._name, Item=item, **_words("", condition, values or {}))
+                self._dynamodb.put_item(TableName=self._name, Item=item, **words)
         except ConditionFailed:
             return False
         return True

@@ -9,6 +9,7 @@ once, and one segment unpacked.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from handlers.connection.inputs import Layout
@@ -37,6 +38,7 @@ def log_from(layout: Layout) -> int:
     return 10**14 + layout.since_ms
 
 
+@lru_cache(maxsize=64)
 def log_key(stream_id: str) -> str:
     """The partition key of the stream's log."""
     return f"{partition_keys(stream_id, 1)[0]}{LOG_SUFFIX}"

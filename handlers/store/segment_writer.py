@@ -157,18 +157,21 @@ class SegmentWriter:
             case Put():
                 return self._put(request)
             case ReadOn(number_):
-                return self._page("SK >= :bound", sort_key(number_), newest_first=False)
+                return self._page("SK >= :bound", number_, newest_first=False)
             case LookBack(None):
-                return self._page("SK < :bound", BEHIND, newest_first=True, most=1)
+                return self._page("SK < :bound", None, newest_first=True, most=1)
             case LookBack(before):
-                assert before is not None
-                return self._page("SK < :bound", sort_key(before), newest_first=True)
+                return self._page("SK < :bound", before, newest_first=True)
             case Anchor(number_):
                 self.table.put(*anchor(self.stream_id, number_))
         return None
 
-    def _page(self, condition: str, bound: str, *, newest_first: bool, most: int | None = None) -> Page:
-        """One answer to a Query: a megabyte of segments, or `most`; of each what the protocol knows."""
+    def _page(self, condition: str, number_: int | None, *, newest_first: bool, most: int | None = None) -> Page:
+        """One answer to a Query: a megabyte of segments, or `most`; of each what the protocol knows.
+
+        `condition` compares with the segment of this number, or with the end of the log.
+        """
+        bound = BEHIND if number_ is None else sort_key(number_)
         limit: dict[str, Any] = {} if most is None else {"Limit": most, "whole": True}
         response = heads(self.table, self.stream_id, condition, bound, ScanIndexForward=not newest_first, **limit)
         items = response["Items"]
@@ -236,6 +239,7 @@ def segment_item(
     stream_id: str, segment: Segment, events: Sequence[StreamEvent], keep_days: int, data: bytes | None = None
 ) -> Item:
     """The item of the segment with the events; `data` is what they are packed to, where that is known already."""
+    newest_ms = max(event.received_at_ms for event in events)
     item: Item = {
         "PK": {"S": log_key(stream_id)},
         "SK": {"S": sort_key(segment.number)},
@@ -252,7 +256,7 @@ def segment_item(
     if cursor is not None:
         item |= {"cursor": {"S": cursor.text}, "cursor_fence": number(cursor.fence)}
         item["cursor_at_ms"] = number(cursor.at_ms)
-    return item | expiry(max(event.received_at_ms for event in events), keep_days)
+    return item | expiry(newest_ms, keep_days)
 
 
 def elsewhere(stream_id: str, fence: int, event: StreamEvent, keep_days: int) -> tuple[str, str | bytes, Item]:

@@ -118,7 +118,7 @@ def renewal(world: World) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("away", "at_h"),
     [
-        ({"lambda"}, 3),
+        pytest.param({"lambda"}, 3, marks=pytest.mark.long),
         pytest.param({"lambda"}, 10, marks=pytest.mark.long),
         pytest.param({"table"}, 15, marks=pytest.mark.long),
         pytest.param({"table"}, 24 * DAYS + 1, marks=pytest.mark.long),

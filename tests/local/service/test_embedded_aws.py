@@ -40,6 +40,7 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
     assert log == []
 
 
+@pytest.mark.long
 def test_a_killed_child_restarts_from_its_last_save(tmp_path: Path) -> None:
     """A SIGKILL costs what was not saved yet; the address stays, and the callbacks run before and after."""
     log: list[str] = []

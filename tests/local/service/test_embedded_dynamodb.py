@@ -112,6 +112,7 @@ def test_a_data_folder_is_found_from_any_working_folder(tmp_path: Path, monkeypa
         assert stored(table_of(database)) == ["one"]
 
 
+@pytest.mark.long
 def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     """SIGKILL of the parent ends the database too, which frees the folder; the last write is there afterwards."""
     program = (
