@@ -167,11 +167,10 @@ class Intake:
         writes: list[Effect] = []
         if goes_to_log:
             writes.append(GoToLog(record.fence))
-            self.gathers(self._profile.flush_ms)
+            self.gathers()
         if self._waiting is not None and events:
             joins = self._waiting.add(now_ms, pending.events, events)
             pending.sent(events, arrived_ms, joins=joins)
-            writes += self.flush(now_ms, record, is_leaving=False)
         else:
             for first in range(0, len(events), MOST_EVENTS):
                 some = events[first : first + MOST_EVENTS]
@@ -181,6 +180,8 @@ class Intake:
             self.stored(record)
         if reading.cursor is not None:
             pending.skipped(reading.cursor)
+        if self._waiting is not None and events:
+            writes += self.flush(now_ms, record, is_leaving=False)
         # A loss is recorded before the events beside it are stored: the cursor may pass it with any of them.
         losses: list[Effect] = []
         for count in reading.losses:
@@ -212,13 +213,14 @@ class Intake:
             self._unstored_bytes = 0
             self._budget.holds(self._decoder.held_bytes)
 
-    def gathers(self, flush_ms: int) -> None:
-        """From now on events wait for up to `flush_ms` to be written together: the stream's events lie in a log."""
-        # Imported here: few streams have a log, and each import lengthens the cold start.
-        from handlers.connection.waiting import Waiting
+    def gathers(self) -> None:
+        """From now on events wait, as long as the profile says, to be written together: the stream has a log."""
+        if self._waiting is None:
+            # Imported here: few streams have a log, and each import lengthens the cold start.
+            from handlers.connection.waiting import Waiting
 
-        self._waiting = self._waiting or Waiting(flush_ms)
-        self.has_instants = True
+            self._waiting = Waiting(self._profile.flush_ms)
+            self.has_instants = True
 
     def flush(self, now_ms: int, record: Record, *, is_leaving: bool) -> list[Effect]:
         """Returns the write of what waits, where it is due or the connection leaves."""

@@ -140,7 +140,7 @@ class Manager:
         self._record.stopped_ms = stopped_ms = claimed.lease.stopped_before_ms
         self._record.started_ms = None if stopped_ms is None else claimed.lease.started_at_ms
         if claimed.partitions == inputs.LOG:
-            self._intake.gathers(self._profile.flush_ms)
+            self._intake.gathers()
         if self._profile.overlap == "forbids":
             self._enter(Phase.AWAITING_RELEASE)
             return self._await_release(now_ms, LeaseView.HOLDER, claimed.resumption)
@@ -220,7 +220,7 @@ class Manager:
         self._record.settles(read.settled)
         self._record.learns(now_ms, read.wide)
         if read.is_log:
-            self._intake.gathers(self._profile.flush_ms)
+            self._intake.gathers()
         view = lease_view(lease, self._record.fence)
         if self.phase is Phase.DRAINING:
             return self._draining.explained(now_ms, self._record, self._lifetime, lease, view)

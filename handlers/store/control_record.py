@@ -111,9 +111,9 @@ def to_record(item: Item | None) -> ControlRecord:
         cursor_fence=typed_values.count(item, "cursor_fence") or 0,
         saved_ms=typed_values.count(item, "saved_at_ms"),
         rest=rest_of(item),
+        looked=typed_values.count(item, "looked") or 0,
         known=known_of(item),
         live=ledger_records.live_record(item),
-        looked=typed_values.count(item, "looked") or 0,
         epoch=epoch_of(item),
     )
 
@@ -159,8 +159,9 @@ def _connected_by(item: Item) -> str:
 
 def layout(item: Item) -> Layout:
     """How a stream's events are stored, by its lease."""
-    items, since_ms = count(item, "item_partitions") or 0, count(item, "log_since_ms") or 0
-    return Layout(partitions(item), order(item), *((items, since_ms) if partitions(item) == LOG else ()))
+    if (fixed := partitions(item)) != LOG:
+        return Layout(fixed, order(item))
+    return Layout(LOG, "index", count(item, "item_partitions") or 0, count(item, "log_since_ms") or 0)
 
 
 def partitions(item: Item) -> int:

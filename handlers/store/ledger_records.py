@@ -117,7 +117,7 @@ def live_record(item: Item) -> Item | None:
     shown: Item | None = item.get("live", {}).get("M")
     if shown is None or count(shown, "fence") is None or count(shown, "seen_ms") is None:
         return None
-    return whole(shown)
+    return _ABSENT | shown
 
 
 def whole(item: Item) -> Item:

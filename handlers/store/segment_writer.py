@@ -101,10 +101,10 @@ class SegmentWriter:
 
     def write(self, first: int, events: Sequence[StreamEvent]) -> Written:
         """Returns how many `events` were new, known already, or dead-lettered; `first` is the number of the first."""
-        written = Written(0, 0)
+        written, has_items = Written(0, 0), self._has_items()
         for part in parts(events):
             self._lone = None
-            items = self._items_among([event.key for event in part]) if self._has_items() else ()
+            items = self._items_among([event.key for event in part]) if has_items else ()
             new = [event for event in part if event.key not in items] if items else part
             appended = self._through(self._appender.append(self.now_ms(), first, new)) if new else Appended(0, 0)
             assert appended is not None
