@@ -8,7 +8,6 @@ import tempfile
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
-from urllib.parse import urlsplit
 
 from streamkeeper.dataframes import imported
 from streamkeeper.exceptions import InvalidRequest
@@ -80,14 +79,21 @@ class Bucket:
         return cast(AbstractContextManager[BinaryIO], file)
 
 
-def bucket_at(address: str) -> tuple[Any, str, str] | None:
-    """Of s3://BUCKET/PREFIX the client and both names; None where the address is a folder. Raises InvalidRequest."""
-    if not address.startswith("s3://"):
+def names_at(address: str) -> tuple[str, str] | None:
+    """Of s3://BUCKET/PREFIX both names; None where the address is a folder. Raises InvalidRequest."""
+    scheme, is_address, rest = address.partition("://")
+    if address and not is_address:
         return None
-    parts = urlsplit(address)
-    if not parts.netloc:
+    bucket, _, prefix = rest.partition("/")
+    if scheme != "s3" or not bucket:
         raise InvalidRequest(f"An archive lies at s3://BUCKET/PREFIX or in a folder, not at {address!r}.")
-    return imported("boto3").client("s3"), parts.netloc, parts.path.strip("/")
+    return bucket, prefix.strip("/")
+
+
+def bucket_at(address: str) -> tuple[Any, str, str] | None:
+    """The same with the client before the names."""
+    found = names_at(address)
+    return None if found is None else (imported("boto3").client("s3"), *found)
 
 
 def place_at(address: str) -> Readable:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -27,6 +27,8 @@ from handlers.dynamodb.client import binary, encode
 from handlers.store.typed_values import Item
 from local.reached_stage import TRIES, client, region_of_environment
 from local.user_error import UserError
+from streamkeeper.archive_places import names_at
+from streamkeeper.exceptions import InvalidRequest
 
 BEGUN, MANIFEST, STREAM, CONTROL = "begun.json", "manifest.json", "stream.json", "control.jsonl.gz"
 FORMAT = 1
@@ -129,14 +131,15 @@ class Bucket:
 
 def files_at(text: str) -> Files:
     """The folder or the prefix (s3://BUCKET/PREFIX) that `text` names."""
-    if "://" not in text:
+    try:
+        found = names_at(text)
+    except InvalidRequest:
+        raise UserError(f"{text!r} is neither a folder nor s3://BUCKET/PREFIX.") from None
+    if found is None:
         return Folder(Path(text))
-    parts = urlsplit(text)
-    if parts.scheme != "s3" or not parts.netloc:
-        raise UserError(f"{text!r} is neither a folder nor s3://BUCKET/PREFIX.")
-    prefix = parts.path.strip("/")
+    bucket, prefix = found
     where = {"region_name": region_of_environment()}
-    return Bucket(client("s3", TRIES, where), parts.netloc, f"{prefix}/" if prefix else "")
+    return Bucket(client("s3", TRIES, where), bucket, f"{prefix}/" if prefix else "")
 
 
 def folder_of(stream_id: str) -> str:
