@@ -52,7 +52,7 @@ def served(name: str) -> Iterator[tuple[str, int]]:
             url = f"http://127.0.0.1:{port}"
             # Only moto knows this path; the other server refuses it, which also shows that it is there.
             config = {"stepfunctions": {"execute_state_machine": True}}
-            retries = urllib3.Retry(connect=60, backoff_factor=0.2, backoff_max=1)
+            retries = urllib3.Retry(total=60, backoff_factor=0.2, backoff_max=1)
             urllib3.request("POST", f"{url}/moto-api/config", json=config, retries=retries)
             yield url, running.pid
         finally:

@@ -2,8 +2,9 @@
 
 The endpoint and the attackers run in separate processes; otherwise the client would wait while their answers are
 parsed. The attackers start costly executions one after the other, by StartSyncExecution and by TestState; meanwhile one
-client calls DescribeStateMachine and runs a small Express machine in turn, every `PAUSE_S`. Invariant: the outcome of
-each attack is reported with the times, so that an attack that never began is seen.
+client calls DescribeStateMachine and runs a small Express machine in turn, every `PAUSE_S`. The row `none` is the same
+without an attack: what the machine and the client take by themselves. Invariant: the outcome of each attack is reported
+with the times, so that an attack that never began is seen.
 """
 
 import contextlib
