@@ -28,7 +28,7 @@ from states_language.machine import Machine
 from states_language.tasks.callbacks import Pending, TokenClosed, Tokens, TokenUnknown
 from states_language.tasks.calls import Latencies, NoLatencies, Perform, TaskCall, Whole
 from states_language.tasks.lambdas import Function, Functions
-from states_language.tasks.stubs import ECHO, Behaviour, Stubs
+from states_language.tasks.stubs import ECHO, Behaviour
 
 __version__ = "0.1.0"
 
@@ -48,7 +48,6 @@ __all__ = [
     "Pending",
     "Perform",
     "RealClock",
-    "Stubs",
     "TaskCall",
     "TaskFailure",
     "Timer",

@@ -17,8 +17,9 @@ from states_language.definition.pointers import lines_of
 from states_language.execution import Execution, Options
 from states_language.history import PAYLOAD_LIMIT_BYTES
 from states_language.machine import Machine
+from states_language.tasks.lambdas import StandIns
 from states_language.tasks.resources import read_resource
-from states_language.tasks.stubs import Behaviour, Stubs
+from states_language.tasks.stubs import Behaviour, in_turn
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -60,7 +61,7 @@ class Case:
     def run(self, machine: Machine, **options: Unpack[Options]) -> Execution:
         """Run the execution to its end in virtual time and return it. `options` are those of `Machine.start`."""
         clock = VirtualClock(seed=self.seed)
-        stubs = Stubs(clock, self.behaviours)
+        stubs = StandIns(clock, {name: in_turn(*turns) for name, turns in self.behaviours.items() if turns})
 
         async def main() -> Execution:
             return await machine.start(self.input, clock=clock, perform=stubs.perform, **options).wait()

@@ -14,8 +14,8 @@ def test_the_example_of_functions_can_be_read(tmp_path: Path) -> None:
     example = PAGE.partition("    resize-image:")
     text = "    resize-image:" + example[2].partition("\n\n")[0]
     (tmp_path / "f.yml").write_text(textwrap.dedent(text))
-    behaviours = functions.read(str(tmp_path / "f.yml")).behaviours
-    assert {name: len(listed) for name, listed in behaviours.items() if isinstance(listed, list)} == {
+    given = functions.read(str(tmp_path / "f.yml"))
+    assert {name: len(answer.answers) for name, answer in given.items()} == {
         "resize-image": 2,
         "dynamodb:putItem": 1,
         "slow-report": 1,

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,10 +37,10 @@ from states_language.server.http_task import Connection, by_name
 from states_language.server.serving import HOST, serving
 from states_language.server.stack import machines_of
 from states_language.tasks.calls import TaskCall
-from states_language.tasks.stubs import named
-from states_language.workbench import Host, Mistake, files
-from states_language.workbench.answers import Answers, read
-from states_language.workbench.run import Outside
+from states_language.tasks.lambdas import Functions
+from states_language.tasks.stubs import Answer, named
+from states_language.workbench import Mistake, files
+from states_language.workbench.answers import read
 
 KEPT = Retention()
 PORT, FOLDER = 8083, Path(".states-language")
@@ -113,7 +113,7 @@ class Endpoints:
         return self.client("lambda").invoke(FunctionName=name, Payload=payload)
 
 
-async def serve(arguments: argparse.Namespace, answers: Answers, ended: asyncio.Event) -> None:
+async def serve(arguments: argparse.Namespace, answers: Mapping[str, Answer], ended: asyncio.Event) -> None:
     """Serve until `ended` is set; raises Mistake where that cannot begin."""
     clock, endpoints = RealClock(), Endpoints()
     retention = Retention(arguments.keep, round(arguments.keep_days * 86_400))
@@ -128,14 +128,10 @@ async def serve(arguments: argparse.Namespace, answers: Answers, ended: asyncio.
         raise Mistake(f"{arguments.template}: {problem}") from None
     connections = by_name(_connections(arguments.connections))
     tasks = TaskPerformer(endpoints.invoke, endpoints.client, states, connections)
-    outside = Outside(clock, answers, Host())
+    functions = Functions(clock, answers, tokens=states.tokens)
 
     async def perform(call: TaskCall) -> Any:
-        answered = answers.functions.keys() | answers.behaviours.keys()
-        if named(call, answered) in answered:
-            states.tokens.watch(call.pending)
-            return await outside.perform(call)
-        return await tasks.perform(call)
+        return await (functions if named(call, answers) in answers else tasks).perform(call)
 
     states.executions.perform = perform
     async with serving(application(states), arguments.port, arguments.host) as address:

@@ -19,7 +19,17 @@ from states_language.failures import TaskFailure
 from states_language.tasks.callbacks import Tokens
 from states_language.tasks.calls import Perform, TaskCall
 from states_language.tasks.resources import ACTIVITY, TOKEN
-from states_language.tasks.stubs import KILLED, Answer, InTurn, Stubs, behaviour_of, completed, event_of, named
+from states_language.tasks.stubs import (
+    KILLED,
+    Answer,
+    Behaviour,
+    InTurn,
+    behave,
+    behaviour_of,
+    completed,
+    event_of,
+    named,
+)
 from states_language.values import compact
 
 Function = Callable[[Any, Any], Any]
@@ -100,7 +110,6 @@ class Functions:
         self.tokens = tokens or Tokens()
         self.running: list[Invocation] = []
         self._turns: Counter[str] = Counter()
-        self._stubs = Stubs(clock, {}, function_timeout_s=function_timeout_s)
 
     async def perform(self, call: TaskCall) -> Any:
         """Return what the function returned; raises TaskFailure with AWS's Error and Cause."""
@@ -130,7 +139,7 @@ class Functions:
     async def answer(self, name: str, answer: Answer, call: TaskCall) -> Any:
         """Return what an answer says; raises TaskFailure, and LookupError where a Mock does not answer the attempt."""
         if not callable(answer) and not isinstance(answer, TaskFailure):
-            return await self._stubs.answer(call, behaviour_of(answer, call))
+            return await behave(call, behaviour_of(answer, call), self.clock, self.function_timeout_s)
         if call.pending is not None and call.pattern != TOKEN:
             call.pending.start("function")
         if isinstance(answer, TaskFailure):
@@ -165,6 +174,27 @@ class Functions:
         if isinstance(answer, TaskFailure):
             raise answer
         return answer
+
+
+class StandIns(Functions):
+    """Functions of which no name is missing: what has none answers its input if it is a function, and else {}.
+
+    unknown: called once with each such name.
+    """
+
+    def __init__(
+        self, clock: Clock, functions: Mapping[str, Answer], unknown: Callable[[str], object] = lambda _name: None
+    ) -> None:
+        super().__init__(clock, functions)
+        self.unknown = unknown
+
+    async def perform(self, call: TaskCall) -> Any:
+        """Return the answer; raises TaskFailure, and LookupError where a Mock does not answer the attempt."""
+        name = named(call, self.functions)
+        if name not in self.functions:
+            self.unknown(name)
+            self.functions = {**self.functions, name: Behaviour() if call.function else Behaviour(answer={})}
+        return await super().perform(call)
 
 
 async def _run(invocation: Invocation, function: Function, payload: Any, lambda_context: LambdaContext) -> None:

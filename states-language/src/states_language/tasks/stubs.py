@@ -5,8 +5,7 @@ Invariant: the same calls in the same order get the same answers, and an answer 
 
 import asyncio
 import copy
-from collections import Counter
-from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
+from collections.abc import Container, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -119,56 +118,22 @@ async def completed(call: TaskCall, pending: Pending, answer: Coroutine[Any, Any
     return {}
 
 
-class Stubs:
-    """Performs calls by name or by state; each name's behaviours are used in turn, and the last repeats.
+async def behave(call: TaskCall, behaviour: Behaviour, clock: Clock, function_timeout_s: float) -> Any:
+    """Return the answer that the behaviour says, when it says; raises TaskFailure.
 
-    A name without behaviours answers its input if it is a function, and {} if it is a service; `unknown` is called once
-    with each such name. A function that never answers is killed after function_timeout_s, as AWS does.
+    A function that never answers is killed after function_timeout_s, as AWS does.
     """
-
-    def __init__(
-        self,
-        clock: Clock,
-        behaviours: Mapping[str, Sequence[Behaviour] | Mocked],
-        *,
-        function_timeout_s: float = 900,
-        unknown: Callable[[str], object] | None = None,
-    ) -> None:
-        self.clock = clock
-        self.behaviours = behaviours
-        self.function_timeout_s = function_timeout_s
-        self.unknown = unknown or (lambda _name: None)
-        self.calls: Counter[str] = Counter()
-
-    async def perform(self, call: TaskCall) -> Any:
-        """Return the answer; raises TaskFailure. A call that is answered later is answered by its `pending`."""
-        name = named(call, self.behaviours)
-        behaviours = self.behaviours.get(name)
-        self.calls[name] += 1
-        if behaviours is not None and not isinstance(behaviours, Sequence):
-            behaviour = behaviours.behaviour(call)
-        elif behaviours:
-            behaviour = behaviours[min(self.calls[name], len(behaviours)) - 1]
-        else:
-            behaviour = Behaviour() if call.function else Behaviour(answer={})
-            if self.calls[name] == 1:
-                self.unknown(name)
-        answer = self.answer(call, behaviour)
-        return await (answer if call.pending is None else completed(call, call.pending, answer))
-
-    async def answer(self, call: TaskCall, behaviour: Behaviour) -> Any:
-        """Return the answer that the behaviour says, when it says; raises TaskFailure."""
-        if call.pending is not None and not behaviour.never:  # where an activity is never answered, nobody polls
-            call.pending.start("worker")
-        limit_ms = round(self.function_timeout_s * 1000) if call.function else YEAR_MS
-        delay_ms = YEAR_MS if behaviour.never else behaviour.delay_ms
-        if delay_ms > 0:
-            await self.clock.sleep_until(self.clock.now_ms() + min(delay_ms, limit_ms))
-        if delay_ms >= limit_ms:
-            message = f"Error: Task timed out after {self.function_timeout_s:.2f} seconds"
-            raise TaskFailure(KILLED, compact({"errorType": KILLED, "errorMessage": message}))
-        if behaviour.error is not None:
-            raise TaskFailure(behaviour.error, behaviour.cause)
-        if behaviour.answer is ECHO:
-            return event_of(call)
-        return copy.deepcopy(behaviour.answer)
+    if call.pending is not None and not behaviour.never:  # where an activity is never answered, nobody polls
+        call.pending.start("worker")
+    limit_ms = round(function_timeout_s * 1000) if call.function else YEAR_MS
+    delay_ms = YEAR_MS if behaviour.never else behaviour.delay_ms
+    if delay_ms > 0:
+        await clock.sleep_until(clock.now_ms() + min(delay_ms, limit_ms))
+    if delay_ms >= limit_ms:
+        message = f"Error: Task timed out after {function_timeout_s:.2f} seconds"
+        raise TaskFailure(KILLED, compact({"errorType": KILLED, "errorMessage": message}))
+    if behaviour.error is not None:
+        raise TaskFailure(behaviour.error, behaviour.cause)
+    if behaviour.answer is ECHO:
+        return event_of(call)
+    return copy.deepcopy(behaviour.answer)

@@ -12,15 +12,14 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 from states_language.tasks.lambdas import Function
-from states_language.tasks.mocks import Mock, MockConfig, MockError, read_mocks
-from states_language.tasks.stubs import ECHO, Behaviour
+from states_language.tasks.mocks import MockConfig, MockError, read_mocks
+from states_language.tasks.stubs import ECHO, Answer, Behaviour, InTurn, in_turn
 from states_language.workbench import files
 from states_language.workbench.files import Mistake
 
@@ -29,15 +28,7 @@ T = TypeVar("T")
 KEYS = ("answer", "error", "cause", "delay_s", "never", "sequence")
 
 
-@dataclass(frozen=True)
-class Answers:
-    """The functions that run, and the behaviours of those that only answer."""
-
-    functions: Mapping[str, Function] = field(default_factory=dict)
-    behaviours: Mapping[str, Sequence[Behaviour] | Mock] = field(default_factory=dict)
-
-
-def read(name: str | None, case: str | None = None) -> Answers:
+def read(name: str | None, case: str | None = None) -> Mapping[str, Answer]:
     """Return the answers in a file (.yml, .yaml, .json or .py) or in a module by its dotted name; raises Mistake.
 
     case: the test case of a mock configuration of Step Functions Local, which the file is then.
@@ -45,13 +36,13 @@ def read(name: str | None, case: str | None = None) -> Answers:
     if name is None and case is not None:
         raise Mistake("--case needs --functions, a mock configuration of Step Functions Local.")
     if name is None:
-        return Answers()
+        return {}
     if case is not None:
-        return Answers(behaviours=mocks(name, lambda config: config.case(case)))
+        return mocks(name, lambda config: config.case(case))
     path = Path(name)
     if path.suffix in (".yml", ".yaml", ".json"):
-        return Answers(behaviours=_behaviours(name, files.data(path, "The file of functions")))
-    return Answers(functions=_functions(_module(name, path)))
+        return _behaviours(name, files.data(path, "The file of functions"))
+    return _functions(_module(name, path))
 
 
 def mocks(name: str, wanted: Callable[[MockConfig], T]) -> T:
@@ -97,10 +88,10 @@ def _functions(module: ModuleType) -> dict[str, Function]:
     return {name.replace("_", "-"): function for name, function in own.items()} | own
 
 
-def _behaviours(where: str, value: Any) -> dict[str, list[Behaviour]]:
+def _behaviours(where: str, value: Any) -> dict[str, InTurn]:
     if not isinstance(value, dict):
         raise Mistake(f"{where}: must be a mapping of functions' names to how they answer.")
-    return {str(name): _sequence(f"{where}: {name}", behaviour) for name, behaviour in value.items()}
+    return {str(name): in_turn(*_sequence(f"{where}: {name}", behaviour)) for name, behaviour in value.items()}
 
 
 def _sequence(where: str, value: Any) -> list[Behaviour]:

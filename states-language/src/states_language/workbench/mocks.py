@@ -74,7 +74,7 @@ def _result(machine: Machine, data: Any, states: Mapping[str, Mock], host: Host)
         if state not in there:
             return {"problem": f"the definition has no state '{state}'"}
     try:
-        execution = runs.virtual(machine, data, answers.Answers(behaviours=states), host)
+        execution = runs.virtual(machine, data, states, host)
     except Mistake as problem:
         return {"problem": str(problem)}
     result: dict[str, Any] = {"status": execution.status, "path": execution.path}

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from states_language import Execution, Machine, TaskCall
+from states_language import Execution, Machine
 from states_language.clock import Clock, RealClock, VirtualClock
 from states_language.drawing.histories import ASCII, attempts, draw
-from states_language.tasks.lambdas import Functions
-from states_language.tasks.stubs import Stubs, named
+from states_language.tasks.lambdas import StandIns
+from states_language.tasks.stubs import Answer
 from states_language.values import parsed
 from states_language.workbench import answers as functions
 from states_language.workbench import files
@@ -84,31 +84,23 @@ def read_input(text: str) -> Any:
         raise Mistake(f"--input is not valid JSON: {problem}. Name a file by @FILE.") from None
 
 
-class Outside:
-    """Performs the machine's Tasks by the functions and behaviours that --functions names."""
+def outside(clock: Clock, answers: Mapping[str, Answer], host: Host) -> StandIns:
+    """Return what performs the machine's Tasks by the answers, and says which have none."""
 
-    def __init__(self, clock: Clock, answers: functions.Answers, host: Host) -> None:
-        self._host = host
-        self._functions = Functions(clock, answers.functions)
-        self._stubs = Stubs(clock, answers.behaviours, unknown=self._unknown)
-
-    async def perform(self, call: TaskCall) -> Any:
-        if named(call, self._functions.functions) in self._functions.functions:
-            return await self._functions.perform(call)
-        return await self._stubs.perform(call)
-
-    def _unknown(self, name: str) -> None:
+    def unknown(name: str) -> None:
         answer = "{}" if ":" in name else "its input"
-        print(f"{self._host.name}: --functions does not name {name}; it returns {answer}.", file=sys.stderr)
+        print(f"{host.name}: --functions does not name {name}; it returns {answer}.", file=sys.stderr)
+
+    return StandIns(clock, answers, unknown)
 
 
-def virtual(machine: Machine, data: Any, answers: functions.Answers, host: Host) -> Execution:
+def virtual(machine: Machine, data: Any, answers: Mapping[str, Answer], host: Host) -> Execution:
     """Return the execution, which has ended; raises Mistake where a mock does not answer an attempt."""
     clock = VirtualClock()
-    outside = Outside(clock, answers, host)
+    perform = outside(clock, answers, host).perform
 
     async def main() -> Execution:
-        return await machine.start(data, clock=clock, perform=outside.perform).wait()
+        return await machine.start(data, clock=clock, perform=perform).wait()
 
     try:
         return clock.run(main())
@@ -116,9 +108,9 @@ def virtual(machine: Machine, data: Any, answers: functions.Answers, host: Host)
         raise Mistake(f"{problem}.") from None
 
 
-async def _real(machine: Machine, data: Any, answers: functions.Answers, host: Host) -> Execution:
+async def _real(machine: Machine, data: Any, answers: Mapping[str, Answer], host: Host) -> Execution:
     clock = RealClock()
-    execution = machine.start(data, clock=clock, perform=Outside(clock, answers, host).perform)
+    execution = machine.start(data, clock=clock, perform=outside(clock, answers, host).perform)
     progress = asyncio.ensure_future(_print_progress(execution, clock, host))
     try:
         return await execution.wait()
