@@ -8,16 +8,21 @@ Invariant: every error names the JSON pointer of the place and the rule that it 
 """
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 
 class DefinitionError(ValueError):
-    """A definition breaks a rule of the language or uses what this interpreter does not support."""
+    """A definition breaks a rule of the language or uses what this interpreter does not support.
 
-    def __init__(self, pointer: str, rule: str) -> None:
+    fields: those that the object may have, where the rule is that it has no such field.
+    """
+
+    def __init__(self, pointer: str, rule: str, fields: Iterable[str] = ()) -> None:
         super().__init__(f"{pointer}: {rule}")
         self.pointer = pointer
         self.rule = rule
+        self.fields = sorted(fields)
 
 
 def below(pointer: str, *parts: str | int) -> str:
@@ -139,7 +144,7 @@ class Fields:
         """Raise DefinitionError for a field that nobody has read; `kind` is the object's name in the error."""
         for name in self.value:
             if name not in self.known:
-                raise self.fail(name, self._unknown(name, kind))
+                raise DefinitionError(self.at(name), self._unknown(name, kind), self.known)
 
     def _unknown(self, name: str, kind: str) -> str:
         for language, names in FIELDS_OF.items():

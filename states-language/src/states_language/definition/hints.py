@@ -25,22 +25,6 @@ _EXAMPLES = {
     "Variable": "Variable: $.n",
     "FunctionName": "FunctionName: the function's name",
 }
-_FIELDS: dict[str, tuple[str, ...]] = {
-    "line": ("StartAt", "States", "Comment", "Version", "TimeoutSeconds", "QueryLanguage"),
-    "state": (
-        *("Type", "Comment", "Next", "End", "InputPath", "OutputPath", "ResultPath", "Parameters", "ResultSelector"),
-        *("Result", "Retry", "Catch", "Resource", "TimeoutSeconds", "TimeoutSecondsPath", "HeartbeatSeconds"),
-        *("HeartbeatSecondsPath", "Seconds", "SecondsPath", "Timestamp", "TimestampPath", "Choices", "Default"),
-        *("Error", "ErrorPath", "Cause", "CausePath", "Branches", "ItemProcessor", "ItemsPath", "ItemSelector"),
-        *("MaxConcurrency", "Assign", "Arguments", "Output", "Items", "QueryLanguage"),
-    ),
-    "rule": ("Variable", "Next", "And", "Or", "Not", "Comment", "Condition", "Assign", "Output"),
-    "retrier": (
-        *("ErrorEquals", "IntervalSeconds", "MaxAttempts", "BackoffRate", "MaxDelaySeconds", "JitterStrategy"),
-        "Comment",
-    ),
-    "catcher": ("ErrorEquals", "Next", "ResultPath", "Comment", "Assign", "Output"),
-}
 _INSTEAD = {
     **dict.fromkeys(("OutputPath", "ResultPath", "ResultSelector", "Result"), "Output"),
     **{f"{name}Path": name for name in ("Seconds", "Timestamp", "TimeoutSeconds", "HeartbeatSeconds")},
@@ -112,10 +96,10 @@ def hint(definition: Mapping[str, Any], problem: DefinitionError) -> str:
         other = f" {instead} is what {match[2]} has for it." if instead else ""
         return f"Remove it, or say QueryLanguage: {match[1]}." + other
     if "is not a field of" in rule:
-        place, name = locate(path), str(path[-1])
+        name = str(path[-1])
         if name in ("Next", "End"):
             return _NO_WAY_ON.get(rule.rpartition("a ")[2], "Remove it; another field names the next state.")
-        near = difflib.get_close_matches(name, [field for field in _FIELDS.get(place.kind, ()) if field != name], 1)
+        near = difflib.get_close_matches(name, problem.fields, 1)
         return f"Did you mean {near[0]}?" if near else "Remove it; what is meant for people goes into Comment."
     if match := re.search(r"required: (\w+)|field '(\w+)' is required", rule):
         name = match[1] or match[2]

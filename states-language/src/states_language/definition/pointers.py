@@ -93,10 +93,14 @@ def lines_of(definition: Any, path: tuple[Key, ...] = ()) -> Iterator[tuple[tupl
         return
     yield path, definition
     for name, state in definition["States"].items():
-        if not isinstance(state, dict):
-            continue
+        for place, line in lines_in(state):
+            yield from lines_of(line, (*path, "States", name, *place))
+
+
+def lines_in(state: Any) -> Iterator[tuple[tuple[Key, ...], Any]]:
+    """Yield what stands for the lines within a state: a Parallel's branches, a Map's processor, each with its path."""
+    if isinstance(state, dict):
         branches = state.get("Branches")
         for index, branch in enumerate(branches if isinstance(branches, list) else ()):
-            yield from lines_of(branch, (*path, "States", name, "Branches", index))
-        for field in _LINES:
-            yield from lines_of(state.get(field), (*path, "States", name, field))
+            yield ("Branches", index), branch
+        yield from (((field,), state[field]) for field in _LINES if field in state)

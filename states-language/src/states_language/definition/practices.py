@@ -15,7 +15,7 @@ from typing import Any
 
 from states_language.definition.fields import below
 from states_language.definition.load import load
-from states_language.definition.pointers import Key, lines_of, ways
+from states_language.definition.pointers import Key, lines_in, lines_of, ways
 from states_language.definition.source import Source, definition_of
 from states_language.definition.substitutions import Substitutions
 from states_language.history import LIMIT
@@ -111,7 +111,7 @@ def _events_of_retries(state: Definition) -> tuple[int, int]:
 
 def _events_of_an_attempt(state: Definition) -> int:
     """Return what one attempt adds: each state of each branch of a Parallel once, and of a Map those of one item."""
-    inner = [line for line in (state.get("ItemProcessor"), state.get("Iterator"), *state.get("Branches", ())) if line]
+    inner = [line for _, line in lines_in(state)]
     if not inner or inner[0].get("ProcessorConfig", {}).get("Mode") == "DISTRIBUTED":
         return EVENTS_OF_A_TASK if state["Type"] in ("Task", "Map") else 0
     entered_and_exited = 2

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from states_language.definition.pointers import lines_in
+
 Definition = Mapping[str, Any]
 
 _VARIABLE = re.compile(r"\$\{[^}]*?([A-Za-z0-9_]+)\}")
@@ -172,7 +174,7 @@ class _Drawer:
         note = duration(state) if state["Type"] == "Wait" else ""
         box = Box(key, state["Type"], name, note)
         self.named[name] = box
-        lines = [*state.get("Branches", ()), *(state[one] for one in ("ItemProcessor", "Iterator") if one in state)]
+        lines = [line for _, line in lines_in(state)]
         if not (lines and self.nested):
             frame.boxes.append(box)
             return key, key

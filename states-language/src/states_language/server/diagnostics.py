@@ -97,7 +97,7 @@ def _examine(text: str) -> Examined:
             machine = load(definition, deployed=True)
             if unknown := list(_unknown_actions(definition)):
                 return Examined([_diagnostic(problem, definition) for problem in unknown], [], None)
-            return Examined([], _express(definition, "/"), machine)
+            return Examined([], _express(definition), machine)
         except DefinitionError:
             # Each problem takes another reading.
             defects = problems(definition, MOST_READ // len(text), deployed=True)
@@ -205,12 +205,12 @@ _WORDS: tuple[tuple[str, str, str, bool], ...] = (
 object that has the field. Recorded, or measured by others."""
 
 
-def _express(line: dict[str, Any], pointer: str) -> list[dict[str, str]]:
+def _express(definition: dict[str, Any]) -> list[dict[str, str]]:
     """What an Express machine may not have: activities, and Tasks that wait for a token or a job (recorded)."""
     refused = []
-    states = line.get("States", {})
-    for name, state in states.items():
-        place = below(pointer, "States", name)
+    states = [(path, name, state) for path, line in lines_of(definition) for name, state in line["States"].items()]
+    for path, name, state in states:
+        place = below("/", *path, "States", name)
         resource = state.get("Resource", "")
         processor = state.get("ItemProcessor")
         if isinstance(processor, dict) and processor.get("ProcessorConfig", {}).get("Mode") == "DISTRIBUTED":
@@ -223,10 +223,6 @@ def _express(line: dict[str, Any], pointer: str) -> list[dict[str, str]]:
             refused.append(_error(_SCHEMA, message, f"{place}/Resource"))
         elif re.search(r"\.sync(:2)?$", resource):
             refused.append(_error(_SCHEMA, f"{_EXPRESS} '.sync' service integration", f"{place}/Resource"))
-        for index, branch in enumerate(state.get("Branches", [])):
-            refused += _express(branch, below(place, "Branches", index))
-        for member in ("ItemProcessor", "Iterator"):
-            refused += _express(state[member], below(place, member)) if isinstance(state.get(member), dict) else []
     return refused
 
 

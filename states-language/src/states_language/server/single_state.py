@@ -4,7 +4,6 @@ It evaluates nothing itself: every step is a small machine that the interpreter 
 Retriers and Catchers are asked once, never waited for. The members that each state shows are recorded.
 """
 
-import itertools
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 from states_language import Event, Execution, Machine, TaskCall, TaskFailure, Whole, load
 from states_language.definition.fields import Fields
+from states_language.definition.pointers import lines_in, ways
 from states_language.failures import StateError
 from states_language.states.retry import compile_retry, named
 
@@ -72,14 +72,13 @@ def _named(line: Any, name: str | None, language: Any) -> Iterator[dict[str, Any
         inner = state.get("QueryLanguage", language)
         if key == name:
             yield state if inner is None else {"QueryLanguage": inner, **state}
-        lines = [*state.get("Branches", []), state.get("ItemProcessor"), state.get("Iterator")]
-        for each in lines:
-            yield from _named(each, name, (each or {}).get("QueryLanguage", language))
+        for _, each in lines_in(state):
+            yield from _named(each, name, each.get("QueryLanguage", language) if isinstance(each, dict) else language)
 
 
 def machine(state: Mapping[str, Any], variables: Mapping[str, Any] | None = None) -> Machine:
     """Returns the machine of this one state; its next states end the machine. Raises DefinitionError."""
-    targets = {target for target in _targets(state) if target != NAME}
+    targets = {target for target, _ in ways(state) if target != NAME}
     states: dict[str, Any] = {NAME: dict(state)} | {target: {"Type": "Succeed"} for target in targets}
     start = NAME
     if variables:
@@ -87,15 +86,6 @@ def machine(state: Mapping[str, Any], variables: Mapping[str, Any] | None = None
         states[start] = {"Type": "Pass", "Assign": dict(variables), "Next": NAME}
     # "The TestState API can run for up to five minutes" (Developer Guide).
     return load({"StartAt": start, "TimeoutSeconds": 300, "States": states}, deployed=True)
-
-
-def _targets(state: Mapping[str, Any]) -> Iterator[str]:
-    listed = [each for each in (state.get("Catch"), state.get("Choices")) if isinstance(each, list)]
-    for place in [state, *itertools.chain(*listed)]:
-        if isinstance(place, dict) and isinstance(place.get("Next"), str):
-            yield place["Next"]
-    if isinstance(state.get("Default"), str):
-        yield state["Default"]
 
 
 class StateTest:
