@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from states_language.scheduling.lanes import give_way
+
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _HALF = re.compile("[\ud800-\udfff]")
 # Where JSON spells a half, alone or in a pair.
@@ -56,6 +58,24 @@ def parse_json(text: str, *, members: Callable[[list[tuple[str, Any]]], Any] | N
 def parse_as_spelled(text: str, members: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Return what `parse_json` returns, but halves of surrogate pairs as they are."""
     return json.loads(text, object_pairs_hook=members, parse_constant=_no_number, parse_float=_finite)
+
+
+class Duplicate(ValueError):
+    """An object has a member twice."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the key '{name}' appears twice")
+        self.name = name
+
+
+def once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of these members, for `parse_json`; raises Duplicate where one appears twice."""
+    give_way()
+    table = dict(members)
+    if len(table) < len(members):
+        seen: set[str] = set()
+        raise Duplicate(next(name for name, _ in members if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
+    return table
 
 
 def parsed(text: str | bytes) -> Any:

@@ -16,7 +16,8 @@ from language.jsonata_expressions import EXPRESSIONS, INPUT
 from machines import line
 from patience import until
 from states_language import DefinitionError, Execution, RealClock, TaskCall, load
-from states_language.jsonata.evaluation import HERE, compile_query
+from states_language.jsonata.bounds import HERE
+from states_language.jsonata.evaluation import compile_query
 from states_language.scheduling.evaluator import answer
 from states_language.scheduling.lanes import STATE, TURN, Lanes
 from states_language.scheduling.pool import Pool

@@ -30,8 +30,9 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent / "testing")]
 
 from states_language import load, problems
 from states_language.definition.fields import DefinitionError
+from states_language.jsonata.bounds import WHOLE, Bounds, Exceeded
 from states_language.jsonata.engine import Jsonata
-from states_language.jsonata.evaluation import WHOLE, Exceeded, Unsupported, _Bounds, from_library, to_library
+from states_language.jsonata.evaluation import Unsupported, from_library, to_library
 from states_language.jsonata.functions import frame
 from states_language.jsonata.library import Utils
 from states_language.jsonata.patterns import pattern
@@ -101,7 +102,7 @@ def _evaluated(text: str, data: Any, bindings: dict[str, Any]) -> Any:
     names.bind("$", given)
     for name, value in bindings.items():
         names.bind(name, to_library(value))
-    machine.bounds = _Bounds(WHOLE)
+    machine.bounds = Bounds(WHOLE)
     Jsonata.CURRENT.jsonata = machine
     found = machine.eval(machine.ast, given, names)
     try:

@@ -19,7 +19,7 @@ import yaml
 from states_language.definition.fields import DefinitionError
 from states_language.definition.substitutions import Substitutions, filled, filled_text
 from states_language.definition.templates import Template, is_template
-from states_language.values import compact, parse_json, parts
+from states_language.values import Duplicate, compact, once, parse_json, parts
 
 Source = Mapping[str, Any] | str | os.PathLike[str]
 """Data, a text or a path."""
@@ -205,7 +205,7 @@ def parse_data(text: str, name: str = "the text") -> Any:
     text = text.removeprefix("\ufeff")
     try:
         try:
-            value = parse_json(text, members=_once)
+            value = parse_json(text, members=once)
             size = parts(value, {}) if len(text) > MOST_PARTS else 0
         except json.JSONDecodeError:
             if name.removesuffix(".tftpl").endswith(".json"):
@@ -217,6 +217,8 @@ def parse_data(text: str, name: str = "the text") -> Any:
                 raise DefinitionError("/", f"{name}, {loader.functions[0]} is a function of templates") from None
     except RecursionError:
         raise DefinitionError("/", f"{name} is nested too deeply") from None
+    except Duplicate as problem:
+        raise DefinitionError("/", str(problem)) from None
     except (yaml.YAMLError, ValueError, KeyError) as problem:
         if isinstance(problem, DefinitionError):
             raise
@@ -224,12 +226,3 @@ def parse_data(text: str, name: str = "the text") -> Any:
     if size > MOST_PARTS:
         raise DefinitionError("/", f"{name} holds more than {MOST_PARTS} values, its aliases written out")
     return value
-
-
-def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    object_ = dict(members)
-    if len(object_) < len(members):
-        seen: set[str] = set()
-        twice = next(key for key, _ in members if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise DefinitionError("/", f"the key '{twice}' appears twice")
-    return object_

@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from states_language.jsonata.bounds import TOO_LARGE, Exceeded
 from states_language.jsonata.calendar_components import day_number
 from states_language.jsonata.date_pictures import ISO, formatted, instant
-from states_language.jsonata.evaluation import TOO_LARGE, Exceeded
 from states_language.jsonata.library import JException
 from states_language.jsonata.numbers import plain
 from states_language.jsonata.whole_numbers import integer_picture, parse_int

@@ -1,6 +1,6 @@
 """Corrects the library jsonata-python where it differs from JSONata: in operators, calls and null.
 
-The differences are the overridden methods of `Jsonata`. Functions are in `functions`, bounds in `evaluation`.
+The differences are the overridden methods of `Jsonata`. Functions are in `functions`, bounds in `bounds`.
 Invariant: a value that an expression binds to a variable does not change.
 """
 

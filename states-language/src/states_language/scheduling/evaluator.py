@@ -26,7 +26,8 @@ from typing import Any
 
 from states_language.clock import RealClock
 from states_language.failures import EvaluationError, QueryFailure
-from states_language.jsonata.evaluation import TOO_LARGE, Data, Query, compile_query
+from states_language.jsonata.bounds import TOO_LARGE
+from states_language.jsonata.evaluation import Data, Query, compile_query
 from states_language.jsonata.functions import frame
 from states_language.jsonpath.grammar import compile_path
 from states_language.jsonpath.intrinsic_functions import FUNCTIONS

@@ -8,8 +8,7 @@ import json
 import re
 from typing import Any
 
-from states_language.scheduling.lanes import give_way
-from states_language.values import parse_json
+from states_language.values import Duplicate, once, parse_json
 
 _SHOWN = 500
 _TOKEN = re.compile(r"[A-Za-z_$][\w$]*")
@@ -23,17 +22,9 @@ _EXPECTED = {
 }
 
 
-class Duplicate(ValueError):
-    """An object has a member twice."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"the key '{name}' appears twice")
-        self.name = name
-
-
 def strict(text: str) -> Any:
     """Returns the JSON value; raises ValueError, Duplicate where an object has a member twice."""
-    return parse_json(text, members=_once)
+    return parse_json(text, members=once)
 
 
 def source(text: str, at: int) -> str:
@@ -107,13 +98,3 @@ def _brackets(text: str) -> list[tuple[str, int]]:
             unclosed.pop()
         at += 1
     return unclosed
-
-
-def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    give_way()
-    table: dict[str, Any] = {}
-    for name, value in members:
-        if name in table:
-            raise Duplicate(name)
-        table[name] = value
-    return table

@@ -6,7 +6,6 @@ Developer Guide, "Learning to use AWS service SDK integrations"; a recording fro
 
 import datetime
 import functools
-import json
 import re
 from typing import Any
 
@@ -15,6 +14,8 @@ from botocore.loaders import create_loader
 from botocore.model import ListShape, MapShape, ServiceModel, Shape, StructureShape
 from botocore.response import StreamingBody
 from botocore.utils import CLIENT_NAME_TO_HYPHENIZED_SERVICE_ID_OVERRIDES
+
+from states_language.values import compact
 
 _CLIENTS = {name.replace("-", ""): client for client, name in CLIENT_NAME_TO_HYPHENIZED_SERVICE_ID_OVERRIDES.items()}
 _CLIENTS |= {"states": "stepfunctions", "elasticmapreduce": "emr"}  # named so by the optimised integrations
@@ -150,11 +151,6 @@ def plain(value: Any) -> Any:
 def pascal(name: str) -> str:
     """Returns a name with its first character in upper case."""
     return f"{name[:1].upper()}{name[1:]}"
-
-
-def compact(value: Any) -> str:
-    """Returns JSON text as AWS writes it, without spaces (recorded by the checksum of a stored object)."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _exception(name: str) -> str:

@@ -23,6 +23,7 @@ from states_language.server.requests import model as states_model
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, settle
 from states_language.tasks.lambdas import missing, throttled
 from states_language.tasks.resources import ACTIVITY, SYNC
+from states_language.values import compact
 
 
 class UnknownFunction(Exception):
@@ -84,7 +85,7 @@ class TaskPerformer:
         if (call.service, call.action, call.sdk) == ("events", "putEvents", False) and answer.get("FailedEntryCount"):
             # Recorded: an entry that was refused fails the Task, and the cause is the whole answer.
             cause = {name: answer[name] for name in ("Entries", "FailedEntryCount")}
-            raise TaskFailure("EventBridge.FailedEntry", sdk.compact(cause))
+            raise TaskFailure("EventBridge.FailedEntry", compact(cause))
         return answer
 
     def close(self) -> None:

@@ -1,0 +1,145 @@
+"""Bounds an evaluation by counting: its steps, its depth and the size of its values, and the seconds of its searches.
+
+Invariant: what was counted decides, never how long it took, so two runs fail alike.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from states_language.jsonata.library import Utils
+from states_language.jsonata.stack import free_frames
+from states_language.scheduling.lanes import Costly
+from states_language.values import parts, weight
+
+_FIRST = 8
+"""So many nested evaluations begin before the stack is measured."""
+_FRAMES = 16
+"""Frames of the stack that a nested evaluation takes at most, or a $map with the function that it calls."""
+_SPARE = 200
+"""Frames of the stack that a function needs which calls no expression."""
+
+DEEPEST = 100
+"""Nested evaluations; AWS stops between 99 and 101 (measured by others)."""
+DEEPEST_FUNCTIONS = 250
+"""Nested calls of built-in functions, such as a $map within the function of a $map; what AWS does is not known."""
+MOST_STEPS = 750_000
+"""Evaluations of one expression, about a second's work. AWS bounds the time and does not document it; a $map over
+200,000 numbers, three evaluations each, is allowed (measured by others), and JSONata's test performance/case001
+takes 726,000."""
+LARGEST_BYTES = 873_782 * 8
+"""The size of one value, at 8 bytes an element and 1 a character; AWS accepts [1..873782] and not one more."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one evaluation may take: steps, the size of a value in bytes, seconds of searching."""
+
+    steps: int
+    largest_bytes: int
+    search_s: float
+
+
+WHOLE = Limits(MOST_STEPS, LARGEST_BYTES, 1.0)
+"""All that an expression may take."""
+HERE = Limits(400, 16_384, 0.004)
+"""What it may take where others wait: a few milliseconds."""
+_FEW = 8
+"""A value of at most so many parts is not weighed."""
+
+TOO_DEEP = "Stack overflow error: Check for non-terminating recursive function. Consider rewriting as tail-recursive"
+TOO_LONG = "Expression evaluation timeout: Check for infinite loop"
+TOO_LARGE = "Expression evaluation memory limit exceeded: Check for excessive memory usage"
+
+
+class Exceeded(Exception):
+    """An evaluation exceeded a bound; the message is AWS's."""
+
+
+_SIZED = (str, list)
+
+
+class Bounds:
+    """How many steps, what depth and how much search time one evaluation has used."""
+
+    __slots__ = ("_most", "depth", "limits", "nested", "reach", "searched_s", "steps")
+
+    def __init__(self, limits: Limits, steps: int = 0) -> None:
+        self.limits = limits
+        self._most = limits.steps
+        self.depth = 0
+        self.nested = 0
+        self.reach = _FIRST  # so deep may evaluations and functions nest on this stack, as far as is known
+        self.steps = steps
+        self.searched_s = 0.0  # by regular expressions
+
+    def exceeded(self, bound: str) -> Exception:
+        """Return the exception for a bound that was exceeded."""
+        return Exceeded(bound) if self.limits is WHOLE else Costly()
+
+    def enter(self) -> None:
+        self.depth += 1
+        self.steps += 1
+        if self.steps > self._most:
+            raise self.exceeded(TOO_LONG)
+        if self.depth > DEEPEST:
+            raise Exceeded(TOO_DEEP)
+
+    def enter_function(self) -> None:
+        """Count a call of a built-in function, within which others may be called."""
+        self.nested += 1
+        if self.nested > DEEPEST_FUNCTIONS:
+            raise Exceeded(TOO_DEEP)
+
+    def reaches(self) -> bool:
+        """Return whether the stack has room for what nests now, and note for how much more."""
+        deep = self.depth + self.nested
+        self.reach = deep + (free_frames() - _SPARE) // _FRAMES
+        return deep < self.reach
+
+    def may_wait(self) -> None:
+        """Raise Costly where others would wait for another thread, which gets its turn late on a busy machine."""
+        if self.limits is not WHOLE:
+            raise Costly
+
+    def spend(self, steps: int) -> None:
+        """Count steps; raises Exceeded or Costly."""
+        self.steps += steps
+        if self.steps > self._most:
+            raise self.exceeded(TOO_LONG)
+
+    def leave(self, expression: Any, result: Any) -> None:
+        self.depth -= 1
+        if isinstance(result, _SIZED):
+            size = len(result)
+            if isinstance(result, list):
+                size = 8 * (result.b - result.a if isinstance(result, Utils.RangeList) else size)  # its len is one off
+            if size > self.limits.largest_bytes:
+                raise self.exceeded(TOO_LARGE)
+            if expression.type in ("binary", "function", "unary"):
+                self.steps += size >> 6
+            if expression.tuple is not None and isinstance(result, list):
+                # The library makes a record of the variables bound to each element.
+                self.steps += 2 * len(result)
+        elif isinstance(result, dict) and expression.type == "function":
+            self.steps += len(result) >> 3
+
+    def fit(self, size: float) -> None:
+        """Raise Exceeded or Costly for a value of so many bytes where that is too many."""
+        if size > self.limits.largest_bytes:
+            raise self.exceeded(TOO_LARGE)
+
+    def check(self, value: Any) -> None:
+        """Raise Exceeded or Costly for a value that is too large; a part counts as often as it occurs in the value."""
+        if isinstance(value, dict | list):
+            count = parts(value, {})
+            self.fit(8 * count)
+            if count > _FEW:
+                self.fit(weight(value, {}))
+
+    def charge(self, arguments: Any) -> None:
+        """Charge a step for every 32 elements or 64 characters of the arguments."""
+        for argument in arguments or ():
+            if isinstance(argument, list | dict):
+                self.spend(len(argument) >> 5)
+            elif isinstance(argument, str):
+                self.spend(len(argument) >> 6)
