@@ -317,6 +317,15 @@ def _few_collections() -> Iterator[None]:
                 gc.set_threshold(young, middle, old)
 
 
+def calculated_s(process: int) -> float:
+    """Return how long the process of this id has calculated; 0 where there is none."""
+    try:
+        # clock_getcpuclockid(3), which Python does not have, makes a clock of a process id so.
+        return time.clock_gettime(~process << 3 | 2)
+    except OSError:
+        return 0.0
+
+
 def _in_a_loop() -> bool:
     try:
         asyncio.get_running_loop()

@@ -10,9 +10,8 @@ import asyncio
 import contextvars
 import heapq
 import threading
-import time
 from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
@@ -24,8 +23,6 @@ TURN = 100
 """Steps that all lanes together take in one pass of the event loop: a millisecond or two."""
 STATE = 40
 """The steps of entering a state."""
-AWAY_S = 0.001
-"""How long a thread beside the event loop works, and how long it then sleeps."""
 SHORT = 4_096
 """So few characters of JSON are not counted."""
 
@@ -219,28 +216,19 @@ def yield_for(text: str | bytes) -> None:
         charge(text)
 
 
-class _Beside(threading.local):
-    """When a thread that works beside the event loop next gives way; None in every other thread."""
+class Beside(threading.local):
+    """How a thread that works beside the event loop gives way to it; None in every other thread."""
 
-    at_s: float | None = None
-
-
-_beside = _Beside()
+    rest: Callable[[], None] | None = None
 
 
-def work_beside() -> None:
-    """Make this thread one that works beside the event loop."""
-    _beside.at_s = 0.0
+beside = Beside()
 
 
 def give_way() -> None:
-    """Sleep for a millisecond after each one of work, in a thread that works beside the event loop.
-
-    On a busy machine a thread that never sleeps loses its core while it has Python's lock, and all wait for both.
-    """
-    if _beside.at_s is not None and time.monotonic() > _beside.at_s:
-        time.sleep(AWAY_S)
-        _beside.at_s = time.monotonic() + AWAY_S
+    """Let the event loop go on, in a thread that works beside it."""
+    if beside.rest is not None:
+        beside.rest()
 
 
 def here() -> Lane | None:

@@ -11,9 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections import deque
 
+from states_language.clock import calculated_s
 from states_language.scheduling.evaluator import LENGTH_BYTES, packed, unpacked
 from states_language.scheduling.lanes import Job
 
@@ -151,10 +151,7 @@ class _Evaluator:
 
     def _calculated_s(self) -> float:
         """Return how long the process has calculated; 0 before its first answer and after its end."""
-        with contextlib.suppress(OSError):
-            # clock_getcpuclockid(3), which Python does not have, makes a clock of a process id so.
-            return 0.0 if self._process is None else time.clock_gettime(~self._process << 3 | 2)
-        return 0.0
+        return 0.0 if self._process is None else calculated_s(self._process)
 
     async def answer(self, job: Job) -> Job | None:
         """Return the answer to a job; None where the process ended first."""

@@ -8,12 +8,13 @@ What was made of definitions is remembered by their texts, as many as together h
 import asyncio
 import contextvars
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
-from states_language.scheduling.lanes import work_beside
+from states_language.scheduling.lanes import beside
 
 T = TypeVar("T")
 
@@ -21,11 +22,33 @@ LARGE = 20_000
 """The characters of a definition that keeps no small one waiting."""
 
 
+AWAY_S = 0.001
+"""How long a thread works, and how long it then sleeps."""
+
+
+def _work_beside() -> None:
+    """Has this thread sleep for a millisecond after each one of work.
+
+    On a busy machine a thread that never sleeps loses its core while it has Python's lock, and all wait for both.
+    """
+    until_s = 0.0
+
+    def rest() -> None:
+        nonlocal until_s
+        if time.monotonic() > until_s:
+            time.sleep(AWAY_S)
+            until_s = time.monotonic() + AWAY_S
+
+    beside.rest = rest
+
+
 class Reader:
     """The two threads; each is started when it is first needed."""
 
     def __init__(self) -> None:
-        self._threads = {size: ThreadPoolExecutor(1, f"{size} definitions", work_beside) for size in ("small", "large")}
+        self._threads = {
+            size: ThreadPoolExecutor(1, f"{size} definitions", _work_beside) for size in ("small", "large")
+        }
 
     async def run(self, length: int, function: Callable[..., T], *arguments: Any) -> T:
         """Returns what the function returns, which reads a definition of so many characters."""
