@@ -1,14 +1,16 @@
 """`python -m bench.delivery`: measures the CPU of the delivering function, and how fast a stream reaches each sink.
 
 The function is `handlers/delivery.py` as it is deployed, with its clients and sockets; a server in another thread
-answers as DynamoDB and the sinks do, after `--answer-ms` milliseconds. A call that notes events, and calls that answer
-a bell with one event and with many, at two sinks, give the figures of local/costs/measured.toml. The ceilings are those
-of one stream at a sink; a stage can deliver many streams in parallel. Invariant: every event was sent before any rate
-is computed.
+answers as DynamoDB and the sinks do, after `--answer-ms` milliseconds. Calls that note events, send them at once, and
+answer a bell with one event and with many, at two sinks, give the figures of local/costs/measured.toml. The ceilings
+are those of one stream at a sink; a stage can deliver many streams in parallel. With `--per-s` a stream has so many
+events a second for `--seconds`, and what is measured is how late they are at each sink. Invariant: every event was sent
+before any rate is computed.
 """
 
 import asyncio
 import contextlib
+import gzip
 import json
 import os
 import statistics
@@ -17,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +30,8 @@ from bench.tables import TABLES, Tables, serve
 from local.costs.delivered import records
 from local.simulation.tables import METHODS, MemoryDynamoDB
 
-CALLS, FEW, MANY, BACKLOG, ANSWER_MS = 24, 1, 100, 2000, 5
-# An object has a thousand events, or all the remaining ones (handlers/deliver/worker.py).
-OBJECT = 1000
+CALLS, FEW, MANY, BACKLOG, ANSWER_MS, SECONDS = 24, 1, 100, 2000, 5, 10
+POLLS_PER_S, BATCH = 4, 250
 PROFILE = 'address = "https://upstream.invalid/"\ndeliver = %s\n'
 _HOOK = '{ webhook = "%s/hook", secret = "${ssm:x}", allow_private = true%s }'
 SINKS = {
@@ -57,6 +59,7 @@ class Sinks:
         self.after_s = after_s
         self.called: list[dict[str, Any]] = []
         self.sent = self.thread_id = 0
+        self.came: list[tuple[float, int]] = []  # when so many were sent in all
 
     def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return the status and the body of the response."""
@@ -65,9 +68,12 @@ class Sinks:
         if "bells" in request:
             self.called.append(request)
             return 202, {}
-        listed = next((request[name] for name in ("Entries", "Records", "events") if name in request), [request])
-        self.sent += len(listed) if request else OBJECT
-        if not request:
+        listed: list[Any] = next((request[name] for name in ("Entries", "Records", "events") if name in request), [0])
+        if "object" in request:
+            listed = gzip.decompress(request["object"]).splitlines()
+        self.sent += len(listed)
+        self.came.append((time.monotonic(), self.sent))
+        if "object" in request:
             return 200, {}
         attributes = {"DeduplicationScope": "messageGroup"}
         queue = {"QueueUrl": "http://sqs.invalid/000000000000/bench.fifo", "Attributes": attributes}
@@ -102,50 +108,84 @@ class Bench:
             (folder / f"{self._profile(name)}.toml").write_text(PROFILE % text, encoding="utf-8")
         names = {"DELIVERY_TABLE": "delivery", "CONNECTION_DELIVERY": "bench-delivery"}
         os.environ |= environment(folder, address) | names
-        self._sinks, self._bytes, self._number = sinks, event_bytes, 0
+        self._sinks, self._bytes, self._number, self._made = sinks, event_bytes, 0, 0
         self._server_clock = time.pthread_getcpuclockid(sinks.thread_id)
 
     @staticmethod
     def _profile(sink: str) -> str:
         return "".join(letter for letter in sink if letter.isalnum())
 
-    def noted(self, sink: str, count: int) -> float:
-        """Store so many events of a new stream and have them noted; CPU in milliseconds of the noting."""
+    def noted(self, sink: str, count: int, *, is_new: bool = True) -> float:
+        """Store so many events of a new stream, or the last one, and have them noted; CPU in milliseconds of that."""
         from handlers import delivery
 
-        self._number += 1
-        made = records([f"{self._profile(sink)}:{self._number}"], count, self._bytes)
+        self._number += is_new
+        now_ms = time.time_ns() // 1_000_000
+        made = records([f"{self._profile(sink)}:{self._number}"], count, self._bytes, self._made, now_ms)
+        self._made += count
         for record in made:
             self._sinks.memory.put_item(TableName="events", Item=record["dynamodb"]["NewImage"])
-        began_s = time.thread_time()
-        for first in range(0, count, 250):
-            delivery.handler({"Records": made[first : first + 250]}, LambdaContext())
-        return (time.thread_time() - began_s) * 1000
+        began_s = self._own_s()
+        for first in range(0, count, BATCH):
+            delivery.handler({"Records": made[first : first + BATCH]}, LambdaContext())
+        return (self._own_s() - began_s) * 1000
 
     def answered(self, count: int) -> tuple[float, float]:
         """Answer the bells; the process's CPU in milliseconds, and the duration in seconds."""
-        from handlers import delivery
-
         before, cpu_s, began_s = self._sinks.sent, self._own_s(), time.monotonic()
-        while self._sinks.called:
-            delivery.handler(self._sinks.called.pop(0), LambdaContext())
+        self._answer()
         took_s = time.monotonic() - began_s
         if (sent := self._sinks.sent - before) < count:
             raise SystemExit(f"only {sent} of {count} events were taken, so nothing can be measured")
         return (self._own_s() - cpu_s) * 1000, took_s
+
+    def _answer(self) -> None:
+        from handlers import delivery
+
+        while self._sinks.called:
+            delivery.handler(self._sinks.called.pop(0), LambdaContext())
+
+    def late_ms(self, sink: str, per_s: int, seconds: int) -> list[float]:
+        """How late the events of each poll were taken, of a stream that has so many a second."""
+        self.noted(sink, 1)
+        self._answer()
+        each, sent, ends = per_s // POLLS_PER_S, self._sinks.sent, list[tuple[float, int]]()
+        self._sinks.came.clear()
+        began_s = time.monotonic()
+        with ThreadPoolExecutor(4) as calls:
+            for poll in range(1, POLLS_PER_S * seconds + 1):
+                time.sleep(max(0.0, began_s + poll / POLLS_PER_S - time.monotonic()))
+                # It was readable then, however late this process is.
+                ends.append((began_s + poll / POLLS_PER_S, sent + each * poll))
+                self.noted(sink, each, is_new=False)
+                calls.submit(self._answer)
+        self._answer()
+        came = iter(self._sinks.came)
+        late, (at_s, total) = list[float](), next(came)
+        for due_s, until in ends:
+            while total < until:
+                at_s, total = next(came, (float("inf"), until))
+            late.append(max(0.0, at_s - due_s) * 1000)
+        return late
 
     def _own_s(self) -> float:
         """The processor time of this process except the server's thread."""
         return time.process_time() - time.clock_gettime(self._server_clock)
 
 
-def measure(calls: int, event_bytes: int, backlog: int, answer_ms: float) -> tuple[dict[str, float], dict[str, float]]:
-    """The figures of a call, and how many events of one stream each sink gets in a second."""
+@contextlib.contextmanager
+def benching(event_bytes: int, answer_ms: float) -> Iterator[Bench]:
+    """Yield the function beside its server; what it prints is dropped."""
     with (
         tempfile.TemporaryDirectory() as folder, serving(answer_ms / 1000) as (address, sinks),
         Path(os.devnull).open("w", encoding="utf-8") as log, contextlib.redirect_stdout(log),
     ):  # fmt: skip
-        bench = Bench(address, Path(folder), sinks, event_bytes)
+        yield Bench(address, Path(folder), sinks, event_bytes)
+
+
+def measure(calls: int, event_bytes: int, backlog: int, answer_ms: float) -> tuple[dict[str, float], dict[str, float]]:
+    """The figures of a call, and how many events of one stream each sink gets in a second."""
+    with benching(event_bytes, answer_ms) as bench:
         figures = _figures(bench, calls)
         ceilings = {}
         for sink in SINKS:
@@ -172,8 +212,12 @@ def _figures(bench: Bench, calls: int) -> dict[str, float]:
     # A queue that keeps the order needs a request for each event of a stream, a bus one for ten.
     request_ms = (fifo - bus) / (MANY - MANY / 10)
     event_ms = (bus - one - request_ms * (MANY / 10 - 1)) / (MANY - 1)
+    bench.noted("sqs, in order", FEW)
+    bench.answered(FEW)
+    once = statistics.median(bench.noted("sqs, in order", FEW, is_new=False) for _ in range(calls))
     return {
         "delivery_cpu_ms_per_note": statistics.median(notes[3:]),
+        "delivery_cpu_ms_at_once": once - event_ms - request_ms,
         "delivery_cpu_ms_per_wake": one - event_ms - request_ms,
         "delivery_cpu_ms_per_event": event_ms,
         "delivery_cpu_ms_per_request": request_ms,
@@ -185,7 +229,18 @@ def main(argv: list[str] | None = None) -> int:
     asked = options(
         argv, __doc__, calls=(CALLS, "calls of each size"), event_bytes=(200, "of an event's body"),
         backlog=(BACKLOG, "events that wait at a sink"), answer_ms=(ANSWER_MS, "after which the server answers"),
+        per_s=(0, "events a second of one stream, instead of all else"), seconds=(SECONDS, "for how long"),
     )  # fmt: skip
+    if asked.per_s:
+        with benching(asked.event_bytes, asked.answer_ms) as bench:
+            late = {sink: bench.late_ms(sink, asked.per_s, asked.seconds) for sink in SINKS}
+        # What falls behind is later and later.
+        found = {sink: {"median_ms": statistics.median(all_ms), "last_ms": all_ms[-1]} for sink, all_ms in late.items()}
+        lines = [
+            f"{sink:<22} {one['median_ms']:>8,.0f} ms late, at the end {one['last_ms']:,.0f}"
+            for sink, one in found.items()
+        ]
+        return show(asked, {json.dumps(sink): one for sink, one in found.items()}, lines=lines)
     figures, ceilings = measure(asked.calls, asked.event_bytes, asked.backlog, asked.answer_ms)
     lines = [f"{name} = {value:.3f}" for name, value in figures.items()]
     lines += [f"{sink:<22} {rate:>8,.0f} events/s of one stream" for sink, rate in ceilings.items()]

@@ -99,8 +99,9 @@ class Connection(asyncio.Protocol):
             body = bytes(self._held[head_bytes + 4 : end])
             del self._held[:end]
             operation = target[1].decode() if target else ""
-            # An object is not JSON, and is not read.
-            status, answer = self._tables.answer(operation, json.loads(body) if body[:1] in b"{[" else {})
+            # An object is not JSON.
+            request = json.loads(body) if body[:1] in b"{[" else {"object": body}
+            status, answer = self._tables.answer(operation, request)
             # S3 answers with nothing.
             text = json.dumps(answer, separators=(",", ":")).encode() if operation or answer else b""
             response = (

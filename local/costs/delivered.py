@@ -172,8 +172,9 @@ class _Cost:
         requests += bool(kinds) * (1 + wake.at_once) * math.ceil(streams / TOGETHER)
         cpu_ms = figures["delivery_cpu_ms_per_request"] * wake.at_once
         cpu_ms += figures["delivery_cpu_ms_per_event"] * min(events, MOST_COUNTED) * wake.taken
-        cpu_ms += figures["delivery_cpu_ms_at_once"] * bool(kinds)
-        busy_ms = figures["delivery_cpu_ms_per_note"] + streams * cpu_ms
+        cpu_ms += figures["delivery_cpu_ms_at_once"] * bool(wake.taken)
+        rings = not kinds or wake.bells > 0
+        busy_ms = figures["delivery_cpu_ms_per_note"] * rings + streams * cpu_ms
         note_usd = self._function_usd(busy_ms, requests, streams * wake.taken) / streams
         delivery_usd, sinks_usd = self.worked(kinds, events, min(TOGETHER, bells)) if kinds else (0.0, 0.0)
         return delivery_usd + note_usd, sinks_usd
@@ -329,15 +330,15 @@ class _Clock:
         self.now_ms = _AT_MS
 
 
-def records(streams: Sequence[str], count: int, event_bytes: int) -> list[Record]:
+def records(streams: Sequence[str], count: int, event_bytes: int, first: int = 0, at_ms: int = _AT_MS) -> list[Record]:
     """The records of so many events of these streams, as items; a sink gets the same from segments."""
     made = []
-    for number in range(count):
-        event = StreamEvent(f"{number:08d}", "x" * event_bytes, None, None, None, _AT_MS + number)
+    for number in range(first, first + count):
+        event = StreamEvent(f"{number:08d}", "x" * event_bytes, None, None, None, at_ms + number - first)
         image = plain(event_item(streams[number % len(streams)], 1, number, event))
         keys = {name: image[name] for name in ("PK", "SK")}
         written = {"Keys": keys, "NewImage": image, "SequenceNumber": f"{number:021d}"}
-        made.append({"eventName": "INSERT", "dynamodb": {**written, "ApproximateCreationDateTime": _AT_MS / 1000}})
+        made.append({"eventName": "INSERT", "dynamodb": {**written, "ApproximateCreationDateTime": at_ms / 1000}})
     return made
 
 

@@ -224,7 +224,7 @@ def _notes(plan: Plan) -> list[str]:
             f"a function stores about {most:,.0f} such events a second at most, and half of that is planned, so one "
             f"connection is not enough: it takes {chosen.connections}. Streamkeeper splits no stream over "
             "connections and does not merge any: if the upstream serves parts (topics, symbols, shards), write "
-            "{name} into the profile's address and start a stream for each part. Each part is then a separate "
+            "{name} into the profile's address and list the parts for `streamkeeper apply`. Each is then a separate "
             "stream with its own order. If it does not serve parts, request fewer events of it, or read it "
             "elsewhere."
         )
