@@ -1,13 +1,14 @@
 """Virtual time jumps, repeats itself and never hangs; real time never wakes anyone early."""
 
 import asyncio
+import os
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from states_language.clock import EPOCH_2026_MS, Deadlock, RealClock, VirtualClock, uuid4
+from states_language.clock import EPOCH_2026_MS, Deadlock, RealClock, VirtualClock, calculated_s, uuid4
 
 
 @given(st.integers(0, 10**11), st.integers(1, 10**7))
@@ -128,3 +129,10 @@ def test_real_time_wakes_nobody_early() -> None:
     assert 0 <= clock.random() < 1
     before_ms = time.time_ns() // 1_000_000
     assert before_ms - 1 <= clock.now_ms() <= time.time_ns() // 1_000_000 + 1
+
+
+def test_the_time_that_a_process_has_calculated() -> None:
+    """This one's own, and none of a process that is not there."""
+    before = time.process_time()
+    assert before <= calculated_s(os.getpid()) <= time.process_time()
+    assert calculated_s(2**22 + 1) == 0

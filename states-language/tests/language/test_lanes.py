@@ -112,6 +112,14 @@ def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
     assert max(seen) <= TURN + STATE + 2 * HERE.steps
 
 
+def test_an_expression_that_nests_deeply_is_evaluated_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop waits for no thread with a stack of its own, which gets its turn late on a busy machine."""
+    deep = query("($f := function($n) { $n = 0 ? 0 : 1 + $f($n - 1) }; $f(30))")
+    assert load(line(("A", deep))).execute().output == 30
+    monkeypatch.setattr("states_language.jsonata.engine.on_new_stack", lambda _: pytest.fail("a thread"))
+    assert [execution.output for execution in ended([deep], {})] == [30]
+
+
 def test_large_arguments_give_the_same_elsewhere() -> None:
     """An intrinsic function of a large array has the value that it has in virtual time."""
     functions = ["States.ArrayUnique($.a)", "States.JsonToString($.a)", "States.ArrayPartition($.a, 2)"]

@@ -13,11 +13,12 @@ import pytest
 from endpoint import ROLE, client, invoke
 from states_language.clock import RealClock
 from states_language.definition import load as loading
+from states_language.scheduling.lanes import beside
 from states_language.server.actions import StepFunctions
 from states_language.server.diagnostics import MOST_READ, diagnostics, examine
 from states_language.server.executions import Executions
 from states_language.server.journals import Journals
-from states_language.server.reading import Remembered
+from states_language.server.reading import LARGE, Reader, Remembered
 from states_language.server.task_performer import TaskPerformer
 
 
@@ -31,6 +32,19 @@ def states(folder: Path) -> tuple[StepFunctions, Executions]:
 def failing(comment: str) -> str:
     """A definition that no other test has, of a machine that fails."""
     return json.dumps({"StartAt": "A", "Comment": comment, "States": {"A": {"Type": "Fail"}}})
+
+
+def test_a_thread_that_reads_gives_way_and_no_other_does() -> None:
+    """Else one that is taken from its core while it has Python's lock keeps the event loop waiting for both."""
+
+    async def rests() -> list[bool]:
+        reader = Reader()
+        found = [await reader.run(length, lambda: beside.rest is not None) for length in (1, LARGE + 1)]
+        reader.close()
+        return found
+
+    assert asyncio.run(rests()) == [True, True]
+    assert beside.rest is None
 
 
 def test_no_definition_is_read_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
