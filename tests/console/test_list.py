@@ -26,6 +26,7 @@ LETTERS = """return page.evaluate((selector) => [...document.querySelectorAll(se
 @pytest.mark.parametrize("ways", [WAYS[:1], ALL_WAYS], ids=len)
 def test_axe_finds_nothing_in_the_list(service: LocalRun, browser: Chromium, ways: tuple[tuple[str, int], ...]) -> None:
     """Light and dark, wide and on a telephone, where it fits."""
+    listed(service, ["demo:listed"])
     shown(browser, address(service))
     browser.do("await page.locator('.streams tbody tr').first().waitFor()")
     for scheme, width in ways:

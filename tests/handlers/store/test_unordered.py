@@ -233,5 +233,5 @@ def test_a_position_is_that_of_one_key(key: str) -> None:
 @pytest.mark.parametrize("text", ["key.", "key.A", "key.gA", "key.YR", "key.Y+", "YQ", f"{0:015d}/{1:012d}/{1:012d}"])
 def test_what_is_no_position_of_a_key_is_refused(text: str) -> None:
     """Cut off, not UTF-8, spelled otherwise, or a position in an order that the stream has not."""
-    with pytest.raises(Problem, match=r"^the stream is read by key, and the position is not that of one"):
+    with pytest.raises(Problem, match=r"^the position is not that of an event of this stream, which is read by key"):
         check_place(text, "none")
