@@ -118,6 +118,16 @@ def silence(connections: Connections, records: Records) -> Silence:
     return last._replace(event_ms=max(came_ms, records.logged_ms) or None)
 
 
+def alerts(connections: Connections, records: Records) -> dict[str, str]:
+    """Returns what people are alerted to of a connected stream, each by what it is; one is the same while it lasts."""
+    pauses, now_ms, spending = silence(connections, records), connections.now_ms, records.spending
+    again = epochs.words(records.epoch, now_ms)
+    quiet = pauses.words(records.lease.started_at_ms, now_ms, is_late=bool(records.group))
+    found = {again: again, "quiet": quiet if pauses.expect_ms is not None else ""}
+    found["budget"] = "" if spending is None else spending.words(now_ms)
+    return {what: words for what, words in found.items() if words}
+
+
 def unwell(status: str, connections: Connections, records: Records) -> str:
     """Returns what is wrong with a stream that runs: its ids start over, it is quiet, or near its budget; "" if not."""
     if status != "running":

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from handlers.api.connection_records import Records
 from handlers.api.verdict import counted, spelled
-from handlers.connection import epochs
 from handlers.connection.lease import unconnected_ms
 from handlers.store.stream_records import StreamRecords
+from local.service.alerted import Alerted
 from timeline import picture
 from timeline.coverage import Gap
 
@@ -31,7 +31,7 @@ class GroupView:
     gaps: dict[str, list[Gap]] = field(default_factory=dict)
     _kept: set[str] = field(default_factory=set)  # streams that were connected once
     _alerted: set[str] = field(default_factory=set)
-    _restarted: dict[str, str] = field(default_factory=dict)
+    _said: Alerted = field(default_factory=Alerted)
     _began_ms: int = 0
 
     def check(self, records: StreamRecords, now_ms: int, since_ms: int, alert_after_ms: int) -> list[str]:
@@ -66,9 +66,8 @@ class GroupView:
         news += [f"group {self.group}: {_named(back)} connected"] if back else []
         if fresh:
             news.append(f"ALERT: group {self.group}: {_named(fresh)} not connected for {spelled(alert_after_ms)}")
-        said = self._restarted
-        self._restarted = {one: epochs.words(each.epoch, now_ms) for one, each in streams.items()}
-        news += [f"ALERT: {one}: {words}" for one, words in self._restarted.items() if words and said.get(one) != words]
+        for one, each in streams.items():
+            news += self._said.fresh(one, None if one in away else each, now_ms)
         return news
 
     @property

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from handlers.api.connection_records import Records
 from handlers.api.verdict import away, counted
-from handlers.connection import epochs
 from handlers.connection.backoff import Rest
 from handlers.connection.ledger import Gap
 from handlers.connection.stuck import STUCK_AFTER
@@ -24,6 +23,7 @@ from handlers.store.ledger_records import GAP
 from handlers.store.stream_records import StreamRecords
 from local.aws_endpoints import Endpoints
 from local.observers import harmless
+from local.service.alerted import Alerted
 from local.service.function_failures import Failure, Failures, sentence
 from local.service.group_view import GroupView
 from local.service.left_streams import stream_of
@@ -52,7 +52,7 @@ class LiveView:
         self._screen = screen
         self._unconnected_after_ms = unconnected_after_s * 1000
         self._alerted: set[str] = set()
-        self._restarted: dict[str, str] = {}  # what was said about ids that start again
+        self._said = Alerted()
         self._stuck: dict[str, str] = {}  # the end at which a stream was last reported as stuck
         self._views: dict[str, StreamView] = {}
         self._groups: dict[str, GroupView] = {}
@@ -104,8 +104,10 @@ class LiveView:
                 self._screen.say(news)
             if records is not None:
                 self._alert_stuck(stream_id, records.rest)
-                self._alert_restarted(stream_id, epochs.words(records.epoch, _now_ms()))
-                self._alert(stream_id, view.unconnected_ms(_now_ms()))
+                away_ms, now_ms = view.unconnected_ms(_now_ms()), _now_ms()
+                for line in self._said.fresh(stream_id, None if away_ms else records, now_ms):
+                    self._screen.say(line)
+                self._alert(stream_id, away_ms)
         for news in groups:
             self._screen.say(news)
         for stream_id in [one for one in self._views if one not in streams]:
@@ -141,12 +143,6 @@ class LiveView:
         elif stream_id not in self._alerted:
             self._alerted.add(stream_id)
             self._screen.say(f"ALERT: {stream_id}: {away(length_ms)}")
-
-    def _alert_restarted(self, stream_id: str, words: str) -> None:
-        """Prints once, like the watch, that an upstream counts its ids from the beginning again."""
-        if words and self._restarted.get(stream_id) != words:
-            self._screen.say(f"ALERT: {stream_id}: {words}")
-        self._restarted[stream_id] = words
 
     def _alert_stuck(self, stream_id: str, rest: Rest) -> None:
         """Prints once for each such end that a stream is stuck at its cursor."""

@@ -69,3 +69,18 @@ def test_a_hundred_streams_take_a_few_lines() -> None:
     assert view.drawn(0, 6_000, 40)[-1].endswith(f" and {100 - MOST_DRAWN} more")
     assert view.update({}, 7_000, 0, LATE_MS) == []
     assert (view.words, view.gaps) == ("0 streams in one function, 0 connected", {})
+
+
+def test_a_quiet_stream_alerts_once_for_each_silence() -> None:
+    """Where its profile expects an event each second; in a group its record may be half as late again."""
+    view, well = GroupView("#1"), records(10**6)
+
+    def alerts(event_ms: int, now_ms: int, expect_ms: int | None = 1_000) -> list[str]:
+        heard = replace(well.connections[0], event_ms=event_ms, seen_ms=now_ms, expect_ms=expect_ms, pause_ms=9)
+        shown = replace(well, connections=[heard], group="#1")
+        return [one for one in view.update({"a": shown}, now_ms, 0, LATE_MS) if "ALERT" in one]
+
+    words = "ALERT: a: quiet: nothing new for {} s, and one is expected every 1 s"
+    assert [alerts(1_000, now_ms) for now_ms in (2_400, 2_500, 3_500)] == [[], [words.format(1)], []]
+    assert [alerts(3_600, 3_700), alerts(3_600, 6_600)] == [[], [words.format(3)]]
+    assert [alerts(7_000, 7_100), alerts(7_000, 5 * 10**5, None)] == [[], []]
