@@ -54,7 +54,7 @@ class Service:
         self.folder = folder
         self._log = folder / "run.log"
         own = {"STREAMKEEPER_STAGE": STAGE, "STREAMKEEPER_DATA": str(folder / "data"), "PORT": str(self.port)}
-        self.variables = support.environment(**own, **{guard.SETTING: "enforce"} | environment)
+        self.variables = support.environment(**own | {guard.SETTING: "enforce"} | environment)
         self.refused: set[str] = set()
         self._clients: dict[str, Any] = {}
         self.process: subprocess.Popen[bytes] | None = None

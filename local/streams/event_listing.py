@@ -41,7 +41,7 @@ def add(subparsers: Any) -> None:
     ]
     parser = asking.verb(subparsers, "events", words, examples)
     add_times(parser)
-    parser.add_argument("--after", metavar="POSITION", help="begin behind the event with this position")
+    parser.add_argument("--after", metavar="POSITION", help="begin after the event with this position")
     parser.add_argument("--limit", type=_whole, metavar="N", help="at most N events")
     parser.add_argument("--order", choices=("time",), help="time: by the events' own time, which the profile names")
     parser.add_argument("--format", choices=FORMATS, help="text (as it is printed), ndjson, or parquet (with --output)")

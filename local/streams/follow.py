@@ -30,7 +30,7 @@ def add(subparsers: Any) -> None:
     examples = ["follow demo", "follow demo --json | jq -r .data", "follow demo --all", "follow demo --after POSITION"]
     parser = asking.verb(subparsers, "follow", words, examples)
     begin = parser.add_mutually_exclusive_group()
-    begin.add_argument("--after", default="", metavar="POSITION", help="begin behind the event with this position")
+    begin.add_argument("--after", default="", metavar="POSITION", help="begin after the event with this position")
     begin.add_argument("--all", action="store_true", help="begin with the first event (default: with new ones)")
     begin.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help="begin at this instant")
     parser.set_defaults(run=run)
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
         more = f" --after {shlex.quote(follower.printed)}" if follower.printed else ""
         stands = f"streamkeeper follow {shlex.quote(arguments.stream_id)}{more}"
-        print(f"\nstreamkeeper: go on with `{printable(stands)}`", file=sys.stderr)
+        print(f"\nstreamkeeper: continue with `{printable(stands)}`", file=sys.stderr)
         raise
 
 

@@ -3,24 +3,15 @@
 Of a run of its own in which all is well: four demonstration streams, each after a handover, and nothing else.
 """
 
-import contextlib
-import functools
-import signal
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from urllib.parse import quote
+from pathlib import Path
 
 from tests.console import recording
 from tests.console.chromium import Chromium, chromium
 from tests.console.gate import gate
-from tests.harness import free_port
+from tests.harness import Service
 from tests.local import support
-from tests.local.support import environment
 
 DOCS = support.PROJECT / "docs"
 STREAMS = ("demo", "demo:eu-west", "demo-log", "demo-ndjson")
@@ -68,37 +59,18 @@ def recorded(browser: Chromium, address: str) -> None:
     print(path.relative_to(support.PROJECT))
 
 
-@contextlib.contextmanager
-def local_run(port: int) -> Iterator[None]:
-    """`make run`, as everybody has it: lanes of half a minute."""
-    with tempfile.TemporaryDirectory() as folder:
-        known = environment(PORT=str(port), STREAMKEEPER_DATA=folder)
-        command = [sys.executable, "-m", "local.cli", "run"]
-        with subprocess.Popen(command, cwd=support.PROJECT, env=known, stdout=subprocess.DEVNULL) as process:
-            try:
-                yield
-            finally:
-                process.send_signal(signal.SIGINT)
-
-
-def started(port: int, stream_id: str) -> bool:
-    """Starts a stream; False where nobody answers yet."""
-    address = f"http://127.0.0.1:{port}/connections/{quote(stream_id, safe='')}"
-    try:
-        with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=60) as answer:
-            return int(answer.status) == 200
-    except urllib.error.URLError:
-        return False
-
-
 def main() -> None:
-    """Starts the run, waits, and makes the pictures."""
-    port = free_port()
-    with local_run(port), chromium() as browser:
-        for stream_id in STREAMS:
-            assert support.until(functools.partial(started, port, stream_id), 60)
-        time.sleep(STARTED_S)
-        pictures(port, browser)
+    """Starts a run as everybody has it, with lanes of half a minute, waits, and makes the pictures."""
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        service = Service(Path(folder), STREAMKEEPER_STAGE="local")
+        service.start()
+        try:
+            for stream_id in STREAMS:
+                service.post(stream_id)
+            time.sleep(STARTED_S)
+            pictures(service.port, browser)
+        finally:
+            service.end()
 
 
 def pictures(port: int, browser: Chromium) -> None:

@@ -169,7 +169,7 @@ def test_follow_goes_on_where_it_stood(
         events = [json.loads(line) for line in terminal.getvalue().splitlines()]
         keys += [event["key"] for event in events]
         place = max(event["position"] for event in events)
-        assert f"go on with `streamkeeper follow demo:follow --after {place}`" in capsys.readouterr().err
+        assert f"continue with `streamkeeper follow demo:follow --after {place}`" in capsys.readouterr().err
         arguments = ["follow", "demo:follow", "--after", place, "--json"]
     numbers = [int(key) for key in keys]
     assert sorted(numbers) == list(range(min(numbers), min(numbers) + len(numbers)))
