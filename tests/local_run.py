@@ -141,7 +141,9 @@ class LocalRun(Service):
                 return True
         query: str | None = ""
         while query is not None:
-            page = self.ask("GET", query)[1]
+            status, page = self.ask("GET", query)
+            if status != 200:  # a busy machine has no answer yet
+                return False
             for one in page["streams"]:
                 if one["status"] not in ("stopped", "stopping", "ended", "rejected"):
                     self.ask("DELETE", quote(one["stream"], safe=""))

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from local.api_client.http_client import HERE, Api
+from local.api_client.http_client import HERE, Api, exit_status
 from local.options import read_port
 from local.printable import printable_lines, saying
 from streamkeeper.exceptions import phrase
@@ -14,7 +14,6 @@ from streamkeeper.exceptions import phrase
 if TYPE_CHECKING:
     from botocore.session import Session
 
-REFUSED = 1
 _UNAUTHORIZED = 403
 
 
@@ -25,7 +24,8 @@ def add(subparsers: Any) -> None:
         description="Sends a request to the HTTP API and prints its answer. A request to AWS is signed with the "
         "credentials that the AWS command line would use (api_auth: iam), unless there is a key (api_auth: key).",
         epilog="Environment: STREAMKEEPER_URL is the address, STREAMKEEPER_API_KEY the key; PORT (3000) that of the "
-        "run on this machine. Exit status: 0 for 2XX, 1 for another answer, 2 if there is none.",
+        "run on this machine. Exit status: 0 for 2XX, 4 there is no such stream, 2 another mistake or no answer, 1 any "
+        "other refusal.",
     )
     parser.add_argument("method", metavar="METHOD", type=str.upper, help="GET, POST or DELETE")
     parser.add_argument("path", metavar="PATH", help="such as /connections/demo, percent-encoded")
@@ -35,7 +35,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 for a 2XX answer, 1 for another; raises UserError."""
+    """Returns 0 for a 2XX answer, else the exit status of the refusal; raises UserError."""
     api = here(os.environ, arguments.url, sign=arguments.sign)
     with saying(f"{api.url} has not answered yet; waiting."):
         answer = api.request(arguments.method, arguments.path)
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     if answer.status == _UNAUTHORIZED and "Missing Authentication Token" in answer.body:
         hint = " (no such route, or the stage requires a signature and none was sent)"
     print(f"streamkeeper: {phrase(answer.status)}{hint}", file=sys.stderr)
-    return REFUSED
+    return exit_status(answer.refusal)
 
 
 def here(environment: Mapping[str, str], url: str | None, *, sign: bool, session: "Session | None" = None) -> Api:

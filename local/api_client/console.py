@@ -24,12 +24,12 @@ from starlette.routing import Route
 from handlers.api.problems import CONTENT_TYPE, Problem
 from local.api_client import live_tail
 from local.api_client.command import here
-from local.api_client.http_client import Api, new_session
+from local.api_client.http_client import Api, exit_status, new_session
 from local.listener import HOST, Listener, bind
 from local.printable import printable
 from local.user_error import UserError
 
-REFUSED, INTERRUPTED = 1, 130
+INTERRUPTED = 130
 _DENIED = (401, 403)
 # The headers of a request that the API gets, and those of an answer that the page gets.
 _CONDITIONS = ("if-none-match",)
@@ -57,12 +57,12 @@ def add(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serves until a signal; returns 1 if the API refuses; raises UserError."""
+    """Serves until a signal; returns the exit status of a refusal; raises UserError."""
     api = here(os.environ, arguments.url, sign=arguments.sign, session=new_session())
     first = api.request("GET", "/connections?limit=1")
     if not first.is_success:
         print(f"streamkeeper: {api.url} refuses: {printable(str(first.refusal))}", file=sys.stderr)
-        return REFUSED
+        return exit_status(first.refusal)
     return asyncio.run(_served(api, arguments.port))
 
 

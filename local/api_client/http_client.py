@@ -38,6 +38,16 @@ _METHODS = ("GET", "POST", "PUT", "DELETE")
 _REGION = {"region": ("region", ["AWS_REGION", "AWS_DEFAULT_REGION"], None, None)}
 _HEADER = re.compile("[ -~]*")
 TIMEOUT_S = 35.0
+REFUSED, MISTAKE, NO_STREAM = 1, 2, 4
+# Where the address, the id, a position, the document or the profile is wrong.
+_MISTAKES = (400, 404, 405, 413, 415, 422)
+
+
+def exit_status(refusal: Refused) -> int:
+    """Returns the exit status of a command that the API has refused."""
+    if refusal.kind in ("unknown-stream", "never-started"):
+        return NO_STREAM
+    return MISTAKE if refusal.status in _MISTAKES else REFUSED
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 from handlers.api.verdict import counted
 from local.api_client.command import here
-from local.api_client.http_client import Api, as_user_errors
+from local.api_client.http_client import Api, as_user_errors, exit_status
 from local.options import Wrapped
 from local.printable import printable, saying
 from local.user_error import UserError
@@ -24,9 +24,7 @@ from streamkeeper.retrying import JSON, Outcome, Reply, Send, Steps, T, Wait, as
 from streamkeeper.stored import pages
 from streamkeeper.transport import with_query
 
-DONE, REFUSED, MISTAKE, NOT_RUNNING, NO_STREAM = 0, 1, 2, 3, 4
-# Where the address, the id, a place, the document or the profile is wrong.
-_MISTAKES = (400, 404, 405, 413, 415, 422)
+DONE, NOT_RUNNING = 0, 3
 EXIT = (
     "Exit status: 0 done, 1 the API refused, 2 a mistake in the command or no answer, 3 the stream is not running "
     "(status alone), 4 there is no such stream, 130 Ctrl-C. Environment: STREAMKEEPER_URL is the API's address, "
@@ -130,9 +128,7 @@ def refusals(run: Run) -> Run:
             if arguments.json:
                 print(" ".join(refusal.body.split("\n")).strip())
             print(f"streamkeeper: {printable(str(refusal))}", file=sys.stderr)
-            if refusal.kind in ("unknown-stream", "never-started"):
-                return NO_STREAM
-            return MISTAKE if refusal.status in _MISTAKES else REFUSED
+            return exit_status(refusal)
 
     return told
 

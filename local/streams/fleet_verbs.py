@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from handlers.fleet.wanted import JSON, LINES, TOML, DocumentError, read
+from local.api_client.http_client import REFUSED
 from local.printable import printable
 from local.streams import asking
-from local.streams.asking import DONE, REFUSED
+from local.streams.asking import DONE
 from local.user_error import UserError
 
 PATH = "/fleet"
