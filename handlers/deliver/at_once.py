@@ -40,7 +40,7 @@ class _Try(NamedTuple):
 
 @dataclass
 class AtOnce:
-    """The tries of one stream's arrival, until an instant."""
+    """The tries of one stream's arrival, until an instant; `targets` are all that its profile names."""
 
     stream_id: str
     brought: Brought
@@ -63,7 +63,7 @@ class AtOnce:
     def run(self) -> None:
         """Sends to each sink that may take it at once, the quickest first; what cannot be read is not sent."""
         try:
-            end, known = self.records.with_end(self.stream_id, [target.label for target in self.targets])
+            end, known = self.records.with_end(self.stream_id, len(self.targets))
         except StoreUnavailable:
             return
         if end is None or end.mark == self.brought.mark:

@@ -90,16 +90,13 @@ class Delivery:
 
     def _tries(self, found: Mapping[str, Brought], targets: Mapping[str, Sequence[Target] | None]) -> dict[str, AtOnce]:
         """Returns what was tried at once of each stream, when it is over."""
-        prompt = {
-            stream_id: several for stream_id in found
-            if (several := [one for one in targets[stream_id] or () if not one.wait_ms])
-        }  # fmt: skip
+        prompt = {one: of for one, of in targets.items() if of and not all(target.wait_ms for target in of)}
         # A client is made only once; that it takes some time says nothing of the sink.
-        sending = {target: self.ports.sending(target) for several in prompt.values() for target in several}
+        sending = {one: self.ports.sending(one) for of in prompt.values() for one in of if not one.wait_ms}
         until_ms = self.ports.now_ms() + BOUND_MS
         tries = {
-            one: AtOnce(one, found[one], several, self.records, sending, self.ports.now_ms, self.ports.each, until_ms)
-            for one, several in prompt.items()
+            one: AtOnce(one, found[one], of, self.records, sending, self.ports.now_ms, self.ports.each, until_ms)
+            for one, of in prompt.items()
         }
         self.ports.within([one.run for one in tries.values()], BOUND_MS)
         return tries

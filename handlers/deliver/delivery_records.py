@@ -9,7 +9,6 @@ was noted moves no record: `settled` adds it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields, replace
 
 from handlers.deliver.arrivals import PREFIX as ARRIVAL
@@ -95,14 +94,16 @@ class SinkRecords:
         records = map(_record, self._table.newest(stream_id, PREFIX, MOST))
         return sorted(records, key=lambda one: one.sink)
 
-    def with_end(self, stream_id: str, labels: Collection[str]) -> tuple[Arrival | None, dict[str, SinkRecord]]:
-        """Returns a stream's newest arrival and the records of its sinks, by one read; raises StoreUnavailable.
+    def with_end(self, stream_id: str, sinks: int) -> tuple[Arrival | None, dict[str, SinkRecord]]:
+        """Returns a stream's newest arrival and its sinks' records: by one read if it never had more sinks than that.
 
-        Records of former sinks may be in the way: then there is no arrival.
+        Raises StoreUnavailable.
         """
-        more = {"ConsistentRead": True, "ScanIndexForward": False, "Limit": len(labels) + 1}
-        items = self._table.query("PK = :stream", {":stream": stream_id}, **more)["Items"]
+        more = {"ConsistentRead": True, "ScanIndexForward": False, "Limit": sinks + 1}
         # Records sort behind arrivals.
+        items = self._table.query("PK = :stream", {":stream": stream_id}, **more)["Items"]
+        if len(items) > sinks and items[-1]["SK"]["S"].startswith(PREFIX):
+            items = [*self._table.newest(stream_id, PREFIX, MOST), *self._table.newest(stream_id, ARRIVAL, 1)]
         end = next((arrival_of(item) for item in items if item["SK"]["S"].startswith(ARRIVAL)), None)
         return end, {one.sink: one for item in items if item["SK"]["S"].startswith(PREFIX) if (one := _record(item))}
 

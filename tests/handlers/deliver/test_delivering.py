@@ -269,7 +269,6 @@ def warmed(*targets: Target) -> Stage:
     stage = Stage(*targets)
     stage.come("a", event("0"))
     stage.run(1)
-    assert stage.is_over
     return stage
 
 
@@ -326,6 +325,23 @@ def test_what_is_refused_at_once_is_rung_for_and_keeps_its_place(refusal: Refusa
     assert stage.keys() == ["0", "1", *([] if is_poison else ["2"]), "3", "4"]
     came = settled(of(stage), stage.virtual.delivery.arrivals.end("a"))
     assert (len(stage.letters), came.delivered) == ((1, 4) if is_poison else (0, 5))
+
+
+def test_a_sink_that_waits_and_a_former_one_are_in_nobodys_way() -> None:
+    """Beside them a quick sink takes events at once."""
+    bucket = Target("s3", "lake", wait_ms=60_000)
+    stage = warmed(bucket, OTHER, TARGET)
+    stage.run(120)
+    stage.targets = (bucket, TARGET)
+    for n in (1, 2):
+        stage.come("a", event(str(n), at_ms=stage.clock.now_ms))
+        stage.run(1)
+    end = stage.virtual.delivery.arrivals.end("a")
+    assert end is not None
+    assert end.taken == {TARGET.label: 3}
+    stage.run(120)
+    assert stage.keys(bucket.label) == ["0", "1", "2"]
+    assert stage.is_over
 
 
 def test_what_another_call_noted_meanwhile_is_not_passed() -> None:
