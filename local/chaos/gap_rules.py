@@ -99,7 +99,7 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
     for link in world.upstream.links:
         if link.opened_ms is not None and _stayed(world, records, link, gap):
             return f"link {link.number} stayed for long enough to have brought what came in it"
-    is_explained = _asked_in_vain(world, gap, parts, slack_ms) or _is_catching_up(world, records)
+    is_explained = _asked_in_vain(world, records, gap, parts, slack_ms) or _is_catching_up(world, records)
     return "" if is_explained else "it was requested of the upstream in time"
 
 
@@ -124,7 +124,15 @@ def _asked_before_ms(world: World) -> int:
     return waits_ms + ASKED_BEFORE_MS
 
 
-def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> bool:
+def _lives_on(world: World, records: list[Record], link: Link, until_ms: int) -> bool:
+    """Returns whether a connection was there after that, and did not break off before it had caught up."""
+    if link.opened_ms is None or link.is_open:
+        return link.is_open
+    lived_ms = last_good_ms(world, records, link) - link.opened_ms
+    return (link.over_ms or 0) > until_ms and (not link.asks or lived_ms > _takes_ms(world, records, link))
+
+
+def _asked_in_vain(world: World, records: list[Record], gap: Gap, parts: list[Gap], slack_ms: int) -> bool:
     """Returns whether the connections that ended the gap could not get what came in it, or none has ended it."""
     schedule = world.schedule
     reach_ms = schedule.memory.reach_ms(schedule.skew_ms) if schedule.resumes else 0
@@ -143,10 +151,11 @@ def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> b
         if gap.from_ms - slack_ms <= (at_ms or 0) <= gap.to_ms + slack_ms or link.fence in ended_by
     ]
     late = [link for link in about if link.fence in ended_by]
-    if not any(link.is_open or (link.over_ms or 0) > gap.to_ms + slack_ms for link in about):
-        # After a stop nobody requested the stream until the next start.
-        late += [link for link, at_ms in answered if (at_ms or 0) > gap.to_ms][:1]
-        about += late
+    # After a stop nobody requested the stream until the next start, and the first ones after that may break off.
+    after = [link for link, at_ms in answered if (at_ms or 0) > gap.to_ms and link not in about]
+    while after and not any(_lives_on(world, records, link, gap.to_ms + slack_ms) for link in about):
+        late.append(after.pop(0))
+        about.append(late[-1])
     # Behind a stop it was asked for later than it ended.
     asked_ms = max([gap.to_ms, *(link.opened_ms for link in late if link.opened_ms is not None)])
     if reach_ms is not None and asked_ms - gap.from_ms + _asked_before_ms(world) + slack_ms > reach_ms:
