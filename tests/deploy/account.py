@@ -1,17 +1,22 @@
 """An AWS account to deploy to: ministack in a thread of the test, and copies of the project that osls deploys to it.
 
 What ministack has not, these tests do not see: IAM refuses nothing, CloudFormation's waits are short, and API Gateway
-does not reach Step Functions. Its imports and roll-backs follow AWS's.
+does not reach Step Functions. A task's time limit that is computed is no number to it, so a copy has the number. And it
+gives every error of a function one name, which a machine takes for one that it retries. Its imports and roll-backs
+follow AWS's.
 """
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from local.service import osls
 from local.stages import ROOT
@@ -43,7 +48,8 @@ class Account:
         return support.client(service, self.url)
 
     def sls(self, folder: Path, *arguments: str) -> Run:
-        """Runs osls in a project's folder with this account's endpoint and credentials, and nothing else of AWS."""
+        """Runs osls in a copy's folder with this account's endpoint and credentials, and nothing else of AWS."""
+        counted(folder, arguments[arguments.index("--stage") + 1])
         environment = {name: os.environ[name] for name in ("PATH", "HOME")} | {
             "AWS_ENDPOINT_URL": self.url, "AWS_REGION": REGION,
             "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
@@ -94,6 +100,18 @@ def opened(folder: Path) -> Iterator[Account]:
 
     with support.in_thread(service) as account:
         yield account
+
+
+_SUM = re.compile(r'"\{% \$\{self:custom\.settings\.(\w+)\} \+ \$\{self:custom\.settings\.(\w+)\} %\}"')
+
+
+def counted(folder: Path, stage: str) -> None:
+    """Writes the numbers of a stage's settings in place of the sums that are the time limits of a copy's tasks."""
+    file = folder / "statemachines" / "connections.asl.yml"
+    settings = yaml.safe_load((folder / "env" / f"{stage}.yml").read_text())
+    text, found = _SUM.subn(lambda match: str(settings[match[1]] + settings[match[2]]), file.read_text())
+    assert found <= 1
+    file.write_text(text)
 
 
 def copied(folder: Path) -> Path:
