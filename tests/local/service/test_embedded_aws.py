@@ -40,26 +40,6 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
     assert log == []
 
 
-@pytest.mark.long
-def test_a_killed_child_restarts_from_its_last_save(tmp_path: Path) -> None:
-    """A SIGKILL costs what was not saved yet; the address stays, and the callbacks run before and after."""
-    log: list[str] = []
-    with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
-        provision(Endpoints({}, aws.url), [TABLE], [])
-        dynamodb = client("dynamodb", aws.url)
-        dynamodb.put_item(TableName="events", Item={"PK": {"S": "saved"}})
-        assert until(lambda: on_disk(tmp_path, '"saved"'))
-        first = aws.pid
-        assert first is not None
-        os.kill(first, signal.SIGKILL)
-        assert until(lambda: "restarted" in log)
-        # The older client may still have a connection to the process that is dead.
-        assert stored(client("dynamodb", aws.url)) == ["saved"]
-        assert aws.pid != first
-    assert log[1:] == ["died", "restarted"]
-    assert log[0].startswith("the embedded AWS died (-9)")
-
-
 def test_the_child_ends_with_its_parent_and_saves(tmp_path: Path) -> None:
     """SIGKILL of the parent makes the child save and end; the folder is free again then, and not before."""
     program = (

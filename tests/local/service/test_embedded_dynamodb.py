@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
@@ -24,7 +23,7 @@ from local.service.embedded_dynamodb import EmbeddedDynamoDB
 from local.stack import read
 from tests.local.service.embedded import TABLE
 from tests.local.service.test_embedded_aws import stored
-from tests.local.support import PROJECT, client, in_thread, running, until
+from tests.local.support import PROJECT, client, in_thread, until
 
 
 @contextlib.asynccontextmanager
@@ -110,32 +109,6 @@ def test_a_data_folder_is_found_from_any_working_folder(tmp_path: Path, monkeypa
     assert (tmp_path / "da ta#1?%41é" / "dynamodb.sqlite").exists()
     with in_thread(lambda: database_in(tmp_path / "da ta#1?%41é", [])) as database:
         assert stored(table_of(database)) == ["one"]
-
-
-@pytest.mark.long
-def test_it_ends_with_its_parent(tmp_path: Path) -> None:
-    """SIGKILL of the parent ends the database too, which frees the folder; the last write is there afterwards."""
-    program = (
-        "import asyncio, pathlib, sys\n"
-        "sys.path.append('states-language/testing')\n"
-        "from tests.local.service.test_embedded_dynamodb import database_in, table_of\n"
-        "async def main():\n"
-        "    async with database_in(pathlib.Path(sys.argv[1]), []) as database:\n"
-        "        dynamodb = await asyncio.to_thread(table_of, database)\n"
-        "        dynamodb.put_item(TableName='events', Item={'PK': {'S': 'last'}})\n"
-        "        print(database.pid, flush=True)\n"
-        "        await asyncio.Event().wait()\n"
-        "asyncio.run(main())\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)], cwd=PROJECT, stdout=subprocess.PIPE
-    ) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        parent.kill()
-    assert until(lambda: not running(pid))
-    with in_thread(lambda: database_in(tmp_path, [])) as database:
-        assert stored(client("dynamodb", database.url)) == ["last"]
 
 
 def test_tables_in_two_places_are_named_at_each_start(tmp_path: Path) -> None:
