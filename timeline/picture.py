@@ -35,16 +35,12 @@ def draw(
 
 
 def draw_gaps(streams: Sequence[Sequence[Gap]], until_ms: int, width: int = 96) -> list[str]:
-    """Returns a line for each stream with its gaps, numbered from 1, as wide and in the scale of `draw`.
-
-    A column that shows a repaired gap and another one shows the other.
-    """
+    """Returns a line for each stream with its gaps, numbered from 1, as wide and in the scale of `draw`."""
     width = max(20, width)
     lines = []
     for number, gaps in enumerate(streams, 1):
         cells = [NOTHING] * width
-        for gap in sorted(gaps, key=lambda gap: not gap.is_repaired):
-            _fill(cells, gap.from_ms, gap.to_ms, until_ms, REPAIRED if gap.is_repaired else GAP)
+        _fill_gaps(cells, gaps, until_ms)
         lines.append(f"{number:>6} {''.join(cells).rstrip()}")
     return lines
 
@@ -68,9 +64,14 @@ def _stream(connections: Sequence[Connection], gaps: Sequence[Gap], until_ms: in
     for older, newer in pairwise(ordered):
         if newer.from_ms < older.end_ms:
             _fill(cells, newer.from_ms, min(older.end_ms, newer.end_ms), until_ms, OVERLAP)
-    for gap in gaps:
-        _fill(cells, gap.from_ms, gap.to_ms, until_ms, GAP)
+    _fill_gaps(cells, gaps, until_ms)
     return "".join(cells).rstrip()
+
+
+def _fill_gaps(cells: list[str], gaps: Sequence[Gap], until_ms: int) -> None:
+    """Marks gaps; a column that shows a repaired one and another one shows the other."""
+    for gap in sorted(gaps, key=lambda gap: not gap.is_repaired):
+        _fill(cells, gap.from_ms, gap.to_ms, until_ms, REPAIRED if gap.is_repaired else GAP)
 
 
 def _fill(cells: list[str], from_ms: int, to_ms: int | None, until_ms: int, mark: str) -> None:

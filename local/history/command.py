@@ -1,7 +1,7 @@
 """The verb `timeline`: describes and draws what any execution did, from its history alone.
 
-Invariant: only histories are read, not the machine's definition; except that streams that are named, and those of a
-group whose execution is given by its ARN, are shown with their gaps and which of them were repaired (`group.py`).
+Invariant: only histories are read, not the machine's definition; except that streams that are named, and those of an
+execution that is given by its ARN, are shown with their gaps and which of them were repaired (`group.py`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import sys
 import textwrap
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from handlers.api.verdict import counted
+from handlers.connection.ledger import REPAIRED
 from local.history import group, sources
 from local.history.group import GroupStreams
 from local.history.pictures import checked, write
@@ -83,6 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
         streams: GroupStreams | None = group.of_api(api, arguments.stream, origin_ms, found.until_ms)
     else:
         streams = group.of_executions(arns, origin_ms, found.until_ms)
+    if streams is not None:
+        gaps = [replace(gap, state=REPAIRED) if streams.has_repaired(gap) else gap for gap in found.gaps]
+        found = replace(found, gaps=gaps)
     usd = cost_usd(found.transitions, found.running_ms, len(found.functions), memory_mb)
     if path is not None:
         title = printable(", ".join(execution.name for execution in found.executions))
@@ -140,8 +144,9 @@ def _group_lines(streams: GroupStreams) -> list[str]:
     if streams.problem:
         return [streams.problem]
     gone = streams.with_gaps
-    shared = f"group {streams.group}: {len(gone)} of {counted(len(streams.gaps), 'stream')} in its functions had gaps"
-    lines = [shared if streams.group else f"by the API, {len(gone)} of {counted(len(streams.gaps), 'stream')} had gaps"]
+    had = f"{len(gone)} of {counted(len(streams.gaps), 'stream')}"
+    shared = f"group {streams.group}: {had} in its functions had gaps"
+    lines = [shared if streams.group else f"by the ledger, {had} had gaps"]
     lines += [f"  {number} {one}: {_gap_words(gaps)}" for number, (one, gaps) in enumerate(_shown(streams), 1)]
     return lines + _more(len(gone) - MOST_STREAMS)
 
@@ -167,7 +172,7 @@ def text(
     columns = max(40, width + picture.LABEL)
     said = [*(_group_lines(streams) if streams is not None else []), *_totals(found, usd)]
     totals = (part for line in said for part in textwrap.wrap(line, columns, subsequent_indent="    "))
-    with_repairs = any(gap.is_repaired for _, gaps in _shown(streams) for gap in gaps)
+    with_repairs = any(gap.is_repaired for gaps in (found.gaps, *(gaps for _, gaps in _shown(streams))) for gap in gaps)
     return "\n".join([*shown, "", LEGEND + picture.REPAIRED_LEGEND * with_repairs, "", *totals])
 
 
@@ -182,6 +187,7 @@ def _totals(found: Analysis, usd: dict[str, float]) -> list[str]:
         *(
             f"  gap {gap.from_ms / 1000:.3f} to {gap.to_ms / 1000:.3f} s, {(gap.to_ms - gap.from_ms) / 1000:.3f} s: "
             + (f"the Task before it ended by {gap.cause}" if gap.cause != SUCCEEDED else "after a Task that succeeded")
+            + ("; repaired" if gap.is_repaired else "")
             for gap in found.gaps[:MOST_GAPS]
         ),
     ]

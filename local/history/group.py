@@ -1,9 +1,8 @@
 """Reads what no history contains: the gaps of streams as the ledger has them, with those that were repaired.
 
-They come from the HTTP API for the streams that somebody names. For a group's execution they come without that: its
-input names the group, and its streams and their gaps are records of the stage's control table, which is read from the
-DynamoDB of the SDK's own variables. Invariant: for an execution that keeps a single stream, or that is not ours, only
-its input is read.
+They come from the HTTP API for the streams that somebody names. For our own executions they come without that: the
+input names the stream or the group, and its gaps are records of the stage's control table, which is read from the
+DynamoDB of the SDK's own variables. Invariant: for an execution that is not ours nothing but its history is read.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 import botocore.session
 from botocore.exceptions import BotoCoreError, ClientError
 
-from handlers.connection.repaired import applied
+from handlers.connection.repaired import applied, covers
 from handlers.errors import StoreUnavailable
 from handlers.group import is_group
 from handlers.store.stream_records import StreamRecords
@@ -35,12 +34,17 @@ _PAGE = 100
 class GroupStreams:
     """The streams of a group, each with its gaps; times count from the start of the first execution.
 
-    `group` is "" for streams that were named. `problem` says why they are unknown, or is "".
+    `group` is "" for a stream alone, and for those that were named. `problem` says why they are unknown, or is "".
     """
 
     group: str
     gaps: Mapping[str, Sequence[Gap]]
     problem: str = ""
+
+    def has_repaired(self, missed: Gap) -> bool:
+        """Returns whether all that any of the streams missed in this time was fetched later."""
+        spans = ([(gap.from_ms, gap.to_ms) for gap in gaps if gap.is_repaired] for gaps in self.gaps.values())
+        return bool(self.gaps) and all(covers(sorted(each), (missed.from_ms, missed.to_ms)) for each in spans)
 
     @property
     def with_gaps(self) -> list[tuple[str, Sequence[Gap]]]:
@@ -49,7 +53,7 @@ class GroupStreams:
 
 
 def of_executions(arns: Sequence[str], origin_ms: int, until_ms: int) -> GroupStreams | None:
-    """Returns the streams of the group that these executions keep, None if they do not keep a group.
+    """Returns the stream, or the streams of the group, that these executions keep; None if they are not ours.
 
     `origin_ms` is the beginning of the first one, `until_ms` the time from then to the end of the last one.
     """
@@ -61,12 +65,14 @@ def of_executions(arns: Sequence[str], origin_ms: int, until_ms: int) -> GroupSt
             continue
         try:
             said = session.create_client("stepfunctions", region_name=region).describe_execution(executionArn=arn)
-            group = _group_in(said.get("input", ""))
-            if group:
+            kept = _kept_by(said.get("input", ""))
+            if kept:
                 records = StreamRecords(
                     session.create_client("dynamodb", region_name=region), stages.names(stage[1])["control_table"]
                 )
-                return GroupStreams(group, _gaps(records, group, origin_ms, until_ms))
+                streams = sorted(records.members(kept)) if is_group(kept) else [kept]
+                group = kept if is_group(kept) else ""
+                return GroupStreams(group, _gaps(records, streams, origin_ms, until_ms))
         except (BotoCoreError, ClientError, StoreUnavailable) as problem:
             return GroupStreams("", {}, f"the gaps of its streams cannot be read: {type(problem).__name__}")
     return None
@@ -90,18 +96,18 @@ def _of_answer(gap: Mapping[str, Any], now_ms: int) -> Gap:
     return Gap(instant_ms(gap["from_at"]) or 0, now_ms if to_ms is None else to_ms, gap["cause"], gap["state"])
 
 
-def _group_in(data: str) -> str:
-    """The group in an execution's input; "" if there is none."""
+def _kept_by(data: str) -> str:
+    """The stream or group in an execution's input; "" if there is none."""
     try:
         stream_id = json.loads(data)["pathParameters"]["streamId"]
     except (ValueError, KeyError, TypeError):
         return ""
-    return stream_id if isinstance(stream_id, str) and is_group(stream_id) else ""
+    return stream_id if isinstance(stream_id, str) else ""
 
 
-def _gaps(records: StreamRecords, group: str, origin_ms: int, until_ms: int) -> dict[str, list[Gap]]:
+def _gaps(records: StreamRecords, streams: Sequence[str], origin_ms: int, until_ms: int) -> dict[str, list[Gap]]:
     found: dict[str, list[Gap]] = {}
-    for stream_id in sorted(records.members(group)):
+    for stream_id in streams:
         after, gaps = "", []
         while page := records.gaps(stream_id, after, _PAGE):
             after = page[-1][0]

@@ -111,11 +111,16 @@ def test_the_gaps_of_a_stream_are_drawn_and_those_that_were_repaired_as_such(
 ) -> None:
     """By its API, in the time of the history: with a mark and a word in the text, a line through it in the picture.
 
-    One is too early, and the one that goes on ends with the picture.
+    One is too early, and the one that goes on ends with the picture. A gap of the history itself is repaired where
+    that of the stream covers it.
     """
-    start, end = {"id": 1, "type": "ExecutionStarted"}, {"id": 2, "type": "TaskStateEntered"}
-    history = {"events": [start | {"timestamp": f"{DAY}00:01:00Z"}, end | {"timestamp": f"{DAY}00:01:40Z"}]}
-    (tmp_path / "history.json").write_text(json.dumps(history))
+    kinds = ("ExecutionStarted", "TaskStateEntered", *("TaskStarted", "TaskFailed") * 2, "TaskStarted")
+    seconds = (0, 0, 0, 12, 18, 31, 40)
+    events = [
+        {"id": at, "previousEventId": at - 1, "type": kind, "timestamp": f"{DAY}00:01:{second:02d}Z"}
+        for at, (kind, second) in enumerate(zip(kinds, seconds, strict=True), 1)
+    ]
+    (tmp_path / "history.json").write_text(json.dumps({"events": events}))
     times = [("00:00:10", "00:00:20"), ("00:01:10", "00:01:20"), ("00:01:30", "")]
     listed = [
         {"from_at": f"{DAY}{begin}.000Z", "to_at": f"{DAY}{to}.000Z" if to else None, "cause": "reset", "state": state}
@@ -128,17 +133,21 @@ def test_the_gaps_of_a_stream_are_drawn_and_those_that_were_repaired_as_such(
         found = answered(capsys, *asked)
         assert main(["timeline", *asked, "--width", "40", "--picture", str(tmp_path / "out.svg")]) == 0
         assert b"/connections/demo/gaps?from=2026-11-28T00%3A01%3A00.000Z&to=" in server.peers[0].request
+    assert [(gap["from_ms"], gap["state"]) for gap in found["gaps"]] == [(12_000, "repaired"), (31_000, "")]
     (stream,) = found["streams"]
     shown = [(gap["from_ms"], gap["to_ms"], gap["state"]) for gap in stream["gaps"]]
     assert shown == [(10_000, 20_000, "repaired"), (30_000, 40_000, "open")]
     said = capsys.readouterr().out
     assert f"     1 {' ' * 10}{'┼' * 10}{' ' * 10}{'╳' * 10}\n" in said
+    assert f"\nstream {'━' * 12}{'┼' * 6}{'━' * 13}{'╳' * 9}\n" in said
     assert "╳ gap  ┼ gap, repaired\n" in said
-    assert "by the API, 1 of 1 stream had gaps\n  1 demo: 2 gaps, 20.000 s, 1 repaired\n" in said
+    words = " ".join(said.split())
+    assert "gap 12.000 to 18.000 s, 6.000 s: after a Task that succeeded; repaired gap 31.000" in words
+    assert "by the ledger, 1 of 1 stream had gaps\n  1 demo: 2 gaps, 20.000 s, 1 repaired\n" in said
     drawn = (tmp_path / "out.svg").read_text()
-    # In the legend, and through one gap.
-    assert drawn.count('<rect class="repaired"') == 2
-    assert drawn.count('<rect class="gap"') == 4
+    # In the legend, and through one gap of the execution and one of the stream.
+    assert drawn.count('<rect class="repaired"') == 3
+    assert drawn.count('<rect class="gap"') == 6
     assert "10.000 to 20.000 s, 10 s, after reset; repaired" in drawn
 
 
