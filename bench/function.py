@@ -26,6 +26,7 @@ import yaml
 from bench.harness import process, resident_mb, spent_s
 from bench.tables import TABLES, Tables, serve
 from bench.upstreams import Plan
+from handlers.run.group_profiles import MOST_FRAME_BYTES
 from handlers.store import typed_values
 from handlers.store.event_items import body_of
 from handlers.store.group_store import GroupStore
@@ -165,6 +166,8 @@ async def running(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running]:
     The streams of the plan form a group; a single one has the function to itself.
     """
     watch, is_alone = Watch(), len(plan.ids) == 1
+    if not is_alone:  # which may have no longer frames
+        plan = replace(plan, max_frame_bytes=min(plan.max_frame_bytes, MOST_FRAME_BYTES))
     memory = MemoryDynamoDB(*TABLES, on_change=None if is_alone else watch.changed)
     event: dict[str, Any] = {"pathParameters": {"streamId": plan.ids[0]}}
     if not is_alone:

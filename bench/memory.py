@@ -79,8 +79,7 @@ def rows_of_groups(asked: argparse.Namespace) -> Iterator[Row]:
 async def most_of(plan: Plan, seconds: float) -> float:
     """Return the largest memory of the function of a plan."""
     async with running(plan) as function:
-        if "calm" in plan.streams:
-            await function.until_all_stored(plan.ids)
+        await function.until_all_stored(plan.ids)
         await function.last(seconds)
         return function.most_mb
 

@@ -143,8 +143,8 @@ class Source:
             await self._send(writer, self.event(name, self._plan.large_bytes))
 
     async def unfinished(self, name: str, writer: asyncio.StreamWriter) -> None:
-        """A large event without its end, then silence."""
-        await self._send(writer, self.event(name, self._plan.large_bytes)[:-10])
+        """An event, then a large one without its end, and silence."""
+        await self._send(writer, self.event(name) + self.event(name, self._plan.large_bytes)[:-10])
         await self.stall(name, writer)
 
     async def drip(self, name: str, writer: asyncio.StreamWriter) -> None:
