@@ -17,7 +17,7 @@ from handlers.connection.ledger import DELIVERED, REPAIRED, Gap, Interval
 from handlers.connection.repair_record import Repair
 from handlers.connection.repaired import covers
 from handlers.profile.repair_field import Repair as Field
-from handlers.repair.walking import Border, Borders, begun
+from handlers.repair.proof import Border, Borders, begun
 from handlers.store.event_items import Entry, StoredEvent
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords

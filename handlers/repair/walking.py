@@ -1,4 +1,4 @@
-"""Repairs one gap: walks over the pages of the address, stores what they bring, and decides what is proved then.
+"""Repairs one gap: walks over the pages of the address and stores what they bring; `proof.py` judges what that proves.
 
     stream        …  7  8  |  9 10 11 (missed)  | 12 13 …       8 and 12 are the events at the edges
     first walk    ?after=8&before=12       9 10 11              an address may leave out the edges themselves
@@ -9,60 +9,29 @@ it had what is between. A walk that sees only one of them, or none, proves nothi
 walk did not see both, a second begins an event earlier and ends an event later.
 
 It is a generator of requests and pauses (`handlers/run/group_ports.py`), so that a simulation performs the same steps.
-Invariants: what a page brings is stored before the gap's record says that the page was read; a gap is repaired only by
-one whole walk, or where the profile says why an overlap cannot be seen (`unproved`).
+Invariant: what a page brings is stored before the gap's record says that the page was read.
 """
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from handlers.connection.inputs import Written
-from handlers.connection.ledger import OPEN, REPAIRED, Gap
-from handlers.connection.repair_record import FAILED, PARTLY, Repair
+from handlers.connection.ledger import REPAIRED, Gap
+from handlers.connection.repair_record import Repair
 from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair as Field
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.pages import BadPage, Fetched, Page, is_kept, page, request
+from handlers.repair.proof import WIDE, Border, Borders, begun, can_widen, judged, proves, unaskable
 from handlers.run.group_ports import Ask, Wait
 
-FIRST_REST_MS, LONGEST_REST_MS = 5_000, 3_600_000
 # How long a refusal is waited out within a walk, and how often.
 PATIENT_S, PATIENT_TIMES = 10.0, 3
 # Because clocks differ and transport takes time, an event at the edge of a gap happened earlier or later.
 APART_MS = 5_000
-LITERAL, WIDE = 0, 1
-
-
-class Border(NamedTuple):
-    """An event at the edge of a gap: its dedup key, when it came, and when it happened, None where unknown."""
-
-    key: str
-    came_ms: int
-    own_ms: int | None = None
-
-    @property
-    def at_ms(self) -> int:
-        """When it happened, as far as that is known."""
-        return self.came_ms if self.own_ms is None else self.own_ms
-
-
-class Borders(NamedTuple):
-    """The last events before a gap and the first ones after it, the nearest first; two of each, if there are."""
-
-    before: tuple[Border, ...]
-    after: tuple[Border, ...]
-
-    @property
-    def keys(self) -> set[str]:
-        """All of their keys."""
-        return {border.key for border in (*self.before, *self.after)}
-
-    def since_ms(self, gap: Gap) -> int:
-        """Returns when the earliest one came."""
-        return min([gap.from_ms, *(border.came_ms for border in self.before)])
 
 
 @dataclass(slots=True)
@@ -118,25 +87,18 @@ class TakenOver(Exception):
     """Another function repairs the gap now."""
 
 
-def begun(gap: Gap) -> Repair:
-    """Returns the repair in the gap's record, begun anew where the gap has changed since."""
-    known = gap.repair or Repair()
-    span = gap.from_ms, gap.to_ms
-    return known if known.span == span else Repair(*span, stored=known.stored, stamp=known.stamp)
-
-
 def repair_gap(ports: Ports, gap: Gap) -> Steps:
     """Returns the repair after this try, which is saved; raises TakenOver, and what a request raises."""
     repair = begun(gap)
     borders: Borders = yield Ask(lambda: ports.borders(gap))
-    problem, retry_s = ports.problem or _unaskable(ports.field, borders), 0.0
+    problem, retry_s = ports.problem or unaskable(ports.field, borders), 0.0
     while not problem:
         walk = _Walk(ports, gap, borders, repair.walk)
         try:
             repair, problem, retry_s = yield from walk.steps(repair)
         except Unstorable as why:
             problem = str(why)
-        if problem or proves(ports.field, repair) or repair.walk == WIDE or not _can_widen(borders):
+        if problem or proves(ports.field, repair) or repair.walk == WIDE or not can_widen(borders):
             break
         repair = replace(repair, walk=WIDE, at="", pages=0, saw_before=False, saw_after=False)
     if problem == UNFINISHED:
@@ -156,58 +118,6 @@ def _save(ports: Ports, gap: Gap, repair: Repair) -> Generator[Ask, Any, None]:
 
 # The function's time is over: the next one continues the walk.
 UNFINISHED = "unfinished"
-NO_EVENT_BEFORE = "no event from before the gap is stored, so there is no place to ask from"
-NO_EVENT_AFTER = "no event has come since the gap, so nothing shows yet that the address has all of it"
-
-
-def _unaskable(field: Field, borders: Borders) -> str:
-    if "after" in field.edges and not borders.before:
-        return NO_EVENT_BEFORE
-    return NO_EVENT_AFTER if "before" in field.edges and not borders.after else ""
-
-
-def _can_widen(borders: Borders) -> bool:
-    return len(borders.before) > 1 or len(borders.after) > 1
-
-
-def proves(field: Field, repair: Repair) -> bool:
-    """Returns whether the walk has shown both events at the edges, or the profile says why it cannot."""
-    return (repair.saw_before and repair.saw_after) or bool(field.unproved)
-
-
-def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s: float, now_ms: int) -> Repair:
-    """Returns the result of the walks, and when to try again; `problem` is why the last one is not whole."""
-    done = replace(repair, open_from_ms=None, open_to_ms=None, tries=repair.tries + 1)
-    if not (problem and repair.at):
-        # A walk that was refused at a page continues there; any other begins again.
-        done = replace(done, walk=LITERAL, at="", pages=0)
-    if not problem and proves(field, repair):
-        is_seen = repair.saw_before and repair.saw_after
-        # Everything between the two edges is stored, beyond the gap too: its ends may be known better later.
-        came = [border.came_ms for border in (*borders.before[:1], *borders.after[:1])]
-        done = replace(done, from_ms=min([done.from_ms, *came]), to_ms=max([done.to_ms, *came]))
-        return replace(done, state=REPAIRED, reason="" if is_seen else field.unproved, next_ms=0)
-    done = replace(done, rest_until_ms=now_ms + round(retry_s * 1000) if retry_s else 0)
-    rest_ms = min(LONGEST_REST_MS, FIRST_REST_MS << min(repair.tries, 16))
-    next_ms = now_ms + max(rest_ms, round(retry_s * 1000))
-    is_over = next_ms > repair.to_ms + field.reach_ms
-    waits = not is_over and not borders.after and problem in ("", NO_EVENT_AFTER)
-    state = OPEN if waits else PARTLY if repair.stored else FAILED
-    reason = problem or _lack(repair, borders)
-    if not problem and repair.saw_after != repair.saw_before:
-        until_ms, since_ms = (repair.first_ms, None) if repair.saw_after else (None, repair.last_ms)
-        done = replace(done, open_to_ms=until_ms, open_from_ms=since_ms)
-    return replace(done, state=state, reason=reason, next_ms=0 if is_over else next_ms)
-
-
-def _lack(repair: Repair, borders: Borders) -> str:
-    if not borders.after:
-        return NO_EVENT_AFTER
-    if repair.saw_before:
-        return "the address does not have the first event after the gap"
-    if repair.saw_after:
-        return "the address does not go back to the last event before the gap"
-    return "the address has neither the last event before the gap nor the first after it"
 
 
 class _Walk:

@@ -10,7 +10,7 @@ from handlers.connection.repair_record import FAILED, PARTLY, Repair
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
 from handlers.repair.function import TURN_MS
-from handlers.repair.walking import NO_EVENT_AFTER, NO_EVENT_BEFORE
+from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE
 from handlers.repair.work import DONE_KEPT_DAYS, SETTLED_MS
 from handlers.store.ledger_records import gap_item
 from handlers.store.typed_values import DAY_S

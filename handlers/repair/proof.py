@@ -1,0 +1,112 @@
+"""Decides what the walks of a gap's repair have proved, and when to try again; `walking.py` makes them.
+
+    saw both events at the edges              repaired
+    saw one of them, or neither               partly where events came, else failed: tried again for `reach_s`
+    nothing came after the gap yet            open
+
+Invariant: a gap is repaired only by one whole walk, or where the profile says why an overlap cannot be seen
+(`unproved`).
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from handlers.connection.ledger import OPEN, REPAIRED, Gap
+from handlers.connection.repair_record import FAILED, PARTLY, Repair
+from handlers.profile.repair_field import Repair as Field
+
+FIRST_REST_MS, LONGEST_REST_MS = 5_000, 3_600_000
+# Which events at the edges a walk asks between: the nearest, or those beyond them.
+LITERAL, WIDE = 0, 1
+
+
+class Border(NamedTuple):
+    """An event at the edge of a gap: its dedup key, when it came, and when it happened, None where unknown."""
+
+    key: str
+    came_ms: int
+    own_ms: int | None = None
+
+    @property
+    def at_ms(self) -> int:
+        """When it happened, as far as that is known."""
+        return self.came_ms if self.own_ms is None else self.own_ms
+
+
+class Borders(NamedTuple):
+    """The last events before a gap and the first ones after it, the nearest first; two of each, if there are."""
+
+    before: tuple[Border, ...]
+    after: tuple[Border, ...]
+
+    @property
+    def keys(self) -> set[str]:
+        """All of their keys."""
+        return {border.key for border in (*self.before, *self.after)}
+
+    def since_ms(self, gap: Gap) -> int:
+        """Returns when the earliest one came."""
+        return min([gap.from_ms, *(border.came_ms for border in self.before)])
+
+
+def begun(gap: Gap) -> Repair:
+    """Returns the repair in the gap's record, begun anew where the gap has changed since."""
+    known = gap.repair or Repair()
+    span = gap.from_ms, gap.to_ms
+    return known if known.span == span else Repair(*span, stored=known.stored, stamp=known.stamp)
+
+
+NO_EVENT_BEFORE = "no event from before the gap is stored, so there is no place to ask from"
+NO_EVENT_AFTER = "no event has come since the gap, so nothing shows yet that the address has all of it"
+
+
+def unaskable(field: Field, borders: Borders) -> str:
+    """Returns why the address cannot be asked, because an event at an edge is missing; "" where it can."""
+    if "after" in field.edges and not borders.before:
+        return NO_EVENT_BEFORE
+    return NO_EVENT_AFTER if "before" in field.edges and not borders.after else ""
+
+
+def can_widen(borders: Borders) -> bool:
+    """Returns whether a second walk may begin an event earlier or end an event later."""
+    return len(borders.before) > 1 or len(borders.after) > 1
+
+
+def proves(field: Field, repair: Repair) -> bool:
+    """Returns whether the walk has shown both events at the edges, or the profile says why it cannot."""
+    return (repair.saw_before and repair.saw_after) or bool(field.unproved)
+
+
+def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s: float, now_ms: int) -> Repair:
+    """Returns the result of the walks, and when to try again; `problem` is why the last one is not whole."""
+    done = replace(repair, open_from_ms=None, open_to_ms=None, tries=repair.tries + 1)
+    if not (problem and repair.at):
+        # A walk that was refused at a page continues there; any other begins again.
+        done = replace(done, walk=LITERAL, at="", pages=0)
+    if not problem and proves(field, repair):
+        is_seen = repair.saw_before and repair.saw_after
+        # Everything between the two edges is stored, beyond the gap too: its ends may be known better later.
+        came = [border.came_ms for border in (*borders.before[:1], *borders.after[:1])]
+        done = replace(done, from_ms=min([done.from_ms, *came]), to_ms=max([done.to_ms, *came]))
+        return replace(done, state=REPAIRED, reason="" if is_seen else field.unproved, next_ms=0)
+    done = replace(done, rest_until_ms=now_ms + round(retry_s * 1000) if retry_s else 0)
+    rest_ms = min(LONGEST_REST_MS, FIRST_REST_MS << min(repair.tries, 16))
+    next_ms = now_ms + max(rest_ms, round(retry_s * 1000))
+    is_over = next_ms > repair.to_ms + field.reach_ms
+    waits = not is_over and not borders.after and problem in ("", NO_EVENT_AFTER)
+    state = OPEN if waits else PARTLY if repair.stored else FAILED
+    reason = problem or _lack(repair, borders)
+    if not problem and repair.saw_after != repair.saw_before:
+        until_ms, since_ms = (repair.first_ms, None) if repair.saw_after else (None, repair.last_ms)
+        done = replace(done, open_to_ms=until_ms, open_from_ms=since_ms)
+    return replace(done, state=state, reason=reason, next_ms=0 if is_over else next_ms)
+
+
+def _lack(repair: Repair, borders: Borders) -> str:
+    if not borders.after:
+        return NO_EVENT_AFTER
+    if repair.saw_before:
+        return "the address does not have the first event after the gap"
+    if repair.saw_after:
+        return "the address does not go back to the last event before the gap"
+    return "the address has neither the last event before the gap nor the first one after it"
