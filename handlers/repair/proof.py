@@ -109,4 +109,4 @@ def _lack(repair: Repair, borders: Borders) -> str:
         return "the address does not have the first event after the gap"
     if repair.saw_after:
         return "the address does not go back to the last event before the gap"
-    return "the address has neither the last event before the gap nor the first one after it"
+    return "the address has neither the last event before the gap nor the first after it"
