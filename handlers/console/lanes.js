@@ -113,6 +113,7 @@ function offerRepair(cell, stream, gap) {
   if (!gap.to_at || !REPAIRABLE.includes(gap.state)) return cell.replaceChildren();
   if (cell.firstChild) return undefined;
   const times = `from=${encodeURIComponent(gap.from_at)}&to=${encodeURIComponent(gap.to_at)}`;
+  const why = element('small', { role: 'status' });
   const button = element('button', {
     type: 'button',
     'aria-label': `Repair the gap from ${clock(gap.from_at)}`,
@@ -120,16 +121,15 @@ function offerRepair(cell, stream, gap) {
       button.disabled = true;
       try {
         await ask(`${streamPath(stream, '/repair')}?${times}`, 'POST');
-        announce('What the gap missed is fetched now.');
+        text(why, 'What the gap missed is fetched now.');
       } catch (problem) {
-        button.title = problem.message;
-        announce(problem.message);
+        text(why, problem.message);
       } finally {
         button.disabled = false;
       }
     },
   }, 'Repair');
-  return cell.append(button);
+  return cell.append(button, why);
 }
 
 const gapCells = (gap) => {

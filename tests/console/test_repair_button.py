@@ -1,0 +1,79 @@
+"""The button beside a gap, in a real Chromium: it has the gap repaired by the real function, and says why not."""
+
+import json
+import urllib.request
+
+from handlers.connection.effects import Progress, RecordLoss
+from handlers.framing.events import StreamEvent
+from handlers.store.event_items import StoragePolicy
+from handlers.store.ledger_records import connection_item
+from local.upstreams.behaviours import DEMOS, TRADES, TRADES_LATE_MS
+from local.upstreams.clockwork import now_ms
+from tests.console.chromium import Chromium
+from tests.console.page import address, listed, shown, store
+from tests.local_run import LocalRun
+
+STREAM, PLAIN = "demo-trades:button", "demo:button"
+# What stands beside the only gap, and the button, which is pressed.
+PRESSED = """const table = page.locator('details', { hasText: 'Gaps as a table' });
+    await table.locator('summary').click();
+    const row = table.locator('tbody tr');
+    const button = row.getByRole('button', { name: /^Repair the gap from/ });
+    await button.click();"""
+
+
+def with_a_loss(run: LocalRun, stream: str, keys: list[str], bodies: list[str]) -> None:
+    """A stream whose upstream said a minute ago that it lost events, between the first two of these and the others."""
+    own, lost_ms = store(run), now_ms() - 60_000
+    own.ledger.record_loss(stream, RecordLoss(1, 1, lost_ms, lost_ms + 1_000, "loss"))
+    times = (lost_ms - 2_000, lost_ms - 1_000, lost_ms + 2_000, lost_ms + 3_000)
+    events = [
+        StreamEvent(key, body, None, None, None, at_ms)
+        for key, body, at_ms in zip(keys, bodies, times, strict=True)
+    ]  # fmt: skip
+    own.write(stream, 1, 0, events, StoragePolicy())
+    span = {"opened_ms": lost_ms - 4_000, "seen_ms": lost_ms + 5_000, "closed_ms": lost_ms + 5_000}
+    over = Progress(1, lost_ms - 5_000, **span, live_ms=lost_ms - 4_000, ended_by="ended")
+    own.ledger.save(stream, connection_item(over, lane="A", execution="e", request_id="r"))
+    listed(run, [stream], fence={"N": "1"})
+
+
+def test_a_gap_is_repaired_by_its_button(service: LocalRun, browser: Chromium) -> None:
+    """The row says so once the function has fetched what was missed, the button goes, and the picture has its mark."""
+    # Old enough that the address has them, and so young that it does not forget them meanwhile.
+    newest = (now_ms() - 2 * TRADES_LATE_MS) // DEMOS["demo-trades"].interval_ms
+    rest = f"{service.variables['UPSTREAM_DEMO']}{TRADES}?after={newest - 6}&before={newest + 1}"
+    with urllib.request.urlopen(rest) as answer:
+        trades = {str(one["id"]): json.dumps(one) for one in json.load(answer)["trades"]}
+    keys = [*trades]
+    edges = [*keys[:2], *keys[4:]]
+    with_a_loss(service, STREAM, edges, [trades[key] for key in edges])
+    assert [gap["state"] for gap in service.ask("GET", f"{STREAM}/gaps")[1]["gaps"]] == ["lost"]
+    shown(browser, address(service, STREAM))
+    found = browser.do(
+        f"""{PRESSED}
+        await row.getByText('nothing: it was repaired').waitFor().catch(async () => {{
+          throw new Error(await row.innerText());
+        }});
+        await button.waitFor({{ state: 'detached' }});
+        return await page.locator('svg.lanes g > rect.gap.repaired').count()"""
+    )
+    assert found == 1
+    [gap] = service.ask("GET", f"{STREAM}/gaps")[1]["gaps"]
+    assert (gap["state"], gap["repair"]["stored"]) == ("repaired", 2)
+    stored = {item["SK"]: item["data"] for item in service.items("events", STREAM)}
+    assert {key: json.loads(body) for key, body in stored.items()} == {
+        key: json.loads(body) for key, body in trades.items()
+    }
+
+
+def test_a_button_says_why_nothing_is_fetched(service: LocalRun, browser: Chromium) -> None:
+    """The profile names no address: the sentence stands beside the button, which may be pressed again."""
+    with_a_loss(service, PLAIN, ["1", "2", "5", "6"], ["{}"] * 4)
+    shown(browser, address(service, PLAIN))
+    words = browser.do(
+        f"""{PRESSED}
+        await row.getByText(/names no address for repairs/).waitFor();
+        return [await row.locator('small').textContent(), await button.isEnabled()]"""
+    )
+    assert words == ["The profile 'demo' names no address for repairs.", True]
