@@ -32,8 +32,8 @@ def with_a_loss(run: LocalRun, stream: str, keys: list[str], bodies: list[str]) 
         for key, body, at_ms in zip(keys, bodies, times, strict=True)
     ]  # fmt: skip
     own.write(stream, 1, 0, events, StoragePolicy())
-    span = {"opened_ms": lost_ms - 4_000, "seen_ms": lost_ms + 5_000, "closed_ms": lost_ms + 5_000}
-    over = Progress(1, lost_ms - 5_000, **span, live_ms=lost_ms - 4_000, ended_by="ended")
+    opened_ms, closed_ms = lost_ms - 4_000, lost_ms + 5_000
+    over = Progress(1, opened_ms, opened_ms, closed_ms, closed_ms, "ended", live_ms=opened_ms)
     own.ledger.save(stream, connection_item(over, lane="A", execution="e", request_id="r"))
     listed(run, [stream], fence={"N": "1"})
 

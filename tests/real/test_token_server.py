@@ -84,7 +84,7 @@ def stored(service: Service, stream: str) -> list[int]:
 def more_come(service: Service) -> bool:
     """Whether new events of each stream are stored."""
     before = {stream: len(stored(service, stream)) for stream in STREAMS}
-    return all(until(lambda one=one: len(stored(service, one)) > before[one] + 3, 120) for one in STREAMS)
+    return until(lambda: all(len(stored(service, one)) > before[one] + 3 for one in STREAMS), 120)
 
 
 def test_four_streams_of_a_function_share_tokens_that_expire_are_revoked_and_are_not_given(tmp_path: Path) -> None:
