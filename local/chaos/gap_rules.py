@@ -144,12 +144,7 @@ def _asked_in_vain(world: World, records: list[Record], gap: Gap, parts: list[Ga
         (link, link.closed_ms if link.opened_ms is None and link.has_forgotten else link.opened_ms)
         for link in world.upstream.links
     ]
-    # One that a stop has ended may have been followed long after.
-    about = [
-        link
-        for link, at_ms in answered
-        if gap.from_ms - slack_ms <= (at_ms or 0) <= gap.to_ms + slack_ms or link.fence in ended_by
-    ]
+    about = [link for link, at_ms in answered if gap.from_ms - slack_ms <= (at_ms or 0) <= gap.to_ms + slack_ms]
     late = [link for link in about if link.fence in ended_by]
     # After a stop nobody requested the stream until the next start, and the first ones after that may break off.
     after = [link for link, at_ms in answered if (at_ms or 0) > gap.to_ms and link not in about]
