@@ -59,6 +59,8 @@ NO_ORDER = 'with order = "none" events are read by key, and these keys have no o
 TWICE = 'with key = "each" an event that two connections deliver is stored twice'
 PLACE = "if it is meant as a field of the profile, move it above the first [table]"
 BELOW = f"headers.overlap is in the table headers; {PLACE}"
+TICKET = b'ticket = { address = "https://example.org/key", path = "$.key" }\n'
+NOWHERE = "a ticket is requested before each opening, and nothing holds {ticket}: it is sent nowhere"
 HOOK = b'[[deliver]]\nwebhook = "http://127.0.0.1:8080/"\nallow_private = true\nsecret = "${secret:hook}"'
 
 
@@ -73,6 +75,8 @@ HOOK = b'[[deliver]]\nwebhook = "http://127.0.0.1:8080/"\nallow_private = true\n
             [FORGETS],
         ),
         (SINCE + b'order = "none"\nkey = "hash"', f"{BY_ID} query parameter since; {NO_INDEX}", [NO_ORDER]),
+        (SINCE + TICKET, f"{BY_ID} query parameter since", [NOWHERE]),
+        (SINCE + TICKET + b'headers = { X-Key = "{ticket}" }', f"{BY_ID} query parameter since", []),
         (SINCE + HOOK, f"{BY_ID} query parameter since", []),
         (SOUND + b'resume = "none"', LOST, [CANNOT]),
         (LINES + b'cursor = "$.n"', LOST, [f"{CANNOT}; $.n is saved as the cursor and never sent"]),
