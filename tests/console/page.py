@@ -9,7 +9,7 @@ import pytest
 from handlers.store.connection_store import Store
 from local import stages
 from tests.console.chromium import Chromium
-from tests.harness import STAGE
+from tests.harness import STAGE, Service
 from tests.local_run import LocalRun
 
 TELEPHONE = {"width": 390, "height": 860}
@@ -69,7 +69,7 @@ def violations(browser: Chromium, part: str = "html") -> Any:
     )
 
 
-def store(service: LocalRun) -> Store:
+def store(service: Service) -> Store:
     """The tables of the service, to write what no demonstration upstream sends."""
     names = stages.names(STAGE)
     return Store(
@@ -83,7 +83,7 @@ def store(service: LocalRun) -> Store:
     )
 
 
-def listed(service: LocalRun, ids: Sequence[str], **more: Any) -> None:
+def listed(service: Service, ids: Sequence[str], **more: Any) -> None:
     """Streams that were started once and that no execution runs."""
     LISTED.extend(ids)
     lease = {"SK": {"S": "lease"}, "generation": {"N": "1"}, "fence": {"N": "0"}} | more
