@@ -84,6 +84,7 @@ def test_events_come_in_the_order_of_their_own_time(local_run: LocalRun) -> None
     """In pages that fit together; the command prints when they happened; a profile without a time is refused."""
     stream, client = "demo-trades:ordered", client_of(local_run)
     client.start(stream)
+    assert until(lambda: any(one["stream"] == stream and one["last_event_at"] for one in client.streams()), 60)
     assert until(lambda: len([*client.events(stream)]) >= 5, 60)
     client.stop(stream)
     assert until(lambda: client.status(stream)["status"] == "stopped", 60)
@@ -95,6 +96,7 @@ def test_events_come_in_the_order_of_their_own_time(local_run: LocalRun) -> None
     printed = typed(local_run, "events", stream, "--order", "time")
     assert [line.split()[0] for line in printed.stdout.splitlines()] == [event.raw["happened_at"] for event in events]
     client.start("demo:client")
+    assert until(lambda: any(one["stream"] == "demo:client" for one in client.streams()), 60)
     with pytest.raises(Refused) as refused:
         [*client.events("demo:client", order="time")]
     assert (refused.value.status, refused.value.kind, refused.value.field) == (409, "no-time", "order")
