@@ -40,17 +40,6 @@ class Entry(NamedTuple):
     received_at_ms: int
 
 
-class Sent(NamedTuple):
-    """Which sinks took all `messages` of what is to be noted, behind the arrival with the number `behind`.
-
-    `before` says for each of them how many events it had taken until then.
-    """
-
-    behind: int = 0
-    messages: int = 0
-    before: Mapping[str, int] = {}
-
-
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """What one call brought of a stream; `total` counts the events of this arrival and all before it.
@@ -90,6 +79,17 @@ class Arrival:
 _EMPTY = Arrival(0, 0, 0, 0, "")
 
 
+class Sent(NamedTuple):
+    """Which sinks took all `messages` of what is to be noted, behind the newest arrival, which was just read.
+
+    `before` says for each of them how many events it had taken until then.
+    """
+
+    behind: Arrival = _EMPTY
+    messages: int = 0
+    before: Mapping[str, int] = {}
+
+
 class Arrivals:
     """The arrivals of all streams, and the ends of those that this sandbox has noted."""
 
@@ -106,6 +106,8 @@ class Arrivals:
         """
         noted: dict[str, Arrival] = {}
         wanted = dict(brought)
+        # What was just read is at least as new as what this sandbox remembers.
+        self._ends |= {one: of.behind for one, of in (sent or {}).items() if of.behind.number}
         for _ in range(MOST_TRIES):
             for stream_id in wanted.keys() - self._ends.keys():
                 self._ends[stream_id] = self.end(stream_id) or _EMPTY
@@ -135,7 +137,7 @@ class Arrivals:
         taken = {
             label: end.taken.get(label, before) + sent.messages
             for label, before in sent.before.items()
-            if end.number == sent.behind or label in end.taken
+            if end.number == sent.behind.number or label in end.taken
         }
         return Arrival(following, end.number, total, now_ms, mark, entries, taken)
 

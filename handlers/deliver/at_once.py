@@ -50,15 +50,14 @@ class AtOnce:
     now_ms: Callable[[], int]
     each: Each
     until_ms: int
-    _behind: int = 0
-    _count: int = 0
+    _sent: Sent = field(default_factory=Sent)
     _records: dict[str, SinkRecord] = field(default_factory=dict)
     _taken: dict[str, int] = field(default_factory=dict)
 
     @property
     def sent(self) -> Sent:
         """Which sinks have taken everything by now, behind which arrival."""
-        return Sent(self._behind, self._count, dict(self._taken))
+        return self._sent._replace(before=dict(self._taken))
 
     def run(self) -> None:
         """Sends to each sink that may take it at once, the quickest first; what cannot be read is not sent."""
@@ -66,12 +65,10 @@ class AtOnce:
             end, known = self.records.with_end(self.stream_id, len(self.targets))
         except StoreUnavailable:
             return
-        if end is None or end.mark == self.brought.mark:
-            return
         messages, problem = self._messages()
-        if problem:
+        if end is None or end.mark == self.brought.mark or problem:
             return
-        self._behind, self._count, self._records = end.number, len(messages), known
+        self._sent, self._records = Sent(end, len(messages)), known
         tries = [one for target in self.targets if (one := self._try(target, end, len(messages))) is not None]
         for one in sorted(tries, key=lambda one: one.record.took_ms):
             outcomes = send_all(
