@@ -108,6 +108,8 @@ CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
         ({"result": {"Attributes": {}}}, "stable"),
         ({"result": {}}, "stable"),
     ],
+    # The function's limit and what its start may take besides, as the stage has them.
+    "Connect A/TimeoutSeconds": [({}, 8 + 4)],
     "Connect A/Arguments/FunctionName": [({"code": "7"}, f"{NAMES['connection_manager']}:7")],
     "Claim lease/Arguments/ConditionExpression": [
         ({"renews": "", "dead": ""}, NO_STOP + FREE),
