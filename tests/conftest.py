@@ -82,11 +82,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One process for each core, and one for the tests that share the local run, which wait most of the time. Each
-    process collects all tests, for five seconds of CPU, so more of them cost more than they win.
+    """One process for each core, one for the tests that share the local run, and one more: many wait for a while. Each
+    process collects all tests and makes what it shares, so still more of them cost more than they win.
     """
     cores = os.cpu_count() or 2
-    return cores if config.getoption("until", 0) else min(MOST_PROCESSES, cores + 1)
+    return cores if config.getoption("until", 0) else min(MOST_PROCESSES, cores + 2)
 
 
 class _Files(LoadFileScheduling):  # type: ignore[misc]

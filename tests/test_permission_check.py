@@ -78,9 +78,9 @@ def test_who_asks_is_known_by_all_that_called(template: dict[str, Any]) -> None:
 
     assert names("handlers.store.leases") == CALLERS
     assert names("handlers.store.leases", "handlers.watching.lease_rounds") == ["ConnectionWatchRole"]
-    writing = ["ConnectionControlRole", "ConnectionManagerRole", "ConnectionRepairRole"]
+    writing = ["ConnectionManagerRole", "ConnectionRepairRole"]
     assert names("handlers.store.overflow", "handlers.store.connection_store") == writing
-    assert names("handlers.store.stream_records", "handlers.store.connection_store") == CALLERS[:3:2]
+    assert names("handlers.store.stream_records", "handlers.store.connection_store") == ["ConnectionRepairRole"]
     assert names("handlers.nothing") == names(TASK, "Read lease", "arn:aws:states:::dynamodb:putItem") == []
 
 

@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 def test_every_kind_of_fault_is_drawn() -> None:
     """Two hundred schedules hold every kind of fault, each within its time."""
     faults = [fault for seed in range(200) for fault in generate(seed).faults]
-    assert {fault.kind for fault in faults} == {*KINDS, *GUARD_FAULTS, "starvation"}
+    assert {fault.kind for fault in faults} == {*KINDS, *GUARD_FAULTS, "ticket refused", "starvation"}
     assert max(fault.at_ms for fault in faults) < LAST_MS
 
 
