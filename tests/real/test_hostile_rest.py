@@ -1,4 +1,4 @@
-"""Gaps of a real run, whose REST addresses page, repeat, refuse, lag and lie: what is told as repaired is."""
+"""Gaps of a real run, whose REST addresses page, repeat, refuse, lag and lie: none is called repaired without proof."""
 
 import json
 from collections import Counter

@@ -128,7 +128,7 @@ def test_follow_says_that_no_answer_comes(monkeypatch: pytest.MonkeyPatch, capsy
     ],
 )
 def test_a_refusal_has_the_exit_status_of_its_kind(status: int, kind: str, wanted: int) -> None:
-    """A mistake in what was typed is told from a stream that is not there, and from what the stage does not allow."""
+    """A wrong argument, an unknown stream and what the stage does not allow have an exit status each."""
     body = {"type": f"urn:problem-type:streamkeeper:{kind}", "detail": "No.", "fix": "Do."}
     with serving(answers(body, status)) as server:
         assert cli.main(["status", "demo", "--url", server.address]) == wanted
