@@ -10,6 +10,7 @@ from dataclasses import dataclass
 REPAIRED = "repaired"
 # Some of it came, or none: what is open is tried again for as long as the address reaches back.
 PARTLY, FAILED = "partly", "failed"
+UP, DOWN, NO_ORDER = 1, -1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class Repair:
     `stored` events came by it, which happened from `first_ms` to `last_ms` where the profile names their time. Still
     open is [open_from_ms, open_to_ms), the whole gap where that is unknown. The next try is at `next_ms`, never where
     that is 0; until `rest_until_ms` the address accepts no requests. A walk that is under way continues at the address
-    `at`, after `pages`; `walk` is its number. `stamp` counts the writes.
+    `at`, after `pages`; `walk` is its number. Its items go up (`way` 1) or down (-1), which 0 leaves open and NO_ORDER
+    denies; `last` is the place of the newest one. `stamp` counts the writes.
     """
 
     from_ms: int = 0
@@ -39,6 +41,8 @@ class Repair:
     pages: int = 0
     saw_before: bool = False
     saw_after: bool = False
+    way: int = 0
+    last: int | None = None
     stamp: int = 0
 
     @property

@@ -8,16 +8,19 @@ Invariant: a gap is repaired only by one whole walk, or where the profile says w
 (`unproved`).
 """
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from handlers.connection.ledger import OPEN, REPAIRED, Gap
-from handlers.connection.repair_record import FAILED, PARTLY, Repair
+from handlers.connection.repair_record import DOWN, FAILED, NO_ORDER, PARTLY, UP, Repair
 from handlers.profile.repair_field import Repair as Field
 
 FIRST_REST_MS, LONGEST_REST_MS = 5_000, 3_600_000
 # Which events at the edges a walk asks between: the nearest, or those beyond them.
 LITERAL, WIDE = 0, 1
+_NUMBER = re.compile(r"-?[0-9]{1,30}")
 
 
 class Border(NamedTuple):
@@ -75,6 +78,22 @@ def can_widen(borders: Borders) -> bool:
 def proves(field: Field, repair: Repair) -> bool:
     """Returns whether the walk has shown both events at the edges, or the profile says why it cannot."""
     return (repair.saw_before and repair.saw_after) or bool(field.unproved)
+
+
+def ordered(repair: Repair, keys: Sequence[str], times: Sequence[int | None]) -> Repair:
+    """Returns the repair with which way its walk's items go by now: by their keys if these are numbers, else by time.
+
+    Of two items with one time nobody knows which came first.
+    """
+    way, last = repair.way, repair.last
+    are_numbers = all(_NUMBER.fullmatch(key) for key in keys)
+    for key, at_ms in zip(keys, times, strict=True):
+        place = int(key) if are_numbers else at_ms
+        step = 0 if place is None or last is None else (place > last) * UP + (place < last) * DOWN
+        if place is None or step * way == -1 or (not step and last is not None and not are_numbers):
+            return replace(repair, way=NO_ORDER)
+        way, last = way or step, place
+    return replace(repair, way=way, last=last)
 
 
 def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s: float, now_ms: int) -> Repair:

@@ -5,8 +5,9 @@
     second walk   ?after=7&before=13       8  9 10 11 12        both were seen, with all between: repaired
 
 A walk that sees both events at the edges proves the gap: the address has what was before it and what came after it, so
-it had what is between. A walk that sees only one of them, or none, proves nothing, however much it brings. If the first
-walk did not see both, a second begins an event earlier and ends an event later.
+it had what is between. If its items show an order, the walk ends there; else what was missed may stand anywhere, so it
+reads the last page too, and stores everything. A walk that sees only one of them, or none, proves nothing, however much
+it brings. If the first walk did not see both, a second begins an event earlier and ends an event later.
 
 It is a generator of requests and pauses (`handlers/run/group_ports.py`), so that a simulation performs the same steps.
 Invariant: what a page brings is stored before the gap's record says that the page was read.
@@ -18,14 +19,14 @@ from typing import Any
 
 from handlers.connection.inputs import Written
 from handlers.connection.ledger import REPAIRED, Gap
-from handlers.connection.repair_record import Repair
+from handlers.connection.repair_record import DOWN, NO_ORDER, UP, Repair
 from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair as Field
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.pages import BadPage, Fetched, Page, is_kept, page, request
-from handlers.repair.proof import WIDE, Border, Borders, begun, can_widen, judged, proves, unaskable
+from handlers.repair.proof import WIDE, Border, Borders, begun, can_widen, judged, ordered, proves, unaskable
 from handlers.run.group_ports import Ask, Wait
 
 # How long a refusal is waited out within a walk, and how often.
@@ -133,7 +134,7 @@ class _Walk:
         ports, field = self._ports, self._ports.field
         address = repair.at
         if not address:
-            repair = replace(repair, pages=0, saw_before=False, saw_after=False)
+            repair = replace(repair, pages=0, saw_before=False, saw_after=False, way=0, last=None)
             address = field.address_for(ports.stream_id, self._edges(), ports.secrets)
         patience = PATIENT_TIMES
         while True:
@@ -166,7 +167,7 @@ class _Walk:
 
     def _take(self, repair: Repair, read: Page) -> Generator[Ask, Any, tuple[Repair, bool]]:
         """Stores what the page brings and saves that it was read; returns whether it is the last one."""
-        repair, (first, last) = self._seen(repair, [event.key for event in read.events])
+        repair, (first, last) = self._seen(repair, [event.key for event in read.events], read.times)
         known = self._borders.keys
         profile = self._ports.profile
         wanted = [
@@ -198,32 +199,40 @@ class _Walk:
     def _event(self, event: StreamEvent) -> StreamEvent:
         return event._replace(id=event.key) if self._ports.profile.key == "id" else event
 
-    def _seen(self, repair: Repair, keys: Sequence[str]) -> tuple[Repair, tuple[int, int]]:
-        """Returns the repair with the edges that the page shows, and its items between them."""
+    def _seen(self, repair: Repair, keys: Sequence[str], times: Sequence[int | None]) -> tuple[Repair, tuple[int, int]]:
+        """Returns the repair with the edges that the page shows, and which of its items may have been missed."""
         before = keys.index(self._before) if self._before in keys else None
         after = keys.index(self._after) if self._after in keys else None
         seen = replace(
-            repair,
+            ordered(repair, keys, times),
             saw_before=repair.saw_before or before is not None,
             saw_after=repair.saw_after or after is not None,
         )
+        if seen.way == NO_ORDER:
+            return seen, (0, len(keys))
         if before is not None and after is not None:
             return seen, (min(before, after), max(before, after) + 1)
         # An edge that ends the walk: the other one was seen before, or the address has no end of its own.
-        edges = self._ports.field.edges
         ends = [
             at
             for at, was_seen, has_no_end in (
-                (after, repair.saw_before, edges == {"after"}),
-                (before, repair.saw_after, edges == {"before"}),
+                (after, repair.saw_before, self._ends_at(seen, "after")),
+                (before, repair.saw_after, self._ends_at(seen, "before")),
             )
             if at is not None and (was_seen or has_no_end)
         ]
         return seen, (0, ends[0] + 1 if ends else len(keys))
 
+    def _ends_at(self, repair: Repair, edge: str) -> bool:
+        """Returns whether the address has no end but this edge, towards which its items go."""
+        return self._ports.field.edges == {edge} and repair.way == (UP if edge == "after" else DOWN)
+
     def _is_whole(self, repair: Repair) -> bool:
-        edges = self._ports.field.edges
-        ends = (repair.saw_after and edges == {"after"}) or (repair.saw_before and edges == {"before"})
+        if repair.way == NO_ORDER:
+            return False
+        ends = (repair.saw_after and self._ends_at(repair, "after")) or (
+            repair.saw_before and self._ends_at(repair, "before")
+        )
         return ends or (repair.saw_before and repair.saw_after)
 
     def _edges(self) -> dict[str, str]:

@@ -14,6 +14,8 @@ from local.simulation.virtual_rest import LIES, RestWays
 
 # How often a stream's profile says how its gaps are repaired, where it can.
 REPAIRS = 0.35
+# How many of the addresses have their events in no order.
+SHUFFLED = 0.2
 AFTER_S, PACE_S, REACH_S = 2, 0.3, 900
 FIRST_MS, LAST_MS, MOST_FAULTS = 4_000, 60_000, 4
 KINDS = ("kill", "kill", "kill in the store", "freeze", "rest down")
@@ -84,6 +86,7 @@ def repaired(schedule: S, place: Callable[..., S] = replace) -> S:
     )
     count = drawn.randrange(MOST_FAULTS + 1)
     faults = sorted((_fault(drawn) for _ in range(count)), key=lambda one: one.at_ms)
+    ways = replace(ways, is_shuffled=drawn.random() < SHUFFLED)
     ordered = tuple(fault for fault in schedule.faults if fault.kind != "reorders")
     return place(
         schedule, key="path", unstorable="", order="index", faults=ordered, repair=RepairPlan(ways, tuple(faults))
@@ -99,6 +102,6 @@ def _fault(drawn: random.Random) -> RepairFault:
 def shorter(plan: RepairPlan) -> list[RepairPlan]:
     """Plans without one of the faults, or with plainer ways."""
     faults = [replace(plan, faults=plan.faults[:at] + plan.faults[at + 1 :]) for at in range(len(plan.faults))]
-    plain: dict[str, Any] = {"lag_ms": 0, "limit": 50, "keeps_ms": 0, "refuses": 0, "lie": ""}
+    plain: dict[str, Any] = {"lag_ms": 0, "limit": 50, "keeps_ms": 0, "refuses": 0, "is_shuffled": False, "lie": ""}
     ways = [{name: value} for name, value in plain.items() if getattr(plan.rest, name) != value]
     return [*faults, *(replace(plan, rest=replace(plan.rest, **one)) for one in ways)]

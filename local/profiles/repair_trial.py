@@ -53,6 +53,9 @@ def compare(
     differ = [key for key in sorted(common) if not _same(wanted[key], items[key])]
     if differ:
         say(f"repair: bodies differ, such as that of {printable(differ[0])}: repaired events get the address's body")
+    own, other = ([key for key in keys if key in common] for keys in (wanted, items))
+    if other not in (own, own[::-1]):
+        say("repair: the address has them in another order than the stream")
     has_edges = edges["after"] in items and edges["before"] in items
     say(f"repair: the address {'repeats' if has_edges else 'leaves out'} the events at the ends of the request")
     return len(common) == len(wanted)

@@ -22,9 +22,9 @@ LIES = ("", "ends early", "forgets the edges", "is empty", "goes round", "is a p
 class RestWays:
     """How the address behaves: it has an event `lag_ms` after it happened, for `keeps_ms` (0: always).
 
-    A page has `limit` events at most.
-    It answers `refuses` of a hundred requests with a status. Where it `is_inclusive`, the edges are in its answers. It
-    `lies` for so long, in one of the ways of LIES.
+    A page has `limit` events at most, in no order where they are `is_shuffled`. It answers `refuses` of a hundred
+    requests with a status. Where it `is_inclusive`, the edges are in its answers. It `lies` for so long, in one of the
+    ways of LIES.
     """
 
     seed: int = 0
@@ -33,6 +33,7 @@ class RestWays:
     keeps_ms: int = 0
     refuses: int = 0
     is_inclusive: bool = False
+    is_shuffled: bool = False
     lie: str = ""
     lies_ms: int = 0
 
@@ -82,9 +83,17 @@ class VirtualRest:
         if lie == "forgets the edges":
             numbers = numbers[1:-1]
         # A lie is about what was asked for, whichever page of it: nobody could notice an event that a page leaves out.
-        numbers = [number for number in numbers if number >= int(asked.get("page", 0))]
+        if ways.is_shuffled:
+            numbers.sort(key=_shuffled)
+        if "page" in asked:
+            place = _shuffled if ways.is_shuffled else int
+            numbers = [number for number in numbers if place(number) >= place(int(asked["page"]))]
         page, rest = numbers[: ways.limit], numbers[ways.limit :]
         if lie == "ends early":
             rest = []
         following = f'"{page[0] if lie == "goes round" else rest[0]}"' if page and rest else "null"
         return f'{{"events":[{",".join(map(self._body, page))}],"next":{following}}}'
+
+
+def _shuffled(number: int) -> tuple[int, int]:
+    return number * 7919 % 1009, number

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED, Gap
-from handlers.connection.repair_record import FAILED, PARTLY, Repair
+from handlers.connection.repair_record import DOWN, FAILED, NO_ORDER, PARTLY, UP, Repair
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
 from handlers.repair.function import TURN_MS
-from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE
+from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE, ordered
 from handlers.repair.work import DONE_KEPT_DAYS, SETTLED_MS
 from handlers.store.ledger_records import gap_item
 from handlers.store.typed_values import DAY_S
@@ -53,6 +53,42 @@ def test_one_walk_suffices_where_the_edges_are_in_it() -> None:
     rig = Rig(RestWays(limit=100, is_inclusive=True))
     rig.run()
     assert len(rig.rest.asked) == 1
+
+
+@pytest.mark.parametrize("is_inclusive", [False, True])
+@pytest.mark.parametrize("limit", [2, 3, 100])
+@pytest.mark.parametrize("address", ["after={after}&before={before}", "after={after}", "before={before}"])
+def test_an_address_without_an_order_hides_nothing(address: str, limit: int, is_inclusive: bool) -> None:
+    """What was missed may stand beyond both edges, or on a later page: all that it brings is stored, to its end."""
+    ways = RestWays(limit=limit, is_inclusive=is_inclusive, is_shuffled=True)
+    rig = Rig(ways, address=f"https://rest.example/events?{address}", time="$.at")
+    rig.run()
+    assert (rig.repaired.state, sorted(brought(rig))) == (REPAIRED, MISSED)
+
+
+def test_an_address_without_an_end_is_read_as_far_as_the_edge() -> None:
+    """Where its items go towards it: what came later is not asked for."""
+    rig = Rig(RestWays(limit=3), address="https://rest.example/events?after={after}", events=200)
+    rig.run()
+    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+    assert len(rig.rest.asked) == 5
+
+
+@pytest.mark.parametrize(
+    ("pages", "way"),
+    [
+        ([[9, 10], [11]], UP), ([[11, 9], [8, 7]], DOWN), ([[11]], 0), ([[9, 10], [10, 11]], NO_ORDER),
+        ([[9, 10], [8]], NO_ORDER), ([[9, 11, 10]], NO_ORDER),
+    ],
+)  # fmt: skip
+def test_an_order_is_that_of_all_pages(pages: list[list[int]], way: int) -> None:
+    """By numbers one that comes twice changes nothing; by times it leaves open which of two came first."""
+    by_time = by_number = Repair()
+    for page in pages:
+        by_number = ordered(by_number, [str(one) for one in page], [None] * len(page))
+        by_time = ordered(by_time, [f"key {one}" for one in page], page)
+    is_repeated = pages == [[9, 10], [10, 11]]
+    assert (by_number.way, by_time.way) == (UP if is_repeated else way, way)
 
 
 @pytest.mark.parametrize("lie", ["is empty", "forgets the edges", "is a page for people"])

@@ -1,11 +1,16 @@
 """`profile try --repair`: what the stream brings is compared with what the address has, under the same keys."""
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from handlers.framing.events import StreamEvent
+from handlers.profile.parse import parse
 from local.cli import main
+from local.profiles.repair_trial import compare
+from tests.http_server import Answer, answering
 from tests.real.upstream import serving
 
 PROFILE = """
@@ -42,3 +47,15 @@ def test_both_sides_of_an_overlap_are_compared(
         assert found == wanted.split()[0]
     else:
         assert said
+
+
+@pytest.mark.parametrize(("ids", "is_told"), [([2, 3, 4], False), ([4, 3, 2], False), ([3, 2, 4], True)])
+def test_another_order_than_the_stream_has_is_told(ids: list[int], is_told: bool) -> None:
+    """By id an event on the other side of an edge would be missed; going back in time is no other order."""
+    said: list[str] = []
+    with answering(lambda _: Answer(body=json.dumps([{"id": one} for one in ids]).encode())) as url:
+        repair = {"address": f"{url}/?after={{after}}", "items": "$", "after_s": 0}
+        fields = {"address": url, "allow_private": True, "framing": "ndjson", "key": "$.id", "repair": repair}
+        seen = [StreamEvent(str(one), f'{{"id":{one}}}', None, None, None, one) for one in range(1, 6)]
+        assert compare(parse("s", fields, {}), "s", seen, {}, said.append)
+    assert ("repair: the address has them in another order than the stream" in said) == is_told
