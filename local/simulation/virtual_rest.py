@@ -83,16 +83,19 @@ class VirtualRest:
         if lie == "forgets the edges":
             numbers = numbers[1:-1]
         # A lie is about what was asked for, whichever page of it: nobody could notice an event that a page leaves out.
-        if ways.is_shuffled:
-            numbers.sort(key=_shuffled)
+        place = _shuffled if ways.is_shuffled else _counted
+        numbers.sort(key=place)
         if "page" in asked:
-            place = _shuffled if ways.is_shuffled else int
             numbers = [number for number in numbers if place(number) >= place(int(asked["page"]))]
         page, rest = numbers[: ways.limit], numbers[ways.limit :]
         if lie == "ends early":
             rest = []
         following = f'"{page[0] if lie == "goes round" else rest[0]}"' if page and rest else "null"
         return f'{{"events":[{",".join(map(self._body, page))}],"next":{following}}}'
+
+
+def _counted(number: int) -> tuple[int, int]:
+    return number, number
 
 
 def _shuffled(number: int) -> tuple[int, int]:
