@@ -51,6 +51,7 @@ class GroupedStore(KnownStreams):
         if reply.is_done:
             self._counts()
             held.fence, held.unsaved = reply.record.lease.fence, {}
+            held.turn = reply.record.lease.connected_token
             return reply
         lease = reply.record.lease
         if text(held.item, "group") != who.group:
@@ -68,6 +69,7 @@ class GroupedStore(KnownStreams):
         limit_ms = max(expires_at_ms, who.limit_ms)
         self._marks_ended(own, fence)
         over = more.pop("over", 0) or known_over(own, self.lease)
+        self._held(stream_id).turn = fence
         reply = super().take_turn(stream_id, fence, limit_ms, now_ms, over=over, **more)
         if reply.is_done:
             self._counts()
@@ -85,7 +87,7 @@ class GroupedStore(KnownStreams):
         """As for a stream alone, until the function's limit; from now on its heartbeats answer for the stream."""
         held, shown = self._held(stream_id), shown or {}
         limit_ms, seen_ms = max(expires_at_ms, self._who.limit_ms), _seen_ms(shown)
-        lag_ms = self._lag_ms(stream_id, seen_ms)
+        lag_ms, held.turn = self._lag_ms(stream_id, seen_ms), fence
         if held.lag_ms is None:
             held.seen_ms, held.lag_ms = seen_ms, lag_ms  # else the record may still show the one before
         # If the answer is lost the mark may be there, and no heartbeat may answer for it once the connection is over.
@@ -155,7 +157,8 @@ class GroupedStore(KnownStreams):
         Its record stays open, as after a kill, and no heartbeat answers for it any more.
         """
         held = self._streams.get(stream_id)
-        if held is None or not held.fence or (stream_id, held.fence) in self._owed:
+        # To release one that was never connected is to release an older one that still is.
+        if held is None or not held.fence or held.turn != held.fence or (stream_id, held.fence) in self._owed:
             return
         if self._parsed(held.item).lease.released_token < held.fence:
             shown = held.unsaved if "live" in held.unsaved else held.unsaved | {"live": held.item.get("live", {})}

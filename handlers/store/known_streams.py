@@ -47,13 +47,15 @@ class GroupFunction:
 class _Held:
     """What is known of one stream: its record's item, what waits to be written into it, and until when it was good.
 
-    `lag_ms` is the record's, or may be; None where it has none. `has_proved` is whether the record says that the
-    connection has caught up.
+    `fence` is the function's last claim, `turn` the last connection that the record may call connected: its turn or its
+    mark was requested. `lag_ms` is the record's, or may be; None where it has none. `has_proved` is whether the record
+    says that the connection has caught up.
     """
 
     item: Item
     read: tuple[Item, ControlRecord] | None = None  # the last item that was parsed
     fence: int = 0
+    turn: int = 0
     unsaved: Item = field(default_factory=dict)
     saved_ms: int = 0
     seen_ms: int = 0

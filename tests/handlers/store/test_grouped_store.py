@@ -119,6 +119,15 @@ def test_a_connection_that_the_store_ended_is_released_with_a_later_heartbeat(cl
     assert set(record(client)["live"]["M"]) == {"fence", "request_id", "seen_ms"}
 
 
+def test_one_that_was_never_connected_releases_no_older_one(client: Client) -> None:
+    """Else the older one would count as closed: a refusal would be final beside it, or a second connection opened."""
+    store = connected(client)
+    assert claim(store) == 2
+    store.over(STREAM)
+    store.releases_again()
+    assert "released" not in record(client)
+
+
 def test_no_heartbeat_answers_for_a_connection_whose_mark_had_no_answer(client: Client) -> None:
     """It ends by that, and the mark may stand in its record: later heartbeats of the function would call it good."""
     store = store_of(client)
