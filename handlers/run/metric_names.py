@@ -40,7 +40,7 @@ MISSING = Metric(
     "Announced losses, and gaps but for handovers that nobody could ask for whole.", ("stream",),
 )  # fmt: skip
 # The API's figures of the same names (handlers/api/figures.py), since the last start. CloudWatch has none of them: it
-# would be paid for by stream.
+# charges for each stream's.
 CONNECTED_PERCENT = Metric(
     "", "streamkeeper_stream_connected_percent", "gauge", "%", "The share of the time in which a connection was open.",
     ("stream",),
@@ -48,6 +48,10 @@ CONNECTED_PERCENT = Metric(
 COMPLETE_PERCENT = Metric(
     "", "streamkeeper_stream_complete_percent", "gauge", "%",
     "The share of the time of which every event is known to be stored.", ("stream",),
+)  # fmt: skip
+MISSING_SECONDS = Metric(
+    "", "streamkeeper_stream_missing_seconds", "gauge", "s",
+    "How long the gaps are in which events are missing, or may be.", ("stream",),
 )  # fmt: skip
 # In CloudWatch each end is a metric of its own, by the name in the label `end`.
 ENDED = Metric(
@@ -104,7 +108,7 @@ LAG = Metric(
 
 ALL = (
     *(STORED, DUPLICATES, CONFLICTS, DEAD_LETTERED, LEFT_OUT, MISSING, ENDED, SENT, WAITED, UNDELIVERED),
-    *(CONNECTED_PERCENT, COMPLETE_PERCENT),
+    *(CONNECTED_PERCENT, COMPLETE_PERCENT, MISSING_SECONDS),
     *(WANTED, UNCONNECTED, LONGEST, GROUP, GROUP_STREAMS, GROUP_UNCONNECTED, RUNNING, WAITING, LAG),
 )
 # Fields of a connection's document that are times: the local run has no counters for them.

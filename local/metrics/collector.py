@@ -127,6 +127,7 @@ def _shares(stream_id: str, connections: Connections, records: Records) -> Itera
         figures = covered.as_json()
         yield Sample(metric_names.CONNECTED_PERCENT, (stream_id,), figures["connected_percent"])
         yield Sample(metric_names.COMPLETE_PERCENT, (stream_id,), figures["complete_percent"])
+        yield Sample(metric_names.MISSING_SECONDS, (stream_id,), figures["missing"]["seconds"])
 
 
 def _of_groups(groups: Mapping[str, Collection[str]], away: Set[str]) -> Iterator[Sample]:

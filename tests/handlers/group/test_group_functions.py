@@ -84,8 +84,8 @@ def test_what_the_successor_cannot_open_stays_with_the_older() -> None:
 @pytest.mark.parametrize(
     ("longest_ms", "error", "message"),
     [
-        (36_000, "StreamTakenOver", "a newer function keeps the group's streams connected"),
-        (34_000, "StreamTakenOver", "a newer function keeps the group's streams connected; late by 36 s"),
+        (38_000, "StreamTakenOver", "a newer function keeps the group's streams connected"),
+        (36_000, "StreamTakenOver", "a newer function keeps the group's streams connected; late by 38 s"),
         (0, "StreamTakenOver", "a newer function keeps the group's streams connected"),
     ],
 )

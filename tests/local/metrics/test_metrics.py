@@ -67,8 +67,8 @@ def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
     assert first["streamkeeper_streams_wanted",] == first["streamkeeper_streams_unconnected",] == 1
     assert first["streamkeeper_unconnected_longest_seconds",] == 9.0
     assert first["streamkeeper_executions_running",] == 2
-    shares = [first[f"streamkeeper_stream_{name}_percent", "demo"] for name in ("connected", "complete")]
-    assert shares == [100, 100]
+    figures = [first[f"streamkeeper_stream_{name}", "demo"] for name in ("connected_percent", "complete_percent")]
+    assert [*figures, first["streamkeeper_stream_missing_seconds", "demo"]] == [100, 100, 0]
     save(aws, 1, 7, "taken_over", duplicates=2, error="StreamTakenOver")
     save(aws, 2, 1)
     second = values(export.prometheus(collector.collect(10_000)))
