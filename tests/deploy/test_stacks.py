@@ -13,6 +13,7 @@ import pytest
 
 from local import stages
 from tests.deploy.account import opened
+from tests.deploy.terraform_module import problems
 
 # What these need is large, for these tests alone, and named nowhere else: it comes from the registries when they run.
 CDK, CONSTRUCTS, HCL = "2.275.0", "10.8.1", "8.1.4"
@@ -37,6 +38,18 @@ provider "aws" {{
 OTHER = """  profiles = {
     other = "address = \\"https://other.example.org\\"\\nframing = \\"sse\\"\\n"
 """
+# What the files say, what somebody might write there instead, and what is wrong with it.
+BROKEN = (
+    ("source_hash = ", "source_sum = ", "aws_s3_object.zip: Additional properties are not allowed"),
+    ("  bucket = local.bucket\n  # A zip", "  # A zip", "aws_s3_object.zip: 'bucket' is a required property"),
+    ('"aws_s3_object" "template"', '"aws_s3_item" "template"', "no type aws_s3_item is known"),
+    ("block_public_acls       = true", 'block_public_acls = "yes"', "'yes' is not valid"),
+    ("var.stage}/", "var.stages}/", "var.stages is nowhere declared"),
+    ("aws_s3_object.zip.key", "aws_s3_object.zip.keys", "aws_s3_object.zip.keys is nowhere declared"),
+    ('  release = "../../release"\n', "", "module.streamkeeper: release is missing"),
+    ("  stage   =", "  stages =", "module.streamkeeper: stages is no variable"),
+    ("streamkeeper.endpoint", "streamkeeper.address", "module.streamkeeper.address is nowhere declared"),
+)
 pytestmark = pytest.mark.long
 
 
@@ -111,11 +124,11 @@ def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str
 
 @pytest.mark.cpu(120)
 def test_the_terraform_module_makes_its_example(project: Path, parameters: dict[str, Any], tmp_path: Path) -> None:
-    """Where `terraform` and its provider are, it plans and applies, to an emulator; else its syntax alone is read.
+    """Where `terraform` and its provider are, it plans and applies, to an emulator; else the test below is all.
 
     TERRAFORM_PLUGINS names a folder with the provider, where no registry of Terraform answers.
     """
-    check(read_as_hcl(project, python_with(tmp_path / "python", f"python-hcl2=={HCL}")), parameters)
+    check(handed_over(project), parameters)
     example = project / "examples" / "terraform"
     plugins = os.environ.get("TERRAFORM_PLUGINS")
     begin = ("terraform", "init", "-input=false", *([f"-plugin-dir={plugins}"] if plugins else []))
@@ -136,6 +149,27 @@ def test_the_terraform_module_makes_its_example(project: Path, parameters: dict[
         assert planned(example) == {'aws_s3_object.profile["other"]': "create"}
 
 
+@pytest.mark.cpu(30)
+def test_terraform_files_are_what_the_provider_takes(project: Path, tmp_path: Path) -> None:
+    """Their syntax as JSON, against the provider's schema; and each mistake that one can make there is named."""
+    python = python_with(tmp_path / "python", f"python-hcl2=={HCL}")
+    places = sorted((project / "packaging" / "terraform").glob("*.tf"))
+    example = project / "examples" / "terraform" / "main.tf"
+    module, broken = read_as_hcl(python, *places), tmp_path / "broken.tf"
+    assert problems(module) == []
+    assert problems(read_as_hcl(python, example), {"streamkeeper": module}) == []
+    for old, new, words in BROKEN:
+        text = next(path.read_text() for path in (*places, example) if old in path.read_text())
+        broken.write_text(text.replace(old, new, 1))
+        is_example = text == example.read_text()
+        others = [] if is_example else [path for path in places if path.read_text() != text]
+        found = problems(read_as_hcl(python, broken, *others), {"streamkeeper": module} if is_example else None)
+        assert words in " ".join(found), (new, found)
+    broken.write_text("resource {")
+    with pytest.raises(AssertionError, match="UnexpectedToken"):
+        read_as_hcl(python, broken)
+
+
 def planned(example: Path) -> dict[str, str]:
     """What Terraform would do to which of the module's resources."""
     run(example, "terraform", "plan", "-input=false", "-out=plan")
@@ -148,16 +182,19 @@ def planned(example: Path) -> dict[str, str]:
     }
 
 
-def read_as_hcl(project: Path, python: Path) -> dict[str, Any]:
-    """The parameters that the module hands over, and those of the example, as their files say."""
+def read_as_hcl(python: Path, *places: Path) -> list[Any]:
+    """What the files hold, as hcl2 reads it; a mistake of syntax fails."""
     script = "import hcl2, json, sys; print(json.dumps([hcl2.load(open(path)) for path in sys.argv[1:]]))"
-    example = project / "examples" / "terraform" / "main.tf"
-    places = [*sorted((project / "packaging" / "terraform").glob("*.tf")), example]
-    text = run(project, str(python), "-c", script, *map(str, places))
-    own = re.search(r"parameters = merge\(local\.settings, \{(.*?)\}\)", places[0].read_text(), re.DOTALL)
-    assert own is not None
-    names = re.findall(r"(?m)^ *(\w+) +=", own[1])
+    found: list[Any] = json.loads(run(python.parent, str(python), "-c", script, *map(str, places)))
+    return found
+
+
+def handed_over(project: Path) -> dict[str, Any]:
+    """The parameters that the module hands over, and those of the example, as their files say."""
+    module, example = (project / one / "terraform" / "main.tf" for one in ("packaging", "examples"))
+    own = re.search(r"parameters = merge\(local\.settings, \{(.*?)\}\)", module.read_text(), re.DOTALL)
     given = re.search(r"settings = \{ (.*?) \}", example.read_text())
+    assert own is not None
     assert given is not None
-    assert all(name in text for name in names)
+    names = re.findall(r"(?m)^ *(\w+) +=", own[1])
     return dict.fromkeys(names) | dict(re.findall(r'(\w+) = "?(\w+)"?', given[1]))
