@@ -173,10 +173,11 @@ def answered(arguments: argparse.Namespace) -> Answered:
 
 
 def _results(chosen: list[Strategy], source: Scenario) -> list[Result]:
-    results = []
+    results, life = [], canvas.duration(source.settings["function_timeout_s"])
     with collection.paused():
-        for strategy in chosen:
-            print(f"streamkeeper: running {strategy.name} …", file=sys.stderr, flush=True)
+        for at, strategy in enumerate(chosen, 1):
+            of = f"{at} of {len(chosen)} with functions of {life}"
+            print(f"streamkeeper: running {strategy.name} ({of}) …", file=sys.stderr, flush=True)
             results.append(strategy.run(source))
     return results
 
