@@ -1,5 +1,6 @@
 """Profiles that deliver, through the whole local service: what is stored arrives at real consumers."""
 
+import itertools
 import json
 import os
 import signal
@@ -12,6 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
+from local.aws_endpoints import Endpoints
+from local.service.event_sources import Streams
 from tests import projects
 from tests.console.chromium import chromium
 from tests.handlers.deliver import rigs
@@ -50,15 +53,20 @@ resume = { header = "Last-Event-ID", reach_s = 600 }
 
 @dataclass(frozen=True)
 class Story:
-    """What was stored and what arrived; `status` is the answer of GET, `rows` what each sink's record says."""
+    """What was stored and what arrived; `status` is the answer of GET, `rows` what each sink's record says.
+
+    `written` are streams and keys in the order of the table's stream, `coming` is what the webhook still gets.
+    """
 
     stored: list[str]
+    written: list[tuple[str, str]]
     log: list[str]
     queue: list[dict[str, Any]]
     hook: list[dict[str, Any]]
     called: list[str]
     calls: list[dict[str, Any]]
     bucket: list[dict[str, Any]]
+    coming: list[dict[str, Any]]
     status: dict[str, Any]
     printed: str
     data: Path
@@ -80,6 +88,19 @@ def copied(folder: Path, hook: str) -> Path:
 def keys(service: Service, stream_id: str = ITEMS) -> list[str]:
     """The keys of the items in their order, read from the table: the function behind GET is killed as well."""
     return [item["SK"] for item in sorted(service.items("events", stream_id), key=lambda item: str(item["position"]))]
+
+
+def written(endpoint: str) -> list[tuple[str, str]]:
+    """Each event's stream and key in the order of the writes, read from the stream of the table."""
+    streams = Streams(Endpoints({"AWS_ENDPOINT_URL": endpoint}, None), "streamkeeper-test-events")
+    found: list[tuple[str, str]] = []
+    for shard in streams.shards():
+        records, _ = streams.records(shard, None, 1000)
+        while records:
+            names = [one["dynamodb"]["Keys"] for one in records]
+            found += [(name["PK"]["S"], name["SK"]["S"]) for name in names]
+            records, _ = streams.records(shard, records[-1]["dynamodb"]["SequenceNumber"], 1000)
+    return list(dict.fromkeys(found))
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +146,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
             assert until(arrived, 120), service.log
             status = service.ask("GET", ITEMS)[1]
+            seen |= {"written": written(endpoint), "coming": hook}
             yield Story(**seen, status=status, printed=service.log, data=folder / "data", service=service)
 
 
@@ -133,21 +155,34 @@ def once(events: list[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(one["key"] for one in events))
 
 
+def overtaken(story: Story, stream_id: str, came: list[str], stored: list[str]) -> list[tuple[str, str]]:
+    """Pairs of events that came in the other order than they have both by position and in the table's stream.
+
+    While two connections overlap one may read or write late, so these two orders differ: then either is right.
+    """
+    place, at = ({key: at for at, key in enumerate(keys)} for keys in (stored, came))
+    in_writes = [key for of, key in story.written if of == stream_id and key in at]
+    return [pair for pair in itertools.combinations(in_writes, 2) if place[pair[0]] < place[pair[1]]
+            and at[pair[0]] > at[pair[1]]]  # fmt: skip
+
+
 def test_every_event_arrives_in_order(story: Story) -> None:
     """In the queue, at the webhook and in the bucket, though each function was killed meanwhile."""
-    assert once(story.queue) == story.stored
-    assert once(story.hook) == story.stored
+    for came in (once(story.queue), once(story.hook)):
+        assert sorted(came) == sorted(story.stored)
+        assert overtaken(story, ITEMS, came, story.stored) == []
     assert sorted(once(story.bucket)) == sorted(story.log)
 
 
 def test_the_queue_has_each_event_once(story: Story) -> None:
     """Its deduplication drops what was sent again."""
-    assert [one["key"] for one in story.queue] == story.stored
+    assert sorted(one["key"] for one in story.queue) == sorted(story.stored)
 
 
 def test_a_function_gets_every_event_and_those_that_it_failed_again(story: Story) -> None:
     """One that was created at the endpoint: in their order, and a batch that fails in part from its failure on."""
-    assert once([event for call in story.calls for event in call["events"]]) == story.called
+    came = once([event for call in story.calls for event in call["events"]])
+    assert (sorted(came), overtaken(story, CALLS, came, story.called)) == (sorted(story.called), [])
     failed = [(at, call["failed"]) for at, call in enumerate(story.calls) if call["failed"] is not None]
     assert failed
     assert {key for _, key in failed} == {key for key in story.called if int(key) % 50 == 0}
@@ -219,3 +254,47 @@ def test_no_permission_lacks(story: Story) -> None:
         "sqs:GetQueueUrl",
         "sqs:SendMessage",
     }
+
+
+def test_the_page_s_buttons_operate_a_sink(story: Story) -> None:
+    """Pause, skip, resume and replay do in Chromium what they say; what is refused stands below them in words."""
+    service, name = story.service, next(row["sink"] for row in story.status["delivery"] if "webhook" in row["sink"])
+
+    def row() -> dict[str, Any]:
+        found: dict[str, Any] = next(one for one in service.ask("GET", ITEMS)[1]["delivery"] if one["sink"] == name)
+        return found
+
+    with chromium() as browser:
+        address = f"http://127.0.0.1:{service.port}/console#/streams/{quote(ITEMS, safe='')}"
+        browser.do("await page.goto(input)", address)
+        browser.do("await page.locator('.delivery').getByLabel('Sink', { exact: true }).selectOption(input)", name)
+
+        def pressed(button: str, said: str) -> None:
+            browser.do(
+                """const part = page.locator('.delivery');
+                await part.getByRole('button', { name: input[0], exact: true }).click();
+                const dialog = page.getByRole('dialog');
+                if (input[0] === 'Skip one') await dialog.getByRole('button', { name: 'Skip' }).click();
+                await part.getByText(input[1]).waitFor()""",
+                [button, said],
+            )
+
+        pressed("Pause", f"pause: {name}.")
+        service.post(ITEMS)
+        assert until(lambda: row()["waiting"] > 2, 60), service.log
+        assert (row()["paused"], row()["waits"]) == (True, "paused")
+        behind = keys(service)[len(story.stored) :]
+        pressed("Skip one", f"skip: {name}.")
+        assert row()["skipped"] == 1
+        pressed("Resume", f"resume: {name}.")
+        service.ask("DELETE", ITEMS)
+        assert until(lambda: behind[1] in {one["key"] for one in story.coming}, 60), service.log
+        assert behind[0] not in {one["key"] for one in story.coming}
+        assert not [one for one in story.coming if "replayed" in one]
+        browser.do("await page.getByLabel(/Replay from/).fill('12026-01-01T00:00')")
+        pressed("Replay", "The parameter from must be an instant")
+        browser.do("await page.getByLabel(/Replay from/).fill('')")
+        pressed("Replay", f"replay: {name}.")
+        assert until(lambda: {one["key"] for one in story.coming if one.get("replayed")} == set(keys(service)), 120), (
+            service.log
+        )
