@@ -76,6 +76,12 @@ const SINKS = ['Sink', 'Delivered', 'Failed', 'Dead-lettered', 'Waiting', 'Oldes
 const cells = (one) => [one.sink, number(one.delivered), number(one.failed), number(one.dead_lettered), number(one.waiting),
   one.lag_ms ? length(one.lag_ms) : '–', clock(one.newest_received_at), one.waits ?? (one.replaying ? 'a replay' : '–')];
 
+/** The instant of a local time, which the API judges where it is none; "start" where there is none. */
+function since(local) {
+  const at = new Date(local);
+  return local === '' ? 'start' : Number.isNaN(at.valueOf()) ? local : at.toISOString();
+}
+
 /** The part of the sinks, hidden where the profile delivers nothing: `show` takes the status of a stream. */
 export function deliveryPart(id) {
   const table = scrolled('Sinks', SINKS);
@@ -107,7 +113,7 @@ export function deliveryPart(id) {
     element('h2', { id: 'delivery-title' }, 'Delivery'), table.node,
     element('div', { class: 'actions' }, which, button('Pause', () => ({ do: 'pause' })),
       button('Resume', () => ({ do: 'resume' })), button('Skip one', () => ({ do: 'skip' }), 'Skip the oldest event?'),
-      from, button('Replay', () => ({ do: 'replay', from: from.value ? new Date(from.value).toISOString() : 'start' }))),
+      from, button('Replay', () => ({ do: 'replay', from: since(from.value) }))),
     problem, result);
   return { node, show };
 }
