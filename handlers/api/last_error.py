@@ -54,7 +54,7 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     """Returns the error as JSON takes it; None where nothing failed. `status` is the stream's."""
     lease = connections.lease
     if lease.ending not in _EXPLAINED:
-        words = f"{status_words.of_execution(lease)}; not tried again: {status_words.NOT_AGAIN}"
+        words = f"{status_words.of_execution(lease)}; not tried again: {status_words.again(lease)}"
         said = {"message": words, "cause": lease.ending, "detail": status_words.ending_detail(lease) or None}
         return _NOTHING | said | {"at": at(lease.ended_at_ms), "since": at(lease.ended_at_ms), "failures": 1}
     one = last_failed(connections)

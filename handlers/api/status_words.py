@@ -29,6 +29,7 @@ from typing import Any
 from handlers.api.connection_records import UNHEARD, Connection, Connections, Records
 from handlers.connection import epochs
 from handlers.connection.effects import bounded
+from handlers.connection.ends import ANSWERED
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import UNRECORDED
 from handlers.connection.quiet import Silence
@@ -42,6 +43,8 @@ _ENDINGS = {"StreamRejected": "rejected", "InvalidRequest": "rejected"}
 # Lambda's Cause is JSON; what the machine keeps of it may be cut, and its message comes first.
 _MESSAGE = re.compile(r'\{.*?"errorMessage"\s*:\s*("(?:[^"\\]|\\.)*")', re.DOTALL)
 NOT_AGAIN = "start it to continue from its cursor"
+# Of what is requested once: a stream that has an answer takes no other.
+NOT_TWICE = "for another answer start another id, such as name:2"
 
 
 def word(lease: Lease, *, is_open: bool, is_heard: bool, has_connected: bool) -> str:
@@ -94,7 +97,13 @@ def reason(status: str, connections: Connections) -> str | None:
         how = "stopped on request" if status == "stopped" else "stop requested"
         return f"{how}; {NOT_AGAIN}"
     words = ended_why(status, connections)
-    return f"{words}; {NOT_AGAIN}" if words else None
+    return f"{words}; {again(connections.lease)}" if words else None
+
+
+def again(lease: Lease) -> str:
+    """Returns what a person does to have more of a stream that has ended."""
+    is_once = lease.ending == "StreamBroken" or ANSWERED.message in lease.ending_cause
+    return NOT_TWICE if is_once else NOT_AGAIN
 
 
 def ended_why(status: str, connections: Connections) -> str:

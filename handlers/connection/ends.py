@@ -107,11 +107,13 @@ NOT_TAKEN_UP = frozenset({"refused", "unreachable", "tls", "rejected", "no_token
 def once(outcome: Outcome, progress: Progress) -> Outcome:
     """Returns the end of what must not be requested twice: it is not retried where the upstream may have begun.
 
-    An answer that is no stream, and an upstream that was not reached, have begun nothing.
+    A refusal, and an upstream that was not reached, have begun nothing.
     """
     if outcome.error not in ("StreamDropped", "StreamThrottled", "ConnectionExpired"):
         return outcome
-    has_begun = progress.opened_ms is not None
+    # RFC 9110, section 15.6: a 503 has not taken the request up; of a 500, and of a gateway's 502 and 504, nobody knows.
+    is_failure = outcome.error == "StreamDropped" and outcome.http_status >= 500 and outcome.http_status != 503
+    has_begun = progress.opened_ms is not None or is_failure
     if not has_begun and (outcome.http_status or not progress.fence or progress.ended_by in NOT_TAKEN_UP):
         return outcome
     words = f"it ended without its end mark and is not requested again: {outcome.message}"

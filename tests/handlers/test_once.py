@@ -91,6 +91,7 @@ MARKLESS = "it ended without its end mark and is not requested again: "
     [
         ({"drops_ms": (30_000,)}, (), f"{MARKLESS}the stream was closed (reset)"),
         ({"stalls": (Window(30_000, HOUR_MS),)}, (), f"{MARKLESS}the stream was closed (stalled)"),
+        ({"refusals": (Window(0, HOUR_MS, 502),)}, (), f"{MARKLESS}the upstream answered 502"),
         # Longer than a function lives.
         ({}, (), f"{MARKLESS}the function's deadline was reached and no successor had taken over"),
         ({}, (30_000,), "it must not be requested twice, and how the request before it ended is unknown"),
@@ -163,7 +164,10 @@ def test_the_method_decides_unless_the_profile_does() -> None:
         (Outcome("ConnectionExpired", "", "x"), {"ended_by": "expired"}, "StreamBroken"),
         *((Outcome("StreamDropped", "", "x"), {"ended_by": reason}, "StreamDropped")
           for reason in ("refused", "unreachable", "tls", "rejected", "no_token", "no_ticket")),
-        (Outcome("StreamDropped", "", "x", http_status=503), {}, "StreamDropped"),
+        (Outcome("StreamDropped", "", "x", http_status=503), {"ended_by": "refused"}, "StreamDropped"),
+        *((Outcome("StreamDropped", "", "x", http_status=status), {"ended_by": "refused"}, "StreamBroken")
+          for status in (500, 502, 504)),
+        (Outcome("StreamThrottled", "", "x", http_status=529), {"ended_by": "refused"}, "StreamThrottled"),
         (Outcome("StreamDropped", "", "a rest is owed"), {"fence": 0}, "StreamDropped"),
         (Outcome("StoreUnavailable", "", "x"), {"opened_ms": 1}, "StoreUnavailable"),
         (Outcome("StreamRejected", "", "x"), {}, "StreamRejected"),

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.api.status_words import word
+from handlers.connection.ends import ANSWERED
 from handlers.connection.lease import Lease
 from tests.handlers.api.shown import NOW, connection, shown
 
@@ -135,6 +136,15 @@ def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: st
     body = shown(one, execution="", ending=error, ending_cause=cause, ended_at_ms=5, **more)
     again = "start it to continue from its cursor"
     assert (body["status"], body["reason"]) == (how, f"{reason}; {again}")
+
+
+def test_what_is_requested_once_is_not_said_to_continue() -> None:
+    """A start would not: where it has an answer it is refused, and there is no cursor."""
+    for ending, cause in (("StreamBroken", "no end mark"), ("InvalidRequest", ANSWERED.message)):
+        one = connection(1, "B", None, claimed_ms=3, seen_ms=3, ended_by="truncated")
+        body = shown(one, execution="", ending=ending, ending_cause=cause, ended_at_ms=5)
+        assert body["reason"].endswith(f"{cause}; for another answer start another id, such as name:2")
+        assert "continue" not in body["last_error"]["message"]
 
 
 def test_a_connection_that_outlives_its_execution_is_shown_and_decides_nothing() -> None:
