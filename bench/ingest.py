@@ -1,6 +1,7 @@
 """`python -m bench.ingest`: measures CPU per event from the socket to the acknowledged write, compared with a peer.
 
-`ours` is the connection manager's handler, `log` and `unordered` the same with such a profile. `peer` is the plain
+`ours` is the connection manager's handler, `log` and `unordered` the same with such a profile. `paths` names each event
+by a place in its JSON, and so does `socket`, which reads the same events from a WebSocket. `peer` is the plain
 handler with one boto3 `put_item` per chunk. `floor` is the least that the requests alone can cost: signed
 BatchWriteItem of the same items, over a bare socket. Each run is a process whose CPU, user and system, counts once
 imports and clients are made; upstream and DynamoDB are two other processes, the same for all. The kinds run in turn, so
@@ -27,11 +28,19 @@ PROFILE = """
 address = "${UPSTREAM_BENCH}"
 allow_private = true
 framing = "sse"
-end = { event = "end" }
+end = { data = "[DONE]" }
 """
-# The same events packed into a log, and as items without an index.
-PROFILES = {"log": PROFILE + 'store = "log"\n', "unordered": PROFILE + 'order = "none"\n'}
-KINDS = ("ours", "unordered", "log", "peer", "floor")
+PATHS = PROFILE + 'key = "$.n"\ncursor = "$.n"\n'
+# The same events packed into a log, as items without an index, and by another framing.
+PROFILES = {
+    "log": PROFILE + 'store = "log"\n',
+    "unordered": PROFILE + 'order = "none"\n',
+    "paths": PATHS,
+    "socket": PATHS.replace('"sse"', '"websocket"'),
+}
+KINDS = ("ours", "unordered", "log", "paths", "socket", "peer", "floor")
+# "An event of a socket costs no more than one of SSE."
+GOAL_SOCKET = 1
 # "The CPU for an event of 200 bytes at 1,000/s is below half of the item store's": measured with a part of the events.
 GOAL_BYTES, GOAL_PER_S, GOAL_SHARE = 200, 1000, 0.5
 PACED_SHARE = 4
@@ -49,12 +58,14 @@ def beside(kind: str, plan: Plan, items_per_s: int = 0) -> Iterator[tuple[dict[s
         (endpoint,), _ = stack.enter_context(process("bench.tables", f"--items-per-s={items_per_s}"))
         (upstream, _), source = stack.enter_context(process("bench.upstreams", json.dumps(asdict(plan))))
         (folder / "bench.toml").write_text(PROFILES.get(kind, PROFILE))
-        yield environment(folder, endpoint, UPSTREAM_BENCH=f"{upstream}/fixed"), source
+        address = upstream.replace("http", "ws", 1) if plan.framing == "websocket" else upstream
+        yield environment(folder, endpoint, UPSTREAM_BENCH=f"{address}/fixed"), source
 
 
 def run(kind: str, events: int, event_bytes: int, per_s: int = 0, items_per_s: int = 0) -> Row:
     """Return the figures of one of KINDS for `events`, with an empty table; 0 `per_s` is as fast as they are read."""
-    plan = Plan({"fixed": 1}, events_per_s=per_s, event_bytes=event_bytes, events=events)
+    framing = "websocket" if kind == "socket" else "sse"
+    plan = Plan({"fixed": 1}, framing, events_per_s=per_s, event_bytes=event_bytes, events=events)
     with beside(kind, plan, items_per_s) as (variables, source):
         command = ("-m", "bench.consumers", "peer" if kind == "peer" else "floor" if kind == "floor" else "ours")
         figures: Row = figures_of(*command, str(events), str(event_bytes), variables=variables)
@@ -65,7 +76,8 @@ def run(kind: str, events: int, event_bytes: int, per_s: int = 0, items_per_s: i
 def measure(events: int, event_bytes: int, times: int, per_s: int = 0) -> Row:
     """Return the medians of `times` runs.
 
-    `ratio` is the plain handler's CPU divided by ours, `floors` ours by the floor, `log_share` a log's by the items'.
+    `ratio` is the plain handler's CPU divided by ours, `floors` ours by the floor, `log_share` a log's by the items',
+    `socket_share` a socket's by that of the same events by SSE.
     """
     runs: dict[str, list[Row]] = {kind: [] for kind in KINDS}
     for _ in range(times):
@@ -79,6 +91,7 @@ def measure(events: int, event_bytes: int, times: int, per_s: int = 0) -> Row:
         "ratio": round(cpu_us["peer"] / cpu_us["ours"], 1),
         "floors": round(cpu_us["ours"] / cpu_us["floor"], 2),
         "log_share": round(cpu_us["log"] / cpu_us["ours"], 2),
+        "socket_share": round(cpu_us["socket"] / cpu_us["paths"], 2),
         "events_per_s": {
             kind: round(statistics.median(each["events_per_s"] for each in of)) for kind, of in runs.items()
         },
@@ -123,7 +136,9 @@ def main(argv: list[str] | None = None) -> int:
     goal = {"event_bytes": GOAL_BYTES, "per_s": GOAL_PER_S, "log_share": share, "below": GOAL_SHARE}
     words = f"of {GOAL_BYTES} bytes at {GOAL_PER_S} a second a log takes {share}, below {GOAL_SHARE} of what items take"
     figures = {"events": asked.events, "times": asked.times, "rows": rows, "goal": goal}
-    return show(asked, figures, [so("log", words, share < GOAL_SHARE)])
+    shares = [row["socket_share"] for row in rows]
+    by_socket = so("socket", f"an event takes {shares} of one of SSE", max(shares) <= GOAL_SOCKET)
+    return show(asked, figures, [so("log", words, share < GOAL_SHARE), by_socket])
 
 
 if __name__ == "__main__":

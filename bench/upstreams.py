@@ -93,7 +93,7 @@ class Source:
         self._over = encoded_frame(CLOSE, b"") if self._is_socket else b"0\r\n\r\n"
         self._numbers: dict[str, int] = defaultdict(int)
         self._fixed = [self._chunk(self.event("fixed")) for _ in range(plan.events)]
-        self._fixed.append(self._chunk(b"event: end\ndata: x\n\n") + self._over)
+        self._fixed.append(self._chunk(self._done(plan.events)) + self._over)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Plays one connection of the stream that its request names."""
@@ -117,6 +117,10 @@ class Source:
         text = os.urandom(size // 2).hex() if size else PADDING[: max(0, self._plan.event_bytes - 50)]
         body = f'{{"n":{number},"sent_us":{time.monotonic_ns() // 1000},"text":"{text}"}}'
         return FRAMES[self._plan.framing](number, body).encode("latin-1")
+
+    def _done(self, last: int) -> bytes:
+        """The end mark behind event `last`."""
+        return FRAMES[self._plan.framing](last + 1, "[DONE]").encode("latin-1")
 
     # --- what a stream does -------------------------------------------------------------------------------------------
 
@@ -215,7 +219,7 @@ class Source:
             for _ in range(plan.large):
                 await send([self.event(name, size)])
                 await steady(BETWEEN_LARGE_S)
-        await send([FRAMES[plan.framing](self._numbers[name] + 1, "[DONE]").encode("latin-1")])
+        await send([self._done(self._numbers[name])])
         writer.write(self._over)
         await writer.drain()
         _report(sent=self._numbers[name] + 1)

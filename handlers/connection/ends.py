@@ -111,7 +111,7 @@ def once(outcome: Outcome, progress: Progress) -> Outcome:
     """
     if outcome.error not in ("StreamDropped", "StreamThrottled", "ConnectionExpired"):
         return outcome
-    # RFC 9110, section 15.6: a 503 has not taken the request up; of a 500, and of a gateway's 502 and 504, nobody knows.
+    # RFC 9110, section 15.6: a 503 has not taken the request up; of a 500 and a gateway's 502 and 504 nobody knows.
     is_failure = outcome.error == "StreamDropped" and outcome.http_status >= 500 and outcome.http_status != 503
     has_begun = progress.opened_ms is not None or is_failure
     if not has_begun and (outcome.http_status or not progress.fence or progress.ended_by in NOT_TAKEN_UP):

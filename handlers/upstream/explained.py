@@ -25,7 +25,6 @@ _ENDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str, s
     (content_codings.Unfinished, "truncated", None),
     (http.client.LineTooLong, "protocol", "a line of the answer's head is too long"),
     ((exceptions.IncompleteRead, http.client.IncompleteRead), "truncated", "the body ended before its end"),
-    (ssl.SSLError, "tls", "TLS failed"),
     (http.client.RemoteDisconnected, "reset", "the connection was closed without an answer"),
 )
 
@@ -49,6 +48,10 @@ def explain(error: BaseException, stall_after_s: float) -> Closed:
 def _explain_cause(cause: BaseException) -> Closed | None:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return Closed("tls", f"the upstream's certificate cannot be trusted: {cause.verify_message}")
+    if isinstance(cause, ssl.SSLError):
+        # A name of OpenSSL's: "tlsv13 alert certificate required" where the upstream wants another certificate.
+        reason = getattr(cause, "reason", None) or ""
+        return Closed("tls", ": ".join(filter(None, ("TLS failed", reason.replace("_", " ").lower()))))
     for kind, reason, words in _ENDS:
         if isinstance(cause, kind):
             return Closed(reason, str(cause) if words is None else words)

@@ -115,7 +115,7 @@ def probe(address: Address, framing: str, seconds: float, cursor: str | None = N
             elif isinstance(arrival, Closed):
                 seen.has_ended = True
                 if not seen.status:
-                    seen.problem = f"no answer: {arrival.reason} {arrival.detail}".rstrip()
+                    seen.problem = ": ".join(filter(None, ("no answer", arrival.reason, arrival.detail)))
                 break
             elif isinstance(arrival, Chunk) and not _taken(seen, arrival.data, decoder, talking):
                 break
