@@ -28,7 +28,7 @@ class Lag(NamedTuple):
 def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
     """Returns how far the sink is behind, whoever is at fault: its pause too. Raises StoreUnavailable.
 
-    During a replay, what is still to be replayed is not counted, but its age is.
+    What a replay sends again was taken before. The age of what a new sink begins with counts, its number is unknown.
     """
     end = arrivals.end(stream_id)
     events, oldest_ms = 0, 0
@@ -40,7 +40,7 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
                 events = end.total - (arrival.total - arrival.events + done)
                 oldest_ms = min(entry.received_at_ms for entry, _ in left)
                 break
-    if record.is_replaying:
+    if record.is_replaying and record.is_backfill:
         oldest_ms = min(oldest_ms or record.replay_from_ms, record.replay_from_ms or oldest_ms)
     return Lag(events, oldest_ms)
 

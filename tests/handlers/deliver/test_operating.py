@@ -46,11 +46,12 @@ def test_what_is_in_the_way_is_skipped_alone_or_with_all_behind_it() -> None:
 
 @pytest.mark.parametrize("layout", [Layout(), Layout(3), Layout(1, "none")])
 def test_a_replay_sends_again_what_came_since_an_instant(layout: Layout) -> None:
-    """In the stream's order, each marked, though the arrivals are long gone; then it goes on where it was."""
+    """In order, each marked, though the arrivals are long gone; then it goes on where it was. That is no lag."""
     stage = Stage(layout=layout)
     stage.come("a", *(event(str(n), at_ms=NOW_MS + 1000 * n) for n in range(8)), at_ms=NOW_MS + 9_000)
     stage.run(20)
     asked(stage, "replay", from_ms=NOW_MS + 4_000)
+    assert lag(stage.virtual.delivery.arrivals, "a", of(stage)) == (0, 0)
     stage.run(120)
     assert (stage.keys()[:8], stage.keys()[8:]) == ([str(n) for n in range(8)], ["4", "5", "6", "7"])
     assert [json.loads(one.text).get("replayed", False) for _, one in stage.taken] == [False] * 8 + [True] * 4
