@@ -9,6 +9,7 @@ import argparse
 import gc
 import importlib
 import os
+import re
 import sys
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -142,7 +143,14 @@ def parser_of(names: Collection[str]) -> argparse.ArgumentParser:
 
 
 class _Verb(argparse.ArgumentParser):
-    """The parser of a verb, which refuses unknown arguments with the verb's own usage."""
+    """The parser of a verb, which refuses unknown arguments with the verb's own usage.
+
+    What begins with a minus and a digit, such as -5/s, is a value: the verb says what is wrong with it.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._negative_number_matcher = re.compile(r"-\d")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         parsed, unknown = super().parse_known_args(args, namespace)

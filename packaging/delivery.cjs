@@ -4,8 +4,11 @@
 // of it. handlers/profile/deliver_field.py says what a profile may say, and checks it.
 'use strict';
 
+const Ajv = require('ajv');
+const { definitions } = require('../env/profile.schema.json');
 const { LIMITS } = require('./aws-limits.cjs');
 const { choose, table } = require('./shipped-profiles.cjs');
+const { STAGES: NEVER_DEPLOYED } = require('./never-deployed.cjs');
 
 const FUNCTION = 'connectionDelivery';
 const HERE = 'arn:${AWS::Partition}:SERVICE:${AWS::Region}:${AWS::AccountId}:';
@@ -32,14 +35,35 @@ function arn(service, resource) {
   return HERE.replace('SERVICE', service) + resource;
 }
 
-// The sinks that a profile names, as tables; what is not a table was refused by the profile's own check.
-function sinksOf(profile) {
-  const { deliver = [] } = profile;
-  return [deliver].flat().filter((sink) => sink !== null && typeof sink === 'object');
+const ajv = new Ajv({ strict: false });
+// The schema of each kind of sink, made from what the profile's own check accepts: env/profile.schema.json.
+const KINDS = Object.values(definitions).filter(({ required: [kind] = [] }) => kind === 'webhook' || Object.hasOwn(SINKS, kind));
+const CHECKS = new Map(KINDS.map((schema) => [schema.required[0], ajv.compile({ ...schema, definitions })]));
+
+// What is wrong with the sinks of a profile, which no role could allow; null where nothing is. An address is not quoted: it may
+// hold a secret.
+function wrongSink(name, { deliver = [] }) {
+  const says = (place, words) => `env/streams/${name}.toml: ${place} ${words}.`;
+  for (const sink of [deliver].flat()) {
+    const kinds = [...CHECKS.keys()].filter((kind) => Object.hasOwn(Object(sink), kind));
+    if (kinds.length !== 1) return says('deliver', `must be tables with one of ${[...CHECKS.keys()].sort().join(', ')} each`);
+    const [kind] = kinds;
+    const check = CHECKS.get(kind);
+    // An instant of TOML is a text to the schema.
+    if (check(JSON.parse(JSON.stringify(sink, (_, value) => (typeof value === 'bigint' ? Number(value) : value))))) continue;
+    const [{ instancePath, message, params }] = check.errors;
+    const field = params.additionalProperty ?? instancePath.slice(1);
+    if (params.additionalProperty !== undefined) return says(`deliver.${field}`, `is no field of a sink of the kind ${kind}`);
+    if (field !== kind) return says(`deliver.${field}`, message);
+    const given = kind === 'webhook' ? '' : `, not ${JSON.stringify(sink[kind])}`;
+    return says(`deliver.${kind}`, `must be ${check.schema.properties[kind].description}${given}`);
+  }
+  return null;
 }
 
 // {names: of the profiles that deliver, sinks: theirs} of those that ship.
 function delivering(stage, upstreams) {
+  const sinksOf = ({ deliver = [] }) => [deliver].flat().filter((sink) => sink !== null && typeof sink === 'object');
   const found = choose(stage, upstreams).shipped.map((name) => [name, sinksOf(table(name, stage))]);
   const some = found.filter(([, sinks]) => sinks.length > 0);
   return { names: some.map(([name]) => name), sinks: some.flatMap(([, sinks]) => sinks) };
@@ -142,7 +166,13 @@ class Delivery {
 
   add() {
     const { custom, functions, resources } = this.serverless.service;
-    const { names, sinks } = delivering(this.serverless.getProvider('aws').getStage(), custom.upstreams);
+    const stage = this.serverless.getProvider('aws').getStage();
+    // On a laptop the run itself reports it.
+    for (const name of NEVER_DEPLOYED.includes(stage) ? [] : choose(stage, custom.upstreams).shipped) {
+      const wrong = wrongSink(name, table(name, stage));
+      if (wrong !== null) throw new this.serverless.classes.Error(wrong);
+    }
+    const { names, sinks } = delivering(stage, custom.upstreams);
     const { profile_sinks: ofBucket } = custom.settings;
     if (names.length === 0 && ofBucket === '') return;
     const { DeliveryMapping: mapping, ConnectionDeliveryRole: role } = custom.delivery;
@@ -191,4 +221,4 @@ class Delivery {
 }
 
 module.exports = Delivery;
-Object.assign(module.exports, { delivering, filters, statements, statementsOfBucket });
+Object.assign(module.exports, { delivering, filters, statements, statementsOfBucket, wrongSink });

@@ -34,9 +34,7 @@ def add(subparsers: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=Wrapped,
     )
-    parser.add_argument(
-        "--rate", required=True, metavar="R", help="events of each stream: 100/s, 6/min, 50/h, 1000/day"
-    )
+    parser.add_argument("--rate", metavar="R", help="events of each stream: 100/s, 6/min, 50/h, 1000/day (required)")
     parser.add_argument("--event-bytes", default="200", metavar="B", help="bytes of an event's body (default 200)")
     parser.add_argument("--streams", default="1", metavar="N", help="how many streams of that kind (default 1)")
     parser.add_argument(
@@ -57,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the plan is printed; raises UserError if the streams cannot be planned."""
     asked = Asked(
         streams=whole("--streams", arguments.streams, 1, MOST_STREAMS),
-        events_per_s=rate(arguments.rate),
+        events_per_s=rate(arguments.rate or ""),
         event_bytes=whole("--event-bytes", arguments.event_bytes, 1, MOST_BYTES),
         connect_s=number("--connect-s", arguments.connect_s, 0.001, 30),
         wait_s=number("--wait-s", arguments.wait_s, 0, MOST_FLUSH_S),
@@ -82,10 +80,11 @@ def run(arguments: argparse.Namespace) -> int:
 def rate(text: str) -> float:
     """Returns the events per second of `100/s`, `6/min`, `50/h` or `1000/day`; a plain number is per second."""
     found = _RATE.fullmatch(text)
-    events = float(re.sub("[_,]", "", found[1])) / PER_S[found[2] or "s"] if found else -1
-    if not 0 <= events <= MOST_EVENTS_PER_S:
+    events = float(re.sub("[_,]", "", found[1])) / PER_S[found[2] or "s"] if found else 0
+    if not 0 < events <= MOST_EVENTS_PER_S:
+        given = f", not {text!r}" if text else ""
         raise UserError(
-            f"--rate must be like 100/s, 6/min, 50/h or 1000/day, {MOST_EVENTS_PER_S:g}/s at most, not {text!r}."
+            f"--rate must be like 100/s, 6/min, 50/h or 1000/day, above 0 and {MOST_EVENTS_PER_S:g}/s at most{given}."
         )
     return events
 

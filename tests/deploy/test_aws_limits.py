@@ -118,6 +118,23 @@ def test_thousands_of_profiles_may_deliver(count: int) -> None:
         ]
 
 
+def test_a_sink_that_no_role_could_allow_is_refused() -> None:
+    """By profile and field; an address, which may hold a secret, is not quoted. A sound one passes."""
+    kinds = "eventbridge, firehose, kinesis, lambda, s3, sqs, webhook"
+    queue = "must be the name of a FIFO queue, such as orders.fifo, not"
+    cases: list[tuple[Any, str | None]] = [
+        ({"sqs": "orders.fifo"}, None),
+        ({"sqs": "arn:aws:sqs:eu-west-1:1:a.fifo"}, f'deliver.sqs {queue} "arn:aws:sqs:eu-west-1:1:a.fifo"'),
+        ([{"s3": "lake"}, {"sqs": "https://sqs/1/a"}], f'deliver.sqs {queue} "https://sqs/1/a"'),
+        ({"sqss": "orders.fifo"}, f"deliver must be tables with one of {kinds} each"),
+        ("orders.fifo", f"deliver must be tables with one of {kinds} each"),
+        ({"s3": "lake", "form": "start"}, "deliver.form is no field of a sink of the kind s3"),
+        ({"webhook": "ftp://x/secret"}, "deliver.webhook must be an address that begins with https://"),
+    ]
+    said = asked(f"{json.dumps([one for one, _ in cases])}.map((deliver) => {DELIVERY}.wrongSink('mine', {{deliver}}))")
+    assert said == [words and f"env/streams/mine.toml: {words}." for _, words in cases]
+
+
 def test_nothing_is_allowed_whose_names_begin_differently() -> None:
     """However long the names are: those that have no part in common stay as they are."""
     sinks = "[{sqs: 'a'.repeat(70)}, {sqs: 'b'.repeat(70)}, {sqs: 'orders-1'}, {sqs: 'orders-2'}]"

@@ -1,15 +1,16 @@
 """What is planned keeps the rules that packaging, the cost model and the measurements have."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from local import settings_schema, stages
+from local.cli import main
 from local.costs import model, month, prices, stage_costs
 from local.costs.model import Load
 from local.scale import plan_command, planning
 from local.scale.planning import Asked, Fit, fit
-from local.user_error import UserError
 
 PROD = stages.load("prod")
 QUIET = Asked(streams=1, events_per_s=0, event_bytes=200, connect_s=0.9, wait_s=5)
@@ -46,13 +47,14 @@ def test_a_stage_with_short_functions_has_small_groups() -> None:
     assert fit(replace(QUIET, streams=100), stages.load("local")).together == 40
 
 
-def test_a_rate_is_read_in_any_of_four_units() -> None:
+def test_a_rate_is_read_in_any_of_four_units(capsys: pytest.CaptureFixture[str]) -> None:
     """A number alone is of a second; what is no rate is one sentence."""
-    said = {text: plan_command.rate(text) for text in ("100/s", "7", "6/min", "36/h", "86,400/day", "0")}
-    assert said == {"100/s": 100, "7": 7, "6/min": 0.1, "36/h": 0.01, "86,400/day": 1, "0": 0}
-    for text in ("", "x", "-1/s", "1/week", "1e9/s", "100001/s"):
-        with pytest.raises(UserError, match=r"^--rate must be like 100/s, .+ not '.*'\.$"):
-            plan_command.rate(text)
+    said = {text: plan_command.rate(text) for text in ("100/s", "7", "6/min", "36/h", "86,400/day")}
+    assert said == {"100/s": 100, "7": 7, "6/min": 0.1, "36/h": 0.01, "86,400/day": 1}
+    for text in ("x", "-1/s", "0/s", "1/week", "1e9/s", "100001/s"):
+        assert main(["plan", "--rate", text]) == 2
+        assert re.fullmatch(rf"streamkeeper: --rate must be .+ at most, not '{text}'\.\n", capsys.readouterr().err)
+    assert (main(["plan"]), capsys.readouterr().err.endswith("100000/s at most.\n")) == (2, True)
 
 
 def test_items_are_spread_by_what_a_partition_takes() -> None:
