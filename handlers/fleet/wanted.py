@@ -17,6 +17,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from handlers.profile.addresses import ProfileError, check_stream_id
 
@@ -116,10 +117,20 @@ def _lines(text: str) -> Iterator[tuple[str, str, bool]]:
             yield f"line {number}", entry.removeprefix("!").strip(), not entry.startswith("!")
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object; of a field that stands twice, one list would count and the other would not."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise DocumentError("the document has a field twice: give each list once")
+    return found
+
+
 def _table(text: str, kind: str) -> Iterator[tuple[str, str, bool]]:
     try:
-        table = json.loads(text) if kind == JSON else tomllib.loads(text)
-    except ValueError as error:
+        table = json.loads(text, object_pairs_hook=_once) if kind == JSON else tomllib.loads(text)
+    except DocumentError:
+        raise
+    except (ValueError, RecursionError) as error:
         place = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise DocumentError(f"the document is not valid {'JSON' if kind == JSON else 'TOML'}{place}") from None
     if not isinstance(table, dict):

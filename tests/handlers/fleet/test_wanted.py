@@ -50,6 +50,13 @@ def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
         ("", TOML, "the document names no stream: write connected = [...] or stopped = [...]", ""),
         ("x", TOML, "the document is not valid TOML", ""),
         ("{\n]", JSON, "the document is not valid JSON at line 2", ""),
+        ("[" * 100_000, JSON, "the document is not valid JSON", ""),
+        (
+            '{"stopped": ["a"], "stopped": ["b"]}',
+            JSON,
+            "the document has a field twice: give each list once",
+            "",
+        ),
         ("[]", JSON, "the document must be a table with connected and stopped", ""),
         ('connect = ["a"]', TOML, "there is no field 'connect': connected and stopped are all", "connect"),
         ('connected = "a"', TOML, "connected must be a list of stream ids, ranges and patterns", "connected"),
