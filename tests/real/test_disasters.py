@@ -97,8 +97,8 @@ def is_whole(service: Service, clock: Clock, streams: Sequence[str] = STREAMS) -
     """Every stream is connected, has events since, and has each number once, from its first to its last."""
     assert until(lambda: connected(service) >= set(streams), 300), service.log
     clock.says(f"{len(streams)} streams are connected")
-    for stream in streams:
-        count = len(numbers(service, stream))
+    counts = {stream: len(numbers(service, stream)) for stream in streams}
+    for stream, count in counts.items():
         assert until(lambda stream=stream, count=count: len(numbers(service, stream)) > count, 60), stream  # type: ignore[misc]
         found = numbers(service, stream)
         assert found == list(range(found[0], found[0] + len(found))), stream
