@@ -36,7 +36,7 @@ for profile, number in (("all", examples.ALL), ("some", examples.SOME)):
         deadline=None,
         print_blob=True,
         suppress_health_check=[HealthCheck.too_slow],
-        derandomize=os.environ.get("CI", "") not in ("", "0", "false"),
+        derandomize=examples.IS_CI,
     )
 
 # Nothing that the user's shell says of AWS reaches a test, nor what the tests start.
@@ -55,6 +55,7 @@ SLOW = (
     "tests/chaos/test_model.py",
     "tests/test_types.py",
     "tests/chaos/test_chaos.py",
+    "tests/deploy/test_whole_stage.py",
     "tests/chaos/real/",
     "tests/console/",
     "tests/bench/",

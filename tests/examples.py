@@ -4,12 +4,15 @@
 the default run draws a twentieth of it.
 """
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+IS_CI = os.environ.get("CI", "") not in ("", "0", "false")
+"""Whether continuous integration runs the tests (`.ci/run`)."""
 ALL = 100
 """What Hypothesis draws by itself, for a test that says no number."""
 SOME = 5

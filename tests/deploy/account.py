@@ -2,8 +2,8 @@
 
 What ministack has not, these tests do not see: IAM refuses nothing, CloudFormation's waits are short, and API Gateway
 does not reach Step Functions. A task's time limit that is computed is no number to it, so a copy has the number. And it
-gives every error of a function one name, which a machine takes for one that it retries. Its imports and roll-backs
-follow AWS's.
+gives every error of a Python function one name, which a machine takes for one that it retries; where that matters the
+functions run by AWS's own runtime client (`with_runtime_client`). Its imports and roll-backs follow AWS's.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +117,19 @@ def counted(folder: Path, stage: str) -> None:
     text, found = _SUM.subn(lambda match: str(settings[match[1]] + settings[match[2]]), file.read_text())
     assert found <= 1
     file.write_text(text)
+
+
+def with_runtime_client(folder: Path, url: str) -> None:
+    """Makes the functions of a copy ones with a runtime of their own: AWS's client for Python, which names errors.
+
+    `url` is the account's, which ministack tells only functions that have no runtime of their own.
+    """
+    client = folder / "bootstrap"
+    client.write_text(f'#!/bin/sh\nAWS_ENDPOINT_URL={url} exec "{sys.executable}" -m awslambdaric "$_HANDLER"\n')
+    client.chmod(0o755)
+    file = folder / "serverless.yml"
+    text = file.read_text().replace("  runtime: python3.13\n", "  runtime: provided.al2023\n")
+    file.write_text(text.replace("    - handlers/**\n", "    - handlers/**\n    - bootstrap\n"))
 
 
 def copied(folder: Path) -> Path:

@@ -1,0 +1,161 @@
+"""Groups, delivery and an upgrade by waves, by what CloudFormation made: for `.ci/run`, and `make test-all`.
+
+osls packages and deploys the real `serverless.yml` to an account that ministack plays (`account.py`). Nothing of ours
+stands in for a service: the table's stream calls the delivery, and the machines call functions by their versions.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import harness
+from local.stages import ROOT
+from tests.deploy.account import REGION, Account, copied, opened, with_runtime_client
+from tests.examples import IS_CI
+from tests.local.support import until
+
+pytestmark = [pytest.mark.cpu(60)] if IS_CI else [pytest.mark.long, pytest.mark.cpu(60)]
+
+STAGE = "whole"
+STACK = f"streamkeeper-{STAGE}"
+STREAMS, QUEUE = ["trial:0", "trial:1"], "orders.fifo"
+# How long something takes at most where nothing else runs.
+WAIT_S = 40
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a copy of the project, in an account with a queue that the streams' events go to."""
+
+    folder: Path
+    account: Account
+    queue: str
+
+    def deploy(self, memory_mb: int) -> None:
+        """Deploys the stage with functions of half a minute, and two streams in a function."""
+        settings = (self.folder / "env" / "test.yml").read_text()
+        for old, new in (
+            ("\nmemory_mb: 128", f"\nmemory_mb: {memory_mb}"),
+            ("\nfunction_timeout_s: 8", "\nfunction_timeout_s: 20"),
+            ("\nwait_s: 4", "\nwait_s: 8"),
+            ("\nmargin_s: 1", "\nmargin_s: 2"),
+            ("\nstart_allowance_s: 4", "\nstart_allowance_s: 12"),
+            ("\nunconnected_after_s: 2", "\nunconnected_after_s: 20"),
+            ("\nstreams_per_function: 1", "\nstreams_per_function: 2"),
+            ("\ndeploy_by_waves: false", "\ndeploy_by_waves: true"),
+        ):
+            assert old in settings
+            settings = settings.replace(old, new)
+        (self.folder / "env" / f"{STAGE}.yml").write_text(settings)
+        run = self.account.sls(self.folder, "deploy", "--stage", STAGE, STREAMKEEPER_TEMPLATE_ONLY="1")
+        assert run.code == 0, run.output
+
+    def start(self, stream_id: str) -> None:
+        """Starts the stream as a POST does; ministack's API Gateway does not reach Step Functions."""
+        machine = self.account.resources(STACK)["Start"]["PhysicalResourceId"]
+        body = json.dumps({"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}})
+        self.account.client("stepfunctions").start_execution(stateMachineArn=machine, input=body)
+
+    def control(self, stream_id: str, sort_key: str = "lease") -> dict[str, Any]:
+        """A control record of a stream."""
+        key = {"PK": {"S": stream_id}, "SK": {"S": sort_key}}
+        answer = self.account.client("dynamodb").get_item(TableName=f"{STACK}-control", Key=key, ConsistentRead=True)
+        found: dict[str, Any] = answer.get("Item", {})
+        return found
+
+    def stored(self, stream_id: str) -> list[str]:
+        """The keys of its events, which the upstream counts, in order."""
+        pages = self.account.client("dynamodb").get_paginator("query").paginate(
+            TableName=f"{STACK}-events", ConsistentRead=True, KeyConditionExpression="PK = :p",
+            ExpressionAttributeValues={":p": {"S": stream_id}},
+        )  # fmt: skip
+        return sorted((item["SK"]["S"] for page in pages for item in page["Items"]), key=int)
+
+    def delivered(self) -> dict[str, set[str]]:
+        """The keys of all events that came to the queue so far, by their streams."""
+        sqs = self.account.client("sqs")
+        while messages := sqs.receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10).get("Messages"):
+            for message in messages:
+                body = json.loads(message["Body"])
+                _TAKEN.setdefault(body["stream"], set()).add(body["key"])
+                sqs.delete_message(QueueUrl=self.queue, ReceiptHandle=message["ReceiptHandle"])
+        return _TAKEN
+
+    def alias(self) -> str:
+        """The version of the function that the streams' machine calls."""
+        name = f"{STACK}-connection-manager"
+        version: str = self.account.client("lambda").get_alias(FunctionName=name, Name="stable")["FunctionVersion"]
+        return version
+
+    def upgrade(self) -> subprocess.CompletedProcess[str]:
+        """Runs `streamkeeper upgrade` as a person does."""
+        environment = os.environ | {
+            "AWS_ENDPOINT_URL": self.account.url, "AWS_REGION": REGION,
+            "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "PYTHONPATH": str(ROOT),
+        }  # fmt: skip
+        command = [sys.executable, "-m", "local.cli", "upgrade", "--stage", STAGE]
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+_TAKEN: dict[str, set[str]] = {}
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[str]:
+    """The address of an upstream that numbers its events, two a second on each of its streams."""
+    with harness.process("bench.fleet_peers", str(len(STREAMS)), "0.5") as (addresses, _):
+        yield addresses[0]
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[Stage]:
+    """The stage, deployed once."""
+    with opened(tmp_path_factory.mktemp("account")) as account:
+        queue = account.client("sqs").create_queue(QueueName=QUEUE, Attributes={"FifoQueue": "true"})["QueueUrl"]
+        folder = copied(tmp_path_factory.mktemp("copy") / "project")
+        with_runtime_client(folder, account.url)
+        profile = (folder / "env" / "streams" / "demo.toml").read_text()
+        profile = profile.replace("${UPSTREAM_DEMO}/{streamId}", f"{upstream}/{{name}}")
+        (folder / "env" / "streams" / "trial.toml").write_text(f'{profile}\n[[deliver]]\nsqs = "{QUEUE}"\n')
+        found = Stage(folder, account, queue)
+        found.deploy(128)
+        yield found
+
+
+def test_streams_share_a_function_and_are_delivered(stage: Stage) -> None:
+    """Two streams in one group hand over, and each stored event comes to the queue."""
+    for stream_id in STREAMS:
+        stage.start(stream_id)
+    assert until(lambda: all(len(stage.stored(one)) > 5 for one in STREAMS), WAIT_S), [
+        stage.control(one) for one in STREAMS
+    ]
+    groups = {stage.control(one)["group"]["S"] for one in STREAMS}
+    assert len(groups) == 1
+    first = {one: int(stage.control(one)["fence"]["N"]) for one in STREAMS}
+    assert until(lambda: all(int(stage.control(one)["fence"]["N"]) >= first[one] + 2 for one in STREAMS), WAIT_S)
+    wanted = {one: set(stage.stored(one)) for one in STREAMS}
+    assert until(lambda: all(wanted[one] <= stage.delivered().get(one, set()) for one in STREAMS), WAIT_S), (
+        stage.delivered()
+    )
+
+
+def test_a_wave_moves_the_streams_to_another_version(stage: Stage) -> None:
+    """What is deployed reaches them by the command alone; each goes on, and has every event."""
+    before = stage.alias()
+    stage.deploy(256)
+    assert stage.alias() != "$LATEST"
+    upgraded = stage.upgrade()
+    assert upgraded.returncode == 0, (upgraded.stdout, upgraded.stderr)
+    assert stage.alias() not in ("$LATEST", before)
+    stored = {one: len(stage.stored(one)) for one in STREAMS}
+    assert until(lambda: all(len(stage.stored(one)) > stored[one] + 5 for one in STREAMS), WAIT_S)
+    for stream_id in STREAMS:
+        numbers = [int(key) for key in stage.stored(stream_id)]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
