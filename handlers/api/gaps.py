@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from handlers.api.connection_records import UNHEARD, Connections
 from handlers.api.figures import known_gaps, shown_gap
 from handlers.api.queries import Listing, PageRequest
 from handlers.connection import ledger
-from handlers.connection.ledger import UNRECORDED, Gap
+from handlers.connection.ledger import DELIVERED, UNRECORDED, Gap
 from handlers.connection.repair_record import Repair
 from handlers.connection.repaired import applied
 from handlers.store.ledger_records import GAP, gap_key
@@ -67,6 +68,8 @@ def gap_page(
     # What an upstream announced is written down alone; from when on, is known better by now.
     losses = {key: gap for key, gap in rows.items() if gap.number}
     rows |= zip(losses, ledger.corrected(losses.values(), shown_records), strict=True)
+    unfounded = {key: gap for key, gap in rows.items() if ledger.is_unfounded(gap, missed, shown_records)}
+    rows |= {key: replace(gap, state=DELIVERED) for key, gap in unfounded.items()}
     rows |= {key: gap for gap in missed if after < (key := gap_key(gap)) <= last}
     repairs = {gap_key(gap): (gap, repair) for gap, repair in newest}
     repairs |= {key: (gap, gap.repair) for key, gap in written if gap.repair is not None}

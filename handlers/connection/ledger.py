@@ -337,6 +337,24 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     return _judged(holes, list(_without(proved, begin_ms, stop_ms)), ordered)
 
 
+def is_unfounded(gap: Gap, shown: Iterable[Gap], records: Iterable[Record]) -> bool:
+    """Returns whether a gap that was written down as open is none: `shown` are the gaps that `records` leave by now.
+
+    A connection that only counted as dead then has written down since that it lasted throughout.
+    """
+    if gap.state != OPEN or gap.number:
+        return False
+    lasted = any(
+        record.closed_ms is not None and record.opened_ms <= gap.from_ms and gap.to_ms <= record.closed_ms
+        for record in records
+    )
+    return lasted and all(
+        other.fence != gap.fence
+        and (other.state == DELIVERED or other.to_ms <= gap.from_ms or gap.to_ms <= other.from_ms)
+        for other in shown
+    )
+
+
 def unasked(shown: Iterable[Gap], records: Iterable[Record], fence: int) -> list[Gap]:
     """Returns the undelivered gaps that connection `fence` could not request in full: nobody can any more.
 

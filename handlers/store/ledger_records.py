@@ -13,7 +13,7 @@ from typing import Any
 from handlers.connection import ledger
 from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.inputs import GapsRecorded
-from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap, Record, gaps, unasked
+from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap, Record, gaps, is_unfounded, unasked
 from handlers.connection.repair_record import Repair
 from handlers.group import GROUP
 from handlers.store import typed_values
@@ -188,8 +188,8 @@ class LedgerRecords:
         `own` is the calling connection's record, which the ledger need not have yet. A connection that is killed too
         soon records no gaps, so the next one checks those before it: back to before connection `looked`, the last that
         recorded gaps as far as the control record knows (0: none), or to one that surely has. `on_open` is called
-        before a gap is written in which events may be missing. With `again` the connection has recorded an open gap
-        before, and one that was none after all becomes delivered: its predecessor only counted as dead.
+        before a gap is written in which events may be missing. An open gap that was none after all becomes delivered;
+        with `again` the connection has recorded an open one before, so that is checked though no gap is left.
         """
         rows = self._rows_back_to(stream_id, looked, dead_after_ms)
         rows = [own, *(row for row in rows if row["fence"] != own["fence"])]
@@ -210,10 +210,8 @@ class LedgerRecords:
                 if on_open is not None and gap.state != DELIVERED:
                     on_open()
                 self._put_gap(item | typed_values.expiry(gap.to_ms, self._keep_days), before)
-        there, fences = {gap_key(gap) for gap in shown}, {row["fence"]["N"] for row in rows[:-1]}
-        for key, item in known.items() if again else ():
-            gap = recorded_gap(item)
-            if key not in there and not gap.number and gap.state == OPEN and str(gap.fence) in fences:
+        for item in known.values():
+            if is_unfounded(recorded_gap(item), shown, records):
                 self._put_gap(item | {"state": {"S": DELIVERED}}, item)
         fence = count(own, "fence") or 0
         is_open = any(gap.fence == fence and gap.state == OPEN for gap in shown)

@@ -7,8 +7,12 @@ import pytest
 
 from handlers.api.connection_records import Connections, Records
 from handlers.api.figures import known_gaps
+from handlers.api.gaps import gap_page
+from handlers.api.queries import PageRequest
 from handlers.connection.effects import Progress
 from handlers.connection.lease import Lease
+from handlers.connection.ledger import DELIVERED, OPEN, UNRECORDED, Gap
+from handlers.store.ledger_records import gap_key
 from handlers.store.stream_records import NEWEST, StreamRecords
 from tests.handlers.api.shown import NOW, OTHER, connection, shown
 from tests.handlers.aws import CONTROL, Aws, save_connection
@@ -84,6 +88,17 @@ def test_a_stop_that_no_connection_saw_before_the_next_start_has_ended_nothing(
     missed, _, _ = known_gaps("running", Connections(Records(lease, None, None, [before, after]), NOW, 8_000))
     _, away, _ = known_gaps("reconnecting", Connections(Records(lease, None, None, [before]), NOW, 8_000))
     assert ((9_500 in {gap.to_ms for gap in missed}), away is not None and away.to_ms == NOW) == (is_gap, is_gap)
+
+
+def test_a_gap_that_was_none_is_not_told_as_open() -> None:
+    """Its record says so until the connection after it ends: the one before has written down that it lasted longer."""
+    lasts = [(2_500, DELIVERED), (2_400, OPEN)]
+    for closed_ms, state in lasts:
+        held = [connection(1, "A", 1_000, closed_ms), connection(2, "B", 2_450, resumed=False)]
+        connections = Connections(Records(Lease(execution=OTHER), None, None, held), NOW, 8_000)
+        gap = Gap(2, 2_000, 2_450, UNRECORDED, OPEN)
+        (told,) = gap_page("demo", "running", connections, [(gap_key(gap), gap)], (), PageRequest("", 5))["gaps"]
+        assert told["state"] == state
 
 
 def test_counts_are_a_lower_bound_where_an_end_is_unknown() -> None:

@@ -321,6 +321,20 @@ def test_a_gap_behind_one_that_only_counted_as_dead_is_none(aws: Aws) -> None:
     assert shown == [(60, 100, OPEN), (60, 100, DELIVERED)]
 
 
+def test_a_later_gap_shows_that_an_older_one_was_none(aws: Aws) -> None:
+    """Both connections of a handover broke off at once, and the older wrote down its end last."""
+    store = aws.store()
+    slow, own = Progress(1, 5, opened_ms=10, seen_ms=60), Progress(2, 95, opened_ms=100, seen_ms=110)
+    keep(store, slow, replace(own, closed_ms=110, ended_by="reset"))
+    assert record_gaps(store, STREAM, 310, dead_after_ms=20) == GapsRecorded(1, is_open=True)
+    keep(
+        store, replace(slow, seen_ms=108, closed_ms=108, ended_by="reset"), Progress(3, 390, opened_ms=400, seen_ms=410)
+    )
+    record_gaps(store, STREAM, 420, dead_after_ms=20)
+    shown = {fence: aws.items(CONTROL, STREAM)[f"gap#{fence:012d}"]["state"] for fence in (2, 3)}
+    assert shown == {2: DELIVERED, 3: OPEN}
+
+
 def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aws) -> None:
     """More of them than a look back reads do not hide the gap that they lie behind."""
     store = aws.store()
