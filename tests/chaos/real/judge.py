@@ -7,17 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from tests.chaos.real.shapes import INTERVAL_MS, KINDS, Journal, Kind
 
 Span = tuple[int, int]
-# As much earlier or later than an end of its gap an event may have happened: two instants of a busy machine.
+# As much earlier or later than an end of its gap an event may have happened, and so much later the upstream may notice
+# that a connection was closed: two instants of a busy machine.
 EDGE_MS = 400
 # A connection is silent after four of its renewals of a second; the rest is for the request and a busy machine.
 SILENT_MS = 7_000
 # For as long a stream has been connected, and nothing was wrong, that is to be shown as connected.
 SETTLED_MS = 5_000
-# Until a function has written down what happened: one that stood still may first write that it is connected.
+# Until a function has written down what happened: one that stood still may first write that it is connected, and one
+# that is killed just behind a handover has not written how that ended.
 WRITTEN_MS = 2_000
 FINAL = {"stopping", "stopped", "ended", "rejected", "broken"}
 
@@ -153,15 +156,16 @@ def gaps(case: Case) -> Iterator[str]:
                 yield f"{what}, of which all was delivered"
             continue
         is_bare = min(case.journal.counts(case.stream, from_ms - EDGE_MS, to_ms + EDGE_MS)) == 0
-        if not is_bare and case.is_calm(from_ms - SETTLED_MS, to_ms):
+        if not is_bare and case.is_calm(from_ms - SETTLED_MS, to_ms + WRITTEN_MS):
             yield f"{what}, and somebody was connected throughout"
 
 
 def limit(case: Case) -> Iterator[str]:
     """Where two are forbidden there are never two, unless a function that is dead or frozen still holds a socket."""
     most = {"forbids": 1, "tolerates": 2, "evicts": 2}[case.kind.overlap]
-    for at_ms, count in case.journal.connected[case.stream]:
-        if count > most and case.is_calm(at_ms - SETTLED_MS, at_ms):
+    changes = [*case.journal.connected[case.stream], (case.told.statuses[-1][1], 0)]
+    for (at_ms, count), (until_ms, _) in pairwise(changes):
+        if count > most and until_ms - at_ms > EDGE_MS and case.is_calm(at_ms - SETTLED_MS, at_ms):
             yield f"{count} connections at {_at(at_ms)}"
 
 
