@@ -27,8 +27,13 @@ class DefinitionError(ValueError):
 
 def below(pointer: str, *parts: str | int) -> str:
     """Return the JSON pointer (RFC 6901) of a member of the value at a pointer; the whole document is "/"."""
-    escaped = (str(part).replace("~", "~0").replace("/", "~1") for part in parts)
-    return "/".join([pointer if pointer != "/" else "", *escaped])
+    pointer = "" if pointer == "/" else pointer
+    for part in parts:
+        token = str(part)
+        if "~" in token or "/" in token:
+            token = token.replace("~", "~0").replace("/", "~1")
+        pointer = f"{pointer}/{token}"
+    return pointer
 
 
 class Fields:

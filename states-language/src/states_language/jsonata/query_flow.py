@@ -50,21 +50,25 @@ class Template:
             return lambda data, branch: query.value(data, branch, location)
         if isinstance(value, dict):
             members = [
-                (key, self._compile(part, below(pointer, key), f"{location}/{key}"), part)
-                for key, part in value.items()
+                (key, self._within(part, key, pointer, f"{location}/{key}"), part) for key, part in value.items()
             ]
             if not any(made for _, made, _ in members):
                 return None
             return lambda data, branch: {key: made(data, branch) if made else part for key, made, part in members}
         if isinstance(value, list):
             elements = [
-                (self._compile(part, below(pointer, index), f"{location}[{index}]"), part)
-                for index, part in enumerate(value)
+                (self._within(part, place, pointer, f"{location}[{place}]"), part) for place, part in enumerate(value)
             ]
             if not any(made for made, _ in elements):
                 return None
             return lambda data, branch: [made(data, branch) if made else part for made, part in elements]
         return None
+
+    def _within(self, part: Any, key: str | int, pointer: str, location: str) -> Evaluate | None:
+        """Return what `_compile` does for a member or an element."""
+        # Large templates are mostly numbers and texts.
+        nests = isinstance(part, dict | list) or is_query(part)
+        return self._compile(part, below(pointer, key), location) if nests else None
 
     def typed(self, expected: str, states: States, branch: Environment, *others: str) -> Any:
         """Return the value of an expression of one of these types; raises QueryFailure (recorded for Items)."""

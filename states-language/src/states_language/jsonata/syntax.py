@@ -56,6 +56,26 @@ Parser.InfixDefault.led = _refused(":")
 Parser.Symbol.__repr__ = lambda symbol: str(symbol.type)
 
 
+def _lighten(symbol: Any) -> None:
+    """Have a node keep what it was given alone: the fifty members that nearly all nodes lack stay with the class."""
+    absent = vars(symbol(None))
+
+    def make(node: Any, parser: Any, id: str | None = None, bp: int = 0) -> None:
+        node._outer_instance, node.id, node.value, node.bp = parser, id, id, bp
+
+    def clone(node: Any) -> Any:
+        twin = object.__new__(type(node))
+        vars(twin).update(vars(node))
+        return twin
+
+    for name, value in absent.items():
+        setattr(symbol, name, value)
+    symbol.__init__, symbol.clone = make, clone
+
+
+_lighten(Parser.Symbol)
+
+
 _PLACE = re.compile(r"\{(\{\{?)(\w+)\}?\}\}")
 _TYPES = {"a": "arrays", "b": "booleans", "f": "functions", "n": "numbers", "o": "objects", "s": "strings"}
 _SINGLE = frozenset({"S0217", "D3133", "D3135", *(f"D{number}" for number in range(3081, 3094))})
@@ -107,8 +127,7 @@ def nodes(tree: Any) -> Iterator[Any]:
         elif isinstance(node, Parser.Symbol) and id(node) not in seen:
             seen.add(id(node))
             yield node
-            # Of the fifty members of a node nearly all are None.
-            waiting.extend([part for part in vars(node).values() if part is not None and isinstance(part, _NODES)])
+            waiting.extend([part for part in vars(node).values() if isinstance(part, _NODES)])
 
 
 _INSIDE = {

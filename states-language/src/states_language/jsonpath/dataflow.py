@@ -78,7 +78,10 @@ def _compile(value: Any, pointer: str, read: list[int]) -> Fill | None:
     if isinstance(value, dict):
         return _object(value, pointer, read)
     if isinstance(value, list):
-        fills = [_compile(element, below(pointer, index), read) for index, element in enumerate(value)]
+        fills = [
+            _compile(element, below(pointer, index), read) if isinstance(element, dict | list) else None
+            for index, element in enumerate(value)
+        ]
         if not any(fills):
             return None
         return lambda data, env: [
@@ -95,7 +98,8 @@ def _object(value: dict[str, Any], pointer: str, read: list[int]) -> Fill | None
             read.append(sources(source))
             members.append((key[:-2], _member(key, source), None))
         else:
-            members.append((key, _compile(member, below(pointer, key), read), member))
+            inner = _compile(member, below(pointer, key), read) if isinstance(member, dict | list) else None
+            members.append((key, inner, member))
     if len({name for name, _, _ in members}) < len(members):
         raise DefinitionError(pointer, "gives the same name with .$ and without")
     if not any(fill for _, fill, _ in members):
@@ -135,8 +139,8 @@ class Flow(Protocol):
 
 def path_field(fields: Fields, name: str, *, reference: bool = False) -> Path | None:
     """Return a field's compiled path, $ where it is absent, None where it is null; raises DefinitionError."""
-    text = fields.get(name, "$")
-    return None if text is None else compiled(text, fields.at(name), reference=reference)
+    text = fields.get(name, WHOLE)
+    return text if text is None or text is WHOLE else compiled(text, fields.at(name), reference=reference)
 
 
 def compiled(text: Any, pointer: str, *, reference: bool = False) -> Path:
