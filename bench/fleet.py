@@ -28,6 +28,7 @@ from bench import harness
 from bench.fleet_peers import data
 from bench.harness import Goal, Row, at_least, options, run, say, show, so
 from bench.stage import service_of
+from handlers.api.verdict import counted
 from handlers.store.segment_reader import SegmentReader
 from local import stages
 from local.api_client.http_client import Api
@@ -259,7 +260,7 @@ async def _compared(peers: Peers, client: Any) -> Row:
             if missing[number] == set() and strange == twice == 0:
                 del missing[number]
         if missing:
-            say(__doc__, f"{sum(map(len, missing.values()))} events are not stored yet")
+            say(__doc__, f"{counted(sum(map(len, missing.values())), 'event')} not stored yet")
             await asyncio.sleep(2)
     sent_in_all = sum(len(numbers) for numbers, _ in report)
     return {"sent": sent_in_all, "lost": sum(map(len, missing.values())), "strange": strange, "twice": twice}
@@ -283,7 +284,7 @@ def _usd_month(options: argparse.Namespace) -> float:
 
 def goals(row: Row) -> list[Goal]:
     """Return the goals with their verdicts."""
-    name = f"{row['streams']} streams"
+    name = counted(row["streams"], "stream")
     return [
         so(name, "each was handed over, several times", row["handovers"] >= HANDOVERS),
         so(name, "no stream without a connection", row["gaps"] == 0),

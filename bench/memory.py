@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from bench.function import running
 from bench.harness import Row, options, say, show, so
 from bench.upstreams import FRAMES, MIB, Plan
+from handlers.api.verdict import counted
 
 GOAL_MB, GROUP_GOAL_MB = 90, 110
 STORES = ("items", "log")
@@ -100,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
         rows.append(row)
     goal_mb, most_mb = GROUP_GOAL_MB if is_group else GOAL_MB, max(row["most_mb"] for row in rows)
     figures = {"goal_mb": goal_mb, "most_mb": most_mb, "share_mb": asked.share, "streams": asked.streams, "rows": rows}
-    what = f"{asked.streams} streams" if is_group else "a function"
+    what = counted(asked.streams, "stream") if is_group else "a function"
     return show(asked, figures, [so(what, f"below {goal_mb} MB: {most_mb} MB", most_mb < goal_mb)])
 
 

@@ -47,7 +47,8 @@ class Progress:
         with self._lock:
             self.count += bool(_PROGRESS.match(line))
             if self._is_shown:
-                print(f"\r  {self.count} packages, {time.monotonic() - self._started_s:.0f} s ", end="", flush=True)
+                count = f"{self.count} package{'' if self.count == 1 else 's'}"
+                print(f"\r  {count}, {time.monotonic() - self._started_s:.0f} s ", end="", flush=True)
 
     def clear(self) -> None:
         """Leaves nothing of it on the terminal."""

@@ -154,5 +154,5 @@ def _times(since: Instant | None, until: Instant | None) -> dict[str, str]:
     except ValueError as mistake:
         raise InvalidRequest(f"{mistake}.") from None
     if len(times) == 2 and times["from"] >= times["to"]:
-        raise InvalidRequest(f"Nothing lies between {times['from']} and {times['to']}: until must be the later one.")
+        raise InvalidRequest(f"Nothing lies between {times['from']} and {times['to']}: until must be later than since.")
     return times

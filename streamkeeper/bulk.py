@@ -54,7 +54,7 @@ def tables_of(stage: str) -> Tables:
         reader = import_module(_TABLES)
     except ModuleNotFoundError as missing:
         raise StreamkeeperError(
-            f"To read tables needs all that `pip install streamkeeper` brings; {missing.name} is not there."
+            f"Reading tables needs the package {missing.name}, which `pip install streamkeeper` installs."
         ) from None
     (found,) = said("The tables", lambda: [reader.of_stage(stage)])
     return cast(Tables, found)
@@ -102,7 +102,9 @@ class Archive:
         try:
             return 0 if content is None else instant_ms(json.loads(content)["until"])
         except (ValueError, KeyError, TypeError):
-            raise StreamkeeperError(f"What the archive says of {stream_id!r} is not what the command wrote.") from None
+            raise StreamkeeperError(
+                f"The archive's record of {stream_id!r} was not written by `streamkeeper archive`."
+            ) from None
 
     def batches(self, stream_id: str, from_ms: int, to_ms: int, after: str, jobs: int) -> Iterator[Any]:
         """The events of this time behind a position, in their order, as Arrow's record batches."""

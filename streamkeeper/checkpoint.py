@@ -36,7 +36,7 @@ class FileCheckpoint:
         except ValueError:
             state = None
         if not isinstance(state, dict):
-            raise StreamkeeperError(f"{self.path} is no checkpoint: name another file, or delete it to begin anew.")
+            raise StreamkeeperError(f"{self.path} is not a checkpoint: name another file, or delete it to begin anew.")
         return state
 
     def save(self, state: dict[str, Any]) -> None:

@@ -28,5 +28,5 @@ def _read(text: str) -> datetime:
         return datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise ValueError(
-            f"{text!r} is no instant: write 2026-11-21T06:25:19Z, 2026-11-21, or how long ago, such as 15m or 2h"
+            f"{text!r} is not an instant: write 2026-11-21T06:25:19Z, 2026-11-21, or how long ago, such as 15m or 2h"
         ) from None

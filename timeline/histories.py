@@ -71,7 +71,8 @@ def _joined(parts: list[Sequence[Event]]) -> list[Event]:
                 events.append(event)
             elif (event["type"], event["timestamp"]) != (events[number - 1]["type"], events[number - 1]["timestamp"]):
                 raise HistoryError(
-                    f"event {number} is there twice, and not the same: give one execution after the other"
+                    f"event {number} occurs twice with different contents: "
+                    "give the histories of one execution at a time"
                 )
     return events
 
@@ -86,10 +87,10 @@ def _check(event: object, where: str) -> None:
     if not isinstance(event, Mapping):
         raise HistoryError(f"{where} is no object")
     if type(event.get("id")) is not int or event["id"] < 1:
-        raise HistoryError(f"{where}.id is no number from 1 on")
+        raise HistoryError(f"{where}.id must be a whole number of at least 1")
     if not isinstance(event.get("type"), str):
-        raise HistoryError(f"{where}.type is no text, such as ExecutionStarted")
+        raise HistoryError(f"{where}.type must be a text such as ExecutionStarted")
     try:
         timestamp_ms(event)
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise HistoryError(f"{where}.timestamp is no time: ISO 8601 or seconds since 1970") from None
+        raise HistoryError(f"{where}.timestamp must be an instant: ISO 8601, or seconds since 1970") from None

@@ -72,7 +72,7 @@ def command(query: object, labels: Iterable[str]) -> dict[str, Any]:
     if asked.get("do") not in COMMANDS:
         raise BadQuery("do", f"the parameter do must be one of {', '.join(COMMANDS)}")
     if not known:
-        raise Problem("no-sinks", "the stream delivers nowhere", "streamId")
+        raise Problem("no-sinks", "the stream's profile names no sink", "streamId")
     if sink not in known:
         raise BadQuery("sink", f"the parameter sink must be one of {', '.join(known)}")
     from_ms = 0 if asked.get("from") == "start" else instant_ms("from", asked.get("from"))
@@ -89,6 +89,6 @@ def commanded(functions: Any, function: str, stream_id: str, asked: Mapping[str,
         answer = functions.invoke(FunctionName=function, Payload=json.dumps({"stream": stream_id, **asked}).encode())
     said = json.loads(answer["Payload"].read())
     if "FunctionError" in answer:
-        raise StoreUnavailable("the delivery could not carry it out")
+        raise StoreUnavailable("the delivery function did not carry out the command")
     if "problem" in said:
         raise Problem("unavailable", said["problem"])

@@ -91,7 +91,7 @@ class Wanted:
 def read(text: str, kind: str = TOML) -> Wanted:
     """Returns the document; `kind` is its media type. Raises DocumentError."""
     if len(text.encode("utf-8", "surrogatepass")) > MOST_BYTES:
-        raise DocumentError(f"the document has more than {MOST_BYTES:,} bytes: say it by ranges and patterns")
+        raise DocumentError(f"the document has more than {MOST_BYTES:,} bytes: use ranges and patterns")
     entries = list(_lines(text) if kind == LINES else _table(text, kind))
     if not entries:
         raise DocumentError("the document names no stream: write connected = [...] or stopped = [...]")
@@ -102,9 +102,9 @@ def read(text: str, kind: str = TOML) -> Wanted:
             _check(one, place)
             if "*" in one or "?" in one:
                 if patterns.setdefault(one, Pattern(one, is_connected)).is_connected != is_connected:
-                    raise DocumentError(f"{one!r} should be connected and not, by the document", place)
+                    raise DocumentError(f"{one!r} is listed as connected and as stopped", place)
             elif ids.setdefault(one, is_connected) != is_connected:
-                raise DocumentError(f"{one!r} should be connected and not, by the document", place)
+                raise DocumentError(f"{one!r} is listed as connected and as stopped", place)
         if len(ids) > MOST_STREAMS:
             raise DocumentError(f"the document names more than {MOST_STREAMS:,} streams: apply it in parts", place)
     return Wanted(dict(sorted(ids.items(), key=lambda one: one[0].encode())), tuple(patterns.values()))
@@ -136,7 +136,7 @@ def _table(text: str, kind: str) -> Iterator[tuple[str, str, bool]]:
     if not isinstance(table, dict):
         raise DocumentError("the document must be a table with connected and stopped")
     if unknown := sorted(set(table) - set(_NAMES)):
-        raise DocumentError(f"there is no field {unknown[0]!r}: connected and stopped are all", unknown[0])
+        raise DocumentError(f"there is no field {unknown[0]!r}; known are connected and stopped", unknown[0])
     for name in _NAMES:
         listed = table.get(name, [])
         if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
@@ -148,7 +148,7 @@ def _expanded(entry: str, place: str) -> Iterator[str]:
     """Returns the ids and patterns of an entry: each `{a,b}` is one of these, each `{01..30}` one of thirty."""
     parts = _BRACES.split(entry)
     if any("{" in part or "}" in part for part in parts):
-        raise DocumentError(f"{entry[:80]!r} has a brace without its other one, or within others", place)
+        raise DocumentError(f"{entry[:80]!r} has a brace that is not closed, or braces within braces", place)
     choices = [[part] if number % 2 == 0 else _choices(part, place) for number, part in enumerate(parts)]
     size = 1
     for choice in choices:

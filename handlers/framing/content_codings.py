@@ -36,7 +36,7 @@ def coding(header: str | None) -> Coding:
     if not named:
         return ""
     if len(named) > 1 or named[0] not in _CODINGS:
-        raise UnknownCoding("the body is compressed in a way that was not asked for")
+        raise UnknownCoding("the body is compressed by a coding that was not requested")
     return _CODINGS[named[0]]
 
 
@@ -60,7 +60,7 @@ class BodyDecoder:
         """Raises Unfinished where the body cannot end here."""
         # An empty body comes from an upstream that compresses and has nothing to send.
         if self._stream is not None and not self._stream.eof:
-            raise Unfinished("the compressed body ended before its end")
+            raise Unfinished("the compressed body was cut off")
 
     def _step(self, data: bytes) -> Iterator[bytes]:
         piece = b""
@@ -81,7 +81,7 @@ class BodyDecoder:
         if self._stream is not None and self._stream.eof and data:
             # RFC 1952, section 2.2: "A gzip file consists of a series of 'members'". Nothing follows a deflate stream.
             if self._coding == "deflate":
-                raise Corrupt("the body goes on after its compressed data ended")
+                raise Corrupt("the body has bytes after its compressed data")
             self._stream = None
         if self._stream is None:
             bits = _GZIP_BITS if self._coding == "gzip" else _deflate_bits(data)

@@ -62,7 +62,7 @@ def _number(text: str) -> int | float:
     double = float(text)
     digits, power = _parts(text)
     if (digits, power) != _parts(repr(double)):
-        raise ValueError("no double holds this number as it is written")
+        raise ValueError("a double cannot hold this number exactly")
     # A whole number has one spelling, however large: all its digits, without a point or a power.
     return double if power < 0 else int(digits or "0") * 10**power
 

@@ -178,7 +178,7 @@ class WebSocketDecoder(Decoder):
             size = int.from_bytes(data[at + 2 : begin], "big")
             # Section 5.2: "the minimal number of bytes MUST be used", and "the most significant bit MUST be 0".
             if size < least or size >> 63:
-                raise BadMessage("a frame of the socket has a length that is not spelled as it must be")
+                raise BadMessage("a frame of the socket has a length that is not in its shortest form")
         if opcode >= CLOSE:
             if len(data) < begin + size:
                 return -1
@@ -197,10 +197,10 @@ class WebSocketDecoder(Decoder):
             # Section 5.1: "A client MUST close a connection if it detects a masked frame."
             raise BadMessage("the server masks its frames")
         if BINARY < opcode < CLOSE or opcode > PONG:
-            raise BadMessage(f"a frame of the socket has the opcode {opcode}, which means nothing")
+            raise BadMessage(f"a frame of the socket has the opcode {opcode}, which RFC 6455 does not define")
         # RFC 7692, section 6: RSV1 stands in a message's first frame alone, and never in a control frame.
         if reserved and not (reserved == _RSV1 and self._deflate is not None and opcode in (TEXT, BINARY)):
-            raise BadMessage("a frame of the socket has reserved bits that nobody has agreed upon")
+            raise BadMessage("a frame of the socket has reserved bits that were not negotiated")
         if opcode >= CLOSE:
             if not first & _FIN or second > _MOST_CONTROL:
                 raise BadMessage("a control frame of the socket is in fragments or longer than 125 bytes")

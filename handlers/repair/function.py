@@ -182,5 +182,5 @@ class _Storing:
             )  # fmt: skip
             if not self._log.looks_back():
                 self._log = None
-                raise Unstorable("more events have come since the gap than can be known by their keys")
+                raise Unstorable("too many events have come since the gap to compare their keys")
         return self._log.write(first, events)

@@ -113,7 +113,7 @@ def worse(stream: Stream, limits: Limits) -> str:
     if not stream.is_ours or stream.ending:
         return ""
     if stream.away_ms > limits.away_ms and not stream.was_away:
-        return f"it is not connected, for {stream.away_ms // 1000} s"
+        return f"it has not been connected for {stream.away_ms // 1000} s"
     if not stream.has_handed_over:
         is_late = stream.asked_ms > limits.answer_ms and not stream.was_away
         return f"it has not handed over for {stream.asked_ms // 1000} s" if is_late else ""

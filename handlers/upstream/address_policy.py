@@ -49,7 +49,7 @@ def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
     addresses = list(dict.fromkeys(str(address[0]) for *_, address in infos))
     for address in addresses:
         if why := refusal(address, allow_private=allow_private):
-            raise AddressRefused(f"the upstream's name leads to {why}")
+            raise AddressRefused(f"the upstream's name resolves to {why}")
     return addresses
 
 

@@ -85,7 +85,7 @@ class KeptConnections:
         )  # fmt: skip
         try:
             if response.status in _REDIRECTS and response.headers.get("location") is not None:
-                raise RedirectRefused("the upstream redirected more than 0 times")
+                raise RedirectRefused("the upstream redirected, which is not followed here")
             status: int = response.status
             # A longer body, or one that does not come, costs the connection instead of time.
             if not response.read1(DROPPED_BYTES) or not response.read1(1):

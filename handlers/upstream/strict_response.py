@@ -58,7 +58,7 @@ class StrictResponse(http.client.HTTPResponse):
             raise BadAnswer("a line of the answer's head is not a valid header") from None
         codings = self.headers.get_all("transfer-encoding", [])
         if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
-            raise BadAnswer("the answer has a transfer coding that was not asked for")
+            raise BadAnswer("the answer has a transfer coding that was not requested")
 
     def _begin(self) -> None:
         try:
@@ -91,7 +91,7 @@ class StrictResponse(http.client.HTTPResponse):
         if self._chunk_left is not None and (end := self.fp.read(2)) != b"\r\n":
             if len(end) < 2:
                 raise http.client.IncompleteRead(b"")
-            raise BadAnswer("a chunk of the body is not as long as it says")
+            raise BadAnswer("a chunk of the body is not as long as its size says")
         line = self.fp.readline(LINES_BYTES + 1)  # one byte more than allowed, so that a longer line is noticed
         if not line.endswith(b"\n"):
             raise http.client.IncompleteRead(b"")

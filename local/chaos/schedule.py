@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from handlers.api.verdict import counted
 from local.chaos.delivery_plan import DeliveryPlan
 from local.chaos.delivery_plan import draw as draw_delivery
 from local.chaos.repair_plan import RepairPlan, repaired
@@ -129,7 +130,7 @@ class Schedule:
         traits += ["talks over a socket"] if self.socket else []
         traits += [f"wants a token, which lives {self.token_lives_s} s, and a ticket"] if self.token_lives_s else []
         traits += ["hot standby"] if self.hot else []
-        traits += [f"{self.reconnect_tries} tries in place"] if self.reconnect_tries else []
+        traits += [f"{counted(self.reconnect_tries, 'reconnection')} in place"] if self.reconnect_tries else []
         traits += ["renews soon"] if self.renews else []
         traits += [f"clocks within ±{self.skew_ms} ms"] if self.skew_ms else []
         traits += [f"{self.partitions} partitions"] if self.partitions > 1 else []
@@ -139,7 +140,7 @@ class Schedule:
         traits += [f"keys by {self.key}"] if self.key != "id" else []
         traits += ["says when events happened"] if self.is_timed else []
         traits += [str(self.memory)] if self.resumes and self.memory.forgets else []
-        traits += [f"{self.unstorable} events that no table takes"] if self.unstorable else []
+        traits += [f"{counted(self.unstorable, 'event')} that no table takes"] if self.unstorable else []
         traits += [f"stored in a log, flushed after {self.flush_s:g} s"] if self.store == "log" else []
         traits += ["a profile of the last deployment"] if self.has_new_profile else []
         traits += ["items in no order"] if self.store == "items" and self.order == "none" else []

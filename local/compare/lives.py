@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from handlers.api.verdict import counted
 from local.compare.result import Result
 from local.costs.prices import FILE, Prices
 
@@ -57,7 +58,7 @@ class Life:
             at_once = self.instances * self.vcpus * self.invocations_per_vcpu
             lines.append(
                 f"the dollars are for a stream that has the {self.instances} instances to itself; "
-                f"they hold about {at_once:,.0f} connections at once"
+                f"they hold about {counted(round(at_once), 'connection')} at once"
             )
         return [*lines, f"not known: {self.unknown}"]
 

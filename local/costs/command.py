@@ -160,7 +160,7 @@ def _need_room(load: Load, settings: Any) -> None:
     most = stage_costs.events_per_s(memory_mb, load.event_bytes)
     if load.events_per_s * together <= most:
         return
-    about = f"about {most:,.0f} events of {load.event_bytes} bytes"
+    about = f"about {counted(round(most), 'event')} of {counted(load.event_bytes, 'byte')}"
     if together == 1:
         sentence = f"a function of {memory_mb} MB stores {about} a second; spread them over more streams"
     else:

@@ -71,9 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if a profile was written, 1 if there is no stream; raises UserError."""
     address = Address(str(arguments.address), arguments.body, tuple(arguments.say or ()), certificates.trust(arguments))
     if address.says and not address.is_socket:
-        raise UserError(
-            "--say is only for ws:// and wss:// addresses: over HTTP nothing can be said while the stream is read."
-        )
+        raise UserError("--say is only for ws:// and wss:// addresses: an HTTP stream accepts no messages.")
     host = _host(address.url)
     name = arguments.name or re.sub(r"[^A-Za-z0-9_-]+", "-", host or "stream")[:64]
     target = arguments.output or folders.for_new(folders.chosen(arguments)) / f"{name}.toml"

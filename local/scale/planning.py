@@ -150,7 +150,7 @@ class Plan:
         grows = [one for one in self.limits if one.name != "handover"]
         first = max(grows, key=lambda limit: limit.share)
         if first.name in ("stream_partition", "processor"):
-            return first, f"{self.asked.events_per_s / first.share:,.0f} events a second of each stream"
+            return first, f"{counted(round(self.asked.events_per_s / first.share), 'event')} a second of each stream"
         return first, counted(max(1, math.floor(self.asked.streams / first.share)), "stream")
 
     @property

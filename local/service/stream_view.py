@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from handlers.api.connection_records import Connection, Connections, Records
+from handlers.api.verdict import counted
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.connection.ledger import UNRECORDED, Gap
 from local.service.function_failures import Failure
@@ -31,7 +32,7 @@ def _came(connection: Connection) -> str:
     words = [f"{connection.stored} stored"]
     if connection.dead_lettered:
         words.append(f"{connection.dead_lettered} dead-lettered")
-    words.append(f"{connection.duplicates} duplicates turned away")
+    words.append(f"{counted(connection.duplicates, 'duplicate')} turned away")
     if connection.conflicts:
         words.append(f"{connection.conflicts} under a known key with another body")
     if connection.left_out:

@@ -137,7 +137,8 @@ def check_order(arguments: argparse.Namespace) -> None:
     """Raises UserError if nothing can lie between --from and --to."""
     if arguments.from_at and arguments.to_at and arguments.from_at >= arguments.to_at:
         raise UserError(
-            f"Nothing lies between --from {arguments.from_at} and --to {arguments.to_at}: --to must be the later one."
+            f"Nothing lies between --from {arguments.from_at} and --to {arguments.to_at}: "
+            "--to must be later than --from."
         )
 
 

@@ -73,7 +73,7 @@ def apply(arguments: argparse.Namespace, text: str, kind: str) -> int:
         time.sleep(CHECK_EVERY_S)
         before, answer = answer, api.ask("GET", PATH, query)
         if answer["execution"] != before["execution"]:
-            raise UserError("Another document is applied by now: `streamkeeper request GET /fleet` shows it.")
+            raise UserError("Another document was applied in the meantime: `streamkeeper request GET /fleet` shows it.")
         if answer != before | {"seconds": answer["seconds"]}:
             changed_s = time.monotonic()
         elif time.monotonic() - changed_s > SILENT_S:

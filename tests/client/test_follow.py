@@ -107,7 +107,7 @@ def test_a_file_keeps_the_place(tmp_path: Path, waits: list[float]) -> None:
         with pytest.raises(StreamkeeperError, match="belongs to the stream 'prices', not to 'others'"):
             asyncio.run(taken(client.follow("others", checkpoint=file), 1))
         assert file.read_text() == kept
-        for text, words in (("", "is no checkpoint: name another file"), ("{}", "has another layout")):
+        for text, words in (("", "is not a checkpoint: name another file"), ("{}", "has another layout")):
             file.write_text(text)
             with pytest.raises(StreamkeeperError, match=words):
                 asyncio.run(taken(client.follow(STREAM, checkpoint=file), 1))

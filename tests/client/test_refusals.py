@@ -117,9 +117,9 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 def test_wrong_arguments_send_nothing() -> None:
     """Each is a sentence about what would be right."""
     client = Client("http://127.0.0.1:9")
-    with pytest.raises(InvalidRequest, match="'yesterday' is no instant: write 2026-"):
+    with pytest.raises(InvalidRequest, match="'yesterday' is not an instant: write 2026-"):
         client.events(STREAM, since="yesterday")
-    with pytest.raises(InvalidRequest, match=r"Nothing lies between .* until must be the later one"):
+    with pytest.raises(InvalidRequest, match=r"Nothing lies between .* until must be later than since"):
         client.gaps(STREAM, since="1h", until="2h")
     with pytest.raises(InvalidRequest, match="The stream id is empty"):
         client.follow("")

@@ -79,7 +79,7 @@ def test_a_profile_is_examined_without_a_request(private: str, tmp_path: Path) -
     hosts = {origin.rpartition(":")[2]: why for origin, why in prices["hosts"].items()}
     untrusted = hosts.pop(port(secure))
     assert untrusted.startswith("the upstream's certificate cannot be trusted")
-    away = "the upstream's name leads to a private address, which the profile does not allow (allow_private = true)"
+    away = "the upstream's name resolves to a private address, which the profile does not allow (allow_private = true)"
     expected = ("", "nothing listens at the address") if private == "true" else (away, away)
     assert hosts == dict(zip((port(server), str(ports["closed"])), expected, strict=True))
     assert [peer.request for peer in server.peers] == [b""] * (private == "true")

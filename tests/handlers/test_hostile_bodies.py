@@ -24,7 +24,7 @@ PACKED = gzip.compress(EVENT, mtime=0)
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (PACKED[:-8], "(truncated): the compressed body ended before its end"),
+        (PACKED[:-8], "(truncated): the compressed body was cut off"),
         (PACKED + b"<html>", "(protocol): the body is not compressed as its header says"),
         (PACKED + gzip.compress(b": hi\n", mtime=0), "(ended_by_upstream)"),
     ],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from timeline.histories import HistoryError, histories, page_of
 
-NO_TIME = "events[0].timestamp is no time: ISO 8601 or seconds since 1970"
+NO_TIME = "events[0].timestamp must be an instant: ISO 8601, or seconds since 1970"
 
 
 def events(count: int, at_s: float = 1.7e9) -> list[dict[str, Any]]:
@@ -49,8 +49,8 @@ def test_whole_seconds_are_seconds() -> None:
         ({"executions": []}, 'it has no list "events", as `aws stepfunctions get-execution-history` prints it'),
         ({"events": []}, "it has no events"),
         ([1], "events[0] is no object"),
-        ([{"id": True, "type": "x", "timestamp": 1}], "events[0].id is no number from 1 on"),
-        ([{"id": 1, "timestamp": 1}], "events[0].type is no text, such as ExecutionStarted"),
+        ([{"id": True, "type": "x", "timestamp": 1}], "events[0].id must be a whole number of at least 1"),
+        ([{"id": 1, "timestamp": 1}], "events[0].type must be a text such as ExecutionStarted"),
         ([{"id": 1, "type": "x", "timestamp": "noon"}], NO_TIME),
         ([{"id": 1, "type": "x"}], NO_TIME),
     ],
@@ -69,7 +69,10 @@ def test_a_missing_page_is_named() -> None:
         ([whole[:3], whole[6:]], "events 4 to 6 are missing: give every page of the history"),
         ([whole[:3], whole[4:]], "event 4 is missing: give every page of the history"),
         ([whole[3:]], "page: the page with event 1 is missing; this one begins at 4"),
-        ([whole, events(4, 1.9e9)[1:]], "event 2 is there twice, and not the same: give one execution after the other"),
+        (
+            [whole, events(4, 1.9e9)[1:]],
+            "event 2 occurs twice with different contents: give the histories of one execution at a time",
+        ),
     ):
         with pytest.raises(HistoryError) as refused:
             histories([("page", page) for page in pages])

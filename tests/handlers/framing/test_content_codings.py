@@ -83,7 +83,7 @@ def test_what_stands_before_damage_comes_before_the_error(wire: str) -> None:
 
 def test_what_follows_the_end_is_no_part_of_a_body() -> None:
     """Bytes behind a gzip member are another member or damage; nothing stands behind a deflate stream."""
-    goes_on = "the body goes on after its compressed data ended"
+    goes_on = "the body has bytes after its compressed data"
     no_member = "the body is not compressed as its header says"
     for wire, why in (("gzip", no_member), ("zlib", goes_on), ("raw", goes_on)):
         decoder = BodyDecoder(CODINGS[wire], MOST)
@@ -140,7 +140,7 @@ def test_other_codings_are_refused(header: str) -> None:
     """A body that cannot be read, or that is compressed twice; the sentence holds nothing of the header."""
     with pytest.raises(UnknownCoding) as caught:
         coding(header)
-    assert str(caught.value) == "the body is compressed in a way that was not asked for"
+    assert str(caught.value) == "the body is compressed by a coding that was not requested"
 
 
 def test_a_body_without_a_coding_is_as_it_comes() -> None:

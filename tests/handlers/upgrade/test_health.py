@@ -24,7 +24,7 @@ def after(**changes: int) -> Stream:
     ("stream", "reason"),
     [
         (replace(WELL, has_handed_over=False), "it has not handed over for 61 s"),
-        (replace(WELL, away_ms=11_000), "it is not connected, for 11 s"),
+        (replace(WELL, away_ms=11_000), "it has not been connected for 11 s"),
         (replace(WELL, failures=3), "3 failures to connect in a row"),
         (replace(WELL, is_ours=False, ending="InvalidRequest"), "its execution ended by InvalidRequest"),
         (after(killed=2), "2 functions were killed"),

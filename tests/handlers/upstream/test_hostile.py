@@ -147,7 +147,7 @@ LIES: dict[bytes, str] = {
     **dict.fromkeys((b"zz\r\n", b"-5\r\ndata: x\n\n", b"0x5\r\n: hi\n\r\n", b"1_0\r\n", b"\r\n"), NO_SIZE),
     b"f" * 17 + b"\r\n": NO_SIZE,
     # Less than it sends, and more; then no last chunk, half a size, half an end.
-    b"3\r\n: hi there\n\r\n": "(protocol): a chunk of the body is not as long as it says",
+    b"3\r\n: hi there\n\r\n": "(protocol): a chunk of the body is not as long as its size says",
     b"fffffffffffffff\r\n: hi\n": TRUNCATED,
     **dict.fromkeys((b"5\r\n: hi\n\r\n", b"5", b"5\r\n: hi\n\r"), TRUNCATED),
 }
@@ -192,7 +192,7 @@ def test_a_length_that_lies_loses_nothing_that_came(aws: Aws, length: bytes, why
     ("head", "why"),
     [
         (OK + b"secret\r\nTransfer-Encoding: chunked", "a line of the answer's head is not a valid header"),
-        (OK + b"Transfer-Encoding: gzip, chunked", "the answer has a transfer coding that was not asked for"),
+        (OK + b"Transfer-Encoding: gzip, chunked", "the answer has a transfer coding that was not requested"),
         (OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "the answer has a transfer coding"),
         (OK + b"\r\n".join([b"a: b"] * 100), "the answer's head has more than 100 lines"),
         (OK + b"Content-Length: 5, 6", "the answer is not valid HTTP (InvalidHeader)"),
@@ -236,7 +236,7 @@ NO_STREAM = {
     "something else than text/event-stream": ({}, answer(200, HTML)),
     "an HTML page instead of a stream": (LINES, answer(200, HTML)),
 }
-NO_CODING = "the body is compressed in a way that was not asked for"
+NO_CODING = "the body is compressed by a coding that was not requested"
 DROPPED = "StreamDropped"
 ROUND = f"{NOT_OPENED} (rejected): the upstream redirected more than 5 times"
 REFUSED = (301, 400, 401, 402, 403, 404, 405, 406, 407, 410, 411, 451)

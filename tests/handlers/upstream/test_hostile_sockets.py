@@ -138,7 +138,7 @@ def test_a_message_that_is_never_answered_is_a_drop(aws: Aws) -> None:
 
 BROKEN: dict[str, tuple[bytes, str]] = {
     "masks": (encoded_frame(TEXT, b"x", b"abcd"), "the server masks its frames"),
-    "reserved bits": (b"\xc1\x01x", "a frame of the socket has reserved bits that nobody has agreed upon"),
+    "reserved bits": (b"\xc1\x01x", "a frame of the socket has reserved bits that were not negotiated"),
     "no UTF-8": (encoded_frame(TEXT, b"\xff"), "a text of the socket is not UTF-8"),
     "fragments": (b"\x00\x01x", "the fragments of a message are not in order"),
 }

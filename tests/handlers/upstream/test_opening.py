@@ -181,11 +181,12 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 def test_a_private_address_is_refused_before_anything_is_connected() -> None:
     """By number, by name, and after a redirect; the sentence holds no address."""
     with serving(arrives) as server:
-        why = "the upstream's name leads to a private address, which the profile does not allow (allow_private = true)"
+        private = "a private address, which the profile does not allow (allow_private = true)"
+        why = f"the upstream's name resolves to {private}"
         for address in (server.address, server.address.replace("127.0.0.1", "localhost")):
             assert ask(address, allow_private=False) == [Closed("rejected", why)]
         assert server.peers == []
-    link_local = "the upstream's name leads to a link-local address, which is never allowed"
+    link_local = "the upstream's name resolves to a link-local address, which is never allowed"
     assert ask("http://169.254.169.254/latest/meta-data/") == [Closed("rejected", link_local)]
     assert ask_moved("http://169.254.169.254/latest/meta-data/") == Closed("rejected", link_local)
 
@@ -201,7 +202,7 @@ def test_a_private_address_is_refused_before_anything_is_connected() -> None:
 def test_the_metadata_address_is_refused_however_it_is_spelled(host: str, names: dict[str, list[str]]) -> None:
     """As a number of any base, within IPv6, or behind a name, alone or among others; whatever the profile allows."""
     names |= {"metadata.test": ["169.254.169.254"], "mixed.test": ["127.0.0.1", "169.254.169.254"]}
-    refused = Closed("rejected", "the upstream's name leads to a link-local address, which is never allowed")
+    refused = Closed("rejected", "the upstream's name resolves to a link-local address, which is never allowed")
     assert ask(f"http://{host}/latest/meta-data/") == [refused]
     assert ask_moved(f"http://{host}/latest/meta-data/") == refused
 

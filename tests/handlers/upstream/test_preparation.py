@@ -157,7 +157,7 @@ def test_a_private_server_is_refused_where_the_profile_allows_none() -> None:
     closed = first({name: value for name, value in fields.items() if name != "ticket"})
     assert isinstance(closed, Closed)
     assert closed.reason == "rejected"
-    assert closed.detail.startswith("the token server 127.0.0.1: the upstream's name leads to a private address")
+    assert closed.detail.startswith("the token server 127.0.0.1: the upstream's name resolves to a private address")
 
 
 def test_closing_ends_a_request_that_is_under_way() -> None:

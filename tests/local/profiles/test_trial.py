@@ -53,7 +53,7 @@ ANSWERED, CLOSED, NOTHING = (
     "answered 200, text/event-stream", "closed: ended_by_upstream", "total: nothing; cursor none",
 )  # fmt: skip
 CANNOT = "warning: it cannot resume: none of the events had an id"
-LINK_LOCAL = "the upstream's name leads to a link-local address, which is never allowed"
+LINK_LOCAL = "the upstream's name resolves to a link-local address, which is never allowed"
 
 
 def answer(status: int, *headers: str) -> bytes:

@@ -79,14 +79,11 @@ def run(args: argparse.Namespace) -> int:
 def _lines(report: Report) -> list[str]:
     if report.unreadable:
         return [report.unreadable]
-    counts = [_count(len(report.problems), "problem"), _count(len(report.warnings), "warning")]
-    lines = [f"{report.file}: {', '.join(count for count in counts if count) or 'good'}"]
+    counts = [(len(report.problems), "problem"), (len(report.warnings), "warning")]
+    said = ", ".join(files.counted(*count) for count in counts if count[0])
+    lines = [f"{report.file}: {said or 'good'}"]
     for one in report.problems:
         lines += [f"  problem at {one['pointer']}", f"    {one['rule']}", f"    {one['hint']}"]
     for one in report.warnings:
         lines += [f"  warning ({one['practice']}) at {one['pointer']}", f"    {one['says']}", f"    {one['hint']}"]
     return lines
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number > 1 else ''}" if number else ""

@@ -39,6 +39,11 @@ def drawn(text: str, command: tuple[str, ...] = ("dot", "-Tsvg"), folder: Path |
     return done.stdout
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number and what it counts: 1 event, 2 events."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 @dataclass(frozen=True)
 class Host:
     """The program whose commands these are.

@@ -164,7 +164,7 @@ def _as_json(execution: Execution, history: bool) -> dict[str, Any]:
 
 def _lines(execution: Execution, history: bool, timeline: bool) -> list[str]:
     took_s = ((execution.stopped_ms or execution.started_ms) - execution.started_ms) / 1000
-    counts = f"{execution.transitions} transitions, {len(execution.history)} events"
+    counts = f"{files.counted(execution.transitions, 'transition')}, {files.counted(len(execution.history), 'event')}"
     lines = [f"{execution.status} after {took_s:.3f} s, {counts}", f"path: {_path(execution.path)}"]
     if execution.error is not None:
         lines.append(f"error: {execution.error}")
