@@ -1,6 +1,6 @@
 """The effects of the manager: what a connection requests, all plain data, so that a trace of them can be compared.
 
-Each says by which input it is answered; most are answered by nothing.
+Each names the input that answers it; most have none.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     20.2 s    the next heartbeat         it renews the lease, saves record and cursor, and its answer is the lease
     780 s     a successor may be coming  from here on the lease is read between two heartbeats
 
-Once a newer connection is connected, the lease is its own: this one writes its record alone, and reads the lease.
+Once a newer connection is connected, the lease belongs to that one: this one reads it, and writes its own record only.
 """
 
 from __future__ import annotations

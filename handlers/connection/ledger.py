@@ -1,42 +1,43 @@
 """Decides from the ledger's records of connections which gaps there are, and which of them were delivered later.
 
-A gap is an interval in which nothing was connected between two connections: events may have been missed in it. It is
-open until a connection has proved that all of it came, and then delivered for good. What a connection proves follows
-from four instants of its record:
+A gap is the time between two connections: events may have been missed in it. It is open until connections have proved
+that all of its events came, and then delivered, for good. What a connection proves follows from four instants of its
+record:
 
     opened_ms   when the upstream answered it
-    since_ms    until when all was stored, or in an open gap, when it asked for what came after the cursor; what it
-                asked for is as old as that at most, however old the cursor's own event is
+    since_ms    when it requested what came after the cursor, everything until this instant was stored or lay in an open
+                gap; so what it requested is no older than this, however old the cursor's own event is
     live_ms     when it has caught up: what the upstream sends from then on has just happened
     heard_ms    when the upstream last sent something
 
 A connection that was heard at `live_ms` or later, and has stored what came, has brought all that happened since
-`since_ms`, if the upstream goes back that far (`reach_ms`), else since `opened_ms`. One that was last heard earlier has
-brought a part, and the next connection asks for the rest. A close, a kill or a stop neither adds to that nor takes from
-it.
+`since_ms`; if the upstream does not go back that far (`reach_ms`), all since `opened_ms`. One that was last heard
+earlier has brought a part, and the next connection requests the rest. Whether it was closed, killed or stopped makes no
+difference.
 
     connection 1   [0, 5) s      gap [5, 18) s
-    connection 2   [18, 23) s    asks for what came since 5 s; would have caught up at 31 s, and breaks off: it has
-                                 brought what came until 15 s
-    connection 3   [32, … s      asks for what came since 15 s, 17 s back: with a reach of 16 s [15, 32) s stays open
+    connection 2   [18, 23) s    requests what came since 5 s; would have caught up at 31 s, but breaks off 8 s before:
+                                 it has brought what came until 23 - 8 = 15 s
+    connection 3   [32, … s      requests what came since 15 s, 17 s back: with a reach of 16 s [15, 32) s stays open
 
-`record.py` brings `live_ms` forward when the upstream was idle. Nothing else on the wire shows that a connection has
-caught up. So for a busy stream we assume that an upstream sends what it kept at twice the speed at which it happened,
-or faster: a missed second is made up for in one second.
+An idle upstream shows that a connection has caught up: then `record.py` brings `live_ms` forward. On a busy stream
+nothing on the wire shows it. There we assume that an upstream sends its backlog at least twice as fast as it happened:
+in each second a connection makes up for one missed second.
 
-A silent connection that has caught up counts as good until it is let go or counts as dead; nobody can know better.
-But its peer may have died after it was last heard. The next connection is then sent what that peer kept back as well,
-so it has caught up only once it has also lasted for that silence.
+A silent connection that has caught up counts as good until it is let go or counts as dead. But its peer may have died,
+unnoticed, after it was last heard. Then the next connection is also sent what that peer kept back, so it has caught up
+only once it has also lasted as long as that silence.
 
-Nobody knows whether an upstream heeds a default resume. One that ignores it sends what happens from its answer on. One
-that heeds it keeps what it sent for at least `KEPT_MS`, we assume. So a connection that is relieved before it has
-caught up leaves nothing open where its successor brings what it still lacked: either it was live, or its successor asks
-for the same a moment later.
+Nobody knows whether an upstream obeys a default resume. One that ignores it sends what happens from its answer on. Of
+one that obeys it we assume that it keeps what it sent for at least `KEPT_MS`. So a connection that is relieved before
+it has caught up leaves no gap open if its successor brings what it still lacked: either it was live, or its successor
+requests the same a moment later.
 
-A connection that was killed left no record of its close: it covers until it was last seen, once it has been silent for
-long enough to count as dead. This module knows no table and no clock. Invariants: each instant between the first
-opening and the last is in an open gap, or a connection has proved it, or one that is open is about to; what was proved
-by records is proved by the later ones of the same connections.
+A connection that was killed left no record of its close. Once it has been silent for long enough to count as dead, it
+covers the time until it was last seen. This module knows no table and no clock.
+
+Invariants: each instant between the first opening and the last lies in an open gap, or was proved by a connection, or
+is about to be proved by an open one; what some records prove, later records of the same connections prove too.
 """
 
 from __future__ import annotations

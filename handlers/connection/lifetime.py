@@ -1,12 +1,14 @@
-"""Decides how long a connection stays: until its function's deadline is near, until its overlap is over, or until it
-must get apart from another.
+"""Decides when a connection leaves: near its function's deadline, at the end of its overlap, or to get apart from
+another hot one.
 
-The first half of the margin before the deadline is kept for a successor that is connecting right now, the second for
-storing what was read; a quarter of the margin before the deadline, what is not stored is given up.
+The margin before the deadline has two halves. In the first a successor that is connecting right now may still take
+over; in the second the connection stores what it has read. With a quarter of the margin left, it gives up the rest.
 
-Two hot connections that began together, after an outage say, would reach their deadlines together. So the older leaves
-one life half-way: from then on they are half a life apart. Times are integer milliseconds that the caller passes.
-Invariant: a connection leaves between its claim and its deadline, and a hot one never while the newer one is about to.
+Two hot connections that began together, after an outage for example, would reach their deadlines together. So the older
+one leaves early, once: half a life after the newer one connected. From then on they are half a life apart.
+
+Times are integer milliseconds that the caller passes. Invariant: a connection leaves between its claim and its
+deadline, and a hot one never while the newer one is about to leave.
 """
 
 from __future__ import annotations

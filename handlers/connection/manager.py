@@ -5,8 +5,8 @@
     handle(95, Chunk(b"…"))    -> Write(…)
     handle(99, Written(3, 0))  -> Heartbeat("10", …)
 
-`phases.py` says which phase leads to which, the last lines here which input is legal in which. Each part knows one
-idea: `claiming.py` whose turn it is, `lifetime.py` how long it stays, `heartbeats.py` when it renews its lease,
+`phases.py` lists which phase may follow which; the end of this module, which input is legal in which. Each part knows
+one idea: `claiming.py` whose turn it is, `lifetime.py` how long it stays, `heartbeats.py` when it renews its lease,
 `intake.py` what bytes become, `record.py` what is written down of it, `draining.py` how it leaves.
 
 The manager knows no socket, clock, table or log: `now_ms` comes with every input, and the loop (`loop.py`) reads when

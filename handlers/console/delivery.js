@@ -8,7 +8,7 @@ import { runbookLink } from './runbook.js';
 import { clock, counted, length, number } from './words.js';
 
 // What a redrive can do, and what it cannot.
-const CAN = 'It stores each event that the queue holds whole at its place among the others. It cannot put back an event that was longer than max_frame_bytes: of that the queue has the first bytes alone. A stream that was rejected is started by Start.';
+const CAN = 'It stores each event that the queue holds whole at its place among the others. It cannot put back an event that was longer than max_frame_bytes: of that the queue has only the first bytes. To start a rejected stream again, use Start.';
 
 /** The part: `count` takes how many events went to the queue. */
 export function deadLettersPart(id) {
@@ -67,7 +67,7 @@ export function deadLettersPart(id) {
       summary.replaceChildren(...(letters
         ? [`${counted(letters, 'event')} could not be stored and went to the dead-letter queue. `,
           element('a', { href: runbookLink('DeadLetters') }, 'What to do')]
-        : ['Every event that came could be stored.']));
+        : ['No event of this stream went to the dead-letter queue.']));
     },
   };
 }

@@ -53,7 +53,7 @@ export function eventsPart(id) {
     save.disabled = past.hidden = !shown.length;
     keyed(list, shown, (one) => one.position, item, () => {});
     const all = number(events.length);
-    const none = !isLoaded ? 'Loading …' : hasConnected ? 'Connected, and no event yet' : 'Never connected, so no event yet';
+    const none = !isLoaded ? 'Loading …' : hasConnected ? 'No event yet' : 'Never connected, so no event yet';
     if (!isLoaded || !events.length) return text(count, none);
     const held = wanted ? `${number(shown.length)} of ${all} match` : `${all} ${order}`;
     return text(count, `${held}; ${isPaused ? 'paused' : isOpen() ? 'as they come' : `requested every ${EVERY_MS / 1000} s`}`);

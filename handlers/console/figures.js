@@ -37,7 +37,7 @@ export function figuresPart() {
       const rate = status === 'running' ? (rateNow(timeline) ?? usual) : null;
       put('rate', perSecond(rate), paceOf(lastAt, pace));
       const leftOut = counts.left_out ? `; ${number(counts.left_out)} left out` : '';
-      put('stored', number(counts.stored), `${counts.at_least ? 'at least; ' : ''}by ${counted(coverage?.connections ?? 0, 'connection')}${leftOut}`);
+      put('stored', number(counts.stored), `${counts.at_least || coverage?.reaches_start === false ? 'at least; ' : ''}by ${counted(coverage?.connections ?? 0, 'connection')}${leftOut}`);
       put('duplicates', number(counts.duplicates), counts.conflicts ? `${number(counts.conflicts)} with another body` : '');
       put('letters', number(counts.dead_lettered));
       if (coverage) showCoverage(coverage);

@@ -39,7 +39,7 @@ export function streamsView(parent, server) {
   const [before, after] = ['Previous', 'Next'].map((name, next) => element('button', {
     type: 'button', onclick: () => { first += next ? PER : -PER; draw(); },
   }, name));
-  const paging = element('div', { class: 'paging' }, place, before, after);
+  const paging = element('div', { class: 'paging', hidden: true }, place, before, after);
   const begin = startForm(() => loop.now());
   parent.append(
     element('div', { class: 'title' }, element('h1', {}, 'Streams'), chips),

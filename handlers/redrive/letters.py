@@ -108,7 +108,7 @@ _MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 def _event(messages: tuple[Message, ...], about: Letter, content: dict[str, Any]) -> Letter:
     if "size_bytes" in content:
         kept = len(base64.b64decode(content["head"]))
-        problem = f"of its {int(content['size_bytes'])} bytes the first {kept} were kept alone"
+        problem = f"of {int(content['size_bytes'])} bytes only the first {kept} were kept"
         return replace(about, messages=messages, problem=problem)
     data: str | bytes = _text(content["data"])
     if content["encoding"] == "base64":

@@ -52,7 +52,7 @@ def test_events_are_put_back_and_the_rest_is_named(stage: Deployed, capsys: pyte
     status, done = redrive(capsys)
     assert (status, done["counts"], stage.waiting()) == (1, {"stored": 2, "left": 2}, 2)
     assert outcomes(done) == outcomes(planned)
-    assert outcomes(done)["demo:a", "over"] == ("left", "of its 5000000 bytes the first 100 were kept alone")
+    assert outcomes(done)["demo:a", "over"] == ("left", "of 5000000 bytes only the first 100 were kept")
     assert outcomes(done)["", None] == ("left", "it is not a message of Streamkeeper's")
     assert stage.marks("demo:a") == ["over"]
     assert main(["redrive", "--stage", STAGE]) == 1

@@ -67,7 +67,7 @@ def test_of_what_was_too_long_nothing_is_put_back() -> None:
     """There is no more of it than its beginning."""
     event = StreamEvent("7", Oversize(5_000_000, "ab" * 32, b"\0" * 65_536), "7", None, None, 5)
     (letter,) = read(overflow.messages("demo", 1, event, "longer than max_frame_bytes: 5000000 bytes"))
-    assert (letter.key, letter.problem) == ("7", "of its 5000000 bytes the first 65536 were kept alone")
+    assert (letter.key, letter.problem) == ("7", "of 5000000 bytes only the first 65536 were kept")
 
 
 def test_what_the_machine_sends_is_a_stream_that_ended() -> None:
