@@ -46,6 +46,7 @@ screenshots: setup  ## make the pictures of the pages anew, in a real Chromium, 
 
 docs: setup $(SITE)/.installed  ## make a site of the pages, with search and the API's reference: site/index.html
 	@$(VENV)/bin/python -m local.site_pages $(SITE)/pages
+	@cp node_modules/iframe-worker/shim/index.js $(SITE)/pages/iframe-worker.js
 	@NO_MKDOCS_2_WARNING=1 $(SITE)/env/bin/mkdocs build
 	@echo "site/index.html"
 

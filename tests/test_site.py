@@ -1,6 +1,7 @@
 """The site of the documentation: the API's reference says what the document says, and no link of the site is broken."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +49,7 @@ def test_the_site_is_made_and_no_link_is_broken() -> None:
     page = (ROOT / "site" / "docs" / "api-reference.html").read_text(encoding="utf-8")
     assert "GET /connections/{streamId}/gaps" in page
     assert (ROOT / "site" / "search" / "search_index.json").stat().st_size > 100_000
+    # The search of a page that is opened as a file needs it; nothing is loaded from elsewhere.
+    assert [
+        name for name in re.findall(r'<script src="([^"]+)"', page) if not (ROOT / "site" / "docs" / name).is_file()
+    ] == []

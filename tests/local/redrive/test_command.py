@@ -57,7 +57,7 @@ def test_events_are_put_back_and_the_rest_is_named(stage: Deployed, capsys: pyte
     assert stage.marks("demo:a") == ["over"]
     assert main(["redrive", "--stage", STAGE]) == 1
     said = capsys.readouterr()
-    assert "left: demo:a, event over (longer than max_frame_bytes: 5000000 bytes): of its 5000000 bytes" in said.out
+    assert "left: demo:a, event over (longer than max_frame_bytes: 5000000 bytes): of 5000000 bytes" in said.out
     assert said.err.splitlines()[-1] == "2 messages found: 2 left."
 
 
@@ -122,7 +122,9 @@ def test_ctrl_c_gives_the_messages_back(
     with monkeypatch.context() as patch:
         patch.setattr(Stage, "delete", interrupted)
         assert main(["redrive", "--stage", STAGE]) == INTERRUPTED
-    assert (stage.waiting(), capsys.readouterr().err) == (8, "")
+    assert stage.waiting() == 8
+    # After a second of silence, progress is reported.
+    assert set(capsys.readouterr().err.splitlines()) <= {"streamkeeper: reading the dead-letter queue …"}
     status, done = redrive(capsys)
     assert (status, stage.waiting(), done["counts"]) == (0, 0, {"known": 1, "stored": 1})
 
