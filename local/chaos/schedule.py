@@ -140,7 +140,7 @@ class Schedule:
         traits += [f"keys by {self.key}"] if self.key != "id" else []
         traits += ["says when events happened"] if self.is_timed else []
         traits += [str(self.memory)] if self.resumes and self.memory.forgets else []
-        traits += [f"{counted(self.unstorable, 'event')} that no table takes"] if self.unstorable else []
+        traits += [f"{self.unstorable} events that no table takes"] if self.unstorable else []
         traits += [f"stored in a log, flushed after {self.flush_s:g} s"] if self.store == "log" else []
         traits += ["a profile of the last deployment"] if self.has_new_profile else []
         traits += ["items in no order"] if self.store == "items" and self.order == "none" else []
