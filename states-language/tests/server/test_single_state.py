@@ -144,14 +144,17 @@ def test_an_inspection_shows_the_variables_after_the_state(states: Any) -> None:
 
 
 def test_an_inspection_shows_what_each_iteration_gets(states: Any) -> None:
-    """After an ItemSelector, and after an ItemBatcher."""
+    """After an ItemSelector, and after an ItemBatcher; of an ItemReader, what the request says that it has read."""
     selected = {**_MAP, "ItemsPath": "$.items", "ItemSelector": {"n.$": "$$.Map.Item.Value", "of.$": "$.name"}}
     distributed = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
     batched = {**selected, "ItemBatcher": {"MaxItemsPerBatch": 2}, "ItemProcessor": {**PASS, **distributed}}
-    for state, member in ((selected, "afterItemSelector"), (batched, "afterItemBatcher")):
+    reader = {"Resource": "arn:aws:states:::s3:getObject", "ReaderConfig": {"InputType": "JSONL"}}
+    read = {name: value for name, value in batched.items() if name != "ItemsPath"}
+    read["ItemReader"] = {**reader, "Parameters": {"Bucket": "b", "Key": "k"}}
+    for state, member in ((selected, "afterItemSelector"), (batched, "afterItemBatcher"), (read, "afterItemBatcher")):
         shown = states.test_state(
             definition=json.dumps(state), input='{"items": [1, 2, 3], "name": "x"}',
-            mock={"result": "[]"}, inspectionLevel="DEBUG",
+            mock={"result": "[]"}, inspectionLevel="DEBUG", stateConfiguration={"mapItemReaderData": "[1, 2, 3]"},
         )["inspectionData"]  # fmt: skip
         items = [{"n": n, "of": "x"} for n in (1, 2, 3)]
         expected: Any = items if member == "afterItemSelector" else [{"Items": items[:2]}, {"Items": items[2:]}]

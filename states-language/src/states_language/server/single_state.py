@@ -27,6 +27,7 @@ _RETRYING = ("Task", "Parallel", "Map")
 _PREFIX = re.compile(
     r"An error occurred while executing the state '.*?' \(entered at the event id #\d+\)\. ", re.DOTALL
 )
+_READER = {"Resource": "arn:aws:states:::s3:getObject", "ReaderConfig": {"InputType": "JSON"}}
 _WORK = "arn:aws:states:::aws-sdk:mock:result"
 _DATAFLOW = ("QueryLanguage", "InputPath", "OutputPath", "ResultPath", "ResultSelector", "Output", "Assign")
 _WAYS = ("Next", "End", "Retry", "Catch")
@@ -38,7 +39,9 @@ class NoSuchState(ValueError):
 
 @dataclass(frozen=True)
 class StateTestRequest:
-    """A request of TestState: the mock (a result or an error), and how many retries and failed items went before."""
+    """A request of TestState: the mock (a result or an error), how many retries and failed items went before, and what
+    an ItemReader has read.
+    """
 
     data: Any
     variables: Mapping[str, Any] = field(default_factory=dict)
@@ -46,7 +49,7 @@ class StateTestRequest:
     error: StateError | None = None
     retries: int = 0
     failed_items: int = 0
-    item_count: int = 0
+    items: list[Any] | None = None
 
     @property
     def mocked(self) -> bool:
@@ -141,7 +144,7 @@ class StateTest:
         count, percentage = self.shown.get("toleratedFailureCount"), self.shown.get("toleratedFailurePercentage")
         if count is not None and failed > count:
             return True
-        return percentage is not None and 100 * failed > percentage * max(self.request.item_count, 1)
+        return percentage is not None and 100 * failed > percentage * max(len(self.request.items or ()), 1)
 
     async def _failed(self, execution: Execution) -> dict[str, Any]:
         if execution.status == "TIMED_OUT":
@@ -214,7 +217,7 @@ class StateTest:
             if value is not None:
                 self.shown[member] = float(value) if member.endswith("Percentage") else value
         self.shown.setdefault("maxConcurrency", 0)
-        if "ItemReader" not in self.state:
+        if "ItemReader" not in self.state or self.request.items is not None:
             await self._show_items()
 
     async def _number(self, name: str) -> Any:
@@ -243,6 +246,9 @@ class StateTest:
         processor: dict[str, Any] = {"StartAt": "Item", "States": {"Item": {"Type": "Pass", "End": True}}}
         names = ("QueryLanguage", "InputPath", "ItemsPath", "Items")
         kept = {key: self.state[key] for key in names if key in self.state}
+        if "ItemReader" in self.state:
+            place = "Arguments" if self._jsonata else "Parameters"
+            kept["ItemReader"] = {**_READER, place: {"Bucket": "of the request", "Key": "mapItemReaderData"}}
         if _is_distributed(self.state):
             processor["ProcessorConfig"] = {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}
         for name in ("ItemSelector", "ItemBatcher"):
@@ -270,7 +276,8 @@ class StateTest:
             self.shown[member] = step.output
 
     async def _show(self, member: str, state: dict[str, Any]) -> None:
-        step = await self._ran({**state, "End": True}, self.request.data, _mock(None, None))
+        read = _mock((json.dumps(self.request.items),), None)  # a Map with an ItemReader alone asks for it
+        step = await self._ran({**state, "End": True}, self.request.data, read)
         if step.status == "SUCCEEDED":
             self.shown[member] = step.output
 

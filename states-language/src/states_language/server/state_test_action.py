@@ -177,7 +177,7 @@ def _request(parameters: Parameters, data: Any) -> StateTestRequest:
         error=None if error is None else StateError(error.get("error"), error.get("cause")),
         retries=settings.get("retrierRetryCount", 0),
         failed_items=settings.get("mapIterationFailureCount", 0),
-        item_count=len(items) if isinstance(items, list) else 0,
+        items=items if isinstance(items, list) else None,
     )
 
 
