@@ -20,8 +20,8 @@ class Repair:
     `stored` events came by it, which happened from `first_ms` to `last_ms` where the profile names their time. Still
     open is [open_from_ms, open_to_ms), the whole gap where that is unknown. The next try is at `next_ms`, never where
     that is 0; until `rest_until_ms` the address accepts no requests. A walk that is under way continues at the address
-    `at`, after `pages`; `walk` is its number. Its items go up (`way` 1) or down (-1), which 0 leaves open and NO_ORDER
-    denies; `last` is the place of the newest one. `stamp` counts the writes.
+    `at`, after `pages`; `walk` is its number. Its pages go up (`way` 1) or down (-1), which 0 leaves open and NO_ORDER
+    denies; the last one went from the place `low` to `high`. `stamp` counts the writes.
     """
 
     from_ms: int = 0
@@ -42,7 +42,8 @@ class Repair:
     saw_before: bool = False
     saw_after: bool = False
     way: int = 0
-    last: int | None = None
+    low: int | None = None
+    high: int | None = None
     stamp: int = 0
 
     @property

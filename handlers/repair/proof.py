@@ -77,23 +77,28 @@ def can_widen(borders: Borders) -> bool:
 
 def proves(field: Field, repair: Repair) -> bool:
     """Returns whether the walk has shown both events at the edges, or the profile says why it cannot."""
-    return (repair.saw_before and repair.saw_after) or bool(field.unproved)
+    # Pages without an order may change between two requests, and an event move to one that was read.
+    is_sure = repair.way != NO_ORDER or repair.pages == 1
+    return (repair.saw_before and repair.saw_after and is_sure) or bool(field.unproved)
 
 
 def ordered(repair: Repair, keys: Sequence[str], times: Sequence[int | None]) -> Repair:
-    """Returns the repair with which way its walk's items go by now: by their keys if these are numbers, else by time.
+    """Returns the repair with which way its walk's pages go by now: by their keys if these are numbers, else by time.
 
-    Of two items with one time nobody knows which came first.
+    The page's items are those that the one before it had not. They may go the other way than the pages do.
     """
-    way, last = repair.way, repair.last
+    if not keys or repair.way == NO_ORDER:
+        return repair
     are_numbers = all(_NUMBER.fullmatch(key) for key in keys)
-    for key, at_ms in zip(keys, times, strict=True):
-        place = int(key) if are_numbers else at_ms
-        step = 0 if place is None or last is None else (place > last) * UP + (place < last) * DOWN
-        if place is None or step * way == -1 or (not step and last is not None and not are_numbers):
-            return replace(repair, way=NO_ORDER)
-        way, last = way or step, place
-    return replace(repair, way=way, last=last)
+    first = {key: int(key) if are_numbers else at_ms for key, at_ms in reversed([*zip(keys, times, strict=True)])}
+    places = [place for place in first.values() if place is not None]
+    if len(places) < len(first) or places not in (sorted(places), sorted(places, reverse=True)):
+        return replace(repair, way=NO_ORDER)
+    low, high, way = min(places), max(places), repair.way
+    if repair.low is not None and repair.high is not None:
+        ways = {UP: low >= repair.high, DOWN: high <= repair.low}
+        way = next((one for one in ((way,) if way else (UP, DOWN)) if ways[one]), NO_ORDER)
+    return replace(repair, way=way, low=low, high=high)
 
 
 def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s: float, now_ms: int) -> Repair:
@@ -124,6 +129,8 @@ def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s
 def _lack(repair: Repair, borders: Borders) -> str:
     if not borders.after:
         return NO_EVENT_AFTER
+    if repair.saw_before and repair.saw_after:
+        return "the address has several pages in no order, so some may have changed meanwhile"
     if repair.saw_before:
         return "the address does not have the first event after the gap"
     if repair.saw_after:

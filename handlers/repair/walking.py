@@ -5,9 +5,9 @@
     second walk   ?after=7&before=13       8  9 10 11 12        both were seen, with all between: repaired
 
 A walk that sees both events at the edges proves the gap: the address has what was before it and what came after it, so
-it had what is between. If its items show an order, the walk ends there; else what was missed may stand anywhere, so it
-reads the last page too, and stores everything. A walk that sees only one of them, or none, proves nothing, however much
-it brings. If the first walk did not see both, a second begins an event earlier and ends an event later.
+it had what is between. It reads all pages, unless they have no end and go towards an edge. Several pages in no order
+prove nothing: they may change between two requests. Nor does a walk that sees only one of the edges, or none, however
+much it brings. If the first walk did not see both, a second begins an event earlier and ends an event later.
 
 It is a generator of requests and pauses (`handlers/run/group_ports.py`), so that a simulation performs the same steps.
 Invariant: what a page brings is stored before the gap's record says that the page was read.
@@ -128,13 +128,14 @@ class _Walk:
         self._ports, self._gap, self._borders, self._number = ports, gap, borders, number
         self._before = borders.before[0].key if borders.before else None
         self._after = borders.after[0].key if borders.after else None
+        self._keys: set[str] = set()  # of the page before
 
     def steps(self, repair: Repair) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
         """Returns the repair after the walk, why it is not whole ("" if it is), and the address's back-off."""
         ports, field = self._ports, self._ports.field
         address = repair.at
         if not address:
-            repair = replace(repair, pages=0, saw_before=False, saw_after=False, way=0, last=None)
+            repair = replace(repair, pages=0, saw_before=False, saw_after=False, way=0, low=None, high=None)
             address = field.address_for(ports.stream_id, self._edges(), ports.secrets)
         patience = PATIENT_TIMES
         while True:
@@ -186,7 +187,10 @@ class _Walk:
                 first_ms=min([*times, *([] if repair.first_ms is None else [repair.first_ms])], default=None),
                 last_ms=max([*times, *([] if repair.last_ms is None else [repair.last_ms])], default=None),
             )
-        is_over = not read.next or self._is_whole(repair)
+        keys = {event.key for event in read.events}
+        # A page that has nothing new comes again and again.
+        is_over = not read.next or bool(keys and keys <= self._keys) or self._is_whole(repair)
+        self._keys = keys
         at = "" if is_over or self._has_secret(read.next) else read.next
         repair = replace(repair, at=at, pages=repair.pages + 1)
         yield from _save(self._ports, self._gap, repair)
@@ -201,39 +205,24 @@ class _Walk:
 
     def _seen(self, repair: Repair, keys: Sequence[str], times: Sequence[int | None]) -> tuple[Repair, tuple[int, int]]:
         """Returns the repair with the edges that the page shows, and which of its items may have been missed."""
+        fresh = [at for at, key in enumerate(keys) if key not in self._keys]
         before = keys.index(self._before) if self._before in keys else None
         after = keys.index(self._after) if self._after in keys else None
         seen = replace(
-            ordered(repair, keys, times),
+            ordered(repair, [keys[at] for at in fresh], [times[at] for at in fresh]),
             saw_before=repair.saw_before or before is not None,
             saw_after=repair.saw_after or after is not None,
         )
-        if seen.way == NO_ORDER:
+        if before is None or after is None or seen.way == NO_ORDER:
             return seen, (0, len(keys))
-        if before is not None and after is not None:
-            return seen, (min(before, after), max(before, after) + 1)
-        # An edge that ends the walk: the other one was seen before, or the address has no end of its own.
-        ends = [
-            at
-            for at, was_seen, has_no_end in (
-                (after, repair.saw_before, self._ends_at(seen, "after")),
-                (before, repair.saw_after, self._ends_at(seen, "before")),
-            )
-            if at is not None and (was_seen or has_no_end)
-        ]
-        return seen, (0, ends[0] + 1 if ends else len(keys))
-
-    def _ends_at(self, repair: Repair, edge: str) -> bool:
-        """Returns whether the address has no end but this edge, towards which its items go."""
-        return self._ports.field.edges == {edge} and repair.way == (UP if edge == "after" else DOWN)
+        return seen, (min(before, after), max(before, after) + 1)
 
     def _is_whole(self, repair: Repair) -> bool:
-        if repair.way == NO_ORDER:
-            return False
-        ends = (repair.saw_after and self._ends_at(repair, "after")) or (
-            repair.saw_before and self._ends_at(repair, "before")
+        """Returns whether the walk has come to the edge behind which an address without another end goes on."""
+        edges = self._ports.field.edges
+        return (repair.saw_after and edges == {"after"} and repair.way == UP) or (
+            repair.saw_before and edges == {"before"} and repair.way == DOWN
         )
-        return ends or (repair.saw_before and repair.saw_after)
 
     def _edges(self) -> dict[str, str]:
         """Returns the values of the address's placeholders for the edges."""
