@@ -21,7 +21,7 @@ from tests.local.support import until
 
 pytestmark = pytest.mark.long
 STREAMS = [f"demo:{number}" for number in range(10)]
-# Of one profile that is wrong. The page has what a thousand took; a run of the tests need not.
+# Of one profile that is wrong. The page has how long a thousand took; a run of the tests compares these.
 MANY = 100
 # Nothing is handed over meanwhile.
 SETTINGS = {"function_timeout_s": 300, "wait_s": 240, "margin_s": 20, "unconnected_after_s": 20}
