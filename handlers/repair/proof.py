@@ -90,7 +90,9 @@ def ordered(repair: Repair, keys: Sequence[str], times: Sequence[int | None]) ->
     if not keys or repair.way == NO_ORDER:
         return repair
     are_numbers = all(_NUMBER.fullmatch(key) for key in keys)
-    first = {key: int(key) if are_numbers else at_ms for key, at_ms in reversed([*zip(keys, times, strict=True)])}
+    first: dict[str, int | None] = {}
+    for key, at_ms in zip(keys, times, strict=True):
+        first.setdefault(key, int(key) if are_numbers else at_ms)
     places = [place for place in first.values() if place is not None]
     if len(places) < len(first) or places not in (sorted(places), sorted(places, reverse=True)):
         return replace(repair, way=NO_ORDER)
