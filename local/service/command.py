@@ -184,13 +184,12 @@ def welcome(options: Options, service: Service, screen: Screen) -> None:
     aws = f"http://{HOST}:{port_of(service.sockets.aws)}"
     streams = f"http://{HOST}:{port_of(service.sockets.upstreams)}"
     path = next((route.path for route in service.stack.routes if isinstance(route, Route)), "/connections/{streamId}")
-    asks_nothing = service.signing_keys is None
-    asks = "for nothing" if asks_nothing else "for a signature"
+    is_open = service.signing_keys is None
     lines = [
         "",
         # A browser does not sign.
-        *([f"  Open first     {api}/console  (in a browser: see, start and stop streams)"] if asks_nothing else []),
-        f"  HTTP API       {api}  (asks its callers {asks})",
+        *([f"  Open first     {api}/console  (in a browser: see, start and stop streams)"] if is_open else []),
+        f"  HTTP API       {api}  ({'no key or signature is needed' if is_open else 'requires signatures'})",
         f"  AWS endpoint   {aws}  (Step Functions, Lambda, DynamoDB, SQS and the rest)",
         f"  Demo streams   {streams}",
         f"  Metrics        {api}/metrics  (Prometheus; OTEL_EXPORTER_OTLP_ENDPOINT sends them to OpenTelemetry)",
@@ -202,12 +201,12 @@ def welcome(options: Options, service: Service, screen: Screen) -> None:
         f"  {function.name}: killed after {function.function_timeout_s} s" for function in service.stack.functions
     ]
     if service.enforces_permissions:
-        lines += [f"  Permissions    enforced; what was asked for is in {options.data / RECORD}"]
+        lines += [f"  Permissions    enforced; what was requested is in {options.data / RECORD}"]
     if not service.keeps_every_write:
         lines += [
             "",
             "  The tables are saved about once a second: kill -9 may cost the writes since the last save.",
-            "  (There is no dynoxide for this machine in node_modules; with it nothing is lost.)",
+            "  (dynoxide, which loses nothing, has no build for this machine in node_modules.)",
         ]
     lines += _first_commands(api, path.replace("{streamId}", "demo"), service.signing_keys)
     lines += ["", "A changed file is deployed at once. Ctrl-C stops the service; streams resume at the next start.", ""]

@@ -195,7 +195,7 @@ def test_the_start_says_how_to_call_a_stage_that_asks_for_signatures(
     secret = {"AWS_ACCESS_KEY_ID": "theirs", "AWS_SECRET_ACCESS_KEY": "hidden"}
     for variables in ({}, {"AWS_ENDPOINT_URL": "http://127.0.0.1:8000"} | secret):
         said = welcomed(template, variables)
-        assert "  HTTP API       http://127.0.0.1:3000  (asks its callers for a signature)" in said
+        assert "  HTTP API       http://127.0.0.1:3000  (requires signatures)" in said
         assert not any("/console" in line for line in said)
         assert "  .venv/bin/streamkeeper request --sign POST /connections/demo" in said
         assert "  export STREAMKEEPER_URL=http://127.0.0.1:3000 AWS_REGION=us-east-1" in said
