@@ -252,8 +252,11 @@ class LedgerRecords:
         self._table.holds(place, setting(tuple(attributes)), condition, values)
 
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
-        """Records a gap that the upstream announced; recording it again changes nothing that its repair wrote."""
-        self._table.put(loss_item(stream_id, loss), IS_NEW)
+        """Records a loss that was announced, or that has grown since; what its repair wrote stays."""
+        item = loss_item(stream_id, loss)
+        place = {name: item.pop(name) for name in ("PK", "SK")}
+        grows = "attribute_not_exists(#to_ms) OR #to_ms < :to_ms"
+        self._table.holds(place, setting(tuple(item)), grows, values_of(item))
 
     def spending(self, stream_id: str, fence: int) -> str:
         """What a connection's record says of the stream's budget; "" where it has none, or says nothing."""

@@ -321,6 +321,14 @@ def test_a_gap_behind_one_that_only_counted_as_dead_is_none(aws: Aws) -> None:
     assert shown == [(60, 100, OPEN), (60, 100, DELIVERED)]
 
 
+def test_a_loss_that_grows_is_recorded_so(aws: Aws) -> None:
+    """Ids that started over: the row of dropped events goes on, and an answer that comes late takes none of it back."""
+    for to_ms, events in ((110, 3), (150, 20), (120, 5)):
+        aws.store().ledger.record_loss(STREAM, RecordLoss(2, 1, 100, to_ms, "ids_restarted", events))
+    item = aws.items(CONTROL, STREAM)["gap#000000000002#000001"]
+    assert (item["from_ms"], item["to_ms"], item["events"]) == (100, 150, 20)
+
+
 def test_a_later_gap_shows_that_an_older_one_was_none(aws: Aws) -> None:
     """Both connections of a handover broke off at once, and the older wrote down its end last."""
     store = aws.store()
