@@ -23,7 +23,6 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from handlers.api.verdict import counted
 from local.permissions import guard
 from local.upstreams.clockwork import now_ms
 from states_language.server.journals import Journals
@@ -41,9 +40,6 @@ FAULTS_IN_A_ROW = 4
 CALM_S = 12.0
 # A lane that waits after a drop takes longer; what is sound takes three, and ten on a busy machine.
 RECOVERED_WITHIN_S = 25.0
-# A process of this machine that gets no turn for so long stood still, and so did the functions: they rightly say that
-# they know nothing of that time.
-STOOD_STILL_MS = 500
 # A gap is told as delivered once the connection behind it has lived half as long again as it was behind.
 CLOSED_WITHIN_S = 60.0
 
@@ -57,7 +53,6 @@ class Soak:
     told: dict[str, Told] = field(default_factory=lambda: {stream: Told() for stream in STREAMS})
     troubles: list[tuple[int, int]] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
-    stood_still: int = 0
     over: threading.Event = field(default_factory=threading.Event)
 
     def say(self, line: str) -> None:
@@ -79,15 +74,6 @@ class Soak:
             asked_ms, listed = now_ms(), self.ask("?limit=1000")
             for one in listed["streams"] if listed else ():
                 self.told[one["stream"]].statuses.append((asked_ms, now_ms(), one["status"]))
-
-    def tick(self) -> None:
-        """Notes when this process itself stood still, until it is over."""
-        before_ms = now_ms()
-        while not self.over.wait(0.1):
-            if now_ms() - before_ms > STOOD_STILL_MS:
-                self.troubles.append((before_ms, now_ms()))
-                self.stood_still += 1
-            before_ms = now_ms()
 
     def follow(self) -> None:
         """Reads the new events of one stream after the other, until it is over."""
@@ -129,7 +115,7 @@ class Soak:
         self.scene.start()
         for stream in TOGETHER:
             self.scene.service.post(stream)
-        for reader in (self.sample, self.follow, self.tick):
+        for reader in (self.sample, self.follow):
             threading.Thread(target=reader, daemon=True).start()
         self.settle(now_ms())
         groups = Counter(one.get("group", "") for one in self.ask("?limit=1000")["streams"])
@@ -163,8 +149,7 @@ class Soak:
             self.scene.broken.append(f"not connected again within {RECOVERED_WITHIN_S:g} s: {', '.join(waiting)}")
         self.troubles = [span for span in self.troubles if span[0] < since_ms] + [(since_ms, now_ms())]
         self.say(
-            f"{counted(sum(len(told.seen) for told in self.told.values()), 'event')}; "
-            f"{counted(len(waiting), 'stream')} not connected"
+            f"{sum(len(told.seen) for told in self.told.values())} events; {len(waiting)} streams are not connected"
         )
 
     def collect(self) -> None:
@@ -197,15 +182,13 @@ class Soak:
         ]
         broken += [sentence for case in cases for sentence in judge(case)]
         faults = ", ".join(f"{count} {name}" for name, count in sorted(self.done.items()))
-        faults += f"; {self.stood_still} times the machine was too busy to judge" if self.stood_still else ""
         stored, gaps, read = (sum(len(getattr(one, name)) for one in told) for name in ("stored", "gaps", "statuses"))
         held = "Nothing lost outside a gap, nothing twice, nothing torn, and no status contradicts the journal."
         print(
             *(f"BROKEN {sentence}" for sentence in broken),
-            f"{counted(sum(self.done.values()), 'fault')}: {faults}.",
-            f"{counted(stored, 'event')} stored, {sum(len(one.missing) for one in cases)} missing, "
-            f"{counted(gaps, 'gap')}, {counted(read, 'reading')} of a status.",
-            f"{counted(len(broken), 'contradiction')}." if broken else held,
+            f"{sum(self.done.values())} faults: {faults}.",
+            f"{stored} events stored, {sum(len(one.missing) for one in cases)} missing, {gaps} gaps, {read} statuses.",
+            f"{len(broken)} contradictions." if broken else held,
             sep="\n",
         )
         return int(bool(broken))
