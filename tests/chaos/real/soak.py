@@ -23,6 +23,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from handlers.api.verdict import counted
 from local.permissions import guard
 from local.upstreams.clockwork import now_ms
 from states_language.server.journals import Journals
@@ -149,7 +150,8 @@ class Soak:
             self.scene.broken.append(f"not connected again within {RECOVERED_WITHIN_S:g} s: {', '.join(waiting)}")
         self.troubles = [span for span in self.troubles if span[0] < since_ms] + [(since_ms, now_ms())]
         self.say(
-            f"{sum(len(told.seen) for told in self.told.values())} events; {len(waiting)} streams are not connected"
+            f"{counted(sum(len(told.seen) for told in self.told.values()), 'event')}; "
+            f"{counted(len(waiting), 'stream')} not connected"
         )
 
     def collect(self) -> None:
@@ -186,9 +188,10 @@ class Soak:
         held = "Nothing lost outside a gap, nothing twice, nothing torn, and no status contradicts the journal."
         print(
             *(f"BROKEN {sentence}" for sentence in broken),
-            f"{sum(self.done.values())} faults: {faults}.",
-            f"{stored} events stored, {sum(len(one.missing) for one in cases)} missing, {gaps} gaps, {read} statuses.",
-            f"{len(broken)} contradictions." if broken else held,
+            f"{counted(sum(self.done.values()), 'fault')}: {faults}.",
+            f"{counted(stored, 'event')} stored, {sum(len(one.missing) for one in cases)} missing, "
+            f"{counted(gaps, 'gap')}, {counted(read, 'reading')} of a status.",
+            f"{counted(len(broken), 'contradiction')}." if broken else held,
             sep="\n",
         )
         return int(bool(broken))
