@@ -42,10 +42,12 @@ class Draining:
 
     `outcome` is its own reason to end, which the lease may explain otherwise where `asks_lease`. It waits for what is
     not stored until `until_ms`, None before it leaves; then it watches its successor for `watch_ms` at most, and reads
-    the lease at `lease_due_ms`. Nothing more can come of the upstream once that `is_closed`.
+    the lease at `lease_due_ms`. Nothing more can come of the upstream once that `is_closed`. `again` is whether the
+    profile lets its request be made twice.
     """
 
     watch_ms: int
+    again: bool = True
     outcome: Outcome = ends.LET_GO
     asks_lease: bool = False
     until_ms: int | None = None
@@ -85,8 +87,11 @@ class Draining:
             return unfinished
         record.unterminated_bytes = intake.tail_bytes()
         progress, cursor = record.save(now_ms, is_open=False), record.pending.take()
+        # What may have begun a request that is made once keeps its turn: the other lane, which waits for it, would
+        # make the request anew before the machine has heard of this end.
+        keeps_turn = not self.again and ends.once(self.outcome, progress) != self.outcome
         # Without an answer an older connection may still be open, and must not count as closed.
-        is_released = record.opened_ms is not None or has_turn
+        is_released = record.opened_ms is not None or (has_turn and not keeps_turn)
         effects: list[Effect] = [SaveRecord(progress)]
         if cursor is not None and not is_released:
             effects = [ReplaceCursor(cursor, progress)]

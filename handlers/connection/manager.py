@@ -47,7 +47,7 @@ class Manager:
         if profile.is_socket:
             self._intake.speaks(invocation.stream_id, secrets or {})
         self._record = Record(invocation.deadline_ms, profile.expect_ms, profile.budget)
-        self._draining = Draining(watch_ms(profile))
+        self._draining = Draining(watch_ms(profile), profile.again)
         self._connected_ms: int | None = None  # until when another is known to have been connected
         self._lease, self._has_turn = Lease(), False
         self.refusal: Refusal | None = None  # where the upstream refused it

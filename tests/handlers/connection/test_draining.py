@@ -308,3 +308,14 @@ def test_of_many_that_break_off_one_looks_for_gaps(looked: int, is_dropped: bool
         stop = LeaseRead(Lease(fence=LOOK_EVERY, stop=True))
         effects = drained(manager, 40, manager.handle(40, stop))
     assert (RecordGaps in kinds(effects)) == looks
+
+
+@pytest.mark.parametrize(
+    ("again", "status", "is_released"), [(False, 502, False), (False, 503, True), (True, 502, True)]
+)
+def test_what_may_have_begun_and_is_requested_once_keeps_its_turn(again: bool, status: int, is_released: bool) -> None:
+    """The other lane waits for the turn, and would make the request anew before the machine knows of the end."""
+    manager = claimed("forbids", again=again)
+    manager.handle(20, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine"), Resumption("7")))
+    effects = drained(manager, 60, manager.handle(50, Opened(status)))
+    assert (Release in kinds(effects)) == is_released
