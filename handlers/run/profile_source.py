@@ -182,13 +182,16 @@ class Profiles:
 
     def _wrong(self, name: str, data: bytes) -> str:
         """Why the text of a profile is wrong, "" where it is sound."""
+        from handlers.upstream.address_policy import numeric_refusal  # needed for a bucket alone
+
         try:
-            self.parse(name, data.decode(), self.places.upstreams)
+            profile = self.parse(name, data.decode(), self.places.upstreams)
         except UnicodeDecodeError:
             return "it is not UTF-8 text"
         except InvalidRequest as error:
             return str(error)
-        return ""
+        why = numeric_refusal(profile.address, allow_private=profile.allow_private)
+        return f"the profile {name!r}: address leads to {why}" if why else ""
 
     def _former(self, name: str, known: _Object) -> Found | None:
         """What was used until now, else the newest sound version that the bucket keeps, else what was packaged."""

@@ -8,6 +8,7 @@ whatever a profile allows.
 
 import ipaddress
 import socket
+from urllib.parse import urlsplit
 
 # The instance metadata service and AWS's other services inside a VPC have this prefix; IPv4's is link-local.
 _AWS_LOCAL = ipaddress.ip_network("fd00:ec2::/32")
@@ -51,6 +52,19 @@ def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
         if why := refusal(address, allow_private=allow_private):
             raise AddressRefused(f"the upstream's name resolves to {why}")
     return addresses
+
+
+def numeric_refusal(url: str, *, allow_private: bool) -> str:
+    """Returns why no connection may be made to a URL whose host is a number, in any spelling; "" where one may.
+
+    A name is "": its addresses are checked when connecting.
+    """
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    try:
+        infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
+        return ""
+    return next(filter(None, (refusal(str(at[0]), allow_private=allow_private) for *_, at in infos)), "")
 
 
 def _inner(address: IPAddress) -> IPAddress:

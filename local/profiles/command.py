@@ -7,21 +7,19 @@ is printed, one per line; the function accepts every profile that passes.
 import argparse
 import json
 import os
-import socket
 import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
 from handlers.tls import check_trust
-from handlers.upstream.address_policy import refusal
+from handlers.upstream.address_policy import numeric_refusal
 from local.printable import printable
 from local.profiles import advice, folders, new
 from local.profiles.probing import seconds
@@ -186,11 +184,6 @@ def _problems_of_name(path: Path) -> list[str]:
 
 
 def _problems_of_address(profile: Profile) -> list[str]:
-    """The problem of a numeric address, in any spelling, to which the function never connects."""
-    host = (urlsplit(profile.address).hostname or "").rstrip(".")
-    try:
-        places = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except (OSError, UnicodeError):
-        return []  # a name: its addresses are checked when connecting
-    reasons = (refusal(str(place[0]), allow_private=profile.allow_private) for *_, place in places)
-    return [f"the profile {profile.name!r}: address leads to {why}" for why in reasons if why]
+    """The problem of a numeric address to which the function never connects."""
+    why = numeric_refusal(profile.address, allow_private=profile.allow_private)
+    return [f"the profile {profile.name!r}: address leads to {why}"] if why else []

@@ -27,7 +27,7 @@ def test_a_streams_events_are_put_back_and_others_stay(aws: Aws, function: Modul
     ended = {"stream": "demo", "error": "StreamRejected", "cause": json.dumps({"errorMessage": "401"})}
     aws.sqs.send_message(QueueUrl=aws.queue_url, MessageBody=json.dumps(ended))
     code, body = redriven(function)
-    assert (code, body["counts"], body["is_all"]) == (200, {"stored": 2, "left": 1}, True)
+    assert (code, body["counts"], body["is_all"]) == (200, {"stored": 2, "left": 1}, True), body
     outcomes = sorted((one["key"] or "", one["outcome"], one["reason"]) for one in body["dead_letters"])
     assert outcomes == [("", "left", "StreamRejected: 401"), ("k1", "stored", "refused"), ("k2", "stored", "refused")]
     assert [event["key"] for event in events_of(function)[1]["events"]] == ["k1", "k2"]

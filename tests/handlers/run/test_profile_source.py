@@ -121,6 +121,21 @@ def test_a_wrong_one_is_not_used(place: Place) -> None:
     assert warm.names() == ["packaged", "prices"]
 
 
+def test_an_address_that_is_never_allowed_is_wrong(place: Place) -> None:
+    """The metadata service, spelt as one number: the function would refuse each connection."""
+    place.puts(OLD)
+    function = place.function()
+    assert function.text("prices") == OLD
+    place.puts('address = "http://2852039166/latest"\nframing = "sse"\nallow_private = true\n')
+    place.now_s += READ_AGAIN_S
+    found = function.find("prices")
+    assert found is not None
+    assert (found.text, found.problem.rpartition(": ")[2]) == (
+        OLD,
+        "address leads to a link-local address, which is never allowed",
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "reason"), [(WRONG, REASON), ("secret-value", "the profile 'prices' is not valid TOML")]
 )
