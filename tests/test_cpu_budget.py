@@ -32,7 +32,7 @@ def test_long():
 
 
 def test_what_has_passed_its_budget_is_printed_and_fails_at_thrice(tmp_path: Path) -> None:
-    """The budget of 0 is passed by far; a fixture that two tests share counts for their file."""
+    """The budget of 0 is passed by far; a fixture of two tests counts for their file, the last end for its process."""
     (tmp_path / "test_one.py").write_text(TESTS)
     own = environment(
         PYTHONPATH=str(ROOT / "states-language" / "testing"),
@@ -46,6 +46,7 @@ def test_what_has_passed_its_budget_is_printed_and_fails_at_thrice(tmp_path: Pat
     assert [line.split("::")[0] for line in over] == ["FAR OVER BUDGET test_one.py"], done.stdout
     assert (over[0].split()[3], done.returncode) == ("test_one.py::test_dear", 1)
     assert "\ntest_one.py (shared) " in done.stdout
+    assert "\nthe end of a process (shared) " in done.stdout
     assert "3 passed" in done.stdout
 
 

@@ -4,8 +4,9 @@
 the ten dearest. The tests of the interpreter use it, and those of the product beside it.
 
 The CPU is that of the process and of its children that were reaped. A fixture that several tests share (of a module, a
-session) belongs to none of them: its set-up and its end count for the file in which they happen. Budgets are seconds of
-a machine that makes ten million small additions in `REFERENCE_S`; a slower one has more.
+session) belongs to none of them: its set-up and its end count for the file in which they happen, and what ends with the
+last test of a process for the session: a service that all its files shared is reaped there. Budgets are seconds of a
+machine that makes ten million small additions in `REFERENCE_S`; a slower one has more.
 
 Invariant: no test fails by its time alone, unless it takes `TOO_MUCH` times its budget; what is shared never fails.
 """
@@ -23,6 +24,7 @@ import pytest
 DEFAULT_S = 2.0
 SHARED_S = 10.0
 """The budget of what the tests of a file share."""
+SESSION, SESSION_S = "the end of a process", 60.0
 TOO_MUCH = 3
 REFERENCE_S = 0.54
 
@@ -92,7 +94,9 @@ class Meter:
                 self._shared_s += cpu_s() - begun_s
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
         """Measures a test from the set-up of its fixtures to their end."""
         begun_s, self._shared_s, self._ended_s = cpu_s(), 0.0, 0.0
         # pytest ends the fixtures of a test before it calls this, and those that are shared after it.
@@ -103,8 +107,8 @@ class Meter:
             ended_s = cpu_s()
             own_s = (self._ended_s or ended_s) - begun_s - self._shared_s
             self.tests.append(Spent(item.nodeid, own_s, _budget_s(item) * self.slowness))
-            file = item.nodeid.partition("::")[0]
-            shared = self._files.setdefault(file, Spent(file, 0, SHARED_S * self.slowness, is_shared=True))
+            name, budget_s = (item.nodeid.partition("::")[0], SHARED_S) if nextitem else (SESSION, SESSION_S)
+            shared = self._files.setdefault(name, Spent(name, 0, budget_s * self.slowness, is_shared=True))
             shared.spent_s += ended_s - begun_s - own_s
 
     def _ends(self) -> None:
