@@ -59,7 +59,7 @@ def console(url: str, project: Path) -> Iterator[str]:
             process.send_signal(signal.SIGINT)
             status, said = process.wait(60), process.stderr.read()
     assert status == 130
-    assert said == f"It asks {url} with your credentials, until Ctrl-C.\n"
+    assert said == f"The page reads {url} with your credentials; Ctrl-C ends it.\n"
 
 
 def status_of(url: str, **headers: str) -> int:
