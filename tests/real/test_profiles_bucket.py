@@ -34,6 +34,7 @@ def test_a_profile_in_the_bucket_is_in_use_within_a_minute_and_a_wrong_one_never
         serving(lambda _who, _count: None) as (_, port),
         running(tmp_path, project, UPSTREAM_DEMO=f"http://127.0.0.1:{port}") as service,
     ):
+        service.has_own_roles = True  # they may read the bucket
         s3 = service.aws("s3")
 
         def puts(text: str) -> None:
