@@ -94,7 +94,7 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
     # What ended it may have relieved one that had not caught up, and has not caught up itself yet.
     is_covered = is_long and not _holes(world, records, begin_ms, stop_ms)
     is_covered = is_covered and not _is_catching_up(world, records, parts[-1].fence)
-    if is_covered and (_is_kept(world, gap) or not _broke_off(world, records, begin_ms, stop_ms)):
+    if is_covered and (_is_kept(world, records, gap) or not _broke_off(world, records, begin_ms, stop_ms)):
         return "somebody was connected all the time"
     for link in world.upstream.links:
         if link.opened_ms is not None and _stayed(world, records, link, gap):
@@ -103,17 +103,17 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
     return "" if is_explained else "it was requested of the upstream in time"
 
 
-def _is_kept(world: World, gap: Gap) -> bool:
+def _is_kept(world: World, records: list[Record], gap: Gap) -> bool:
     """Returns whether a default resume was relieved so soon that the next one has brought all that came in it.
 
     By clocks that differ it cannot be told from one that opened too late. Nor is what came longer before the next one
-    opened than an upstream keeps it.
+    opened than an upstream keeps it. One that was relieved itself before it had caught up has brought nothing for sure.
     """
     schedule, links = world.schedule, world.upstream.links
     if not schedule.is_left_to_default or schedule.skew_ms or gap.to_ms - gap.from_ms > KEPT_MS:
         return False
-    opened = [link.opened_ms for link in links if link.opened_ms is not None]
-    next_ms = min((at_ms for at_ms in opened if at_ms >= gap.to_ms - LATE_MS), default=gap.to_ms)
+    lasting = [link.opened_ms for link in links if _lives_on(world, records, link, gap.to_ms)]
+    next_ms = min((at_ms for at_ms in lasting if at_ms is not None and at_ms >= gap.to_ms - LATE_MS), default=gap.to_ms)
     return gap.from_ms + LATE_MS > next_ms - KEPT_MS
 
 

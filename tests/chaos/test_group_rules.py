@@ -7,7 +7,7 @@ import pytest
 from handlers.connection.ledger import KEPT_MS
 from handlers.group import keeping
 from local.chaos import gap_rules, stream_rules
-from local.chaos.group_schedule import generate_groups
+from local.chaos.group_schedule import generate, generate_groups
 from local.chaos.invariants import violations
 from local.chaos.losses import uncovered
 from local.chaos.schedule import Fault, Schedule
@@ -72,6 +72,15 @@ def test_what_came_longer_before_the_next_opening_than_an_upstream_keeps_may_be_
     world = run_world(replace(schedule, group=tuple(one for one in schedule.group if one.is_left_to_default)))
     assert violations(world) == []
     monkeypatch.setattr(gap_rules, "KEPT_MS", 2 * KEPT_MS)
+    assert {violation.kind for violation in violations(world)} == {"invented"}
+
+
+def test_what_two_left_behind_that_had_not_caught_up_may_be_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A default resume was relieved by one that was relieved a second later: what lasted asked 5 s back, too late."""
+    schedule = generate(4100003587)
+    world = run_world(replace(schedule, group=tuple(one for one in schedule.group if one.name == "m2")))
+    assert violations(world) == []
+    monkeypatch.setattr(gap_rules, "_lives_on", lambda _world, _records, link, _until_ms: link.opened_ms is not None)
     assert {violation.kind for violation in violations(world)} == {"invented"}
 
 
