@@ -45,7 +45,8 @@ class Arrival:
     """What one call brought of a stream; `total` counts the events of this arrival and all before it.
 
     `before` is the number of the preceding one, 0 where there was none; `mark` names the records of the call. `taken`
-    has the sinks that took this arrival and all before it, and how many events each has taken in all.
+    has the sinks that took this arrival and all before it, and how many events each has taken in all. One that took
+    only its first events is in `part` too, with their number.
     """
 
     number: int
@@ -55,6 +56,7 @@ class Arrival:
     mark: str
     entries: tuple[Entry, ...] = ()
     taken: Mapping[str, int] = field(default_factory=dict)
+    part: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def newest_ms(self) -> int:
@@ -65,6 +67,10 @@ class Arrival:
     def events(self) -> int:
         """How many events it has."""
         return sum(entry.events for entry in self.entries)
+
+    def is_taken_by(self, label: str) -> bool:
+        """Whether the sink took all of it before it was noted."""
+        return label in self.taken and label not in self.part
 
     def after(self, place: int) -> list[tuple[Entry, int]]:
         """Its entries from the `place`th event on, each with how many of its own events come before that."""
@@ -79,15 +85,22 @@ class Arrival:
 _EMPTY = Arrival(0, 0, 0, 0, "")
 
 
-class Sent(NamedTuple):
-    """Which sinks took all `messages` of what is to be noted, behind the newest arrival, which was just read.
+class Took(NamedTuple):
+    """What a sink took of what is to be noted: so many `messages`, where it had taken `before` until then.
 
-    `before` says for each of them how many events it had taken until then.
+    They are those of the first `part` events; 0 where they are all.
     """
 
+    before: int
+    messages: int
+    part: int = 0
+
+
+class Sent(NamedTuple):
+    """What sinks took of what is to be noted, behind the newest arrival, which was just read."""
+
     behind: Arrival = _EMPTY
-    messages: int = 0
-    before: Mapping[str, int] = {}
+    took: Mapping[str, Took] = {}
 
 
 class Arrivals:
@@ -135,11 +148,12 @@ class Arrivals:
         total = end.total + sum(entry.events for entry in entries)
         # Where another call noted something since, a sink must have taken that too.
         taken = {
-            label: end.taken.get(label, before) + sent.messages
-            for label, before in sent.before.items()
-            if end.number == sent.behind.number or label in end.taken
+            label: end.taken.get(label, one.before) + one.messages
+            for label, one in sent.took.items()
+            if end.number == sent.behind.number or end.is_taken_by(label)
         }
-        return Arrival(following, end.number, total, now_ms, mark, entries, taken)
+        part = {label: one.part for label, one in sent.took.items() if label in taken and one.part}
+        return Arrival(following, end.number, total, now_ms, mark, entries, taken, part)
 
     def end(self, stream_id: str) -> Arrival | None:
         """Returns the newest arrival; None where there is none. Raises StoreUnavailable."""
@@ -177,6 +191,7 @@ def _item(stream_id: str, arrival: Arrival) -> Item:
         "mark": {"S": arrival.mark},
         "entries": _packed(entries, UNIT_BYTES - len(taken)),
         **({"taken": {"S": taken}} if arrival.taken else {}),
+        **({"part": {"S": json.dumps(arrival.part, ensure_ascii=False)}} if arrival.part else {}),
         **expiry(arrival.at_ms, KEEP_DAYS),
     }
 
@@ -198,4 +213,5 @@ def arrival_of(item: Item) -> Arrival:
         text(item, "mark") or "",
         tuple(Entry(*one) for one in texts),
         json.loads(text(item, "taken") or "{}"),
+        json.loads(text(item, "part") or "{}"),
     )

@@ -3,14 +3,15 @@
 This spares the arrival its bell, the worker and the worker's record: the arrival names the sinks that have taken it. A
 worker has measured before how fast the sink answers, and works at it again once it is slow or refuses. All tries of a
 call are made side by side and have BOUND_MS together. Invariants: no event is sent while an earlier one of its stream
-waits for the sink; after BOUND_MS the call goes on, whoever hangs; what was not taken whole until then is rung for.
+waits for the sink; after BOUND_MS the call goes on, whoever hangs; what was not taken until then is rung for.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
-from handlers.deliver.arrivals import Arrival, Sent
+from handlers.deliver.arrivals import Arrival, Sent, Took
 from handlers.deliver.bells import Place
 from handlers.deliver.contract import Message, Promises
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords, settled
@@ -52,12 +53,12 @@ class AtOnce:
     until_ms: int
     _sent: Sent = field(default_factory=Sent)
     _records: dict[str, SinkRecord] = field(default_factory=dict)
-    _taken: dict[str, int] = field(default_factory=dict)
+    _took: dict[str, Took] = field(default_factory=dict)
 
     @property
     def sent(self) -> Sent:
-        """Which sinks have taken everything by now, behind which arrival."""
-        return self._sent._replace(before=dict(self._taken))
+        """What sinks have taken by now, behind which arrival."""
+        return self._sent._replace(took=dict(self._took))
 
     def run(self) -> None:
         """Sends to each sink that may take it at once, the quickest first; what cannot be read is not sent."""
@@ -65,22 +66,32 @@ class AtOnce:
             end, known = self.records.with_end(self.stream_id, len(self.targets))
         except StoreUnavailable:
             return
-        messages, problem = self._messages()
+        messages, places, problem = self._messages()
         if end is None or end.mark == self.brought.mark or problem:
             return
-        self._sent, self._records = Sent(end, len(messages)), known
+        self._sent, self._records = Sent(end), known
         tries = [one for target in self.targets if (one := self._try(target, end, len(messages))) is not None]
         for one in sorted(tries, key=lambda one: one.record.took_ms):
             outcomes = send_all(
                 messages, one.promises, one.send, lambda: self.now_ms() >= self.until_ms,
                 in_order=one.target.in_order, each=self.each,
             )  # fmt: skip
-            if len(outcomes.taken) == len(messages) and self.now_ms() <= self.until_ms:
-                self._taken[one.record.sink] = one.record.delivered
+            # Its place goes on behind the first that it did not take, so those before come once.
+            leading = takewhile(lambda pair: pair[0] is pair[1], zip(messages, outcomes.taken, strict=False))
+            count = sum(1 for _ in leading)
+            if self.now_ms() <= self.until_ms and (count or not messages):
+                part = places[count - 1] if count < len(messages) else 0
+                self._took[one.record.sink] = Took(one.record.delivered, count, part)
 
-    def _messages(self) -> tuple[list[Message], str]:
-        several = [messages_of(self.stream_id, decoded(image)) for image in self.brought.images]
-        return [one for made, _ in several for one in made], "".join(problem for _, problem in several)
+    def _messages(self) -> tuple[list[Message], list[int], str]:
+        """Returns the messages, after how many of the arrival's events each is, and what cannot be read."""
+        messages, places, problems, before = list[Message](), list[int](), "", 0
+        for entry, image in zip(self.brought.entries, self.brought.images, strict=True):
+            made, problem = messages_of(self.stream_id, decoded(image))
+            messages += made
+            places += [before + at for at, _ in enumerate(made, 1)]
+            problems, before = problems + problem, before + entry.events
+        return messages, places, problems
 
     def _try(self, target: Target, end: Arrival, messages: int) -> _Try | None:
         """Returns how to send to a sink; None where something else is to be done first, or it may take too long."""
@@ -97,15 +108,15 @@ class AtOnce:
         rounds = -(-messages // (most if in_order else most * PARALLEL))
         return _Try(record, promises, send, target) if rounds * record.took_ms <= EXPECTED_MS else None
 
-    def settled(self, arrival: Arrival) -> list[str]:
-        """Returns the sinks that the arrival, which is noted now, says have taken it; raises StoreUnavailable.
+    def settled(self, arrival: Arrival) -> dict[str, int]:
+        """Returns how many events each sink took of the arrival, which is noted now; raises StoreUnavailable.
 
         Records that have stood for long are written.
         """
-        labels = [label for label in self._taken if label in arrival.taken]
-        for label in labels:
+        took = {label: one.messages for label, one in self._took.items() if label in arrival.taken}
+        for label in took:
             record = self._records[label]
             if arrival.at_ms - record.at_ms >= SETTLED_EVERY_MS:
                 # Whoever saved it since knows more.
                 self.records.save(Place(self.stream_id, label), settled(record, arrival))
-        return labels
+        return took

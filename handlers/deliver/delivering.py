@@ -74,11 +74,11 @@ class Delivery:
         wanted = {one: found[one][:2] for one in found if labels[one]}
         noted = self.arrivals.note(wanted, self.ports.now_ms(), sent)
         for stream_id, one in tries.items():
-            for label in one.settled(noted[stream_id]):
-                self.ports.report(Place(stream_id, label), Worked(SinkRecord(label), delivered=one.sent.messages))
+            for label, count in one.settled(noted[stream_id]).items():
+                self.ports.report(Place(stream_id, label), Worked(SinkRecord(label), delivered=count))
         self.ring([
             (Place(one, label), arrival.number)
-            for one, arrival in noted.items() for label in labels[one] if label not in arrival.taken
+            for one, arrival in noted.items() for label in labels[one] if not arrival.is_taken_by(label)
         ])  # fmt: skip
 
     def _targets(self, stream_id: str) -> Sequence[Target] | None:

@@ -65,11 +65,11 @@ class SinkRecord:
 
 
 def settled(record: SinkRecord, arrival: Arrival | None) -> SinkRecord:
-    """Returns the record after an arrival that its sink has taken before it was noted; else as it is."""
+    """Returns the record after what its sink has taken of an arrival before it was noted; else as it is."""
     if arrival is None or record.sink not in arrival.taken or arrival.number <= record.number:
         return record
     return replace(
-        record, number=arrival.number, done=ALL, delivered=arrival.taken[record.sink],
+        record, number=arrival.number, done=arrival.part.get(record.sink, ALL), delivered=arrival.taken[record.sink],
         newest_ms=max(record.newest_ms, arrival.newest_ms), at_ms=arrival.at_ms,
     )  # fmt: skip
 

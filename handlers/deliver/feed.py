@@ -86,11 +86,10 @@ class Feed:
         end, oldest_ms, size = record, 0, 0
         is_last = len(found) < min(ARRIVALS, most + 1)
         for arrival in found:
-            if arrival.number == record.number and record.done == ALL:
-                continue
-            if record.sink in arrival.taken:
-                # The call that noted it has sent it, and all before it.
+            if record.sink in arrival.taken and arrival.number > record.number:
+                # The call that noted it has sent it or its first events, and all before it.
                 record = end = settled(record, arrival)
+            if arrival.number == record.number and record.done == ALL:
                 continue
             done = record.done if arrival.number == record.number else 0
             left = arrival.after(done)

@@ -32,7 +32,8 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
     """
     end = arrivals.end(stream_id)
     events, oldest_ms = 0, 0
-    if end is not None and not settled(record, end).is_at(end):
+    record = settled(record, end)
+    if end is not None and not record.is_at(end):
         for arrival in arrivals.since(stream_id, record.number, 2):
             done = record.done if arrival.number == record.number else 0
             left = [] if done == ALL else arrival.after(done)

@@ -327,6 +327,18 @@ def test_what_is_refused_at_once_is_rung_for_and_keeps_its_place(refusal: Refusa
     assert (len(stage.letters), came.delivered) == ((1, 4) if is_poison else (0, 5))
 
 
+def test_what_was_taken_at_once_before_a_refusal_comes_once() -> None:
+    """A worker goes on behind it; the count and the lag are those of what is left."""
+    stage, refusals = warmed(), [AWAY]
+    stage.answer = lambda _target, batch: {0: refusals.pop()} if batch[0].key == "3" and refusals else TAKE
+    at_ms = stage.clock.now_ms
+    records = stage.stored("a", *(event(str(n), at_ms=at_ms + n) for n in (1, 2, 3, 4)))
+    stage.virtual.delivery.note(records)
+    assert lag(stage.virtual.delivery.arrivals, "a", of(stage)) == (2, at_ms + 3)
+    stage.run(60)
+    assert (stage.keys(), of(stage).delivered, stage.is_over) == (["0", "1", "2", "3", "4"], 5, True)
+
+
 def test_a_sink_that_waits_and_a_former_one_are_in_nobodys_way() -> None:
     """Beside them a quick sink takes events at once."""
     bucket = Target("s3", "lake", wait_ms=60_000)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from handlers.connection.inputs import LOG, Layout
@@ -96,7 +96,9 @@ class Run:
 
 
 @pytest.mark.cpu(8)
-@settings(max_examples=examples(60))
+# A smaller seed is no smaller run: shrinking would only repeat it.
+@settings(max_examples=examples(60), phases=set(Phase) - {Phase.shrink, Phase.explain})
+@example(seed=449565)  # a sink refuses the second of two events that came together
 @given(seed=st.integers(0, 2**32))
 def test_ids_that_start_over_in_a_group_lose_nothing_and_deliver_nothing_twice(seed: int) -> None:
     """Whatever dies meanwhile; each new event has a key of the new epoch, in the table as at the sink.
