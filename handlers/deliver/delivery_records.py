@@ -9,7 +9,7 @@ was noted moves no record: `settled` adds it.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 
 from handlers.deliver.arrivals import PREFIX as ARRIVAL
 from handlers.deliver.arrivals import Arrival, arrival_of
@@ -75,7 +75,8 @@ def settled(record: SinkRecord, arrival: Arrival | None) -> SinkRecord:
 
 
 _NAMES = [one.name for one in fields(SinkRecord) if one.name != "sink"]
-_UPDATE = "SET " + ", ".join(f"#{name} = :{name}" for name in _NAMES)
+# How much is kept of why a sink waits.
+_MOST_WORDS = 500
 
 
 class SinkRecords:
@@ -109,20 +110,15 @@ class SinkRecords:
 
     def save(self, place: Place, record: SinkRecord) -> SinkRecord | None:
         """Returns the record as saved; None where another has saved it since it was read. Raises StoreUnavailable."""
-        saved = replace(record, turn=record.turn + 1)
-        values = {f":{name}": _typed(value) for name, value in asdict(saved).items() if name != "sink"}
+        saved = replace(record, turn=record.turn + 1, waits=record.waits[:_MOST_WORDS])
+        key = typed_values.key(place.stream_id, f"{PREFIX}{place.label}")
+        attributes = {name: getattr(saved, name) for name in _NAMES}
         if record.turn:
-            values[":read"] = _typed(record.turn)
-        condition = "#turn = :read" if record.turn else IS_NEW
-        sort_key = typed_values.key(place.stream_id, f"{PREFIX}{place.label}")
-        return saved if self._table.holds(sort_key, _UPDATE, condition, values) else None
+            is_saved = self._table.set(key, attributes, "#turn = :read", read=record.turn)
+        else:
+            is_saved = self._table.set(key, attributes, IS_NEW)
+        return saved if is_saved else None
 
 
 def _record(item: Item) -> SinkRecord:
     return typed_values.read_as(SinkRecord, item, sink=item["SK"]["S"][len(PREFIX) :])
-
-
-def _typed(value: int | str | bool) -> Item:
-    if isinstance(value, bool):
-        return {"BOOL": value}
-    return {"S": value[:500]} if isinstance(value, str) else typed_values.number(value)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from handlers.fleet.wanted import JSON, Wanted, read
@@ -75,14 +75,14 @@ class FleetRecords:
         before = self.read()
         is_same = before.digest == digest and before.state == APPLYING
         for number, part in enumerate(parts):
-            self._table.update(self._part(number), "SET #data = :data", "", {":data": {"B": part}})
+            self._table.set(self._part(number), {"data": part})
         counts = wanted.counts()
         kept = before if is_same else Fleet(begun_ms=now_ms)
         fleet = Fleet(
             execution, digest, APPLYING, kept.position, len(parts), counts["connected"], counts["stopped"],
             counts["patterns"], kept.started, kept.stopped, kept.refused, begun_ms=kept.begun_ms,
         )  # fmt: skip
-        self._write({name: getattr(fleet, name) for name in Fleet.__dataclass_fields__}, "")
+        self._write(asdict(fleet), "")
         return fleet
 
     def document(self, fleet: Fleet) -> Wanted:
@@ -110,15 +110,8 @@ class FleetRecords:
         self._write({"position": "", "not_yet": shown, **{name: counts[name] for name in _COUNTS}, **more}, execution)
 
     def _write(self, values: Mapping[str, Any], execution: str) -> None:
-        typed = {
-            f":{name}": typed_values.number(value) if isinstance(value, int) else {"S": value}
-            for name, value in values.items()
-        }
-        update = "SET " + ", ".join(f"#{name} = :{name}" for name in values)
-        condition = "#execution = :me" if execution else ""
-        if execution:
-            typed[":me"] = {"S": execution}
-        if not self._table.holds(typed_values.key(GROUP, self._name), update, condition, typed):
+        place, still_mine = typed_values.key(GROUP, self._name), {"me": execution} if execution else {}
+        if not self._table.set(place, values, "#execution = :me" if execution else "", **still_mine):
             raise Replaced
 
     def _part(self, number: int) -> dict[str, Any]:

@@ -8,12 +8,15 @@ Every write may be sent twice. Invariants: a request is over only where nothing 
 killed function's turn passes on once it has run out.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from handlers.connection.ledger import Interval
 from handlers.store.control_table import BY_RECORD, KEYS, Table
-from handlers.store.typed_values import Item, count, expiry, key, number
+from handlers.store.typed_values import expiry, key, number, read_as
 
 REPAIR, REPAIRING = "repair", "repairing"
 # Finished requests are kept for a day.
@@ -26,7 +29,8 @@ SETTLED_MS = 60_000
 SHOWN = 8
 
 
-class Request(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Request:
     """A request to repair a stream's gaps at `due_ms`; `asks` counts how often it was made."""
 
     stream_id: str
@@ -57,7 +61,8 @@ class RepairWork:
         parts = [keys[first : first + KEYS] for first in range(0, len(keys), KEYS)]
         items = (item for part in parts for item in self._table.items(part, consistent=True))
         there = (item for item in items if "generation" in item)
-        return sorted(map(_request, there), key=lambda one: (one.due_ms, one.stream_id))
+        requests = [read_as(Request, item, stream_id=item["PK"]["S"]) for item in there]
+        return sorted(requests, key=lambda one: (one.due_ms, one.stream_id))
 
     def _ids(self, prefix: str) -> Iterator[str]:
         """Yields the streams with a request whose ids begin with this, in order, as the index has them by now."""
@@ -77,36 +82,26 @@ class RepairWork:
         if next_ms is None and now_ms - read.asked_ms < SETTLED_MS:
             next_ms = read.asked_ms + SETTLED_MS
         place, condition = key(read.stream_id, REPAIR), "#asks = :asks"
-        values = {":asks": number(read.asks)}
         if next_ms is not None:
-            self._table.holds(place, "SET #due_ms = :due", condition, values | {":due": number(next_ms)})
+            self._table.set(place, {"due_ms": next_ms}, condition, asks=read.asks)
         else:
-            update = "SET #expires_at = :expires_at REMOVE #generation"
-            expires_at = expiry(now_ms, DONE_KEPT_DAYS)["expires_at"]
-            self._table.holds(place, update, condition, values | {":expires_at": expires_at})
+            over = expiry(now_ms, DONE_KEPT_DAYS)
+            self._table.set(place, over, condition, removes=["generation"], asks=read.asks)
 
     def shows(self, stream_id: str, spans: Iterable[Interval]) -> None:
         """Writes the newest repaired intervals into the lease, where the list of streams reads them."""
-        text_ = " ".join(f"{from_ms}/{to_ms}" for from_ms, to_ms in sorted(spans)[-SHOWN:])
-        condition = "attribute_exists(PK)"
-        self._table.holds(key(stream_id, "lease"), "SET #repaired = :spans", condition, {":spans": {"S": text_}})
+        text = " ".join(f"{from_ms}/{to_ms}" for from_ms, to_ms in sorted(spans)[-SHOWN:])
+        self._table.set(key(stream_id, "lease"), {"repaired": text}, "attribute_exists(PK)")
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
     def take_turn(self, profile: str, holder: str, now_ms: int, until_ms: int) -> bool:
         """Returns whether `holder` alone may ask the profile's upstream until that instant."""
         condition = "attribute_not_exists(#until_ms) OR #until_ms <= :now OR #holder = :holder"
-        values = {":holder": {"S": holder}, ":now": number(now_ms), ":until": number(until_ms)}
-        update = "SET #holder = :holder, #until_ms = :until"
-        return self._table.holds(key(profile, REPAIRING), update, condition, values)
+        turn = {"holder": holder, "until_ms": until_ms}
+        return self._table.set(key(profile, REPAIRING), turn, condition, now=now_ms)
 
     def leave(self, profile: str, holder: str, until_ms: int) -> None:
         """Ends the turn; nobody has the next one before that instant."""
-        values = {":holder": {"S": holder}, ":nobody": {"S": ""}, ":until": number(until_ms)}
-        update = "SET #holder = :nobody, #until_ms = :until"
-        self._table.holds(key(profile, REPAIRING), update, "#holder = :holder", values)
-
-
-def _request(item: Item) -> Request:
-    numbers = (count(item, name) or 0 for name in ("due_ms", "asked_ms", "asks"))
-    return Request(item["PK"]["S"], *numbers)
+        turn = {"holder": "", "until_ms": until_ms}
+        self._table.set(key(profile, REPAIRING), turn, "#holder = :me", me=holder)

@@ -13,7 +13,7 @@ from typing import Any
 from handlers.aws.error_translation import ConditionFailed, quoted_id, translate_errors
 from handlers.errors import StoreUnavailable
 from handlers.store import typed_values
-from handlers.store.typed_values import Item
+from handlers.store.typed_values import Item, typed_item
 
 # The index of all records by their sort keys.
 BY_RECORD = "by-record"
@@ -176,6 +176,18 @@ class Table:
         except ConditionFailed:
             return False
         return True
+
+    def set(
+        self, key: Item, attributes: Mapping[str, Any], condition: str = "", *, removes: Sequence[str] = (), **read: Any
+    ) -> bool:
+        """Whether the attributes were set and others removed, for the condition held; values may be typed or not.
+
+        The condition may name the new values, and those in `read`.
+        """
+        update = setting(tuple(attributes)) if attributes else ""
+        if removes:
+            update += " REMOVE " + ", ".join(f"#{name}" for name in removes)
+        return self.holds(key, update.strip(), condition, values_of(typed_item({**attributes, **read})))
 
     def change(
         self,

@@ -9,7 +9,7 @@ what this version knows, and nothing of what the upstream sent.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -26,6 +26,20 @@ DAY_S = 86_400
 def number(value: int) -> Item:
     """The value as a DynamoDB number."""
     return {"N": str(value)}
+
+
+def typed(value: bool | int | str | bytes | Item) -> Item:
+    """The value as an attribute has it; one that is typed already stays as it is."""
+    match value:
+        case bool():
+            return {"BOOL": value}
+        case int():
+            return number(value)
+        case str():
+            return {"S": value}
+        case bytes():
+            return {"B": value}
+    return value
 
 
 def key(stream_id: str, sort_key: str) -> Item:
@@ -64,6 +78,11 @@ def instant_ms(written: str | None) -> int | None:
         return round(datetime.fromisoformat(written).timestamp() * 1000) if written else None
     except (ValueError, OverflowError):
         return None
+
+
+def typed_item(values: Mapping[str, Any]) -> Item:
+    """The attributes with these values."""
+    return {name: typed(value) for name, value in values.items()}
 
 
 # By a field's annotation: its value where the attribute is absent, and what reads the attribute.

@@ -19,7 +19,7 @@ from handlers.group.group_lease import alive_until_ms
 from handlers.store import control_record, ledger_records
 from handlers.store.group_store import group_lease, lease_of_group
 from handlers.store.ledger_records import live_record
-from handlers.store.typed_values import Item, count, flag, number, text
+from handlers.store.typed_values import Item, count, flag, text, typed_item
 from handlers.upgrade.health import BAD_ENDINGS, EXPECTED, Stream, Stretch
 
 CODE, MARK = "code_version", "upgrade_mark"
@@ -87,17 +87,15 @@ def loss(item: Item, lease: Item, lost: Lost, now_ms: int) -> tuple[Item, bool]:
 def mark(item: Item, now_ms: int, lost: Mapping[str, Lost]) -> Item:
     """Returns what is written down of a stream that is asked now, whose lease is `item`; `lost` as `lost_of`."""
     lease = lease_of(item)
-    since = {stream_id: {"S": f"{one.from_ms}/{one.fence}"} for stream_id, one in lost.items()}
-    return {
-        "M": {
-            **({"lost": {"M": since}} if since else {}),
-            "at_ms": number(now_ms),
-            "execution": {"S": execution_of(item)},
-            "away": {"BOOL": unconnected_ms(lease, now_ms) > 0},
-            "failures": number(_failures(item)),
-            "fence": number(lease.fence),
-        }
-    }
+    since = typed_item({stream_id: f"{one.from_ms}/{one.fence}" for stream_id, one in lost.items()})
+    asked = typed_item({
+        "at_ms": now_ms,
+        "execution": execution_of(item),
+        "away": unconnected_ms(lease, now_ms) > 0,
+        "failures": _failures(item),
+        "fence": lease.fence,
+    })  # fmt: skip
+    return {"M": asked | ({"lost": {"M": since}} if since else {})}
 
 
 def is_asked(item: Item, version: str) -> bool:

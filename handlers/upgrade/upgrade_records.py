@@ -75,31 +75,29 @@ class UpgradeRecords:
         It may be said again: the answer to the first request may be lost.
         """
         is_free = "#execution = :before" if before else "attribute_not_exists(#execution)"
-        condition = f"{is_free} OR #execution = :me"
-        values = {":me": {"S": execution}, ":progress": {"S": "it begins"}}
-        values |= {":before": {"S": before}} if before else {}
-        update = "SET #execution = :me, #progress = :progress REMOVE #abort"
-        return self._table.holds(_KEY, update, condition, values)
+        condition = f"{is_free} OR #execution = :execution"
+        begun, read = {"execution": execution, "progress": "it begins"}, {"before": before} if before else {}
+        return self._table.set(_KEY, begun, condition, removes=["abort"], **read)
 
     def note(self, execution: str, progress: str) -> None:
         """Writes down how far the upgrade is, unless another runs by now."""
-        values = {":me": {"S": execution}, ":progress": {"S": progress}}
-        self._table.holds(_KEY, "SET #progress = :progress", "#execution = :me", values)
+        self._set(execution, {"progress": progress})
 
     def abort(self, execution: str) -> bool:
         """Returns whether the upgrade goes back now, for it is still this one."""
-        values: dict[str, Item] = {":me": {"S": execution}, ":yes": {"BOOL": True}}
-        return self._table.holds(_KEY, "SET #abort = :yes", "#execution = :me", values)
+        return self._set(execution, {"abort": True})
 
     def promote(self, execution: str, definition: str) -> None:
         """Writes down that this version of the machine is what streams run, unless another upgrade runs by now."""
-        values = {":me": {"S": execution}, ":definition": {"S": definition}}
-        self._table.holds(_KEY, "SET #definition = :definition REMOVE #aside", "#execution = :me", values)
+        self._set(execution, {"definition": definition}, removes=["aside"])
 
     def put_aside(self, execution: str, definition: str) -> None:
         """Writes down that another is deployed in place of this version, unless another upgrade runs by now."""
-        values = {":me": {"S": execution}, ":aside": {"S": definition}}
-        self._table.holds(_KEY, "SET #aside = :aside", "#execution = :me", values)
+        self._set(execution, {"aside": definition})
+
+    def _set(self, execution: str, attributes: Mapping[str, Any], removes: Sequence[str] = ()) -> bool:
+        """Returns whether the upgrade is still this one; then its record says so."""
+        return self._table.set(_KEY, attributes, "#execution = :me", removes=removes, me=execution)
 
     # --- its streams --------------------------------------------------------------------------------------------------
 
@@ -130,17 +128,14 @@ class UpgradeRecords:
         """
         execution = lease_of(item).execution
         marked = item | {MARK: mark(item, now_ms, lost)}
-        values: dict[str, Item] = {":mark": marked[MARK], ":no": {"BOOL": False}}
-        if execution:
-            values[":execution"] = {"S": execution}
         held = "#execution = :execution" if execution else "attribute_not_exists(#execution)"
-        change = f", {CODE} = :version" if version else f" REMOVE {CODE}"
-        values |= {":version": {"S": version}} if version else {}
-        is_asked = self._table.holds(
+        is_asked = self._table.set(
             typed_values.key(item["PK"]["S"], "lease"),
-            f"SET {MARK} = :mark{change}",
+            {MARK: marked[MARK]} | ({CODE: version} if version else {}),
             f"{held} AND (attribute_not_exists(#stop) OR #stop = :no)",
-            values,
+            removes=() if version else [CODE],
+            no=False,
+            **({"execution": execution} if execution else {}),
         )
         if is_asked:
             self.write_losses(marked, now_ms)
@@ -148,10 +143,9 @@ class UpgradeRecords:
 
     def settle(self, item: Item) -> None:
         """Removes what the upgrade wrote into a lease, unless another has written since: the alias says the rest."""
-        is_marked = MARK in item
-        condition = f"#{MARK} = :mark" if is_marked else f"attribute_not_exists(#{MARK})"
-        key = typed_values.key(item["PK"]["S"], "lease")
-        self._table.holds(key, f"REMOVE {CODE}, #{MARK}", condition, {":mark": item[MARK]} if is_marked else {})
+        condition = f"#{MARK} = :mark" if MARK in item else f"attribute_not_exists(#{MARK})"
+        key, read = typed_values.key(item["PK"]["S"], "lease"), {"mark": item[MARK]} if MARK in item else {}
+        self._table.set(key, {}, condition, removes=[CODE, MARK], **read)
 
     def lost(self, item: Item, now_ms: int) -> dict[str, Lost]:
         """Returns what a stream, or each stream of a group, has lost by its connection so far, by their ids."""
