@@ -60,7 +60,7 @@ settings = Settings.load(os.environ)
 def start_repair(stream_id: str) -> None:
     """Lets the function that repairs gaps begin with a stream; where it cannot be called, the watch does so later."""
     # Few profiles say how, and what is imported lengthens each cold start.
-    from handlers.repair.repair_start import start
+    from handlers.repair.work import start
 
     if settings.repair_function and not start(lambdas, settings.repair_function, stream_id):
         logger.warning("the repair of a gap could not be started now", extra={"stream_id": stream_id})

@@ -27,7 +27,7 @@ from handlers.connection.inputs import LOG, Order
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.bells import Bell, Bells, Place
 from handlers.deliver.contract import Tools, sending
-from handlers.deliver.delivering import Delivery, DeliveryPorts
+from handlers.deliver.delivering import Delivery
 from handlers.deliver.delivery_metrics import document, lag_document
 from handlers.deliver.delivery_records import SinkRecords
 from handlers.deliver.feed import Feed
@@ -35,7 +35,7 @@ from handlers.deliver.operating import Command, Lag
 from handlers.deliver.sending import PARALLEL
 from handlers.deliver.shared_requests import SharedRequests
 from handlers.deliver.sinks.lambda_function import INVOKE_S
-from handlers.deliver.worker import Letter, Worked
+from handlers.deliver.worker import DeliveryPorts, Letter, Worked
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import check_stream_id
 from handlers.profile.checked_fields import Fields

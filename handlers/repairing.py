@@ -27,8 +27,8 @@ from handlers.errors import InvalidRequest
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.repair.dry_run import dry_run
+from handlers.repair.fetching import OwnTokens
 from handlers.repair.function import Deps, repairs
-from handlers.repair.own_token import OwnTokens
 from handlers.repair.work import RepairWork
 from handlers.run.deployed_profiles import read_profile
 from handlers.run.group_ports import Ask, Needs

@@ -25,8 +25,7 @@ from handlers.aws.clients import dynamodb as dynamodb_client
 from handlers.aws.error_translation import described
 from handlers.aws.executions import Pace
 from handlers.errors import StoreUnavailable
-from handlers.repair.repair_start import start, start_due
-from handlers.repair.work import RepairWork
+from handlers.repair.work import RepairWork, start, start_due
 from handlers.settings import LambdaContext, WatchSettings, plain_aws
 from handlers.store.leases import Leases
 from handlers.watching import alerts
@@ -66,11 +65,7 @@ class Memory:
         self.leases = Leases(dynamodb, settings.control_table)
         self.suspects = Turn(ASKED)
         self.rounds = Rounds(self.leases, settings.unconnected_after_ms, self.suspects)
-        self.unconnected = alerts.Names(publish, alerts.unconnected)
-        self.damaged = alerts.Names(publish, alerts.damaged)
-        self.quiet = alerts.Names(publish, alerts.quiet)
-        self.restarted = alerts.Names(publish, alerts.restarted)
-        self.budgets = alerts.Names(publish, alerts.budgets)
+        self.names = {kind: alerts.Names(publish, words) for kind, words in alerts.KINDS.items()}
         # Whether a message has said that one run does not reach every stream.
         self.is_partial_reported = False
         self.pace = Pace(AT_ONCE, A_SECOND, time.monotonic, time.sleep)
@@ -120,27 +115,24 @@ def tell(seen: Seen) -> list[str]:
     others = alerts.of_groups(seen.groups)
     away = {one: f"{away_words(length_ms).lower()}{others.get(one, '')}" for one, length_ms in seen.away_ms.items()}
     damage = {stream_id: ", ".join(names) for stream_id, names in seen.damage.items()}
+    logged = {
+        "streams that should be connected are not": away,
+        "leases cannot be read whole": damage,
+        "connected streams are quiet, or their ids start over": seen.quiet | seen.restarted,
+        "streams have used most of their budget": seen.budgets,
+    }
     if not seen.is_whole:
         logger.error("not every stream was checked: the next run goes on with the others")
         report_partial(seen.wanted)
-    for part in alerts.lines(away):
-        logger.error("streams that should be connected are not", extra={"streams": part})
-    for part in alerts.lines(damage):
-        logger.error("leases cannot be read whole", extra={"streams": part})
-    for part in alerts.lines(seen.quiet | seen.restarted):
-        logger.error("connected streams are quiet, or their ids start over", extra={"streams": part})
-    for part in alerts.lines(seen.budgets):
-        logger.error("streams have used most of their budget", extra={"streams": part})
-    last = memory().rounds.last
+    for words, streams in logged.items():
+        for part in alerts.lines(streams):
+            logger.error(words, extra={"streams": part})
+    last, named = memory().rounds.last, memory().names
     if seen.is_whole and last is not None:
-        memory().unconnected.forget_but(last.away_ms)
-        memory().damaged.forget_but(last.damage)
-        memory().quiet.forget_but(last.quiet)
-        memory().restarted.forget_but(last.restarted)
-        memory().budgets.forget_but(last.budgets)
-    told = [(memory().unconnected, away), (memory().damaged, damage)]
-    told += [(memory().quiet, seen.quiet), (memory().restarted, seen.restarted), (memory().budgets, seen.budgets)]
-    return [stream_id for names, streams in told for stream_id in name(names, streams)]
+        for kind, names in named.items():
+            names.forget_but(getattr(last, kind))
+    told = {kind: getattr(seen, kind) for kind in named} | {"away_ms": away, "damage": damage}
+    return [stream_id for kind, names in named.items() for stream_id in name(names, told[kind])]
 
 
 def name(names: alerts.Names, streams: Mapping[str, str]) -> list[str]:

@@ -16,8 +16,7 @@ from handlers.api.problems import Problem
 from handlers.api.queries import FOR_EVER, TIMES, BadQuery, instant_ms
 from handlers.aws.error_translation import translate_errors
 from handlers.repair.gap_edges import again, left
-from handlers.repair.repair_start import start
-from handlers.repair.work import RepairWork
+from handlers.repair.work import RepairWork, start
 from handlers.store.ledger_records import LedgerRecords
 from handlers.store.stream_records import StreamRecords
 

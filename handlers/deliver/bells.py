@@ -66,14 +66,8 @@ class Bells:
     def out(self) -> Iterator[Bell]:
         """Yields every bell that is out; raises StoreUnavailable."""
         for partition in range(PARTITIONS):
-            after = "\0"
-            while True:
-                values = {":bells": _partition(partition), ":after": after}
-                answer = self._table.query("PK = :bells AND SK > :after", values, ConsistentRead=True, Limit=_PAGE)
-                yield from map(_bell, answer["Items"])
-                if not answer.get("LastEvaluatedKey"):
-                    break
-                after = answer["LastEvaluatedKey"]["SK"]["S"]
+            values = {":bells": _partition(partition)}
+            yield from map(_bell, self._table.each("PK = :bells", values, ConsistentRead=True, Limit=_PAGE))
 
 
 def _partition(of: int) -> str:

@@ -4,46 +4,23 @@ Invariants: a sink delays noting by BOUND_MS at most (handlers/deliver/at_once.p
 stream and one sink; each bell that was rung is ended by a worker that finds nothing left, or is due again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from handlers.deliver.arrivals import Arrivals
-from handlers.deliver.at_once import BOUND_MS, AtOnce, Sending, Within
+from handlers.deliver.at_once import BOUND_MS, AtOnce
 from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords, settled
 from handlers.deliver.feed import Feed
 from handlers.deliver.operating import Lag, lag, new
-from handlers.deliver.sending import Each
 from handlers.deliver.table_records import Brought, Record, by_stream
-from handlers.deliver.worker import REST_MS, Letter, Ports, Worked, Worker
+from handlers.deliver.worker import REST_MS, DeliveryPorts, Held, Worked, Worker
 from handlers.profile.deliver_field import Target
 
 # For how many sinks that are behind a sweep measures by how much.
 MEASURED = 200
-# How many records a call brings, as packaging/resources/delivery.yml has it, and when so many are late.
-BATCH, BEHIND_MS = 250, 500
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryPorts:
-    """What the delivery works with.
-
-    `targets` returns a stream's, and raises ValueError where its profile is wrong; `call` has bells answered, each by
-    `Delivery.answer`, without waiting; what it loses is due again. `left_ms` is the time left for sending,
-    `within` is for what a call sends at once, `each` as for a worker; `batch` is how many records a call has at most.
-    """
-
-    targets: Callable[[str], Sequence[Target]]
-    sending: Sending
-    call: Callable[[Sequence[Bell]], None]
-    dead_letter: Callable[[Letter], bool]
-    report: Callable[[Place, Worked], None]
-    now_ms: Callable[[], int]
-    left_ms: Callable[[], int]
-    sleep: Callable[[int], None]
-    within: Within
-    each: Each = map
-    batch: int = BATCH
+# When a full batch of records is late.
+BEHIND_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +119,8 @@ class Delivery:
             # The profile no longer names it.
             self.bells.end(bell)
             return None
-        held = _Held(self.bells, bell, ports.now_ms)
-        worked = self._worker(target, held).run(self._record(bell, target))
+        held = Held(self.bells, bell, ports.now_ms)
+        worked = Worker(held, target, self.records, self.feed, ports).run(self._record(bell, target))
         ports.report(place, worked)
         if worked.end == "rests":
             self.bells.hold(held.bell, worked.until_ms)
@@ -163,21 +140,6 @@ class Delivery:
             return None
         return next(iter(self.bells.ring([bell._replace(until_ms=self.ports.now_ms() + ANSWERED_MS)])), None)
 
-    def _worker(self, target: Target, held: "_Held") -> Worker:
-        place, ports = held.bell.place, self.ports
-        promises, send = ports.sending(target)
-        own = Ports(
-            page=lambda record, most: self.feed.page(place.stream_id, record, most, ports.now_ms()),
-            save=lambda record: self.records.save(place, record),
-            hold=held,
-            dead_letter=ports.dead_letter,
-            now_ms=ports.now_ms,
-            left_ms=ports.left_ms,
-            sleep=ports.sleep,
-            each=ports.each,
-        )
-        return Worker(place, promises, send, own, target.in_order, target.wait_ms)
-
     def _record(self, bell: Bell, target: Target) -> SinkRecord:
         """Returns the record; a new sink begins with the arrival that rang first, after what its `from` replays."""
         known = self.records.read(bell.place)
@@ -185,20 +147,3 @@ class Delivery:
             made = new(self.arrivals, bell.place, bell.arrival, target.from_ms, self.ports.now_ms())
             known = self.records.save(bell.place, made) or self.records.read(bell.place)
         return settled(known, self.arrivals.preceding(bell.place.stream_id, bell.arrival))
-
-
-class _Held:
-    """A bell that is held for as long as its worker needs it."""
-
-    def __init__(self, bells: Bells, bell: Bell, now_ms: Callable[[], int]) -> None:
-        self._bells = bells
-        self._now_ms = now_ms
-        self.bell = bell
-
-    def __call__(self, for_ms: int) -> bool:
-        """Extends the bell; returns whether nobody else works at it, or will for so long."""
-        if self.bell.until_ms - self._now_ms() >= for_ms:
-            return True
-        held = self._bells.hold(self.bell, self._now_ms() + for_ms + ANSWERED_MS)
-        self.bell = held or self.bell
-        return held is not None

@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from handlers.deliver.bells import Place
-from handlers.deliver.contract import Message, Promises, Refusal
-from handlers.deliver.delivery_records import SinkRecord
-from handlers.deliver.feed import Page, advanced
-from handlers.deliver.sending import LATE, Each, Send, send_all
+from handlers.deliver.at_once import Sending, Within
+from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
+from handlers.deliver.contract import Message, Refusal
+from handlers.deliver.delivery_records import SinkRecord, SinkRecords
+from handlers.deliver.feed import Feed, Page, advanced
+from handlers.deliver.sending import LATE, Each, send_all
+from handlers.profile.deliver_field import Target
 
 # How many events are read at once, where a request takes one of them, and where it takes several.
 SINGLE_READ, MOST_READ = 250, 1000
@@ -27,6 +29,9 @@ REST_MS, LONGEST_REST_MS = 60_000, 300_000
 PART_REST_MS = 250
 # A shorter wait is slept through; a longer one is left to the sweep.
 SLEPT_MS = 10_000
+
+# How many records a call brings, as packaging/resources/delivery.yml has it.
+BATCH = 250
 
 # done: nothing is left. more: time is up. rests: backs off until `until_ms`. lost: somebody else works at it.
 End = Literal["done", "more", "rests", "paused", "lost"]
@@ -59,38 +64,62 @@ class Worked:
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
-    """What a call works with.
+class DeliveryPorts:
+    """What the delivery works with.
 
-    `each` makes several requests, where the sink keeps no order. `save` returns None where somebody else has saved the
-    record; `hold` keeps everybody else away for so many milliseconds, and returns False where somebody else works at
-    it; `dead_letter` returns False where the queue does not take a letter. `left_ms` is the time left for sending.
+    `targets` returns a stream's, and raises ValueError where its profile is wrong; `call` has bells answered, each by
+    `Delivery.answer`, without waiting; what it loses is due again. `dead_letter` returns False where the queue does not
+    take a letter. `left_ms` is the time left for sending, `within` is for what a call sends at once, `each` makes
+    several requests, where the sink keeps no order; `batch` is how many records a call has at most.
     """
 
-    page: Callable[[SinkRecord, int], Page]
-    save: Callable[[SinkRecord], SinkRecord | None]
-    hold: Callable[[int], bool]
+    targets: Callable[[str], Sequence[Target]]
+    sending: Sending
+    call: Callable[[Sequence[Bell]], None]
     dead_letter: Callable[[Letter], bool]
+    report: Callable[[Place, Worked], None]
     now_ms: Callable[[], int]
     left_ms: Callable[[], int]
     sleep: Callable[[int], None]
+    within: Within
     each: Each = map
+    batch: int = BATCH
+
+
+@dataclass
+class Held:
+    """A bell that is held for as long as its worker needs it."""
+
+    bells: Bells
+    bell: Bell
+    now_ms: Callable[[], int]
+
+    def lasts(self, for_ms: int) -> bool:
+        """Extends the bell; returns whether nobody else works at it, or will for so long."""
+        if self.bell.until_ms - self.now_ms() >= for_ms:
+            return True
+        held = self.bells.hold(self.bell, self.now_ms() + for_ms + ANSWERED_MS)
+        self.bell = held or self.bell
+        return held is not None
 
 
 @dataclass
 class Worker:
-    """One call for one stream and sink; `wait_ms` is how long a request that is not full waits for more."""
+    """One call for one stream and sink, whose bell is `held`."""
 
-    place: Place
-    promises: Promises
-    send: Send
-    ports: Ports
-    in_order: bool = True
-    wait_ms: int = 0
+    held: Held
+    target: Target
+    records: SinkRecords
+    feed: Feed
+    ports: DeliveryPorts
     worked: Worked = field(default_factory=lambda: Worked(SinkRecord("")))
     # Events that wait for an earlier one, and dead letters: kept until the record has passed them.
     _finished: set[tuple[str, str]] = field(default_factory=set)
     _is_lost: bool = False
+
+    def __post_init__(self) -> None:
+        self.place, self.in_order = self.held.bell.place, self.target.in_order
+        self.promises, self.send = self.ports.sending(self.target)
 
     def run(self, record: SinkRecord) -> Worked:
         """Works on from the record, which was just read; raises StoreUnavailable."""
@@ -104,7 +133,7 @@ class Worker:
             # A sink that has long been away is tried with one event: reading more would cost, each time.
             is_away = record.failures > len(SHORT_RESTS_MS)
             most = 1 if is_away else SINGLE_READ if is_single else MOST_READ
-            page = self.ports.page(record, most)
+            page = self.feed.page(self.place.stream_id, record, most, self.ports.now_ms())
             saved: SinkRecord | None = record
             if page.messages or page.broken:
                 rest_ms = self._gathered_ms(page)
@@ -113,7 +142,7 @@ class Worker:
             else:
                 rest_ms = max(0, page.later_ms - self.ports.now_ms())
                 if page.end != record:
-                    saved = self.ports.save(page.end)
+                    saved = self.records.save(self.place, page.end)
                 elif not rest_ms:
                     return self._ends("done")
             if saved is None:
@@ -128,7 +157,7 @@ class Worker:
     def _gathered_ms(self, page: Page) -> int:
         """Returns after how long a request that is not full is to be sent, 0 for now."""
         is_full = len(page.messages) >= self.promises.most_messages
-        return 0 if is_full else max(0, page.oldest_ms + self.wait_ms - self.ports.now_ms())
+        return 0 if is_full else max(0, page.oldest_ms + self.target.wait_ms - self.ports.now_ms())
 
     def _sent(self, record: SinkRecord, page: Page) -> tuple[SinkRecord | None, int]:
         """Returns the saved record after what is done, and after how long to try the sink again, 0 for at once."""
@@ -137,7 +166,7 @@ class Worker:
 
         def is_late() -> bool:
             longest_ms = self.promises.longest_ms
-            self._is_lost = not ports.hold(longest_ms)
+            self._is_lost = not self.held.lasts(longest_ms)
             return self._is_lost or ports.now_ms() >= until_ms or ports.left_ms() < longest_ms
 
         # These first, for the record passes them with the next message.
@@ -181,7 +210,8 @@ class Worker:
             at_ms=ports.now_ms(),
             took_ms=took_ms or record.took_ms,
         )
-        return ports.save(saved), 0 if not reason else PART_REST_MS if has_moved else rest_ms(failures)
+        again_ms = 0 if not reason else PART_REST_MS if has_moved else rest_ms(failures)
+        return self.records.save(self.place, saved), again_ms
 
     def _behind(self, page: Page, *, is_all: bool) -> SinkRecord:
         """Returns the record after the leading messages that are done."""
@@ -214,7 +244,7 @@ class Worker:
     def _sleeps(self, rest_ms: int) -> bool:
         """Sleeps if there is time and nobody else works at it; returns whether it did."""
         ports, longest_ms = self.ports, self.promises.longest_ms
-        if rest_ms > SLEPT_MS or ports.left_ms() < rest_ms + longest_ms or not ports.hold(rest_ms + longest_ms):
+        if rest_ms > SLEPT_MS or ports.left_ms() < rest_ms + longest_ms or not self.held.lasts(rest_ms + longest_ms):
             return False
         ports.sleep(rest_ms)
         return True

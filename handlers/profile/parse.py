@@ -6,6 +6,7 @@ nothing after it checks one again. A field that it does not know is a problem to
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from handlers.framing.decoders import FRAMINGS
@@ -20,6 +21,13 @@ from handlers.profile.secret_references import references, without
 
 # What a profile says only of a socket, or of a feed that counts.
 _OF_SOCKETS = ("subscribe", "ping", "leave", "close_codes")
+# The readers of rare fields whose modules or functions have other names.
+_RARE = {
+    "deliver": ("deliver_field", "targets"),
+    "time": ("time_field", "own_time"),
+    "sequence": ("message_fields", "numbering"),
+    "conversation": ("message_fields", "conversation"),
+}
 _MARKS = {
     "disconnect": Kind.DISCONNECT,
     "end": Kind.END,
@@ -141,54 +149,9 @@ def _marks(fields: Fields) -> Iterator[tuple[Kind, Mark]]:
 
 def _reader(name: str) -> Callable[..., Any]:
     """Returns how a field is read that few profiles have: what is imported lengthens each cold start."""
-    match name:
-        case "split":
-            from handlers.profile.split_field import split as read_split
-
-            return read_split
-        case "keep":
-            from handlers.profile.keep_field import keep
-
-            return keep
-        case "token":
-            from handlers.profile.token_field import token
-
-            return token
-        case "ticket":
-            from handlers.profile.ticket_field import ticket
-
-            return ticket
-        case "tls":
-            from handlers.profile.tls_field import tls
-
-            return tls
-        case "budget":
-            from handlers.profile.budget_field import budget
-
-            return budget
-        case "deliver":
-            from handlers.profile.deliver_field import targets
-
-            return targets
-        case "repair":
-            from handlers.profile.repair_field import repair
-
-            return repair
-        case "columns":
-            from handlers.profile.columns_field import columns
-
-            return columns
-        case "time":
-            from handlers.profile.time_field import own_time
-
-            return own_time
-        case "sequence":
-            from handlers.profile.message_fields import numbering
-
-            return numbering
-    from handlers.profile.message_fields import conversation
-
-    return conversation
+    module, function = _RARE.get(name, (f"{name}_field", name))
+    reader: Callable[..., Any] = getattr(import_module(f"handlers.profile.{module}"), function)
+    return reader
 
 
 def _check_places(fields: Fields, profile: Profile) -> None:

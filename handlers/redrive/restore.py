@@ -13,6 +13,7 @@ from handlers.connection.inputs import LOG, Layout
 from handlers.framing.events import StreamEvent
 from handlers.segments.codec import pack
 from handlers.segments.known import hashes, key_hash
+from handlers.store.control_table import IS_NEW, Table
 from handlers.store.event_items import (
     MAX_ITEM_BYTES,
     PLACES,
@@ -46,19 +47,9 @@ class Events:
     """The events table and the bucket."""
 
     def __init__(self, dynamodb: Any, table: str, objects: Objects) -> None:
-        self._dynamodb = dynamodb
-        self.table = table
-        self.objects = objects
+        self._table, self._objects = Table(dynamodb, table), objects
 
-    def outcome(
-        self,
-        stream_id: str,
-        fence: int,
-        event: StreamEvent,
-        layout: Layout,
-        *,
-        dry_run: bool,
-    ) -> str:
+    def outcome(self, stream_id: str, fence: int, event: StreamEvent, layout: Layout, *, dry_run: bool) -> str:
         """STORED where the event was, or would be, put into the table, KNOWN where it is there; else NotStored."""
         partitions = layout.items or layout.partitions
         there = None if partitions == LOG else self._read(stream_id, event.key, partitions)
@@ -67,7 +58,7 @@ class Events:
         number = UNNUMBERED + zlib.crc32(event.key.encode())
         item = event_item(stream_id, fence, number, event, StoragePolicy(partitions, order=layout.order))
         if there is not None and "dead_letter" not in there:
-            if stored_event(there, self.objects.find).data != event.data:
+            if stored_event(there, self._objects.find).data != event.data:
                 raise NotStored("another body is stored under its key")
             return KNOWN
         if there is not None:
@@ -83,14 +74,8 @@ class Events:
         if dry_run:
             return STORED
         if body is not None:
-            self.objects.put(item["object"]["S"], body)
-        try:
-            self._dynamodb.put_item(
-                TableName=self.table,
-                Item=item,
-                ConditionExpression="attribute_not_exists(PK) OR attribute_exists(dead_letter)",
-            )
-        except self._dynamodb.exceptions.ConditionalCheckFailedException:
+            self._objects.put(item["object"]["S"], body)
+        if not self._table.put(item, f"{IS_NEW} OR attribute_exists(dead_letter)"):
             # A connection has stored it since it was read, or this request was sent twice.
             return self.outcome(stream_id, fence, event, layout, dry_run=dry_run)
         return STORED
@@ -120,32 +105,20 @@ class Events:
         return found is not None and found[1].dead_letter is None
 
     def _read(self, stream_id: str, key: str, partitions: int) -> Item | None:
-        place = {"PK": {"S": partition_key(stream_id, key, partitions)}, "SK": {"S": key}}
-        item: Item | None = self._dynamodb.get_item(TableName=self.table, Key=place, ConsistentRead=True).get("Item")
+        item = self._table.get(partition_key(stream_id, key, partitions), key)
         return None if item is not None and PROMISED in item else item
 
     # --- the marks of a log -------------------------------------------------------------------------------------------
 
     def _find(self, stream_id: str, key: str) -> tuple[Item, StoredEvent] | None:
         """Returns the segment and the event, or its mark, with this key, newest first; None where the log has none."""
-        place: dict[str, Item] = {}
-        while True:
-            answer = self._dynamodb.query(
-                TableName=self.table,
-                KeyConditionExpression="PK = :partition AND SK < :bound",
-                ExpressionAttributeValues={":partition": {"S": log_key(stream_id)}, ":bound": {"S": BEHIND}},
-                ScanIndexForward=False,
-                ConsistentRead=True,
-                **place,
-            )
-            for item in answer["Items"]:
-                if is_segment(item) and key_hash(key) in hashes(bytes(item["keys"]["B"])):
-                    for event in stored_events(item, self.objects.find):
-                        if event.key == key:
-                            return item, event
-            if not answer.get("LastEvaluatedKey"):
-                return None
-            place = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+        condition, values = "PK = :partition AND SK < :bound", {":partition": log_key(stream_id), ":bound": BEHIND}
+        for item in self._table.each(condition, values, ScanIndexForward=False, ConsistentRead=True):
+            if is_segment(item) and key_hash(key) in hashes(bytes(item["keys"]["B"])):
+                for event in stored_events(item, self._objects.find):
+                    if event.key == key:
+                        return item, event
+        return None
 
     def _replace(self, stream_id: str, mark: Item, event: StreamEvent) -> bool:
         """Returns whether the event is in the log now in place of the mark; False where the mark is gone."""
@@ -155,14 +128,8 @@ class Events:
             # Its object is kept for as long as what it replaces, from now on.
             left_s = (count(mark, "expires_at") or 0) - event.received_at_ms // 1000
             key, content, says = elsewhere(stream_id, segment.fence, event, max(0, -(-left_s // DAY_S)))
-            self.objects.put(key, content)
+            self._objects.put(key, content)
             item = segment_item(stream_id, segment, [event], 0, pack([event], bodies=False)) | says
         if "expires_at" in mark:
             item["expires_at"] = mark["expires_at"]
-        try:
-            self._dynamodb.put_item(
-                TableName=self.table, Item=item, ConditionExpression="attribute_exists(dead_letter)"
-            )
-        except self._dynamodb.exceptions.ConditionalCheckFailedException:
-            return False
-        return True
+        return self._table.put(item, "attribute_exists(dead_letter)")

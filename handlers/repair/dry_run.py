@@ -7,9 +7,8 @@ from typing import Any
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import LOG, Layout, Written
 from handlers.connection.repair_record import Repair
-from handlers.errors import StreamDropped, StreamRejected
 from handlers.framing.events import StreamEvent
-from handlers.repair.function import MOST_GAPS, TURN_MS, Deps, ports
+from handlers.repair.function import MOST_GAPS, Deps, ports, secrets, turn
 from handlers.repair.gap_edges import MOST_READ, again, left
 from handlers.repair.walking import repair_gap
 from handlers.run.group_ports import Ask, Needs, Wait
@@ -21,8 +20,7 @@ from handlers.store.typed_values import key
 def dry_run(deps: Deps, stream_id: str, from_ms: int, to_ms: int) -> Needs:
     """Tries the gaps of [from_ms, to_ms) once; `deps.done` is called with the result of each."""
     profile_name = stream_id.partition(":")[0]
-    now_ms = deps.now_ms()
-    if not (yield Ask(lambda: deps.work.take_turn(profile_name, deps.holder, now_ms, now_ms + TURN_MS))):
+    if not (yield Ask(lambda: turn(deps, profile_name))):
         return Outcome("", "busy", "another function repairs the gaps of this profile")
     yield from _walks(deps, stream_id, from_ms, to_ms)
     yield Ask(lambda: deps.work.leave(profile_name, deps.holder, deps.pace.next_ms))
@@ -33,11 +31,7 @@ def _walks(deps: Deps, stream_id: str, from_ms: int, to_ms: int) -> Generator[As
     profile, layout = deps.profile_of(stream_id), (yield Ask(lambda: deps.records.layout(stream_id)))
     if profile is None or profile.repair is None or layout is None:
         return
-    problem, values = "", {}
-    try:
-        values = yield Ask(lambda: deps.secrets_of(profile))
-    except (StreamRejected, StreamDropped) as error:
-        problem = str(error)
+    values, problem = yield Ask(lambda: secrets(deps, profile))
     gaps = yield Ask(lambda: deps.records.newest_gaps(stream_id, MOST_GAPS))
     for gap in reversed(left(gaps)):
         if gap.from_ms < to_ms and gap.to_ms >= from_ms and deps.left_ms() > 0:

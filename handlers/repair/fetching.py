@@ -1,18 +1,30 @@
 """Fetches one page over HTTP, as a stream is opened: the same addresses, TLS and redirects, within bounds.
 
+The stream's own headers go to the address of its repair where the profile names no others, and its token with them:
+requested as for an opening, held while it lives, and anew after a 401.
+
 Invariant: a problem is one phrase without an address, a header or anything that was received; no more than
 MOST_BYTES of a body are held, and none for longer than MOST_S.
 """
 
+import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import urllib3
 
 from handlers.connection.judging import retry_after_s
+from handlers.connection.opening_steps import Call, Replacements, Tokens, Unready
+from handlers.connection.preparation import UNAUTHORIZED, with_token
+from handlers.errors import StreamDropped
 from handlers.framing.content_codings import BodyDecoder, Corrupt, Unfinished, UnknownCoding, coding
+from handlers.profile.behaviour import Profile
+from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.pages import Fetched
 from handlers.upstream.address_policy import AddressRefused
+from handlers.upstream.before_opening import asked
 from handlers.upstream.opening import RedirectRefused, opened
 from handlers.upstream.strict_response import StrictResponse
 
@@ -46,3 +58,33 @@ def fetch(request: UpstreamRequest) -> Fetched:
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as problem:
         # Its own message may hold the address, and that a secret.
         return Fetched(problem=f"no answer: {type(problem).__name__}")
+
+
+class OwnTokens:
+    """The tokens of a process; `now_ms` is its clock, `replacements` shares replaced refresh tokens."""
+
+    def __init__(self, now_ms: Callable[[], int], replacements: Replacements | None = None) -> None:
+        self._tokens, self._now_ms = Tokens(threading.Lock(), replacements), now_ms
+
+    def added(self, profile: Profile, secrets: Secrets) -> Secrets:
+        """Returns the secrets, and the token where the repair sends it; raises StreamDropped without a valid one."""
+        if profile.repair is None or profile.repair.headers is not None:
+            return secrets
+        steps = with_token(profile, secrets, self._tokens, self._now_ms)
+        answer: Any = None
+        try:
+            while True:
+                step = steps.send(answer)
+                answer = step.run() if isinstance(step, Call) else asked(step, READ_S, lambda _socket: None)
+        except StopIteration as ended:
+            found: Secrets = ended.value
+            return found
+        except Unready as problem:
+            raise StreamDropped(problem.closed.detail or problem.closed.reason) from None
+
+    def fetched(self, request: UpstreamRequest) -> Fetched:
+        """Returns the answer to a request; after a 401 the next try has another token."""
+        answer = fetch(request)
+        if answer.status == UNAUTHORIZED:
+            self._tokens.forget()
+        return answer

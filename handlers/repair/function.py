@@ -63,7 +63,7 @@ class Deps:
 def repairs(deps: Deps, stream_id: str) -> Needs:
     """Repairs what is due of the stream and of its profile's others; the outcome's status is "done" or "busy"."""
     profile = stream_id.partition(":")[0]
-    if not (yield Ask(lambda: _turn(deps, profile))):
+    if not (yield Ask(lambda: turn(deps, profile))):
         return Outcome("", "busy", "another function repairs the gaps of this profile")
     rest_until_ms = 0
     while deps.left_ms() > 0 and not rest_until_ms:
@@ -83,7 +83,8 @@ def repairs(deps: Deps, stream_id: str) -> Needs:
     return Outcome("", "done", f"{counted(len(deps.done), 'gap')} tried")
 
 
-def _turn(deps: Deps, profile: str) -> bool:
+def turn(deps: Deps, profile: str) -> bool:
+    """Returns whether this function alone may ask the profile's upstream, for TURN_MS from now on."""
     now_ms = deps.now_ms()
     return deps.work.take_turn(profile, deps.holder, now_ms, now_ms + TURN_MS)
 
@@ -100,7 +101,7 @@ def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
     profile, layout = deps.profile_of(stream_id), (yield Ask(lambda: deps.records.layout(stream_id)))
     next_ms: int | None = None
     if profile is not None and profile.repair is not None and layout is not None:
-        secrets, problem = yield Ask(lambda: _secrets(deps, profile))
+        held, problem = yield Ask(lambda: secrets(deps, profile))
         gaps = yield Ask(lambda: deps.records.newest_gaps(stream_id, MOST_GAPS))
         left = []
         for due_ms, gap in to_repair(gaps, deps.now_ms()):
@@ -108,7 +109,7 @@ def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
             if due_ms > deps.now_ms() or rest_until_ms or deps.left_ms() <= 0:
                 left.append(due_ms)
                 continue
-            repair = yield from repair_gap(ports(deps, profile, stream_id, layout, secrets, problem), gap)
+            repair = yield from repair_gap(ports(deps, profile, stream_id, layout, held, problem), gap)
             deps.done.append((stream_id, gap, repair))
             if not repair.is_over:
                 left.append(repair.next_ms)
@@ -123,7 +124,7 @@ def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
     return rest_until_ms
 
 
-def _secrets(deps: Deps, profile: Profile) -> tuple[Secrets, str]:
+def secrets(deps: Deps, profile: Profile) -> tuple[Secrets, str]:
     """Returns the secrets, or why the address cannot be asked."""
     try:
         return deps.secrets_of(profile), ""
@@ -132,25 +133,25 @@ def _secrets(deps: Deps, profile: Profile) -> tuple[Secrets, str]:
 
 
 def ports(
-    deps: Deps, profile: Profile, stream_id: str, layout: Layout, secrets: Secrets, problem: str = ""
+    deps: Deps, profile: Profile, stream_id: str, layout: Layout, held: Secrets, problem: str = ""
 ) -> Ports:  # fmt: skip
     """Returns what the repair of a gap of this stream needs; `problem` is why the address cannot be asked."""
     said = profile.repair
     assert said is not None
 
     def save(gap: Gap, repair: Repair) -> bool:
-        return deps.store.ledger.save_repair(stream_id, gap, repair) and _turn(deps, profile.name)
+        return deps.store.ledger.save_repair(stream_id, gap, repair) and turn(deps, profile.name)
 
     return Ports(
         profile=profile,
         stream_id=stream_id,
-        secrets=secrets,
+        secrets=held,
         fetch=deps.fetch,
         borders=lambda gap: edges(deps.reader, deps.records, stream_id, layout, gap, said, deps.now_ms()),
         store=_Storing(deps, profile, stream_id, layout).store,
         save=save,
         alert=lambda gap, repair: deps.alert(stream_id, gap, repair),
-        renew=lambda: _turn(deps, profile.name),
+        renew=lambda: turn(deps, profile.name),
         pace=deps.pace,
         now_ms=deps.now_ms,
         left_ms=deps.left_ms,

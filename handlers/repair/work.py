@@ -5,16 +5,20 @@
 
 The index `by-record` has the attribute `generation`, so the watch finds open requests without reading finished ones.
 Every write may be sent twice. Invariants: a request is over only where nothing was requested since it was read; a
-killed function's turn passes on once it has run out.
+killed function's turn passes on once it has run out; a start that fails holds nobody up: the request stays, and the
+watch comes round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from handlers.aws.error_translation import translate_errors
 from handlers.connection.ledger import Interval
+from handlers.errors import StoreUnavailable
 from handlers.store.control_table import BY_RECORD, KEYS, Table
 from handlers.store.typed_values import expiry, key, number, read_as
 
@@ -53,7 +57,9 @@ class RepairWork:
 
     def requested(self, profile: str = "") -> list[Request]:
         """Returns the requests of a profile's streams, or of all, that the index has, the most urgent first."""
-        return self.read(one for one in self._ids(profile) if not profile or one.partition(":")[0] == profile)
+        is_open = {"IndexName": BY_RECORD, "FilterExpression": "attribute_exists(generation)"}
+        ids = [item["PK"]["S"] for item in self._table.each("SK = :repair", {":repair": REPAIR}, **is_open)]
+        return self.read(one for one in ids if profile in ("", one.partition(":")[0]))
 
     def read(self, stream_ids: Iterable[str]) -> list[Request]:
         """Returns the requests of these streams, the most urgent first."""
@@ -63,19 +69,6 @@ class RepairWork:
         there = (item for item in items if "generation" in item)
         requests = [read_as(Request, item, stream_id=item["PK"]["S"]) for item in there]
         return sorted(requests, key=lambda one: (one.due_ms, one.stream_id))
-
-    def _ids(self, prefix: str) -> Iterator[str]:
-        """Yields the streams with a request whose ids begin with this, in order, as the index has them by now."""
-        values, condition = {":repair": REPAIR}, "SK = :repair"
-        while True:
-            response = self._table.query(
-                condition, values, IndexName=BY_RECORD, FilterExpression="attribute_exists(generation)"
-            )
-            yield from (item["PK"]["S"] for item in response["Items"] if item["PK"]["S"].startswith(prefix))
-            if not response.get("LastEvaluatedKey"):
-                return
-            condition = "SK = :repair AND PK > :after"
-            values = {":repair": REPAIR, ":after": response["LastEvaluatedKey"]["PK"]["S"]}
 
     def done(self, read: Request, now_ms: int, next_ms: int | None) -> None:
         """Makes the request due again then, or over where that is None; not where it was repeated since."""
@@ -105,3 +98,27 @@ class RepairWork:
         """Ends the turn; nobody has the next one before that instant."""
         turn = {"holder": "", "until_ms": until_ms}
         self._table.set(key(profile, REPAIRING), turn, "#holder = :me", me=holder)
+
+
+# How many are started at once. One invocation repairs all streams of a profile; more wait for the next round.
+MOST_STARTED = 20
+
+
+def start(functions: Callable[[], Any], name: str, stream_id: str) -> bool:
+    """Returns whether Lambda took the invocation for the stream; `functions` makes a client of Lambda."""
+    try:
+        with translate_errors("Invoke"):
+            payload = json.dumps({"stream": stream_id}).encode()
+            functions().invoke(FunctionName=name, InvocationType="Event", Payload=payload)
+    except StoreUnavailable:
+        return False
+    return True
+
+
+def start_due(work: RepairWork, now_ms: int, start_one: Callable[[str], bool]) -> list[str]:
+    """Starts the function for each profile with something due; returns the streams for which it was started.
+
+    Raises StoreUnavailable.
+    """
+    due = {one.stream_id.partition(":")[0]: one.stream_id for one in work.requested() if one.due_ms <= now_ms}
+    return [stream_id for stream_id in list(due.values())[:MOST_STARTED] if start_one(stream_id)]

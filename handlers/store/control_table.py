@@ -63,6 +63,15 @@ class Table:
                 TableName=self._name, KeyConditionExpression=condition, ExpressionAttributeValues=texts, **more
             )
 
+    def each(self, condition: str, values: Mapping[str, str], **more: Any) -> Iterator[Item]:
+        """The items of a Query, page by page as they are needed."""
+        while True:
+            answer = self.query(condition, values, **more)
+            yield from answer["Items"]
+            if not answer.get("LastEvaluatedKey"):
+                return
+            more["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
     def newest(self, stream_id: str, prefix: str, most: int) -> list[Item]:
         """The records of the stream whose sort keys begin with `prefix`, the newest first and `most` at most."""
         values = {":stream": stream_id, ":prefix": prefix}

@@ -178,14 +178,9 @@ class EventReader:
 
     def _items(self, partition: str, after: str, count: int) -> Iterator[Item]:
         """The items of a partition behind a key, read as they are asked for."""
-        while True:
-            condition = "PK = :partition AND SK > :after" if after else "PK = :partition"
-            values = {":partition": partition} | ({":after": after} if after else {})
-            response = self.table.query(condition, values, ConsistentRead=True, Limit=count)
-            yield from response["Items"]
-            if not response.get("LastEvaluatedKey"):
-                return
-            after = response["LastEvaluatedKey"]["SK"]["S"]
+        condition = "PK = :partition AND SK > :after" if after else "PK = :partition"
+        values = {":partition": partition} | ({":after": after} if after else {})
+        return self.table.each(condition, values, ConsistentRead=True, Limit=count)
 
 
 def _position(item: Item) -> str:

@@ -201,16 +201,9 @@ class GroupStore:
 
     def members(self) -> Mapping[str, str]:
         """The streams of the group, each with when it joined, read consistently."""
-        found: dict[str, str] = {}
-        place: dict[str, Any] = {}
-        while True:
-            values = {":group": self._group, ":member": MEMBER}
-            condition = "PK = :group AND begins_with(SK, :member)"
-            response = self._table.query(condition, values, ConsistentRead=True, **place)
-            found.update(one for item in response["Items"] if (one := member(item)) is not None)
-            if not response.get("LastEvaluatedKey"):
-                return found
-            place = {"ExclusiveStartKey": response["LastEvaluatedKey"]}
+        values = {":group": self._group, ":member": MEMBER}
+        items = self._table.each("PK = :group AND begins_with(SK, :member)", values, ConsistentRead=True)
+        return dict(one for item in items if (one := member(item)) is not None)
 
     def joins(self, stream_id: str, joined: str) -> None:
         """Gives the stream a place, or its place a new stamp."""
@@ -218,9 +211,9 @@ class GroupStore:
 
     def leaves(self, stream_id: str, joined: str, now_ms: int) -> bool:
         """Returns whether the stream that joined then has given up its place; it has not where it joined anew."""
-        update, values = "SET #expires_at = :expires_at REMOVE #joined", {":joined": {"S": joined}}
-        values[":expires_at"] = number(now_ms // 1000 + LEFT_S)
-        return self._table.holds(member_key(self._group, stream_id), update, "#joined = :joined", values)
+        left = {"expires_at": now_ms // 1000 + LEFT_S}
+        place = member_key(self._group, stream_id)
+        return self._table.set(place, left, "#joined = :joined", removes=["joined"], joined=joined)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

@@ -196,15 +196,11 @@ class SegmentReader:
 
         Raises StoreUnavailable.
         """
-        condition, bound = "PK = :partition AND SK < :to", sort_key(self.number_at(stream_id, before_ms + 2 * SKEW_MS))
-        while True:
-            values = {":partition": log_key(stream_id), ":to": bound}
-            response = self._table.query(condition, values, ConsistentRead=True, ScanIndexForward=False, Limit=FIRST)
-            for item in filter(is_segment, response["Items"]):
-                yield from reversed([*self._entries_of(item, now_ms, None)])
-            if not response.get("LastEvaluatedKey"):
-                return
-            bound = response["LastEvaluatedKey"]["SK"]["S"]
+        bound = sort_key(self.number_at(stream_id, before_ms + 2 * SKEW_MS))
+        values, more = {":partition": log_key(stream_id), ":to": bound}, {"ScanIndexForward": False, "Limit": FIRST}
+        items = self._table.each("PK = :partition AND SK < :to", values, ConsistentRead=True, **more)
+        for item in filter(is_segment, items):
+            yield from reversed([*self._entries_of(item, now_ms, None)])
 
     def number_at(self, stream_id: str, from_ms: int) -> int:
         """The number of a segment before which no event came at this instant or later. Raises StoreUnavailable.

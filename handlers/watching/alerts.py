@@ -10,6 +10,7 @@ remembered in the function's memory alone, so a new sandbox names the streams th
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from handlers.api.verdict import counted
 
@@ -23,38 +24,70 @@ MOST_OF_GROUP = 20
 LINE_BYTES = 100_000
 
 
-Message = Callable[[Mapping[str, str], int], tuple[str, str]]
+class Words(NamedTuple):
+    """What a message says: its subject's end, a line before the streams, and one behind, with how many there are."""
+
+    subject: str
+    head: str
+    foot: str
+    what: str = "stream"
+
+    def message(self, fresh: Mapping[str, str], count: int) -> tuple[str, str]:
+        """Returns subject and text about `fresh` of the `count` streams that are so, each with its own words."""
+        subject = f"Streamkeeper: {_are(len(fresh), self.what)} {self.subject}"
+        return subject, _text(self.head, fresh, f"In all, {_are(count)} {self.foot}")
+
+
+# By the fields of `Seen` that have such streams.
+KINDS = {
+    "away_ms": Words(
+        "not connected",
+        "These streams should be connected and are not:",
+        "away. GET /connections/{streamId} shows why; docs/runbook.md says what to do.",
+    ),
+    "damage": Words(
+        "damaged",
+        "The leases of these streams have attributes that cannot be read, or lack some:",
+        "so. What cannot be read counts as absent; docs/runbook.md says what to do.",
+        "lease",
+    ),
+    "quiet": Words(
+        "quiet",
+        "These streams are connected, and nothing new comes:",
+        "so. GET /connections/{streamId} has their pace; docs/runbook.md says what to do.",
+    ),
+    "restarted": Words(
+        "given known ids again",
+        "The upstreams of these streams count their ids from the beginning again:",
+        "so. docs/runbook.md says what to do.",
+    ),
+    "budgets": Words(
+        "near the budget",
+        "These streams have used four fifths of their budget or more:",
+        "so. The count begins anew at 00:00 UTC; docs/runbook.md says what to do.",
+    ),
+}
 
 
 @dataclass
 class Names:
-    """Which streams were named; `publish` sends a subject and a text, and raises where that was not taken.
-
-    `message` makes both from the streams to be named now, and their number in all.
-    """
+    """Which streams were named; `publish` sends a subject and a text, and raises where that was not taken."""
 
     publish: Callable[[str, str], None]
-    message: Message
+    words: Words
     _named: set[str] = field(default_factory=set)
 
     def report(self, streams: Mapping[str, str]) -> list[str]:
         """Returns the streams that were named now; `streams` has all that are to be, with the words for each."""
         fresh = {stream_id: streams[stream_id] for stream_id in sorted(streams.keys() - self._named)}
         if fresh:
-            self.publish(*self.message(fresh, len(streams)))
+            self.publish(*self.words.message(fresh, len(streams)))
             self._named |= fresh.keys()
         return list(fresh)
 
     def forget_but(self, stream_ids: Collection[str]) -> None:
         """Forgets all other streams, so that they are named again: they are well."""
         self._named.intersection_update(stream_ids)
-
-
-def unconnected(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
-    """Subject and text about `fresh` of the `count` streams that should be connected and are not, and since when."""
-    head = "These streams should be connected and are not:"
-    foot = f"In all, {_are(count)} away. GET /connections/{{streamId}} shows why; docs/runbook.md says what to do."
-    return f"Streamkeeper: {_are(len(fresh))} not connected", _text(head, fresh, foot)
 
 
 def of_groups(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -73,34 +106,6 @@ def with_streams(sentence: str, stream_ids: Sequence[str]) -> str:
     named = ", ".join(json.dumps(one) for one in sorted(stream_ids)[:MOST_OF_GROUP])
     more = len(stream_ids) - MOST_OF_GROUP
     return f"{sentence}; {_are(len(stream_ids))} away with it: {named}{f' and {more} more' if more > 0 else ''}"
-
-
-def quiet(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
-    """Subject and text about `fresh` of the `count` streams that bring nothing new, each with for how long."""
-    foot = f"In all, {_are(count)} so. GET /connections/{{streamId}} has their pace; docs/runbook.md says what to do."
-    head = "These streams are connected, and nothing new comes:"
-    return f"Streamkeeper: {_are(len(fresh))} quiet", _text(head, fresh, foot)
-
-
-def restarted(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
-    """Subject and text about `fresh` of the `count` streams whose ids start over, and what happens to their events."""
-    foot = f"In all, {_are(count)} so. docs/runbook.md says what to do."
-    head = "The upstreams of these streams count their ids from the beginning again:"
-    return f"Streamkeeper: {_are(len(fresh))} given known ids again", _text(head, fresh, foot)
-
-
-def budgets(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
-    """Subject and text about `fresh` of the `count` streams that have used most of their budget; how much each."""
-    foot = f"In all, {_are(count)} so. The count begins anew at 00:00 UTC; docs/runbook.md says what to do."
-    head = "These streams have used four fifths of their budget or more:"
-    return f"Streamkeeper: {_are(len(fresh))} near the budget", _text(head, fresh, foot)
-
-
-def damaged(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
-    """Subject and text about `fresh` of the `count` streams whose leases cannot be read whole, each with what."""
-    head = "The leases of these streams have attributes that cannot be read, or lack some:"
-    foot = f"In all, {_are(count)} so. What cannot be read counts as absent; docs/runbook.md says what to do."
-    return f"Streamkeeper: {_are(len(fresh), 'lease')} damaged", _text(head, fresh, foot)
 
 
 def partial(reached: int) -> tuple[str, str]:

@@ -27,6 +27,7 @@ from handlers.store.control_record import ATTRIBUTES, budget_words, damage, quie
 from handlers.store.control_table import KEYS
 from handlers.store.group_store import group_lease, lease_of_group, member_lease
 from handlers.store.leases import Leases, batches
+from handlers.watching.alerts import KINDS
 
 # How many requests are under way at once: then waiting takes less time than Lambda's share of a processor for the
 # answers.
@@ -60,11 +61,8 @@ class Seen:
         self.wanted += other.wanted
         self.missing += other.missing
         self.longest_ms = max(self.longest_ms, other.longest_ms)
-        self.away_ms |= other.away_ms
-        self.damage |= other.damage
-        self.quiet |= other.quiet
-        self.restarted |= other.restarted
-        self.budgets |= other.budgets
+        for kind in KINDS:
+            getattr(self, kind).update(getattr(other, kind))
         for group_id, stream_ids in other.groups.items():
             self.groups.setdefault(group_id, []).extend(stream_ids)
 

@@ -13,8 +13,7 @@ from handlers.connection.ledger import Gap
 from handlers.connection.repair_record import Repair
 from handlers.errors import StoreUnavailable
 from handlers.repair.function import Deps, repairs
-from handlers.repair.repair_start import start_due
-from handlers.repair.work import RepairWork
+from handlers.repair.work import RepairWork, start_due
 from handlers.run import stream_invocation
 from handlers.run.group_ports import Needs
 from handlers.store.event_reader import EventReader

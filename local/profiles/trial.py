@@ -221,7 +221,7 @@ def _compared(
     if profile.repair is None:
         raise UserError(f"The profile {profile.name!r} has no repair: docs/repair.md explains how to give an address.")
     # Imported late, because it is rarely used.
-    from handlers.repair.own_token import OwnTokens
+    from handlers.repair.fetching import OwnTokens
     from local.profiles.repair_trial import compare
 
     own = profile.secrets if profile.repair.headers is None else []

@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from handlers.errors import StoreUnavailable
-from handlers.repair.repair_start import start_due
-from handlers.repair.work import RepairWork
+from handlers.repair.work import RepairWork, start_due
 from states_language.clock import RealClock
 
 CHECK_EVERY_S = 5.0

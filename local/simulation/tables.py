@@ -157,6 +157,9 @@ class MemoryDynamoDB:
                 # Such keys lie together: a replay of a year reads 35,000 times 25 of 35,000 connections.
                 first_sort = values[prefix[1]]["S"]
                 sorts = sorts[bisect.bisect_left(sorts, first_sort) : bisect.bisect_left(sorts, first_sort + LAST)]
+            if (start := rest.get("ExclusiveStartKey")) is not None:
+                at = (bisect.bisect_right if ScanIndexForward else bisect.bisect_left)(sorts, start["SK"]["S"])
+                sorts = sorts[at:] if ScanIndexForward else sorts[:at]
             found = (table[partition, sort] for sort in (sorts if ScanIndexForward else reversed(sorts)))
         selected = (item for item in found if holds(item, values))
         if index and not ScanIndexForward:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.errors import StoreUnavailable
 from handlers.settings import SettingsError, WatchSettings
-from handlers.watching.alerts import MOST_OF_GROUP, damaged, lines, unconnected, with_streams
+from handlers.watching.alerts import KINDS, MOST_OF_GROUP, lines, with_streams
 from local.costs.stage_costs import WATCH_METRICS, measured
 from local.service import osls
 from local.stack import read
@@ -340,14 +340,11 @@ def test_a_queue_that_does_not_answer_stops_nothing(watched: Watched) -> None:
     assert [line["message"] for line in watched.reported()[1]] == ["the dead-letter queue does not answer"]
 
 
-@pytest.mark.parametrize("message", [unconnected, damaged])
 @pytest.mark.parametrize("stream_id", ["demo:", "😀" * 250])
-def test_a_message_and_a_line_are_bounded_however_many_streams_there_are(
-    message: Callable[[Mapping[str, str], int], tuple[str, str]], stream_id: str
-) -> None:
+def test_a_message_and_a_line_are_bounded_however_many_streams_there_are(stream_id: str) -> None:
     """Of 10,000 the message names those that it has room for and counts the others; the lines of the log name all."""
     streams = {f"{stream_id}{number}": "away 5 min" for number in range(10_000)}
-    subject, text = message(streams, 70_000)
+    subject, text = KINDS["damage"].message(streams, 70_000)
     assert len(subject) < 100
     assert len(text) < 64 * 1024
     named = text.count(" away 5 min")

@@ -9,7 +9,7 @@ from handlers.errors import StreamDropped
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
-from handlers.repair.own_token import OwnTokens
+from handlers.repair.fetching import OwnTokens
 from handlers.repair.pages import request
 from local.upstreams.demo_streams import playing
 from local.upstreams.played_auth import CLIENT, SECRET
