@@ -47,7 +47,7 @@ class Events:
     """The events table and the bucket."""
 
     def __init__(self, dynamodb: Any, table: str, objects: Objects) -> None:
-        self._table, self._objects = Table(dynamodb, table), objects
+        self._table, self.table, self.objects = Table(dynamodb, table), table, objects
 
     def outcome(self, stream_id: str, fence: int, event: StreamEvent, layout: Layout, *, dry_run: bool) -> str:
         """STORED where the event was, or would be, put into the table, KNOWN where it is there; else NotStored."""
@@ -58,7 +58,7 @@ class Events:
         number = UNNUMBERED + zlib.crc32(event.key.encode())
         item = event_item(stream_id, fence, number, event, StoragePolicy(partitions, order=layout.order))
         if there is not None and "dead_letter" not in there:
-            if stored_event(there, self._objects.find).data != event.data:
+            if stored_event(there, self.objects.find).data != event.data:
                 raise NotStored("another body is stored under its key")
             return KNOWN
         if there is not None:
@@ -74,7 +74,7 @@ class Events:
         if dry_run:
             return STORED
         if body is not None:
-            self._objects.put(item["object"]["S"], body)
+            self.objects.put(item["object"]["S"], body)
         if not self._table.put(item, f"{IS_NEW} OR attribute_exists(dead_letter)"):
             # A connection has stored it since it was read, or this request was sent twice.
             return self.outcome(stream_id, fence, event, layout, dry_run=dry_run)
@@ -115,7 +115,7 @@ class Events:
         condition, values = "PK = :partition AND SK < :bound", {":partition": log_key(stream_id), ":bound": BEHIND}
         for item in self._table.each(condition, values, ScanIndexForward=False, ConsistentRead=True):
             if is_segment(item) and key_hash(key) in hashes(bytes(item["keys"]["B"])):
-                for event in stored_events(item, self._objects.find):
+                for event in stored_events(item, self.objects.find):
                     if event.key == key:
                         return item, event
         return None
@@ -128,7 +128,7 @@ class Events:
             # Its object is kept for as long as what it replaces, from now on.
             left_s = (count(mark, "expires_at") or 0) - event.received_at_ms // 1000
             key, content, says = elsewhere(stream_id, segment.fence, event, max(0, -(-left_s // DAY_S)))
-            self._objects.put(key, content)
+            self.objects.put(key, content)
             item = segment_item(stream_id, segment, [event], 0, pack([event], bodies=False)) | says
         if "expires_at" in mark:
             item["expires_at"] = mark["expires_at"]

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from handlers.deliver import contract, delivery_metrics
 from handlers.deliver.contract import Message, Promises, Refusal
-from handlers.deliver.delivering import BATCH
 from handlers.deliver.table_records import decoded
+from handlers.deliver.worker import BATCH
 from handlers.framing.events import StreamEvent
 from handlers.profile.deliver_field import S3_WAIT_S, Target
 from handlers.run.connection_metrics import By
