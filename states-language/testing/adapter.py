@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from outside import Outside
-from states_language import DefinitionError, Execution, Perform, TaskCall, TaskFailure, load
+from states_language import DefinitionError, Perform, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
 from states_language.tasks.lambdas import missing
 from states_language.values import compact
@@ -45,21 +45,10 @@ def replayed(definition: dict[str, Any], data: Any, case: dict[str, Any], perfor
     machine_arn = arn.replace(":execution:", ":stateMachine:").rpartition(":")[0]
     if ":express:" in arn:
         machine_arn = arn.partition(":express:")[0] + ":stateMachine:" + case["state_machine_name"]
-
-    async def main() -> Execution:
-        execution = machine.start(
-            data,
-            clock=clock,
-            perform=perform,
-            name=case["execution_name"],
-            arn=arn,
-            role_arn=ROLE,
-            machine_name=case["state_machine_name"],
-            machine_arn=machine_arn,
-        )
-        return await execution.wait()
-
-    execution = clock.run(main())
+    execution = machine.run(
+        data, clock=clock, perform=perform, name=case["execution_name"], arn=arn, role_arn=ROLE,
+        machine_name=case["state_machine_name"], machine_arn=machine_arn,
+    )  # fmt: skip
     answer: dict[str, Any] = {"status": execution.status, "event_types": [event["type"] for event in execution.history]}
     answer["events"] = [flattened(event) for event in execution.history]
     if execution.status == "SUCCEEDED":

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from states_language import command, workbench
+from states_language import workbench
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="`python -m states_language.server --help` is about the server.",
     )
     workbench.add(parser.add_subparsers(required=True, metavar="COMMAND"), workbench.Host())
-    return command.main(parser, lambda arguments: int(arguments.run(arguments)), argv)
+    return workbench.main(parser, lambda arguments: int(arguments.run(arguments)), argv)
 
 
 if __name__ == "__main__":

@@ -80,9 +80,9 @@ class Branch:
 
     def __init__(self, execution: RunningExecution, last_id: int, scope: Scope) -> None:
         self.execution = execution
-        self.clock = execution.clock
+        self.clock, self.random = execution.clock, execution.clock.random
         self.last_id = last_id
-        self.scope = scope
+        self.scope, self.variable = scope, scope.get
         self.staged: dict[str, Any] | None = None
         self.state: RunnableState | None = None
         self.name: str | None = None
@@ -118,17 +118,9 @@ class Branch:
             context["Task"] = {"Token": self.token}
         return context
 
-    def variable(self, name: str) -> Any:
-        """Return the value of a variable in this scope or an outer one; MISSING where it is not assigned."""
-        return self.scope.get(name)
-
     def functions(self) -> Any:
         """Return the frame in which JSONata finds the functions of Step Functions."""
         return self.execution.functions
-
-    def random(self) -> float:
-        """Return the clock's next random number."""
-        return self.clock.random()
 
     # ---- the history ----
 

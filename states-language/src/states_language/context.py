@@ -1,7 +1,8 @@
 """What an expression may read besides its data: variables and the Context Object, which $$ and $states.context name."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from states_language.timestamps import written
 
@@ -55,7 +56,7 @@ class Environment(Protocol):
     def context(self) -> dict[str, Any]:
         """Return the Context Object."""
 
-    def variable(self, name: str) -> Any:
+    def variable(self, name: str, /) -> Any:
         """Return the variable's value; MISSING where it is not assigned."""
 
     def functions(self) -> Any:
@@ -63,3 +64,12 @@ class Environment(Protocol):
 
     def random(self) -> float:
         """Return the next random number, 0 <= x < 1."""
+
+
+class Surroundings(NamedTuple):
+    """An environment of these four functions."""
+
+    context: Callable[[], dict[str, Any]]
+    variable: Callable[[str], Any]
+    functions: Callable[[], Any]
+    random: Callable[[], float]

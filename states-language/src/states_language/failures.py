@@ -6,15 +6,18 @@ Invariants: only a StateError can be retried or caught; Error and Cause are well
 from states_language.values import well_formed
 
 
-class StateError(Exception):
+class _Failed(Exception):
+    def __init__(self, error: str | None, cause: str | None = None, *, terminal: bool = False) -> None:
+        super().__init__(f"{error}: {cause}")
+        self.error, self.cause = (None if text is None else well_formed(text) for text in (error, cause))
+        self.terminal = terminal
+
+
+class StateError(_Failed):
     """A state failed, and its Retriers and Catchers are asked. `error` and `cause` may be absent, as in a bare Fail.
 
     terminal: whether only those are asked that name the error, and not States.ALL or States.TaskFailed.
     """
-
-    def __init__(self, error: str | None, cause: str | None, *, terminal: bool = False) -> None:
-        super().__init__(f"{error}: {cause}")
-        self.error, self.cause, self.terminal = _well_formed(error), _well_formed(cause), terminal
 
     @property
     def names(self) -> tuple[str | None, ...]:
@@ -59,12 +62,8 @@ class Halted(Exception):
     """The execution has ended while this branch was running; nothing more is recorded."""
 
 
-class TaskFailure(Exception):
+class TaskFailure(_Failed):
     """A Task's work failed. `error` and `cause` may be absent, as SendTaskFailure allows."""
-
-    def __init__(self, error: str | None, cause: str | None = None, *, terminal: bool = False) -> None:
-        super().__init__(f"{error}: {cause}")
-        self.error, self.cause, self.terminal = _well_formed(error), _well_formed(cause), terminal
 
     def of_state(self) -> StateError:
         """Return the failure of the Task's state."""
@@ -110,7 +109,3 @@ class QueryFailure(EvaluationError):
         super().__init__(message)
         self.location = location
         self.after_entry = after_entry
-
-
-def _well_formed(text: str | None) -> str | None:
-    return None if text is None else well_formed(text)

@@ -62,11 +62,7 @@ class Case:
         """Run the execution to its end in virtual time and return it. `options` are those of `Machine.start`."""
         clock = VirtualClock(seed=self.seed)
         stubs = StandIns(clock, {name: in_turn(*turns) for name, turns in self.behaviours.items() if turns})
-
-        async def main() -> Execution:
-            return await machine.start(self.input, clock=clock, perform=stubs.perform, **options).wait()
-
-        return clock.run(main())
+        return machine.run(self.input, clock=clock, perform=stubs.perform, **options)
 
 
 def fuzz(

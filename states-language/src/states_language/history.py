@@ -4,7 +4,7 @@ It numbers and stamps events and counts up to the limit of 25,000. Invariant: id
 nothing follows the event that ends the execution.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NotRequired, TypedDict, cast
 
 LIMIT = 25_000
@@ -114,6 +114,11 @@ _DETAILS = {"input": "inputDetails", "output": "outputDetails"}
 def payload(name: str, text: str) -> dict[str, Any]:
     """Return the two members that carry JSON text in an event's details."""
     return {name: text, _DETAILS[name]: WHOLE}
+
+
+def details_of(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the details of an event; {} where it has none."""
+    return next((value for name, value in event.items() if name.endswith("EventDetails")), {})
 
 
 def fits(text: str) -> bool:

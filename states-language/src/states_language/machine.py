@@ -78,8 +78,12 @@ class Machine:
         clock = clock or VirtualClock()
         sandbox = Functions(clock, functions or {}, function_timeout_s=function_timeout_s, other=perform, tokens=tokens)
 
+        return self.run({} if data is None else data, clock=clock, perform=sandbox.perform, **options)
+
+    def run(self, data: Any, *, clock: VirtualClock, perform: Perform, **options: Unpack[Options]) -> Execution:
+        """Run an execution from start to end in virtual time and return it; the arguments are those of `start`."""
+
         async def main() -> Execution:
-            execution = self.start({} if data is None else data, clock=clock, perform=sandbox.perform, **options)
-            return await execution.wait()
+            return await self.start(data, clock=clock, perform=perform, **options).wait()
 
         return clock.run(main())

@@ -11,13 +11,12 @@ import inspect
 import itertools
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol, Unpack
 
 from states_language.clock import Clock, VirtualClock
 from states_language.definition.load import load
 from states_language.execution import Execution, Options
-from states_language.history import Event
+from states_language.history import Event, details_of
 from states_language.machine import Machine
 from states_language.tasks.calls import TaskCall
 from states_language.tasks.lambdas import Function, Functions
@@ -67,62 +66,29 @@ def run_machine(
     machine = source if isinstance(source, Machine) else load(source)
     clock = VirtualClock(seed=seed)
     answers = Answers(clock, functions or {})
-
-    async def main() -> Execution:
-        data = {} if input is None else input
-        return await machine.start(data, clock=clock, perform=answers.perform, **options).wait()
-
-    execution = clock.run(main())
+    execution = machine.run({} if input is None else input, clock=clock, perform=answers.perform, **options)
     if answers.mistakes:
         raise answers.mistakes[0]
     return MachineRun(execution, answers.calls)
 
 
-@dataclass(frozen=True)
 class MachineRun:
-    """An execution that has ended. calls: those of its Tasks, in order."""
+    """An execution that has ended. calls: those of its Tasks, in order.
 
-    execution: Execution
-    calls: list[TaskCall] = field(repr=False)
+    status: SUCCEEDED, FAILED, TIMED_OUT or ABORTED. output: None unless it succeeded. error, cause: if it failed. path:
+    the names of the states entered, in the order of the history. history: the events as GetExecutionHistory has them,
+    times in milliseconds. elapsed_s: the virtual seconds from start to end.
+    """
 
-    @property
-    def status(self) -> str:
-        """Return SUCCEEDED, FAILED, TIMED_OUT or ABORTED."""
-        return self.execution.status
-
-    @property
-    def output(self) -> Any:
-        """Return the output; None unless it succeeded."""
-        return self.execution.output
-
-    @property
-    def error(self) -> str | None:
-        """Return the Error Name, if it failed."""
-        return self.execution.error
-
-    @property
-    def cause(self) -> str | None:
-        """Return the Cause, if it failed."""
-        return self.execution.cause
-
-    @property
-    def path(self) -> list[str]:
-        """Return the names of the states entered, in the order of the history."""
-        return self.execution.path
-
-    @property
-    def history(self) -> list[Event]:
-        """Return the events as GetExecutionHistory has them, times in milliseconds."""
-        return self.execution.history
-
-    @property
-    def elapsed_s(self) -> float:
-        """Return the virtual seconds from start to end."""
-        return ((self.execution.stopped_ms or 0) - self.execution.started_ms) / 1000
+    def __init__(self, execution: Execution, calls: list[TaskCall]) -> None:
+        self.execution, self.calls = execution, calls
+        self.status, self.output, self.path = execution.status, execution.output, execution.path
+        self.error, self.cause, self.history = execution.error, execution.cause, execution.history
+        self.elapsed_s = ((execution.stopped_ms or 0) - execution.started_ms) / 1000
 
     def events(self, type_: str) -> list[dict[str, Any]]:
         """Return the details of each event of a type, such as TaskFailed; {} for one without details."""
-        return [_details(event) for event in self.history if event["type"] == type_]
+        return [details_of(event) for event in self.history if event["type"] == type_]
 
     def payloads(self, name: str) -> list[Any]:
         """Return the payload of each call of a function or a state, or the parameters where that is no function's."""
@@ -243,14 +209,9 @@ def _bare(name: str) -> str:
     return name.rpartition(":::")[2].split(".")[0] if name.startswith("arn:") else name
 
 
-def _details(event: Event) -> dict[str, Any]:
-    members: Mapping[str, Any] = event
-    return next((value for name, value in members.items() if name.endswith("EventDetails")), {})
-
-
 def _line(event: Event, started_ms: int) -> str:
     """An event on one line: when, what, and what names it."""
-    return f"{(event['timestamp'] - started_ms) / 1000:12.3f} s  {event['type']}{''.join(_parts(_details(event)))}"
+    return f"{(event['timestamp'] - started_ms) / 1000:12.3f} s  {event['type']}{''.join(_parts(details_of(event)))}"
 
 
 def _parts(details: Mapping[str, Any]) -> Iterator[str]:

@@ -7,28 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from states_language.clock import VirtualClock
+from states_language.context import Surroundings
 from states_language.failures import EvaluationError, IntrinsicFailure
 from states_language.jsonpath.expressions import compile_expression, evaluate
 from states_language.jsonpath.grammar import PathSyntaxError
-from states_language.values import MISSING, same
+from states_language.values import same
 
-
-class Surroundings:
-    def __init__(self) -> None:
-        self.random = VirtualClock(seed=5).random
-
-    def variable(self, name: str) -> Any:
-        return {"known": [7]}.get(name, MISSING)
-
-    def context(self) -> dict[str, Any]:
-        return {"Execution": {"Name": "run"}}
-
-    def functions(self) -> Any:
-        raise AssertionError("JSONata alone has functions in a frame")
+CONTEXT = {"Execution": {"Name": "run"}}
 
 
 def value(text: str, data: Any = None) -> Any:
-    return evaluate(compile_expression(text), data, Surroundings())
+    here = Surroundings(lambda: CONTEXT, {"known": [7]}.get, dict, VirtualClock(seed=5).random)
+    return evaluate(compile_expression(text), data, here)
 
 
 GIVEN = [

@@ -44,12 +44,7 @@ def performed(state: dict[str, Any], answer: Any, data: Any = None) -> tuple[Tas
             raise answer
         return answer
 
-    clock = VirtualClock()
-
-    async def main() -> Any:
-        return await machine(("S", state)).start(data or {}, clock=clock, perform=perform).wait()
-
-    execution = clock.run(main())
+    execution = machine(("S", state)).run(data or {}, clock=VirtualClock(), perform=perform)
     return calls[0], execution
 
 

@@ -148,9 +148,4 @@ def ended(machine: Machine, data: Any, answers: list[Any]) -> Execution:
             raise answer
         return answer
 
-    clock = VirtualClock()
-
-    async def main() -> Execution:
-        return await machine.start(data, clock=clock, perform=perform).wait()
-
-    return clock.run(main())
+    return machine.run(data, clock=VirtualClock(), perform=perform)

@@ -5,11 +5,11 @@ Invariant: every problem gets a hint, and a hint never contradicts the rule.
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from states_language.definition.fields import DefinitionError
-from states_language.definition.pointers import Key, keys, locate, value_at
+from states_language.definition.pointers import keys, lines_of, locate, value_at
 
 _EXAMPLES = {
     "Type": "Type: Pass",
@@ -112,25 +112,11 @@ def hint(definition: Mapping[str, Any], problem: DefinitionError) -> str:
 
 def _state(definition: Mapping[str, Any], path: tuple[str, ...], wanted: str) -> str:
     """Suggest a state of the same line, for no state leads out of its line."""
-    place = locate(path)
-    while place.kind != "line":
-        place = place.above()
-    states = value_at(definition, (*place.path, "States"))
+    states = value_at(definition, (*locate(path).line.path, "States"))
     names = [name for name in states if isinstance(name, str)] if isinstance(states, dict) else []
     near = difflib.get_close_matches(wanted, names, 1)
     if near:
         return f"Did you mean '{near[0]}'?"
-    if wanted in _elsewhere(definition):
+    if any(wanted in line["States"] for _, line in lines_of(definition)):
         return f"'{wanted}' stands in another branch; a state leads only to states beside it."
     return f"The states beside it: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}."
-
-
-def _elsewhere(value: Any) -> Iterator[Key]:
-    if isinstance(value, dict):
-        if isinstance(value.get("States"), dict):
-            yield from value["States"]
-        for member in value.values():
-            yield from _elsewhere(member)
-    elif isinstance(value, list):
-        for member in value:
-            yield from _elsewhere(member)

@@ -13,8 +13,8 @@ from states_language.definition.substitutions import Substitutions
 from states_language.machine import Machine
 from states_language.scheduling.lanes import give_way
 from states_language.states.base import Compile, Line, State
+from states_language.states.iterations import Parallel
 from states_language.states.map_ import Map
-from states_language.states.parallel import Parallel
 from states_language.states.plain import Choice, Fail, Pass, Succeed, Wait
 from states_language.states.task import Task
 from states_language.tasks.resources import unrecognized

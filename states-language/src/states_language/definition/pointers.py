@@ -28,6 +28,11 @@ class Place:
         """Return the JSON pointer of the object."""
         return below("/", *self.path) if self.path else "/"
 
+    @property
+    def line(self) -> "Place":
+        """Return the innermost line around the object, or the object itself where it is one."""
+        return self if self.kind == "line" else self.above().line
+
     def above(self) -> "Place":
         """Return the object around this one; the whole definition returns itself."""
         return locate(self.path[:-1]) if self.path else self

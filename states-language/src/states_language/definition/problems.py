@@ -117,9 +117,9 @@ class _Repairs:
         if rule.startswith(_NO_END):
             return () in self._ways_lost
         if "not reachable" in rule:
-            return _line(locate(path)).path in self._ways_lost
+            return locate(path).line.path in self._ways_lost
         if match := _NO_STATE.search(rule):
-            return match[1] in self._gone.get((*_line(locate(path)).path, "States"), ())
+            return match[1] in self._gone.get((*locate(path).line.path, "States"), ())
         gone = self._gone.get(path, set())
         return bool(gone) and ("operator" in rule or bool(gone & set(re.findall(r"\w+", rule))))
 
@@ -138,7 +138,7 @@ class _Repairs:
             return True
         named = {str(place.rest[0])} if place.rest else set(re.findall(r"\w+", problem.rule))
         if named & _WAYS and not self._follows(path, problem.rule):
-            self._ways_lost.add(_line(place).path)
+            self._ways_lost.add(place.line.path)
         if tries == 0:
             return self._field(place) if place.rest else self._object(place, problem.rule)
         for _ in range(tries - 1):
@@ -151,14 +151,14 @@ class _Repairs:
         """Repair one field of an object: give it a valid value, or remove it."""
         name, path = str(place.rest[-1]), (*place.path, *place.rest)
         owner = value_at(self.copy, path[:-1])
-        line = value_at(self.copy, _line(place).path)
+        line = value_at(self.copy, place.line.path)
         if name in ("Next", "Default", "StartAt") and len(place.rest) == 1 and isinstance(owner, dict):
             if not isinstance(line.get("States"), dict) or not line["States"]:
                 return False
             target = owner.get(name)
-            if isinstance(target, str) and target not in self._gone.get((*_line(place).path, "States"), ()):
+            if isinstance(target, str) and target not in self._gone.get((*place.line.path, "States"), ()):
                 line["States"][target] = {"Type": "Succeed"}
-                self._ours.add((*_line(place).path, "States", target))
+                self._ours.add((*place.line.path, "States", target))
             else:
                 owner[name] = next(iter(line["States"]))
         elif name in ("Parameters", "Arguments") and isinstance(owner, dict):
@@ -242,9 +242,3 @@ def _leading(state: Any) -> dict[str, Any]:
     targets = list(dict.fromkeys(target for target, _ in ways(state)))
     catch = [{"ErrorEquals": [f"E{number}"], "Next": target} for number, target in enumerate(targets)]
     return {"Type": "Task", "QueryLanguage": "JSONPath", "Resource": _FUNCTION, "Catch": catch, "End": True}
-
-
-def _line(place: Place) -> Place:
-    while place.kind != "line":
-        place = place.above()
-    return place

@@ -22,7 +22,7 @@ from states_language.history import failure
 from states_language.machine import Machine
 from states_language.place import MAP_RUN, Redriven, Within
 from states_language.states.amounts import Amount
-from states_language.states.iterations import ItemEnvironment, Items
+from states_language.states.iterations import Items, item_environment
 
 MOST_AT_ONCE = 10_000
 """Executions of one run at a time, whatever MaxConcurrency says (Developer Guide)."""
@@ -164,7 +164,7 @@ class MapRun:
         described = pairs or [{"Value": item} for item in items]
         chosen = [
             select(
-                ItemEnvironment(branch, {"Index": index, **item, "Source": source}), item if pairs else item["Value"]
+                item_environment(branch, {"Index": index, **item, "Source": source}), item if pairs else item["Value"]
             )
             for index, (item, source) in enumerate(zip(described, sources, strict=True))
         ]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from states_language.history import Event
+from states_language.history import Event, details_of
 
 WAITING, RUNNING, FAILED = "·", "━", "╳"
 ASCII = str.maketrans({WAITING: ".", RUNNING: "=", FAILED: "x"})
@@ -113,9 +113,8 @@ def _name(entered: Event) -> str:
 def _error(over: Event) -> str:
     if over["type"].endswith("Succeeded"):
         return ""
-    details: Any = next((value for name, value in over.items() if name.endswith("EventDetails")), {})
     default = "States.Timeout" if over["type"].endswith("TimedOut") else ""
-    return str(details.get("error") or default)
+    return str(details_of(over).get("error") or default)
 
 
 def draw(found: Sequence[Attempt], until_ms: int, width: int) -> list[str]:

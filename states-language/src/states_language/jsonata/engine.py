@@ -9,10 +9,10 @@ import threading
 from typing import Any
 
 from states_language.jsonata import library
+from states_language.jsonata.bounds import on_new_stack
 from states_language.jsonata.library import Functions, JException, Utils
 from states_language.jsonata.numbers import calculate, to_text
 from states_language.jsonata.signatures import check_arguments
-from states_language.jsonata.stack import on_new_stack
 from states_language.jsonata.syntax import UNDECIDED, direct, has_more
 from states_language.values import parts, units
 

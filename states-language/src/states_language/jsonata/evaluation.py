@@ -16,12 +16,21 @@ from typing import Any
 from states_language.context import Environment
 from states_language.definition.fields import DefinitionError
 from states_language.failures import QueryFailure
-from states_language.jsonata.bounds import HERE, TOO_DEEP, TOO_LARGE, TOO_LONG, WHOLE, Bounds, Exceeded, Limits
+from states_language.jsonata.bounds import (
+    HERE,
+    TOO_DEEP,
+    TOO_LARGE,
+    TOO_LONG,
+    WHOLE,
+    Bounds,
+    Exceeded,
+    Limits,
+    on_new_stack,
+)
 from states_language.jsonata.engine import Jsonata
 from states_language.jsonata.library import Utils
 from states_language.jsonata.numbers import NAMES, plain
 from states_language.jsonata.patterns import pattern
-from states_language.jsonata.stack import on_new_stack
 from states_language.jsonata.syntax import direct, fault, message, nodes, reads_error_output, top_level
 from states_language.scheduling.lanes import Costly, Job, Lane, here
 from states_language.values import MISSING, exceeds, joined, well_formed

@@ -25,6 +25,7 @@ import sys
 from typing import Any
 
 from states_language.clock import RealClock
+from states_language.context import Surroundings
 from states_language.failures import EvaluationError, QueryFailure
 from states_language.jsonata.bounds import TOO_LARGE
 from states_language.jsonata.evaluation import Data, Query, compile_query
@@ -37,29 +38,6 @@ from states_language.values import MISSING
 MOST_BYTES = 2 << 30
 LENGTH_BYTES = 8
 _NICENESS = 5
-
-
-class _Variables:
-    """The environment of an expression that runs here: its variables."""
-
-    def __init__(self, values: dict[str, Any]) -> None:
-        self._values = values
-
-    def context(self) -> dict[str, Any]:
-        """Return nothing: $states has the Context Object where the expression reads it."""
-        return {}
-
-    def variable(self, name: str) -> Any:
-        """Return the variable's value; MISSING where it is not assigned."""
-        return self._values.get(name, MISSING)
-
-    def functions(self) -> Any:
-        """Return the frame with the functions that Step Functions adds to JSONata."""
-        return _functions()
-
-    def random(self) -> float:
-        """Return a random number, 0 <= x < 1."""
-        return _CLOCK.random()
 
 
 _CLOCK = RealClock()
@@ -92,7 +70,10 @@ def answer(job: Job) -> Job:
 def _evaluated(job: Job) -> Job:
     query, location = _query(job["expression"], job["location"]), job["location"]
     try:
-        return {"value": query.value(Data(job["states"]), _Variables(job["variables"]), location)}
+        variables = job["variables"]
+        # $states has the Context Object where the expression reads it.
+        here = Surroundings(dict, lambda name: variables.get(name, MISSING), _functions, _CLOCK.random)
+        return {"value": query.value(Data(job["states"]), here, location)}
     except MemoryError:
         return {"failure": str(query.bounded(TOO_LARGE, location)), "location": location}
     except QueryFailure as failure:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import botocore.session
 from botocore.exceptions import ClientError
 
-from states_language import command
+from states_language import workbench
 from states_language.clock import RealClock
 from states_language.definition.fields import DefinitionError
 from states_language.failures import TaskFailure
@@ -179,7 +179,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Return the exit status of a command line."""
-    return command.main(parser(), run, argv)
+    return workbench.main(parser(), run, argv)
 
 
 if __name__ == "__main__":

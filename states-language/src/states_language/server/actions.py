@@ -48,7 +48,6 @@ from states_language.server.requests import (
 )
 from states_language.server.state_test_action import StateTestAction
 from states_language.server.version_actions import VersionActions
-from states_language.tasks.callbacks import Ended
 
 _DEFINING = ("CreateStateMachine", "UpdateStateMachine", "ValidateStateMachineDefinition", "TestState")
 # Source: "Authorization header", AWS Signature Version 4.
@@ -172,10 +171,6 @@ class StepFunctions:
         now_ms = self.executions.now_ms()
         kept = self.executions.machines
         return [one.name for one, machine in machines.values() if kept.deploy(one, machine, now_ms)]
-
-    def on_end(self, execution_arn: str, listener: Callable[[Ended], None]) -> None:
-        """Calls the listener once, when the execution has ended."""
-        self.executions.on_end(execution_arn, listener)
 
     def close(self) -> None:
         """Ends the Express executions that run, and answers the workers that wait."""

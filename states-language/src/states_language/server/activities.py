@@ -6,6 +6,7 @@ activity is on disk and exists after a restart.
 
 import asyncio
 import collections
+import contextlib
 import json
 import os
 from dataclasses import asdict, dataclass, field, replace
@@ -77,7 +78,7 @@ class Activities:
     async def take(self, arn: str, wait_s: float) -> TaskCall | None:
         """Returns the oldest work whose Task still waits; None where there is none within `wait_s`."""
         waiting_workers = self._waiting.setdefault(arn, collections.deque())
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while arn in self._known:
                     calls = self._work.get(arn, collections.deque())
@@ -88,8 +89,6 @@ class Activities:
                     turn = asyncio.get_running_loop().create_future()
                     waiting_workers.append(turn)
                     await turn
-        except TimeoutError:
-            pass
         return None
 
     def close(self) -> None:

@@ -19,7 +19,6 @@ from states_language.place import TOO_MANY_EVENTS, Redriven
 from states_language.scheduling.lanes import Lanes
 from states_language.scheduling.pool import Pool
 from states_language.server.diagnostics import loaded
-from states_language.server.harmless import harmless
 from states_language.server.journals import (
     NOT_KEPT,
     Closing,
@@ -28,6 +27,7 @@ from states_language.server.journals import (
     Opening,
     Record,
     Redrive,
+    harmless,
     open_runs,
     repeated,
 )

@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import re
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +19,32 @@ from pathlib import Path
 from typing import Any
 
 from states_language.place import Part, open_map_runs
-from states_language.server.harmless import harmless
 from states_language.server.machines import ROLE
 from states_language.server.stored_events import StoredEvents, WrittenEvents
+
+_MOST_REPORTED = 100
+_reported: set[tuple[str, str]] = set()
+
+
+@contextlib.contextmanager
+def harmless(what: str) -> Iterator[None]:
+    """Runs what only watches (a host's report, a journal): an exception ends it alone, and is reported once.
+
+    Each cause is one line on standard error, once in a process.
+    """
+    try:
+        yield
+    except Exception as problem:
+        cause = (what, type(problem).__name__)
+        if cause in _reported or len(_reported) >= _MOST_REPORTED:
+            return
+        _reported.add(cause)
+        sentence = f"states-language: {what} failed, and the service goes on without it: {cause[1]}: {problem}"
+        # Standard error may be the closed pipe or the full disk at fault; controls and odd characters are escaped.
+        with contextlib.suppress(Exception):
+            sys.stderr.write(sentence.encode("unicode_escape").decode("ascii") + "\n")
+            sys.stderr.flush()
+
 
 _NAME = re.compile(r"\d+-(\d{9})-[0-9a-f]{16}\.jsonl")
 DAY_MS = 86_400_000

@@ -164,13 +164,11 @@ class Machines(Mapping[str, Entry]):
 
     def tag(self, arn: str, tags: dict[str, str]) -> None:
         """Replaces the machine's tags."""
-        entry = self._entries[arn]
-        self.put(replace(entry.described, tags=tags))
+        self.put(replace(self._entries[arn].described, tags=tags))
 
     def publish(self, arn: str, published: Published) -> None:
         """Replaces the machine's versions and aliases."""
-        entry = self._entries[arn]
-        self.put(replace(entry.described, published=published))
+        self.put(replace(self._entries[arn].described, published=published))
 
     def mark_deleting(self, arn: str) -> None:
         """Refuses new executions from now on; `remove` follows when none runs."""

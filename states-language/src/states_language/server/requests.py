@@ -77,14 +77,9 @@ def prefix(parameters: Parameters) -> str:
 @functools.cache
 def _partition(region: str) -> str:
     try:
-        return str(_regions().get_partition_for_region(region))
+        return str(EndpointResolver(create_loader().load_data("endpoints")).get_partition_for_region(region))
     except UnknownRegionError:
         return "aws"
-
-
-@functools.cache
-def _regions() -> EndpointResolver:
-    return EndpointResolver(create_loader().load_data("endpoints"))
 
 
 def is_name(name: str) -> bool:

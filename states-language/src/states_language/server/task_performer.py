@@ -5,6 +5,7 @@ Invariant: whatever goes wrong is raised as a TaskFailure with AWS's name for it
 
 import asyncio
 import datetime
+import functools
 import json
 import uuid
 from collections.abc import Awaitable, Callable
@@ -126,7 +127,8 @@ class TaskPerformer:
             raise TaskFailure(*_refused_by_states(call, operation, refusal)) from None
         if call.pending is not None and call.pattern.startswith(SYNC):
             pending = call.pending
-            self._states.on_end(answer["executionArn"], lambda ended: settle(pending, call.pattern, ended))
+            listener = functools.partial(settle, pending, call.pattern)
+            self._states.executions.on_end(answer["executionArn"], listener)
             pending.outcome.add_done_callback(lambda outcome: self._given_up(outcome, answer["executionArn"]))
         result = sdk.result(_dated(answer), operation.output_shape)
         return result if call.sdk else result | sdk.http_metadata({"RequestId": str(uuid.uuid4())})

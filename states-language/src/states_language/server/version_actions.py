@@ -46,7 +46,7 @@ class VersionActions(Actions):
         if entry is None:
             return {}
         kept = entry.described.published
-        if names := kept.leading_to(int(number)):
+        if names := [one.name for one in kept.aliases if int(number) in dict(one.routes)]:
             message = "Version to be deleted must not be referenced by an alias. Aliases that lead to it: "
             raise Refusal("ConflictException", message + ", ".join(names))
         left = [one for one in kept.versions if one.number != int(number)]
@@ -104,7 +104,7 @@ class VersionActions(Actions):
     def _delete_state_machine_alias(self, parameters: Parameters) -> Answer:
         machine_arn, alias = self._alias(parameters)
         kept = self._machines[machine_arn].described.published
-        self._machines.publish(machine_arn, replace(kept, aliases=kept.without_alias(alias.name)))
+        self._machines.publish(machine_arn, replace(kept, aliases=[one for one in kept.aliases if one != alias]))
         return {}
 
     def _machine(self, parameters: Parameters, *, qualified: bool = False) -> Described:
@@ -119,13 +119,11 @@ class VersionActions(Actions):
     def _alias(self, parameters: Parameters) -> tuple[str, Alias]:
         given = arn(parameters, "stateMachineAliasArn", "stateMachine")
         machine_arn, name = split(given)
-        entry = self._machines.get(machine_arn)
         try:
-            if entry is not None:
-                return machine_arn, entry.described.published.alias(name)
+            return machine_arn, self._machines[machine_arn].described.published.alias(name)
         except KeyError:
-            pass
-        raise Refusal("ResourceNotFound", f"Request references a resource that does not exist: '{given}'")
+            message = f"Request references a resource that does not exist: '{given}'"
+            raise Refusal("ResourceNotFound", message) from None
 
     def _routes(self, routing: list[dict[str, Any]]) -> tuple[str, list[tuple[int, int]]]:
         """Returns the machine's ARN, and the versions with their weights; raises Refusal."""

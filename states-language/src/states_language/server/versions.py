@@ -5,11 +5,9 @@ version, or to two by weight. Source: "Managing continuous deployments with vers
 Invariant: an alias leads only to versions that exist.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 MOST_VERSIONS = 1000
 MOST_ALIASES = 100
@@ -55,27 +53,11 @@ class Published:
 
     def version(self, number: int) -> Version:
         """Returns a version; KeyError for one that does not exist."""
-        return next_or_missing(self.versions, lambda one: one.number == number)
+        return {one.number: one for one in self.versions}[number]
 
     def alias(self, name: str) -> Alias:
         """Returns an alias; KeyError for one that does not exist."""
-        return next_or_missing(self.aliases, lambda one: one.name == name)
-
-    def without_alias(self, name: str) -> list[Alias]:
-        """Returns the other aliases."""
-        return [one for one in self.aliases if one.name != name]
-
-    def leading_to(self, number: int) -> list[str]:
-        """Returns the names of the aliases that lead to a version."""
-        return [one.name for one in self.aliases if number in dict(one.routes)]
-
-
-def next_or_missing(elements: list[T], is_it: Callable[[T], bool]) -> T:
-    """Returns the first element that is it; raises KeyError where there is none."""
-    for one in elements:
-        if is_it(one):
-            return one
-    raise KeyError
+        return {one.name: one for one in self.aliases}[name]
 
 
 def restored(stored: Mapping[str, Any]) -> Published:

@@ -141,7 +141,7 @@ class Retrying(Flowing):
         if catcher is None:
             raise error
         try:
-            return catcher.next, catcher.output(data, error, branch)
+            return catcher.next, catcher.settle(data, error.output(), branch)
         except QueryFailure as problem:
             refusal = branch.refused(problem)
             self.failed(branch)

@@ -1,17 +1,20 @@
-"""Runs lines of states within a state: the branches of a Parallel, or the iterations of an inline Map.
+"""Runs lines of states within a state: the Parallel state with its branches, and the iterations of an inline Map.
 
-Invariant: outputs are in the order of the branches or items, and after the first failure no line begins or goes on.
+Invariants: branches begin in the order of the definition in the same millisecond; outputs are in the order of the
+branches or items; after the first failure no line begins or goes on, and the others are stopped before it is recorded.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from states_language.branch import Branch, Child
+from states_language.context import Surroundings
+from states_language.definition.fields import Fields, below
 from states_language.failures import EvaluationError, Fatal, Halted, StateError
 from states_language.place import Parts, Place, Within
-from states_language.states.base import Line, Retrying
+from states_language.states.base import Compile, Line, Retrying
 
 MOST_AT_ONCE = 40
 """Iterations of an inline Map at a time, whatever MaxConcurrency says (Developer Guide)."""
@@ -20,16 +23,10 @@ Items = list[Any] | dict[str, Any]
 """The elements of an array, or the members of an object."""
 
 
-class ItemEnvironment:
-    """The environment of an ItemSelector: that of the Map state, with the item as Map.Item."""
-
-    def __init__(self, branch: Branch, item: dict[str, Any]) -> None:
-        self.variable, self.functions, self.random = branch.variable, branch.functions, branch.random
-        self._branch, self._item = branch, item
-
-    def context(self) -> dict[str, Any]:
-        """Return the Context Object, with Map.Item."""
-        return {**self._branch.context(), "Map": {"Item": self._item}}
+def item_environment(branch: Branch, item: dict[str, Any]) -> Surroundings:
+    """Return the environment of an ItemSelector: that of the Map state, with the item as Map.Item."""
+    context = branch.context
+    return Surroundings(lambda: {**context(), "Map": {"Item": item}}, branch.variable, branch.functions, branch.random)
 
 
 class Grouping(Retrying):
@@ -137,6 +134,42 @@ class Lines:
             self.done.set_result(outcome)
 
 
+class Parallel(Grouping):
+    """A Parallel state."""
+
+    type = "Parallel"
+
+    def __init__(self, name: str, fields: Fields, compile_line: Compile) -> None:
+        super().__init__(name, fields)
+        fields.require("Branches")
+        branches = fields.array("Branches")
+        if not branches:
+            raise fields.fail("Branches", "must hold at least one branch")
+        where = fields.at("Branches")
+        self.lines = [compile_line(branch, below(where, index), "a branch") for index, branch in enumerate(branches)]
+        fields.close("a Parallel state")
+
+    async def attempt(self, branch: Branch, data: Any) -> Any:
+        """Run the branches and return the array of their outputs; raises the StateError of the first that fails."""
+        effective = self.flow.effective(data, branch)
+        branch.text(effective)
+        within = branch.take_within()
+        if within is None:
+            branch.add("ParallelStateStarted")
+        branch.group = group = Lines(branch, len(self.lines), within)
+        branches = [(index, branch.fork()) for index in group.parts.open]
+        branch.children = [child for _, child in branches]
+        for index, child in branches:
+            group.start(child, index, self.lines[index], lambda: effective, group.parts.begin(index, child))
+        if group.parts.complete:
+            group.settle(group.parts.outputs)
+        return await self.outcome(branch, group.done)
+
+    def inner(self) -> Iterator[Line]:
+        """Yield the branches."""
+        return iter(self.lines)
+
+
 class Iterations(Lines):
     """The iterations of a Map. select: makes the input of one. at_once: MaxConcurrency, 0 for no bound."""
 
@@ -179,7 +212,7 @@ class Iterations(Lines):
 
     def _start(self, child: Branch, index: int, place: Place | None) -> None:
         item = self.items[index]
-        environment = ItemEnvironment(self.parent, {"Index": index, "Value": item})
+        environment = item_environment(self.parent, {"Index": index, "Value": item})
         self.start(child, index, self.line, lambda: self.select(environment, item), place)
 
     def succeed(self, child: Branch, index: int, output: Any) -> None:

@@ -14,6 +14,8 @@ from states_language.failures import StateError
 from states_language.jsonata.query_flow import Outcome, states_of
 from states_language.jsonpath.dataflow import Assignment, result_path
 
+Settle = Callable[[Any, dict[str, str | None], Branch], Any]
+"""Called with the state's raw input, the error output and the branch."""
 YEAR_MS = 366 * 24 * 3600 * 1000
 """Longer than any execution lives: the largest back-off."""
 
@@ -42,16 +44,12 @@ class Retrier:
 
 @dataclass(frozen=True)
 class Catcher:
-    """One element of Catch."""
+    """One element of Catch. settle: returns the input of the fallback state, with Assign staged in the branch."""
 
     errors: tuple[str, ...]
     next: str
-    settle: Callable[[Any, dict[str, str | None], Branch], Any]
+    settle: Settle
     assigns: list[tuple[str, str]]
-
-    def output(self, raw: Any, error: StateError, branch: Branch) -> Any:
-        """Return the input of the fallback state, with the Catcher's Assign staged in the branch."""
-        return self.settle(raw, error.output(), branch)
 
 
 class Attempts:
@@ -148,9 +146,6 @@ def _catcher(fields: Fields, last: bool, index: int) -> Catcher:
     fields.string("Comment")
     fields.close("a Catcher")
     return catcher
-
-
-Settle = Callable[[Any, dict[str, str | None], Branch], Any]
 
 
 def _pathed(fields: Fields) -> tuple[Settle, list[tuple[str, str]]]:

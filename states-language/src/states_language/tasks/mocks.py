@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from states_language.tasks.calls import TaskCall, Whole
-from states_language.tasks.stubs import Behaviour
+from states_language.tasks.calls import Whole
+from states_language.tasks.stubs import Behaviour, Mock
 from states_language.values import parse_json
 
 _ATTEMPTS = re.compile(r"(\d+)(?:-(\d+))?")
@@ -27,24 +27,6 @@ MOST_ATTEMPTS = 10_000
 
 class MockError(ValueError):
     """A mock configuration breaks a rule; the text says where, and which."""
-
-
-@dataclass(frozen=True)
-class Mock:
-    """A mocked response: a behaviour for each range of attempts, from 0."""
-
-    name: str
-    attempts: Mapping[range, Behaviour]
-
-    def behaviour(self, call: TaskCall) -> Behaviour:
-        """Return the behaviour for the attempt of a call; raises LookupError where there is none."""
-        for attempts, behaviour in self.attempts.items():
-            if call.attempt - 1 in attempts:
-                return behaviour
-        there = ", ".join(map(written, self.attempts))
-        raise LookupError(
-            f"'{call.state}' makes attempt {call.attempt - 1}, and the response '{self.name}' has {there}"
-        )
 
 
 @dataclass(frozen=True)
@@ -69,11 +51,6 @@ class MockConfig:
         if not hash_ and len(self.cases) != 1:
             raise MockError(f"'{text}' must be MACHINE#CASE: there is {', '.join(self.cases) or 'no state machine'}")
         return self.answers(machine if hash_ else next(iter(self.cases)), case)
-
-
-def written(attempts: range) -> str:
-    """Return a range of attempts as a file writes it."""
-    return str(attempts.start) if len(attempts) == 1 else f"{attempts.start}-{attempts.stop - 1}"
 
 
 def read_mocks(source: Mapping[str, Any] | str | os.PathLike[str]) -> MockConfig:

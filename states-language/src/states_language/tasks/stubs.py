@@ -5,9 +5,9 @@ Invariant: the same calls in the same order get the same answers, and an answer 
 
 import asyncio
 import copy
-from collections.abc import Container, Coroutine
+from collections.abc import Container, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from states_language.clock import Clock
 from states_language.failures import TaskFailure
@@ -41,12 +41,27 @@ class Behaviour:
     never: bool = False
 
 
-@runtime_checkable
-class Mocked(Protocol):
-    """Answers the attempts of a state, each by its number."""
+@dataclass(frozen=True)
+class Mock:
+    """A mocked response: a behaviour for each range of attempts, from 0."""
+
+    name: str
+    attempts: Mapping[range, Behaviour]
 
     def behaviour(self, call: TaskCall) -> Behaviour:
-        """Return the behaviour for the attempt; raises LookupError where there is none."""
+        """Return the behaviour for the attempt of a call; raises LookupError where there is none."""
+        for attempts, behaviour in self.attempts.items():
+            if call.attempt - 1 in attempts:
+                return behaviour
+        there = ", ".join(map(written, self.attempts))
+        raise LookupError(
+            f"'{call.state}' makes attempt {call.attempt - 1}, and the response '{self.name}' has {there}"
+        )
+
+
+def written(attempts: range) -> str:
+    """Return a range of attempts as a file writes it."""
+    return str(attempts.start) if len(attempts) == 1 else f"{attempts.start}-{attempts.stop - 1}"
 
 
 Answer = Any
@@ -69,7 +84,7 @@ def in_turn(*answers: Answer) -> InTurn:
 
 def behaviour_of(answer: Answer, call: TaskCall) -> Behaviour:
     """Return the behaviour of an answer that is a value, a Behaviour or a Mock; raises LookupError as a Mock does."""
-    if isinstance(answer, Mocked):
+    if isinstance(answer, Mock):
         return answer.behaviour(call)
     return answer if isinstance(answer, Behaviour) else Behaviour(answer=answer)
 

@@ -8,12 +8,19 @@ Each parsed command has `run(arguments)`, which returns the exit status, or rais
 `data` reads a file of JSON or YAML as the commands read theirs; `drawn` has a program lay out DOT.
 """
 
+import argparse
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from states_language.workbench import check, files, graph, mocks, run
 from states_language.workbench.files import Host, Mistake, data, drawn
 
 __all__ = ["Host", "Mistake", "add", "data", "drawn"]
+
+INTERRUPTED, BROKEN_PIPE = 130, 141
 
 
 def add(commands: Any, host: Host) -> None:
@@ -24,3 +31,29 @@ def add(commands: Any, host: Host) -> None:
         parser.set_defaults(run=module.run, host=host)
         if host.settings is not None:
             parser.add_argument("--stage", default="local", help="whose settings fill ${self:custom...} (local)")
+
+
+def main(
+    parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int], argv: Sequence[str] | None = None
+) -> int:
+    """Return the exit status of what was typed; `run` gets the parsed arguments.
+
+    A mistake of the user's is one sentence on standard error and status 2; Ctrl-C is 130 without a trace.
+    """
+    # Whatever text comes, and whatever the terminal can show, a line is printed.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status = run(parser.parse_args(argv))
+        sys.stdout.flush()
+    except Mistake as mistake:
+        print(f"states-language: {mistake}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough. What is buffered goes nowhere, or Python would complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return status

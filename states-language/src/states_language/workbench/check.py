@@ -7,7 +7,7 @@ be read. Invariant: every file has its report, whatever is wrong with the files 
 import argparse
 import json
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,8 @@ from states_language.definition.hints import hint
 from states_language.workbench import files
 from states_language.workbench.files import Host, Mistake
 
-
-@dataclass(frozen=True)
-class Report:
-    """The problems and warnings of one file, each as JSON has it; `unreadable` is the error where it cannot be read."""
-
-    file: str
-    problems: list[dict[str, str]] = field(default_factory=list)
-    warnings: list[dict[str, str]] = field(default_factory=list)
-    unreadable: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the object that --json prints for the file."""
-        unreadable = {"unreadable": self.unreadable} if self.unreadable else {}
-        return {"file": self.file, **unreadable, "problems": self.problems, "warnings": self.warnings}
+Report = dict[str, Any]
+"""What --json prints of a file: its problems and warnings; `unreadable` is the error where it cannot be read."""
 
 
 def examine(path: Path, args: argparse.Namespace) -> Report:
@@ -37,11 +25,12 @@ def examine(path: Path, args: argparse.Namespace) -> Report:
     try:
         definition = files.definition(path, args)
     except Mistake as problem:
-        return Report(str(path), unreadable=str(problem))
+        return {"file": str(path), "unreadable": str(problem), "problems": [], "warnings": []}
     except DefinitionError as problem:
-        return Report(str(path), [_problem({}, problem)])
+        return {"file": str(path), "problems": [_problem({}, problem)], "warnings": []}
     broken = [_problem(definition, one) for one in problems(definition)]
-    return Report(str(path), broken, [] if broken else [asdict(one) for one in warnings(definition)])
+    advised = [] if broken else [asdict(one) for one in warnings(definition)]
+    return {"file": str(path), "problems": broken, "warnings": advised}
 
 
 def _problem(definition: dict[str, Any], problem: DefinitionError) -> dict[str, str]:
@@ -67,23 +56,26 @@ def run(args: argparse.Namespace) -> int:
     """Print the reports and return the exit status."""
     reports = [examine(path, args) for path in args.files]
     if args.json:
-        print(json.dumps({"files": [report.as_json() for report in reports]}, ensure_ascii=False, indent=1))
+        print(json.dumps({"files": reports}, ensure_ascii=False, indent=1))
     else:
         for report in reports:
-            print("\n".join(_lines(report)), file=sys.stderr if report.unreadable or report.problems else sys.stdout)
-    if any(report.unreadable for report in reports):
+            print(
+                "\n".join(_lines(report)),
+                file=sys.stderr if "unreadable" in report or report["problems"] else sys.stdout,
+            )
+    if any("unreadable" in report for report in reports):
         return 2
-    return int(any(report.problems or (args.strict and report.warnings) for report in reports))
+    return int(any(report["problems"] or (args.strict and report["warnings"]) for report in reports))
 
 
 def _lines(report: Report) -> list[str]:
-    if report.unreadable:
-        return [report.unreadable]
-    counts = [(len(report.problems), "problem"), (len(report.warnings), "warning")]
+    if "unreadable" in report:
+        return [report["unreadable"]]
+    counts = [(len(report["problems"]), "problem"), (len(report["warnings"]), "warning")]
     said = ", ".join(files.counted(*count) for count in counts if count[0])
-    lines = [f"{report.file}: {said or 'good'}"]
-    for one in report.problems:
+    lines = [f"{report['file']}: {said or 'good'}"]
+    for one in report["problems"]:
         lines += [f"  problem at {one['pointer']}", f"    {one['rule']}", f"    {one['hint']}"]
-    for one in report.warnings:
+    for one in report["warnings"]:
         lines += [f"  warning ({one['practice']}) at {one['pointer']}", f"    {one['says']}", f"    {one['hint']}"]
     return lines

@@ -14,8 +14,8 @@ from typing import Any
 from states_language import Machine
 from states_language.definition.pointers import lines_of
 from states_language.tasks.calls import Whole
-from states_language.tasks.mocks import Mock, MockConfig, written
-from states_language.tasks.stubs import Behaviour
+from states_language.tasks.mocks import MockConfig
+from states_language.tasks.stubs import Behaviour, Mock, written
 from states_language.values import compact
 from states_language.workbench import answers, files
 from states_language.workbench import run as runs

@@ -18,6 +18,7 @@ from typing import Any
 from states_language import Execution, Machine
 from states_language.clock import Clock, RealClock, VirtualClock
 from states_language.drawing.histories import ASCII, attempts, draw
+from states_language.history import details_of
 from states_language.tasks.lambdas import StandIns
 from states_language.tasks.stubs import Answer
 from states_language.values import parsed
@@ -98,12 +99,8 @@ def virtual(machine: Machine, data: Any, answers: Mapping[str, Answer], host: Ho
     """Return the execution, which has ended; raises Mistake where a mock does not answer an attempt."""
     clock = VirtualClock()
     perform = outside(clock, answers, host).perform
-
-    async def main() -> Execution:
-        return await machine.start(data, clock=clock, perform=perform).wait()
-
     try:
-        return clock.run(main())
+        return machine.run(data, clock=clock, perform=perform)
     except LookupError as problem:
         raise Mistake(f"{problem}.") from None
 
@@ -190,7 +187,7 @@ def _path(names: list[str]) -> str:
 
 
 def _event(event: Mapping[str, Any], from_ms: int) -> str:
-    details: dict[str, Any] = next((value for name, value in event.items() if name.endswith("EventDetails")), {})
+    details = details_of(event)
     about = [str(details[name]) for name in ("name", "resourceType", "resource", "error") if name in details]
     at_s = (event["timestamp"] - from_ms) / 1000
     return f"{event['id']:>6} {event['previousEventId']:>6} {at_s:>12.3f}  {event['type']} {' '.join(about)}".rstrip()
