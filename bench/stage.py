@@ -27,9 +27,9 @@ from local.aws_endpoints import Endpoints
 from local.checkout import ROOT
 from local.listener import HOST, Listener, bind, port_of
 from local.service import osls
+from local.service.backend import Sockets
 from local.service.embedded_aws import lock
 from local.service.lifecycle import Service
-from local.service.run_addresses import Sockets
 from local.service.screen import Screen
 from local.upstreams.demo_streams import Upstreams
 

@@ -22,10 +22,10 @@ from local.options import read_port
 from local.permissions.guard import RECORD
 from local.profiles import folders
 from local.service import capacity, osls
+from local.service.backend import Sockets
 from local.service.embedded_aws import lock, try_lock
 from local.service.lifecycle import Service
 from local.service.redeploy import Redeploy, delivers
-from local.service.run_addresses import Sockets
 from local.service.screen import Screen
 from local.stack import Route
 from local.template import REGION

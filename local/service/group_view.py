@@ -13,7 +13,7 @@ from handlers.api.connection_records import Records
 from handlers.api.verdict import counted, spelled
 from handlers.connection.lease import unconnected_ms
 from handlers.store.stream_records import StreamRecords
-from local.service.alerted import Alerted
+from local.service.stream_view import Alerted
 from timeline import picture
 from timeline.coverage import Gap
 

@@ -1,4 +1,4 @@
-"""Restarts streams without a request: those that an earlier run left, and orphans.
+"""Does without a request what a stream needs: restarts those that an earlier run left and orphans, repairs gaps.
 
 Orphans are found by the rule of the deployed watch (handlers/watching/orphan_recovery.py), here every few seconds and
 with the executions that this service knows. Invariants: a stream whose stop was requested meanwhile stays stopped; a
@@ -8,13 +8,15 @@ stream with a running execution is left alone, whatever its lease says; no more 
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.connection.lease import Lease
 from handlers.connection.orphans import Verdict, verdict
 from handlers.errors import StoreUnavailable
+from handlers.repair.work import RepairWork, start_due
 from handlers.store.leases import Leases
 from handlers.watching.alerts import with_streams
 from handlers.watching.lease_rounds import Rounds, Turn
@@ -158,3 +160,21 @@ def _described(known: KnownExecution) -> Described:
 
 def _is_aside(known: KnownExecution) -> bool:
     return _described(known).verdict is Verdict.ASIDE
+
+
+async def repair_overdue(work: Callable[[], RepairWork], invoke: Callable[[str], Awaitable[Any]]) -> None:
+    """Repairs gaps that are due, as the deployed watch does, until it is cancelled.
+
+    `invoke` runs the function for a stream; of a profile, one at a time.
+    """
+    running: dict[str, asyncio.Future[Any]] = {}
+    while True:
+        await asyncio.sleep(CHECK_EVERY_S)
+        try:
+            due = await asyncio.to_thread(lambda: start_due(work(), time.time_ns() // 1_000_000, lambda _: True))
+        except StoreUnavailable:
+            continue  # The embedded database may be restarting; the next check is seconds away.
+        for stream_id in due:
+            profile = stream_id.partition(":")[0]
+            if profile not in running or running[profile].done():
+                running[profile] = asyncio.ensure_future(invoke(stream_id))

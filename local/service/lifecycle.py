@@ -30,16 +30,15 @@ from local.metrics.collector import Collector
 from local.metrics.service import Metrics
 from local.permissions import guard
 from local.profiles import folders, profile_files
-from local.service import capacity, overdue_repairs
+from local.service import capacity
 from local.service.aws_server import AwsServer
-from local.service.backend import Backend
+from local.service.backend import Backend, FunctionAddresses, Sockets
 from local.service.capacity import group_joined, most_places
 from local.service.deployed_code import STREAMS, DeployedCode, by_upgrade
 from local.service.event_sources import Mappings
 from local.service.gateway import Gateway
-from local.service.left_streams import LeftStreams, stream_of
+from local.service.left_streams import LeftStreams, repair_overdue, stream_of
 from local.service.live_view import LiveView
-from local.service.run_addresses import FunctionAddresses, Sockets
 from local.service.screen import Screen
 from local.service.signature_check import SignatureCheck
 from local.stack import ProxyRoute, Route, read
@@ -219,7 +218,7 @@ class Service:
         def work() -> RepairWork:
             return RepairWork(self._endpoints.client("dynamodb"), self._variable("CONTROL_TABLE"))
 
-        await overdue_repairs.run(
+        await repair_overdue(
             work, lambda stream: pool.invoke(self._variable("REPAIR_FUNCTION"), json.dumps({"stream": stream}).encode())
         )
 

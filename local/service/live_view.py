@@ -23,12 +23,11 @@ from handlers.store.ledger_records import GAP
 from handlers.store.stream_records import StreamRecords
 from local.aws_endpoints import Endpoints
 from local.observers import harmless
-from local.service.alerted import Alerted
 from local.service.function_failures import Failure, Failures, sentence
 from local.service.group_view import GroupView
 from local.service.left_streams import stream_of
 from local.service.screen import Screen
-from local.service.stream_view import StreamView
+from local.service.stream_view import Alerted, StreamView
 from states_language.server import Closing, Executions, KnownExecution
 from timeline import picture, spans
 from timeline.coverage import Connection, gaps

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from handlers.api import status_words
 from handlers.api.connection_records import Connection, Connections, Records
 from handlers.api.verdict import counted
 from handlers.connection.lease import Lease, unconnected_ms
@@ -25,6 +26,20 @@ _KEPT = 150
 # Errors that end a cycle as expected.
 _EXPECTED = ("StreamTakenOver", "ConnectionExpired", "RenewalDue")
 UNHEARD_OF = "not heard of any more: its function is slow, paused or gone"
+
+
+class Alerted:
+    """Says each alert of a stream once, as the watch does; what is over and begins again is said again."""
+
+    def __init__(self) -> None:
+        # What was said of each connected stream and still holds.
+        self._said: dict[str, frozenset[str]] = {}
+
+    def fresh(self, stream_id: str, records: Records | None, now_ms: int) -> list[str]:
+        """Returns the new alerts, a line each; `records` is None while the stream is not connected."""
+        shown = {} if records is None else status_words.alerts(Connections(records, now_ms, SILENT_MS), records)
+        before, self._said[stream_id] = self._said.get(stream_id, frozenset()), frozenset(shown)
+        return [f"ALERT: {stream_id}: {words}" for what, words in shown.items() if what not in before]
 
 
 def _came(connection: Connection) -> str:

@@ -16,10 +16,10 @@ from local.aws_endpoints import needs_embedded
 from local.cli import main
 from local.listener import bind
 from local.service import embedded_dynamodb, osls
+from local.service.backend import Sockets
 from local.service.command import Options, welcome
 from local.service.embedded_aws import lock
 from local.service.lifecycle import Service
-from local.service.run_addresses import Sockets
 from local.service.screen import Screen
 from tests import harness
 from tests.harness import free_port
