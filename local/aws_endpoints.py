@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import botocore.session
@@ -178,25 +178,21 @@ def _loader() -> Loader:
     return create_loader()
 
 
-def scope_of(request: "Request") -> tuple[str, str]:
-    """Returns the access key id and the service of a request's credential, unchecked; "" if it has none.
+class Credential(NamedTuple):
+    """The scope in which a request is signed; "" for what it does not say."""
+
+    key: str = ""
+    region: str = ""
+    service: str = ""
+
+
+def credential_of(request: "Request") -> Credential:
+    """Returns the credential of a request, unchecked.
 
     Source: "Create a signed AWS API request": Credential=<access key id>/<day>/<region>/<service>/aws4_request.
     """
-    key, _, service = _credential(request)
-    return key, service
-
-
-def region_of(request: "Request", default: str) -> str:
-    """Returns the region of a request's credential, or the default."""
-    named = _credential(request)[1]
-    return named if _REGION.fullmatch(named) else default
-
-
-def _credential(request: "Request") -> tuple[str, str, str]:
-    header = request.headers.get("authorization", "")
-    credential = header.partition("Credential=")[2].partition(",")[0] or request.query_params.get(
-        "X-Amz-Credential", ""
-    )
-    parts = credential.split("/")
-    return (parts[0], parts[2], parts[3]) if len(parts) > 3 else ("", "", "")
+    written = request.headers.get("authorization", "").partition("Credential=")[2].partition(",")[0]
+    match (written or request.query_params.get("X-Amz-Credential", "")).split("/"):
+        case [key, _, region, service, *_]:
+            return Credential(key, region if _REGION.fullmatch(region) else "", service)
+    return Credential()

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from local.aws_endpoints import chosen, scope_of
+from local.aws_endpoints import chosen, credential_of
 from local.permissions import needs, roles
 from local.permissions.roles import Need, Role
 from local.stack import Function
@@ -87,13 +87,13 @@ class Guard:
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             request = Request(scope, receive) if scope["type"] == "http" else None
-            key, service = ("", "") if request is None else scope_of(request)
-            if request is None or key not in self._keys:
+            credential = None if request is None else credential_of(request)
+            if request is None or credential is None or credential.key not in self._keys:
                 await app(scope, receive, send)
                 return
-            name = self._keys[key]
+            name = self._keys[credential.key]
             principal = Principal(self._roles.functions[name], name)
-            await self._serve(app, principal, service, request, send)
+            await self._serve(app, principal, credential.service, request, send)
 
         return serve
 

@@ -20,9 +20,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from local.aws_endpoints import Endpoints, region_of, scope_of
+from local.aws_endpoints import Endpoints, credential_of
 from local.functions.function_pool import Pool, named
 from local.service.lambda_functions import FUNCTIONS, LambdaFunctions, lambda_error, missing
+from local.service.lambda_proxy import raw_target
 from local.template import REGION
 from states_language.server import StepFunctions, TooManyRequests, UnknownFunction
 from states_language.tasks.lambdas import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTES
@@ -131,15 +132,15 @@ class AwsServer:
     async def _other(self, request: Request) -> Response:
         target = request.headers.get("x-amz-target", "")
         if target.startswith(_TARGET):
-            region = region_of(request, REGION)
             if target.endswith(".StartSyncExecution") and not await self._has_room(await request.body()):
                 return JSONResponse({"__type": "ExecutionLimitExceeded", "message": "This machine is full."}, 400)
-            return await self._step_functions.answer(target.removeprefix(_TARGET), await request.body(), region)
+            action, region = target.removeprefix(_TARGET), credential_of(request).region or REGION
+            return await self._step_functions.answer(action, await request.body(), region)
         if request.method == "GET" and "Action" in request.query_params and "authorization" not in request.headers:
             return JSONResponse({"message": _ACTION_OF_A_LINK}, 403)
         body = await request.body()
         # The template may be in S3. Other services have none, and a function's requests need no second thread.
-        if scope_of(request)[1] == "cloudformation" and await asyncio.to_thread(
+        if credential_of(request).service == "cloudformation" and await asyncio.to_thread(
             _makes_what_cannot_run, request.url.query, body, self._endpoints
         ):
             return _query_error(400, "ValidationError", _REASON)
@@ -155,14 +156,12 @@ class AwsServer:
         return await asyncio.to_thread(self._admits, str(stream_id))
 
     def _forward(self, request: Request, body: bytes) -> Response:
-        origin = self._endpoints.of(scope_of(request)[1])
-        path = request.scope["raw_path"].decode("ascii")
-        query = request.scope["query_string"].decode("ascii")
+        origin = self._endpoints.of(credential_of(request).service)
         headers = {name: value for name, value in request.headers.items() if name not in _HOP_BY_HOP | _OF_A_PAGE}
         try:
             answer = self._http.request(
-                request.method, f"{origin}{path}{'?' + query if query else ''}", body=body, headers=headers,
-                redirect=False, decode_content=False,
+                request.method, f"{origin}{raw_target(request)}", body=body, headers=headers, redirect=False,
+                decode_content=False,
             )  # fmt: skip
         except urllib3.exceptions.HTTPError as problem:
             text = json.dumps({"message": f"The endpoint {origin} does not answer: {type(problem).__name__}."})

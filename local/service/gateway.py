@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.convertors import StringConvertor, register_url_convertor
@@ -37,7 +37,6 @@ from local.template import ACCOUNT
 from states_language.server import Executions, Refusal, TooManyRequests, is_name
 
 _METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"]
-_JSON = "application/json"
 # The end of a stream cannot be predicted, so asking more often is useless.
 _RETRY_AFTER_S = 60
 # API Gateway's own status and words of each kind that occurs here.
@@ -67,7 +66,10 @@ register_url_convertor("anything", _Anything())
 
 
 class Gateway:
-    """Serves the routes of the stack."""
+    """Serves the routes of the stack.
+
+    Source of what is answered without an integration: "Gateway response types for API Gateway" of its developer guide.
+    """
 
     def __init__(
         self, routes: Iterable[Route | ProxyRoute], responses: Iterable[GatewayResponse], executions: Executions,
@@ -88,7 +90,7 @@ class Gateway:
 
     def serve(self, routes: Iterable[Route | ProxyRoute], responses: Iterable[GatewayResponse]) -> None:
         """Replaces the routes, and the answers without an integration."""
-        self._own = GatewayResponses(responses)
+        self._own = {response.kind: response for response in responses}
         # A method of its own comes before ANY.
         ordered = sorted(routes, key=lambda route: route.method == "ANY")
         self._routes = [(route, route.path.strip("/").split("/")) for route in ordered]
@@ -105,8 +107,10 @@ class Gateway:
             if values is not None and route.method in (request.method, "ANY"):
                 context = _context(route.path, request)
                 content = await request.body()
-                if route.needs_signature and (problem := self._signature.problem(_signed(request, content), _now())):
-                    return self._own.answer(problem[0], context, problem[1])
+                if route.needs_signature:
+                    signed = Signed(request.method, lambda_proxy.raw_target(request), request.headers, content)
+                    if problem := self._signature.problem(signed, datetime.now(UTC)):
+                        return self._answer(problem[0], context, problem[1])
                 body = content.decode("utf-8", "replace")
                 if isinstance(route, Route):
                     return await self._start(route, values, request, body, context)
@@ -115,22 +119,38 @@ class Gateway:
                     return await live_tail.tail(*self._pages(route, event))
                 return await self._proxied(route, event)
         # API Gateway's answer for a route that does not exist.
-        return self._own.answer("MISSING_AUTHENTICATION_TOKEN", _context("", request))
+        return self._answer("MISSING_AUTHENTICATION_TOKEN", _context("", request))
+
+    def _answer(self, kind: str, context: Mapping[str, Any], sentence: str = "") -> Response:
+        """Returns the answer of this kind; `context` has the names of `$context`, `sentence` replaces API Gateway's."""
+        status, own = _OWN[kind]
+        message = sentence or own
+        generated = GatewayResponse(kind, None, {}, GENERATED)
+        chosen = self._own.get(kind) or self._own.get(f"DEFAULT_{status // 100}XX", generated)
+        error = {"message": message, "messageString": json.dumps(message), "responseType": kind}
+
+        def value(match: re.Match[str]) -> str:
+            value: Any = {**context, "error": error}
+            for name in match[1].split(".")[1:]:
+                value = value.get(name, "") if isinstance(value, Mapping) else ""
+            return str(value)
+
+        text = _VARIABLE.sub(value, chosen.template)
+        return Response(text, chosen.status or status, chosen.headers, media_type=JSON)
 
     async def _proxied(self, route: ProxyRoute, event: Any) -> Response:
         try:
             return lambda_proxy.response(await self._invoke(route.function, json.dumps(event).encode()))
         except (lambda_proxy.MalformedResult, TooManyRequests):
-            return self._own.answer("DEFAULT_5XX", event["requestContext"])
+            return self._answer("DEFAULT_5XX", event["requestContext"])
 
     def _pages(self, route: ProxyRoute, event: Any) -> tuple[live_tail.Page, str]:
         """Returns what reads a page of events in JSON from behind any position, and the requested position."""
         query = event["queryStringParameters"] or {}
 
         async def page(after: str) -> Response:
-            headers = {"Accept": JSON}
             return await self._proxied(
-                route, event | {"headers": headers, "queryStringParameters": query | {"after": after}}
+                route, event | {"headers": {"Accept": JSON}, "queryStringParameters": query | {"after": after}}
             )
 
         return page, event["headers"].get("Last-Event-ID") or query.get("after", "")
@@ -139,53 +159,40 @@ class Gateway:
         self, route: Route, path: Mapping[str, str], request: Request, body: str, context: dict[str, Any]
     ) -> Response:
         problem = self._check_stream(unquote(path["streamId"])) if "streamId" in path else None
-        kind = request.headers.get("content-type", _JSON).split(";")[0].strip().lower()
+        kind = request.headers.get("content-type", JSON).split(";")[0].strip().lower()
         template = route.request_templates.get(kind)
         if template is None and route.passthrough != "WHEN_NO_MATCH":
-            return self._own.answer("UNSUPPORTED_MEDIA_TYPE", context)
-        query = dict(parse_qsl(request.scope["query_string"].decode("ascii", "replace"), keep_blank_values=True))
-        call = Call(body, path, query, dict(request.headers), context)
+            return self._answer("UNSUPPORTED_MEDIA_TYPE", context)
+        call = Call(body, path, dict(lambda_proxy.query(request)), dict(request.headers), context)
+        action = "StartSyncExecution" if route.waits else "StartExecution"
         try:
             start = json.loads(render(template, call) if template is not None else body or "{}")
             if problem is not None and is_name(start.get("name") or "-"):
                 # The template accepted it, but its profile is wrong, or has changed since the template was compiled.
                 return refused(problem, context)
             if problem is None and "streamId" in path:
-                return await self._start_stream(route, unquote(path["streamId"]), start, call)
-            return _mapped(route, 200, await self._states(_action(route), start), call)
+                return await self._start_stream(route, unquote(path["streamId"]), action, start, call)
+            return _mapped(route, 200, await self._states(action, start), call)
         except (TemplateFailure, ValueError, KeyError, TypeError, AttributeError):
-            return self._own.answer("API_CONFIGURATION_ERROR", context)
+            return self._answer("API_CONFIGURATION_ERROR", context)
         except Refusal as refusal:
-            answer = {"__type": refusal.code, "message": str(refusal)}
-            return _mapped(route, 400, answer, call)
+            return _mapped(route, 400, {"__type": refusal.code, "message": str(refusal)}, call)
 
-    async def _start_stream(self, route: Route, stream_id: str, start: dict[str, Any], call: Call) -> Response:
+    async def _start_stream(
+        self, route: Route, stream_id: str, action: str, start: dict[str, Any], call: Call
+    ) -> Response:
         # One at a time: nothing else may start between the check of the room and the start.
         async with self._starting:
             if not await asyncio.to_thread(self._room.admits, stream_id):
                 retry = {"Retry-After": str(_RETRY_AFTER_S)}
                 return refused(Problem("full", self._room.refusal, headers=retry), call.context)
-            answer = await self._states(_action(route), start)
+            answer = await self._states(action, start)
         streams = {"streams": {"running": self._room.running(), "most": self._room.capacity.most}}
         if "output" in answer:
             answer["output"] = json.dumps(json.loads(answer["output"]) | streams)
         elif not route.waits:
             answer |= streams
         return _mapped(route, 200, answer, call)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _signed(request: Request, body: bytes) -> Signed:
-    query = request.scope["query_string"].decode("ascii", "replace")
-    target = lambda_proxy.raw_path(request) + (f"?{query}" if query else "")
-    return Signed(request.method, target, request.headers, body)
-
-
-def _action(route: Route) -> str:
-    return "StartSyncExecution" if route.waits else "StartExecution"
 
 
 def _match(pattern: list[str], parts: list[str]) -> dict[str, str] | None:
@@ -223,48 +230,17 @@ def _context(resource_path: str, request: Request) -> dict[str, Any]:
 def _mapped(route: Route, status: int, answer: Mapping[str, Any], call: Call) -> Response:
     """The integration response whose pattern matches the integration's status, or else the default, 200."""
     text = json.dumps(answer)
-    chosen = next((one for one in route.responses if _selects(one, status)), None)
-    chosen = chosen or next((one for one in route.responses if not one.get("SelectionPattern")), {})
-    template = chosen.get("ResponseTemplates", {}).get(_JSON)
+    patterns = [(str(one.get("SelectionPattern") or ""), one) for one in route.responses]
+    found = [one for pattern, one in patterns if pattern and re.fullmatch(pattern, str(status))]
+    chosen = [*found, *(one for pattern, one in patterns if not pattern), {}][0]
+    template = chosen.get("ResponseTemplates", {}).get(JSON)
     # Source: "Use a mapping template to override an API's request and response parameters and status codes".
     override: dict[str, Any] = {"header": {}}
     if template:
         context = {**call.context, "responseOverride": override}
         text = render(template, Call(text, call.path, call.query, {}, context)).strip()
     chosen_status = int(override.get("status") or chosen.get("StatusCode", 200))
-    return Response(text, chosen_status, override["header"], media_type=_JSON)
-
-
-def _selects(response: Mapping[str, Any], status: int) -> bool:
-    pattern = str(response.get("SelectionPattern") or "")
-    return bool(pattern) and re.fullmatch(pattern, str(status)) is not None
-
-
-class GatewayResponses:
-    """The gateway responses of a stack, by kind.
-
-    Source: "Gateway response types for API Gateway" of its developer guide.
-    """
-
-    def __init__(self, responses: Iterable[GatewayResponse]) -> None:
-        self._by_kind = {response.kind: response for response in responses}
-
-    def answer(self, kind: str, context: Mapping[str, Any], sentence: str = "") -> Response:
-        """Returns the answer of this kind; `context` has the names of `$context`, `sentence` replaces API Gateway's."""
-        status, own = _OWN[kind]
-        message = sentence or own
-        generated = GatewayResponse(kind, None, {}, GENERATED)
-        chosen = self._by_kind.get(kind) or self._by_kind.get(f"DEFAULT_{status // 100}XX", generated)
-        error = {"message": message, "messageString": json.dumps(message), "responseType": kind}
-
-        def value(match: re.Match[str]) -> str:
-            value: Any = {**context, "error": error}
-            for name in match[1].split(".")[1:]:
-                value = value.get(name, "") if isinstance(value, Mapping) else ""
-            return str(value)
-
-        text = _VARIABLE.sub(value, chosen.template)
-        return Response(text, chosen.status or status, chosen.headers, media_type="application/json")
+    return Response(text, chosen_status, override["header"], media_type=JSON)
 
 
 def refused(problem: problems.Problem, context: Mapping[str, Any]) -> Response:

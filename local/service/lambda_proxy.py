@@ -33,7 +33,7 @@ def event(request: Request, resource: str, path: Mapping[str, str], context: Map
     `path` has the values of the path's parameters. They and the whole path stay encoded, as in a REST API of AWS; the
     query is decoded. Absent values are None, where the guide says null.
     """
-    pairs = parse_qsl(request.scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
+    pairs = query(request)
     headers = {name: request.headers[name] for name in HEADERS if name in request.headers}
     several: dict[str, list[str]] = {}
     for name, value in pairs:
@@ -58,6 +58,17 @@ def raw_path(request: Request) -> str:
     """Returns the path as the client has encoded it."""
     raw: bytes = request.scope["raw_path"]
     return raw.decode("ascii", "replace")
+
+
+def raw_target(request: Request) -> str:
+    """Returns path and query as the client has encoded them."""
+    query = request.scope["query_string"].decode("ascii", "replace")
+    return raw_path(request) + (f"?{query}" if query else "")
+
+
+def query(request: Request) -> list[tuple[str, str]]:
+    """Returns the parameters of the query in their order, decoded."""
+    return parse_qsl(request.scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
 
 
 def response(answer: Answer) -> Response:
