@@ -3,7 +3,7 @@
 // (docs/console.md).
 
 import { ask, streamPath } from './api.js';
-import { confirmed, element, keyed, scrolled, text } from './dom.js';
+import { attempt, confirmed, element, keyed, scrolled, text } from './dom.js';
 import { runbookLink } from './runbook.js';
 import { clock, counted, length, number } from './words.js';
 
@@ -16,49 +16,34 @@ export function deadLettersPart(id) {
   const problem = element('p', { class: 'problem', role: 'alert' });
   const table = scrolled('Dead-letter messages', ['Sent', 'Key', 'Why']);
   table.node.hidden = true;
-  const look = element('button', { type: 'button' }, 'Look into the queue');
-  const redrive = element('button', { type: 'button', onclick: () => putBack() }, 'Redrive');
+  const look = element('button', { type: 'button', onclick: () => attempt(look, shown, problem, result, 'Looking …') }, 'Look into the queue');
+  const redrive = element('button', {
+    type: 'button',
+    onclick: async () => {
+      if (await confirmed(`Redrive the dead letters of ${id}?`, CAN, 'Redrive')) attempt(redrive, putBack, problem, result, 'Putting back …');
+    },
+  }, 'Redrive');
   const result = element('p', { class: 'soft', role: 'status' });
 
   async function putBack() {
-    if (!await confirmed(`Redrive the dead letters of ${id}?`, CAN, 'Redrive')) return;
-    redrive.disabled = true;
-    text(problem, '');
-    text(result, 'Putting back …');
-    try {
-      const { dead_letters: letters, is_all: isAll } = await ask(streamPath(id, '/redrive'), 'POST');
-      const left = letters.filter((one) => one.outcome === 'left');
-      const kept = new Map();
-      for (const { detail } of left) kept.set(detail, (kept.get(detail) ?? 0) + 1);
-      const reasons = [...kept].map(([detail, count]) => `${number(count)}: ${detail}`).join('; ');
-      const done = letters.length ? `${counted(letters.length - left.length, 'event')} put back, ${number(left.length)} left` : 'None of this stream';
-      text(result, `${done}${reasons && ` (${reasons})`}.${isAll ? '' : ' The queue has more: redrive again.'}`);
-    } catch (failure) {
-      text(problem, failure.message);
-      text(result, '');
-    } finally {
-      redrive.disabled = false;
-    }
+    const { dead_letters: letters, is_all: isAll } = await ask(streamPath(id, '/redrive'), 'POST');
+    const left = letters.filter((one) => one.outcome === 'left');
+    const kept = new Map();
+    for (const { detail } of left) kept.set(detail, (kept.get(detail) ?? 0) + 1);
+    const reasons = [...kept].map(([detail, count]) => `${number(count)}: ${detail}`).join('; ');
+    const done = letters.length ? `${counted(letters.length - left.length, 'event')} put back, ${number(left.length)} left` : 'None of this stream';
+    return `${done}${reasons && ` (${reasons})`}.${isAll ? '' : ' The queue has more: redrive again.'}`;
   }
 
-  look.addEventListener('click', async () => {
-    look.disabled = true;
-    text(problem, '');
-    text(result, 'Looking …');
-    try {
-      const { dead_letters: letters, is_all: isAll } = await ask(streamPath(id, '/dead-letters'));
-      const key = ({ key: own, part }) => (own ? `${own}${part && part !== '1 of 1' ? ` (part ${part})` : ''}` : '–');
-      table.show(letters, (one) => one.id, (one) => [clock(one.sent_at), key(one), one.reason]);
-      table.node.hidden = letters.length === 0;
-      const said = letters.length ? `${number(letters.length)} of this stream.` : 'None of this stream.';
-      text(result, isAll ? said : `${said} The queue has more than were looked at.`);
-    } catch (failure) {
-      text(problem, failure.message);
-      text(result, '');
-    } finally {
-      look.disabled = false;
-    }
-  });
+  async function shown() {
+    const { dead_letters: letters, is_all: isAll } = await ask(streamPath(id, '/dead-letters'));
+    const key = ({ key: own, part }) => (own ? `${own}${part && part !== '1 of 1' ? ` (part ${part})` : ''}` : '–');
+    table.show(letters, (one) => one.id, (one) => [clock(one.sent_at), key(one), one.reason]);
+    table.node.hidden = letters.length === 0;
+    const said = letters.length ? `${number(letters.length)} of this stream.` : 'None of this stream.';
+    return isAll ? said : `${said} The queue has more than were looked at.`;
+  }
+
   return {
     node: element('section', { class: 'card', 'aria-labelledby': 'letters-title' },
       element('h2', { id: 'letters-title' }, 'Dead letters'), summary,
@@ -94,20 +79,16 @@ export function deliveryPart(id) {
     table.show(delivery ?? [], (one) => one.sink, cells);
     keyed(which, delivery ?? [], (one) => one.sink, () => element('option'), (option, one) => text(option, one.sink));
   };
-  const button = (word, make, question) => element('button', { type: 'button', onclick: () => send(make, question) }, word);
-  async function send(make, question) {
+  const button = (word, make, question) => element('button', { type: 'button', onclick: ({ target }) => send(target, make, question) }, word);
+  async function send(pressed, make, question) {
     const sink = which.value;
     const command = { sink, ...make() };
     if (question && !(await confirmed(question, `${sink}: what is skipped is stored, and a replay sends it.`, 'Skip'))) return;
-    text(problem, '');
-    text(result, '');
-    try {
+    await attempt(pressed, async () => {
       const { sinks } = await ask(streamPath(id, `/sinks?${new URLSearchParams(command)}`), 'POST');
       show({ delivery: sinks });
-      text(result, `${command.do}: ${sink}.`);
-    } catch (failure) {
-      text(problem, failure.message);
-    }
+      return `${command.do}: ${sink}.`;
+    }, problem, result);
   }
   const node = element('section', { class: 'card delivery', 'aria-labelledby': 'delivery-title', hidden: true },
     element('h2', { id: 'delivery-title' }, 'Delivery'), table.node,

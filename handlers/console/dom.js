@@ -70,6 +70,28 @@ export function scrolled(label, columns) {
   return { node, rows, show };
 }
 
+/**
+ * Does `work` for a button, which is disabled meanwhile: `problem` has the sentence of a failure, and `result` that of the
+ * work, which begins as `begun`.
+ */
+export async function attempt(button, work, problem, result = null, begun = '') {
+  const isFocused = document.activeElement === button;
+  button.disabled = true;
+  text(problem, '');
+  if (result) text(result, begun);
+  try {
+    const done = await work();
+    if (result) text(result, done ?? '');
+  } catch (failure) {
+    text(problem, failure.message);
+    if (result && result !== problem) text(result, '');
+  } finally {
+    button.disabled = false;
+    // A button that is disabled loses the focus.
+    if (isFocused && document.activeElement === document.body) button.focus();
+  }
+}
+
 /** Says something to who cannot see the page, and nothing twice in a row. */
 export function announce(sentence) {
   text(document.getElementById('announce'), sentence);

@@ -4,7 +4,7 @@
 // repaired one a line through it. Each mark says what it is, and two tables have the same.
 
 import { ask, streamPath } from './api.js';
-import { announce, element, keyed, scrolled, set, svg, text } from './dom.js';
+import { announce, attempt, element, keyed, scrolled, set, svg, text } from './dom.js';
 import { clock, counted, length, words } from './words.js';
 
 const LABEL = 60;
@@ -117,17 +117,10 @@ function offerRepair(cell, stream, gap) {
   const button = element('button', {
     type: 'button',
     'aria-label': `Repair the gap from ${clock(gap.from_at)}`,
-    onclick: async () => {
-      button.disabled = true;
-      try {
-        await ask(`${streamPath(stream, '/repair')}?${times}`, 'POST');
-        text(why, 'What the gap missed is fetched now.');
-      } catch (problem) {
-        text(why, problem.message);
-      } finally {
-        button.disabled = false;
-      }
-    },
+    onclick: () => attempt(button, async () => {
+      await ask(`${streamPath(stream, '/repair')}?${times}`, 'POST');
+      return 'What the gap missed is fetched now.';
+    }, why, why),
   }, 'Repair');
   return cell.append(button, why);
 }

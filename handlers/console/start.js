@@ -2,7 +2,7 @@
 // demonstration stream.
 
 import { ask, streamPath } from './api.js';
-import { announce, element, text } from './dom.js';
+import { announce, attempt, element } from './dom.js';
 
 // A demonstration whose streams need a name after the colon, and the one that is offered.
 const NAMED = { 'demo-socket': 'demo-socket:eur-usd' };
@@ -19,21 +19,13 @@ export function startForm(started) {
   const offers = element('div', { class: 'empty', hidden: true },
     element('p', {}, 'Start one by its name above, or one of these:'), demos);
 
-  async function start(id) {
-    button.disabled = true;
-    text(problem, '');
-    try {
-      await ask(streamPath(id), 'POST');
-      announce(`The stream ${id} is starting.`);
-      field.value = '';
-      started();
-      location.hash = `#/streams/${encodeURIComponent(id)}`;
-    } catch (failure) {
-      text(problem, failure.message);
-    } finally {
-      button.disabled = false;
-    }
-  }
+  const start = (id) => attempt(button, async () => {
+    await ask(streamPath(id), 'POST');
+    announce(`The stream ${id} is starting.`);
+    field.value = '';
+    started();
+    location.hash = `#/streams/${encodeURIComponent(id)}`;
+  }, problem);
 
   const form = element('form', {
     class: 'field start',

@@ -3,7 +3,7 @@
 // Invariants: nothing is started or stopped without a question; a part that fails leaves the others as they are.
 
 import { ask, repeat, streamPath } from './api.js';
-import { announce, confirmed, element, text } from './dom.js';
+import { announce, attempt, confirmed, element, text } from './dom.js';
 import { deadLettersPart, deliveryPart } from './delivery.js';
 import { EVERY_MS, eventsPart } from './events.js';
 import { figuresPart } from './figures.js';
@@ -21,8 +21,8 @@ const COST_MS = 30_000;
 export function streamView(parent, server, id) {
   const badge = element('span', { class: 'status' });
   const verdict = element('p', { class: 'verdict' }, 'Loading …');
-  const start = element('button', { type: 'button', class: 'main', hidden: true, onclick: () => change('POST') }, 'Start');
-  const stop = element('button', { type: 'button', hidden: true, onclick: () => change('DELETE') }, 'Stop');
+  const start = element('button', { type: 'button', class: 'main', hidden: true, onclick: () => change(start, 'POST') }, 'Start');
+  const stop = element('button', { type: 'button', hidden: true, onclick: () => change(stop, 'DELETE') }, 'Stop');
   const problem = element('p', { class: 'problem', role: 'alert' });
   const trouble = whyPart();
   const figures = figuresPart();
@@ -68,34 +68,30 @@ export function streamView(parent, server, id) {
   function missing(failure) {
     if (failure.status !== 404) throw failure;
     text(verdict, failure.message);
-    if (failure.kind === 'unknown-stream') {
+    start.hidden = failure.kind === 'unknown-stream';
+    if (start.hidden) {
       stopAll();
       server.answered();
       parent.replaceChildren(...[...parent.children].slice(0, 2), element('section', { class: 'card', 'aria-label': 'Unknown stream' },
         element('p', { class: 'lead' }, failure.message), element('p', {}, failure.fix)));
-      start.hidden = true;
-      return [null, null];
+    } else {
+      events.know({ coverage: null });
     }
-    start.hidden = false;
-    events.know({ coverage: null });
     return [null, null];
   }
 
-  async function change(method) {
+  async function change(button, method) {
     const isStart = method === 'POST';
     const from = cursor === null ? 'It has no cursor: it begins as its profile says.' : `It goes on from its cursor, ${cursor}.`;
     const sentence = isStart
       ? from
       : 'The connection stores what it has read and closes. The stream stays stopped until it is started again.';
     if (!await confirmed(`${isStart ? 'Start' : 'Stop'} ${id}?`, sentence, isStart ? 'Start' : 'Stop')) return;
-    text(problem, '');
-    try {
+    await attempt(button, async () => {
       const answer = await ask(streamPath(id), method);
       announce(answer.message ?? `The stream ${id} is starting.`);
       for (const loop of loops) loop.now();
-    } catch (failure) {
-      text(problem, failure.message);
-    }
+    }, problem);
   }
 
   const onlyLater = (failure) => {

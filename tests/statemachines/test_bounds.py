@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from local import bounds, settings_schema, stages
+from local import settings_schema, stages
 from states_language import Execution, TaskCall, TaskFailure, load
+from tests.statemachines import bounds
 from tests.statemachines.connections import after, definition, executed
 
 LANES = ("A", "B")

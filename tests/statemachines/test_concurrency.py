@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from local.bounds import ALLOWED
 from local.simulation.shared_tasks import setter
 from states_language import TaskFailure
 from states_language.clock import VirtualClock
+from tests.statemachines.bounds import ALLOWED
 from tests.statemachines.outages import HOUR_MS, LIFE_MS, World
 
 # How long two are connected at a handover: the older reads the lease and drains.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.bounds import ALLOWED
+from tests.statemachines.bounds import ALLOWED
 from tests.statemachines.outages import World
 
 DAYS = 1

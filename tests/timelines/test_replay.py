@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local import bounds
 from local.replay.command import Replay, Run, replay, text
 from local.simulation.scenario import read
+from tests.statemachines import bounds
 from timeline import spans
 
 HERE = Path(__file__).parent
