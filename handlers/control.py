@@ -1,7 +1,8 @@
 """The control API: shows a stream, its events or all streams, and records the request to stop one.
 
 `handlers/api/routes.py` names the routes; the events are those of API Gateway's Lambda proxy. The client and the logger
-are made once, at the cold start, where a bad environment fails it. Invariants: a GET writes nothing; a DELETE writes
+are made once, at the cold start, where a bad environment fails it; what few requests need is imported by them, because
+it would lengthen each cold start. Invariants: a GET writes nothing; a DELETE writes
 the stop request and nothing else, so it may be repeated, and a redrive puts each event back once; no answer quotes what
 AWS said.
 """
@@ -10,19 +11,19 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from aws_lambda_powertools import Logger
 
-from handlers.api import event_pages, gaps, problems, routes, status, status_words
+from handlers.api import dead_letter_pages, event_pages, gaps, problems, routes, status, status_words, views
 from handlers.api.answers import at, conditional, said, text_answer
+from handlers.api.bill import cost
 from handlers.api.connection_records import Connections, Records
 from handlers.api.known_profiles import KnownProfiles
 from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
-from handlers.api.queries import BadQuery, PageRequest
-from handlers.api.views import Views
+from handlers.api.queries import BadQuery
 from handlers.aws import executions
 from handlers.aws.clients import boto3_client, bucket, dynamodb, functions
 from handlers.connection.inputs import Layout
@@ -43,11 +44,11 @@ TRIES = 2
 PAGE_S = 8
 # API Gateway waits for 29 s. A walk through the queue that ends early is gone on with by the next request.
 REDRIVE_S, REDRIVE_HELD_S = 8, 30
+# After which time the page requests nothing more of the queue.
+QUEUE_S = 6
 # How long a caller is to wait where DynamoDB does not answer, or throttles; that is over within seconds, or is not.
 RETRY_AFTER_S = 5
-STREAM, EVENTS, GAPS, REDRIVE = "/connections/{streamId}", "/events", "/gaps", "/redrive"
-REPAIR = "/repair"
-SINKS = f"{STREAM}/sinks"
+STREAM = "/connections/{streamId}"
 # The delivery answers a command in some ms, after a cold start of a second or two.
 COMMAND_S = 10
 
@@ -82,10 +83,21 @@ reader = EventReader(client, settings.events_table, _fetch)
 RENEWED_MS = max(settings.lease_every_ms, settings.progress_every_ms)
 DEAD_AFTER_MS = LEASE_TTL_READS * RENEWED_MS
 RETRIES = Retries(settings.retried_within_ms, settings.throttled_within_ms)
-views = Views(
-    lambda: boto3_client("stepfunctions", TRIES), lambda: boto3_client("sqs", TRIES), settings.dead_letter_queue_url,
-    DEAD_AFTER_MS, store, settings.events_table,
-)  # fmt: skip
+states = functools.partial(boto3_client, "stepfunctions", TRIES)
+sqs = functools.partial(boto3_client, "sqs", TRIES)
+
+
+class Asked(NamedTuple):
+    """A request: its stream and that one's profile, "" where its route has none; its query, and the proxy's event."""
+
+    stream_id: str
+    profile: str
+    query: object
+    fields: Mapping[str, Any]
+
+    def header(self, name: str) -> str:
+        """Returns the header with this name, in lower case; "" where the request has none."""
+        return routes.read_header(self.fields, name)
 
 
 def handler(event: object, lambda_context: LambdaContext) -> Answer:
@@ -126,163 +138,147 @@ def _of_store(error: StoreUnavailable) -> Problem:
 
 def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     """Returns the answer to the request; raises Problem, ProfileError, BadQuery and StoreUnavailable."""
-    resource, query = str(fields.get("resource", STREAM)), fields.get("queryStringParameters")
+    resource = str(fields.get("resource", STREAM))
     profile = check_stream_id(stream_id) if resource.startswith(STREAM) else ""
-    if method == "DELETE" and resource == STREAM:
-        return _delete(stream_id, profile)
-    if method == "POST" and resource == f"{STREAM}{REDRIVE}":
-        return _redrive(stream_id, profile)
-    if method == "POST" and resource == f"{STREAM}{REPAIR}":
-        return _repair(stream_id, profile, query)
-    if method == "POST" and resource == SINKS:
-        return _command(stream_id, profile, query)
-    if f"{method} {resource}" not in routes.ROUTES:
+    answer = _ROUTES.get(f"{method} {resource}")
+    if answer is None:
         raise routes.bad_method(method, resource)
-    if resource == routes.INDEX:
-        return routes.to_page(fields) or said(200, routes.index(profiles.names()))
-    if resource == routes.OPENAPI:
-        # Few ask for it, and what is imported lengthens each cold start.
-        from handlers.api.openapi import document
+    return answer(Asked(stream_id, profile, fields.get("queryStringParameters"), fields))
 
-        return said(200, document.document(routes.base(fields)))
-    if resource == routes.ALL:
-        return _streams(status.LISTING.read(query))
-    if resource == routes.FLEET:
-        return _fleet(method, query, fields)
-    if resource.startswith(routes.CONSOLE):
-        return routes.console(resource, fields.get("pathParameters"))
-    view = resource.rpartition("/")[2]
-    if view in views.by_name:
-        return said(200, views.by_name[view](stream_id, _read(stream_id, profile), _now_ms()))
-    if resource.endswith(EVENTS):
-        accept, last_event_id = (routes.read_header(fields, name) for name in ("accept", "last-event-id"))
-        request = event_pages.LISTING.read(query, last_event_id)
-        return _events(stream_id, profile, request, event_pages.representation(accept))
-    if resource == SINKS:
-        _layout(stream_id, profile)
-        return _sinks(stream_id, profile)
-    if resource.endswith(GAPS):
-        return _gaps(stream_id, profile, gaps.LISTING.read(query))
-    records, keeps_ms = _records(stream_id, profile), known.keeps_ms(profile)
-    answer = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES, keeps_ms=keeps_ms)
-    if problem := known.problem(profile):
+
+def _index(asked: Asked) -> Answer:
+    return routes.to_page(asked.fields) or said(200, routes.index(profiles.names()))
+
+
+def _openapi(asked: Asked) -> Answer:
+    from handlers.api.openapi import document
+
+    return said(200, document.document(routes.base(asked.fields)))
+
+
+def _console(asked: Asked) -> Answer:
+    return routes.console(str(asked.fields["resource"]), asked.fields.get("pathParameters"))
+
+
+def _status(asked: Asked) -> Answer:
+    """200 with the stream's status, and with what is wrong with its profile and of its sinks."""
+    records, keeps_ms = _records(asked), known.keeps_ms(asked.profile)
+    answer = status.answer(asked.stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES, keeps_ms=keeps_ms)
+    if problem := known.problem(asked.profile):
         answer |= {"reason": answer["reason"] or problem, "profile_problem": problem}
-    return said(200, answer | _delivery(stream_id, profile))
+    delivery = _delivery(asked.stream_id, asked.profile)
+    return said(200, answer | ({} if delivery is None else {"delivery": delivery}))
 
 
-def _fleet(method: str, query: object, fields: Mapping[str, Any]) -> Answer:
+def _fleet(asked: Asked, *, is_put: bool = False) -> Answer:
     """200 with how far the document is that is applied, from now on where it is a PUT."""
-    # Few ask for it, and what is imported lengthens each cold start.
     from handlers.api import fleet_routes
     from handlers.fleet.fleet_records import FleetRecords
 
-    is_dry = fleet_routes.query(query)
-    records = FleetRecords(client, settings.control_table, is_dry=is_dry)
-    if method == "GET":
-        return said(200, fleet_routes.shown(records.read(), _now_ms(), is_dry=is_dry))
-    stage = fleet_routes.Stage(
-        records,
-        lambda: boto3_client("stepfunctions", TRIES),
-        settings.fleet_machine_arn,
-        known.has,
-        _now_ms(),
-    )
-    kind = routes.read_header(fields, "content-type")
-    return said(200, fleet_routes.put(stage, str(fields.get("body") or ""), kind, is_dry=is_dry))
+    is_dry = fleet_routes.query(asked.query)
+    records, now_ms = FleetRecords(client, settings.control_table, is_dry=is_dry), _now_ms()
+    if not is_put:
+        return said(200, fleet_routes.shown(records.read(), now_ms, is_dry=is_dry))
+    wanted = fleet_routes.document(str(asked.fields.get("body") or ""), asked.header("content-type"), known.has)
+    return said(200, fleet_routes.put(records, wanted, states, settings.fleet_machine_arn, now_ms, is_dry=is_dry))
 
 
-def _read(stream_id: str, profile: str) -> Records:
+def _view(show: Callable[[str, Records], dict[str, Any]]) -> Callable[[Asked], Answer]:
+    """200 with what `show` returns of a stream's records."""
+    return lambda asked: said(200, show(asked.stream_id, _read(asked)))
+
+
+def _read(asked: Asked) -> Records:
     """Returns the stream's records; raises StoreUnavailable for an unknown layout, which only a status can show."""
-    records = _records(stream_id, profile)
+    records = _records(asked)
     if "layout" in records.damage:
-        store.layout(stream_id)
+        store.layout(asked.stream_id)
     return records
 
 
 def _begun(stream_id: str) -> Records | None:
     """Returns what is known of a stream whose first POST was answered a moment ago; None if there was none."""
     with contextlib.suppress(StoreUnavailable):
-        found = executions.begun(boto3_client("stepfunctions", TRIES), settings.state_machine_arn, stream_id)
+        found = executions.begun(states(), settings.state_machine_arn, stream_id)
         return None if found is None else Records(Lease(execution=found[0], started_at_ms=found[1]), None, None, ())
     return None
 
 
-def _records(stream_id: str, profile: str) -> Records:
+def _records(asked: Asked) -> Records:
     """Returns the stream's records as they are."""
-    records = store.read(stream_id)
-    if records is None and known.has(profile):
-        records = _begun(stream_id)
+    records = store.read(asked.stream_id)
+    if records is None and known.has(asked.profile):
+        records = _begun(asked.stream_id)
     if records is None:
-        raise known.problem_without(stream_id, profile)
+        raise known.problem_without(asked.stream_id, asked.profile)
     return records
 
 
-def _layout(stream_id: str, profile: str) -> Layout:
-    layout = store.layout(stream_id)
+def _layout(asked: Asked) -> Layout:
+    layout = store.layout(asked.stream_id)
     if layout is None:
-        raise known.problem_without(stream_id, profile)
+        raise known.problem_without(asked.stream_id, asked.profile)
     return layout
 
 
-def _delivery(stream_id: str, profile: str) -> dict[str, Any]:
-    """Returns what is known of the stream's sinks; nothing is read where its profile names none."""
+def _delivery(stream_id: str, profile: str) -> list[dict[str, Any]] | None:
+    """Returns what is known of the stream's sinks; None, and nothing is read, where its profile names none."""
     if not settings.sinks_table or "deliver" not in known.fields(profile):
-        return {}
-    # Few profiles deliver, and what is imported lengthens each cold start.
+        return None
     from handlers.api.sinks import Sinks, row
 
     found = Sinks(client, settings.sinks_table).each(stream_id, known.sinks(profile))
-    return {"delivery": [row(*one, _now_ms()) for one in found]}
+    return [row(*one, _now_ms()) for one in found]
 
 
-def _command(stream_id: str, profile: str, query: object) -> Answer:
+def _sinks(asked: Asked) -> Answer:
+    """200 with the stream's sinks."""
+    _layout(asked)
+    return said(200, {"stream": asked.stream_id, "sinks": _delivery(asked.stream_id, asked.profile) or []})
+
+
+def _command(asked: Asked) -> Answer:
     """200 with the stream's sinks after what was asked of one of them."""
-    _layout(stream_id, profile)
+    _layout(asked)
     from handlers.api.sinks import command, commanded
 
-    asked = command(query, known.sinks(profile) if settings.sinks_function else ())
-    commanded(functions(plain, read_timeout_s=COMMAND_S), settings.sinks_function, stream_id, asked)
-    logger.info("asked of a sink", extra={"stream_id": stream_id, "sink": asked["sink"], "asked": asked["command"]})
-    return _sinks(stream_id, profile)
-
-
-def _sinks(stream_id: str, profile: str) -> Answer:
-    """200 with the stream's sinks."""
-    return said(200, {"stream": stream_id, "sinks": _delivery(stream_id, profile).get("delivery", [])})
+    wanted = command(asked.query, known.sinks(asked.profile) if settings.sinks_function else ())
+    commanded(functions(plain, read_timeout_s=COMMAND_S), settings.sinks_function, asked.stream_id, wanted)
+    more = {"stream_id": asked.stream_id, "sink": wanted["sink"], "asked": wanted["command"]}
+    logger.info("asked of a sink", extra=more)
+    return _sinks(asked)
 
 
 def _lag_ms(stream_id: str) -> int | None:
     """Returns how far the slowest of the stream's sinks is behind; None where its profile names none."""
-    rows = _delivery(stream_id, stream_id.partition(":")[0]).get("delivery", ())
+    rows = _delivery(stream_id, stream_id.partition(":")[0]) or ()
     return max((row["lag_ms"] for row in rows), default=None)
 
 
-def _streams(request: PageRequest) -> Answer:
+def _streams(asked: Asked) -> Answer:
     """200 with a page of the streams that were ever started, as handlers/api/status.py builds it."""
-    late_at_s = time.monotonic() + PAGE_S
+    request, is_late = status.LISTING.read(asked.query), _late_after(PAGE_S)
     # One more than is shown: whether there is a next page.
     ids = store.streams(request.after, request.limit + 1)
     read = store.read_briefly(ids[: request.limit])
-    page = status.page(
-        ids, read, request.limit, _now_ms(), DEAD_AFTER_MS, RETRIES, lambda: time.monotonic() > late_at_s, _lag_ms
-    )
+    page = status.page(ids, read, request.limit, _now_ms(), DEAD_AFTER_MS, RETRIES, is_late, _lag_ms)
     return said(200, page)
 
 
-def _events(stream_id: str, profile: str, request: PageRequest, kind: str) -> Answer:
-    """200 with a page of events, as docs/store.md describes it, in the representation `kind`."""
-    layout = _layout(stream_id, profile)
+def _events(asked: Asked) -> Answer:
+    """200 with a page of events, as docs/store.md describes it, in the representation that the client accepts."""
+    stream_id, is_late = asked.stream_id, _late_after(PAGE_S)
+    request = event_pages.LISTING.read(asked.query, asked.header("last-event-id"))
+    kind = event_pages.representation(asked.header("accept"))
+    layout = _layout(asked)
     event_pages.check_place(request.after, layout.order, by_time=bool(request.order))
-    late_at_s = time.monotonic() + PAGE_S
-    is_late = lambda: time.monotonic() > late_at_s  # noqa: E731
     by_time, after, limit = None, request.after, request.limit
     if request.order:
-        # Few ask for it, and what is imported lengthens each cold start.
         from handlers.api import own_order
 
         if kind == event_pages.EVENT_STREAM:
             raise BadQuery("order", "an event stream is in order of arrival", "Leave order out, or ask for JSON.")
-        by_time, after, limit = own_order.time_of(known.text(profile)), "", own_order.MOST + 1
+        by_time, after, limit = own_order.time_of(known.text(asked.profile)), "", own_order.MOST + 1
     begin = reader.place_at(stream_id, layout, request.from_ms)
     entries = reader.entries(stream_id, layout, _now_ms(), max(after, begin), limit, event_pages.BODY_BYTES)
     wanted = event_pages.within(entries, request, layout)
@@ -294,65 +290,89 @@ def _events(stream_id: str, profile: str, request: PageRequest, kind: str) -> An
     return text_answer(200, text, headers)
 
 
-def _gaps(stream_id: str, profile: str, request: PageRequest) -> Answer:
+def _gaps(asked: Asked) -> Answer:
     """200 with a page of gaps, as handlers/api/gaps.py builds it."""
-    records = _read(stream_id, profile)
+    request, records = gaps.LISTING.read(asked.query), _read(asked)
     connections = Connections(records, _now_ms(), DEAD_AFTER_MS)
-    written = store.gaps(stream_id, gaps.sort_key(request.after), request.limit + 1)
+    written = store.gaps(asked.stream_id, gaps.sort_key(request.after), request.limit + 1)
     word = status_words.status(connections)
-    return said(200, gaps.gap_page(stream_id, word, connections, written, records.repairs, request))
+    return said(200, gaps.gap_page(asked.stream_id, word, connections, written, records.repairs, request))
 
 
-def _delete(stream_id: str, profile: str) -> Answer:
+def _delete(asked: Asked) -> Answer:
     """202 with what follows from the stop request, which is recorded; a stream that has stopped gets the same."""
-    requested_at = at(_now_ms())
+    stream_id, requested_at = asked.stream_id, at(_now_ms())
     assert requested_at is not None
-    if store.stop(stream_id, requested_at, may_start=known.has(profile)) is None:
-        raise known.problem_without(stream_id, profile)
+    if store.stop(stream_id, requested_at, may_start=known.has(asked.profile)) is None:
+        raise known.problem_without(stream_id, asked.profile)
     logger.info("stop requested", extra={"stream_id": stream_id})
-    stream = status.answer(stream_id, _records(stream_id, profile), _now_ms(), DEAD_AFTER_MS, RETRIES)
+    stream = status.answer(stream_id, _records(asked), _now_ms(), DEAD_AFTER_MS, RETRIES)
     names = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
     shown = {name: stream[name] for name in names}
     return said(202, {**shown, "message": status_words.what_follows(stream, RENEWED_MS // 1000)})
 
 
-def _redrive(stream_id: str, profile: str) -> Answer:
+def _redrive(asked: Asked) -> Answer:
     """200 with the outcomes of the stream's dead-letter messages."""
-    _layout(stream_id, profile)
-    # Few ask for it, and what is imported lengthens each cold start.
+    _layout(asked)
     from handlers.redrive.redriving import Stage, redriven
     from handlers.redrive.restore import Events
 
-    late_at_s = time.monotonic() + REDRIVE_S
-    tables, objects = boto3_client("dynamodb", TRIES), _objects()
+    is_late, tables = _late_after(REDRIVE_S), boto3_client("dynamodb", TRIES)
     stage = Stage(
-        boto3_client("sqs", TRIES),
-        settings.dead_letter_queue_url,
-        tables,
-        settings.control_table,
-        Events(tables, settings.events_table, objects),
-        boto3_client("stepfunctions", TRIES),
-        "",
-        REDRIVE_HELD_S,
-        lambda: time.monotonic() > late_at_s,
-    )
-    return said(200, redriven(stage, stream_id))
+        boto3_client("sqs", TRIES), settings.dead_letter_queue_url, tables, settings.control_table,
+        Events(tables, settings.events_table, _objects()), states(), "", REDRIVE_HELD_S, is_late,
+    )  # fmt: skip
+    return said(200, redriven(stage, asked.stream_id))
 
 
-def _repair(stream_id: str, profile: str, query: object) -> Answer:
+def _repair(asked: Asked) -> Answer:
     """200 with the gaps that are repaired now; with `dry_run=true` with what they would bring."""
-    _layout(stream_id, profile)
-    # Few ask for it, and what is imported lengthens each cold start.
+    _layout(asked)
     from handlers.api import repair_route
 
-    if "repair" not in known.fields(profile):
-        raise repair_route.no_address(profile)
+    if "repair" not in known.fields(asked.profile):
+        raise repair_route.no_address(asked.profile)
     stage = repair_route.Stage(
         store, RepairWork(client, settings.control_table), LedgerRecords(client, settings.control_table, 0),
         lambda: boto3_client("lambda", 1, repair_route.DRY_RUN_S), settings.repair_function,
     )  # fmt: skip
-    return said(200, repair_route.answer(stage, stream_id, query, _now_ms()))
+    return said(200, repair_route.answer(stage, asked.stream_id, asked.query, _now_ms()))
+
+
+def _late_after(seconds: float) -> Callable[[], bool]:
+    late_at_s = time.monotonic() + seconds
+    return lambda: time.monotonic() > late_at_s
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _dead_letters(stream_id: str, _: Records) -> dict[str, Any]:
+    messages, is_all = dead_letter_pages.received(sqs(), settings.dead_letter_queue_url, _late_after(QUEUE_S))
+    return dead_letter_pages.page(stream_id, messages, is_all)
+
+
+_ROUTES: dict[str, Callable[[Asked], Answer]] = {
+    "GET /": _index,
+    "GET /openapi.json": _openapi,
+    "GET /connections": _streams,
+    "GET /console": _console,
+    "GET /console/{file}": _console,
+    "GET /fleet": _fleet,
+    "PUT /fleet": functools.partial(_fleet, is_put=True),
+    f"GET {STREAM}": _status,
+    f"DELETE {STREAM}": _delete,
+    f"GET {STREAM}/events": _events,
+    f"GET {STREAM}/gaps": _gaps,
+    f"GET {STREAM}/sinks": _sinks,
+    f"POST {STREAM}/sinks": _command,
+    f"POST {STREAM}/redrive": _redrive,
+    f"POST {STREAM}/repair": _repair,
+    f"GET {STREAM}/timeline": _view(lambda one, records: views.timeline(one, records, _now_ms(), DEAD_AFTER_MS)),
+    f"GET {STREAM}/machine": _view(functools.partial(views.newest_machine, states)),
+    f"GET {STREAM}/cost": _view(lambda one, records: cost(one, records, _now_ms(), DEAD_AFTER_MS)),
+    f"GET {STREAM}/dead-letters": _view(_dead_letters),
+    f"GET {STREAM}/latest": _view(lambda one, _: views.latest(store, settings.events_table, one)),
+}

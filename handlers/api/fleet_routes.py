@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.api.answers import at
@@ -23,34 +22,27 @@ from handlers.fleet.wanted import JSON, LINES, TOML, DocumentError, Wanted, read
 _KINDS = {LINES: LINES, JSON: JSON, TOML: TOML, "text/toml": TOML, "": TOML}
 
 
-@dataclass(frozen=True)
-class Stage:
-    """What a PUT needs: `states` makes boto3's client of Step Functions, `machine_arn` is what applies."""
+def put(
+    records: FleetRecords, wanted: Wanted, states: Callable[[], Any], machine_arn: str, now_ms: int, *, is_dry: bool
+) -> dict[str, Any]:  # fmt: skip
+    """Returns how far the document is, which an execution of the machine applies from now on; raises StoreUnavailable.
 
-    records: FleetRecords
-    states: Callable[[], Any]
-    machine_arn: str
-    has_profile: Callable[[str], bool]
-    now_ms: int
-
-
-def put(stage: Stage, text: str, kind: str, *, is_dry: bool) -> dict[str, Any]:
-    """Returns how far the document is, which an execution applies from now on; raises Problem and StoreUnavailable."""
-    wanted = _document(text, kind, stage.has_profile)
-    before = stage.records.read()
+    `states` makes boto3's client of Step Functions.
+    """
+    before = records.read()
     is_same = before.state == APPLYING and before.digest == digest_of(wanted)
     with translate_errors("StartExecution"):
-        if is_same and runs(stage.states(), before.execution):
-            return shown(before, stage.now_ms, is_dry=is_dry)
-        name = f"{digest_of(wanted)[:16]}-{stage.now_ms}{'-dry' if is_dry else ''}"
-        execution = stage.machine_arn.replace(":stateMachine:", ":execution:") + f":{name}"
-        fleet = stage.records.begin(wanted, execution, stage.now_ms)
-        start = json.dumps({"is_dry": is_dry})
-        stage.states().start_execution(stateMachineArn=stage.machine_arn, name=name, input=start)
-    return shown(fleet, stage.now_ms, is_dry=is_dry)
+        if is_same and runs(states(), before.execution):
+            return shown(before, now_ms, is_dry=is_dry)
+        name = f"{digest_of(wanted)[:16]}-{now_ms}{'-dry' if is_dry else ''}"
+        execution = machine_arn.replace(":stateMachine:", ":execution:") + f":{name}"
+        fleet = records.begin(wanted, execution, now_ms)
+        states().start_execution(stateMachineArn=machine_arn, name=name, input=json.dumps({"is_dry": is_dry}))
+    return shown(fleet, now_ms, is_dry=is_dry)
 
 
-def _document(text: str, kind: str, has_profile: Callable[[str], bool]) -> Wanted:
+def document(text: str, kind: str, has_profile: Callable[[str], bool]) -> Wanted:
+    """Returns what a document wants, whose Content-Type is `kind`; raises Problem."""
     known = _KINDS.get(kind.partition(";")[0].strip().lower())
     if known is None:
         fix = f"Send TOML ({TOML}), JSON ({JSON}) or lines ({LINES})."

@@ -8,15 +8,11 @@ its history does not show as current; a cost is called an estimate, and names th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-from handlers.api import dead_letter_pages, status_words
+from handlers.api import status_words
 from handlers.api.answers import at
-from handlers.api.bill import cost
 from handlers.api.connection_records import Connection, Connections, Records
 from handlers.api.figures import coverage
 from handlers.aws import executions
@@ -32,53 +28,26 @@ HOUR_MS = 3_600_000
 WINDOW_MS = HOUR_MS
 # Far more than both lanes' last cycles have; what is older is over, but for a Parallel, which is lit by what is in it.
 NEWEST = 500
-# How many events the page begins with, and after which time nothing more of the queue is requested.
-LATEST, QUEUE_S = 100, 6
+# How many events the page begins with.
+LATEST = 100
 
 
-@dataclass
-class Views:
-    """The routes by the last part of their paths; each answers with the stream's id and its records."""
+def newest_machine(states: Client, stream_id: str, records: Records) -> dict[str, Any]:
+    """Returns the machine of the execution that holds the stream, else of the last one that connected it."""
+    newest = max(records.connections, key=lambda one: one.fence, default=None)
+    arn = records.lease.execution or (newest.execution if newest is not None else "")
+    found = executions.read(states, arn, NEWEST) if arn else None
+    if found is None:
+        return {"stream": stream_id, "execution": None, "execution_status": None, "graph": None, "current": []}
+    answer: dict[str, Any] = machine(stream_id, found.description, found.definition, found.newest)
+    return answer
 
-    states: Client
-    sqs: Client
-    queue_url: str
-    dead_after_ms: int
-    store: StreamRecords
-    events_table: str
 
-    @cached_property
-    def by_name(self) -> dict[str, Callable[[str, Records, int], dict[str, Any]]]:
-        """Each view, by its name."""
-        return {
-            "timeline": lambda stream_id, records, now_ms: timeline(stream_id, records, now_ms, self.dead_after_ms),
-            "machine": self._machine,
-            "cost": lambda stream_id, records, now_ms: cost(stream_id, records, now_ms, self.dead_after_ms),
-            "dead-letters": self._dead_letters,
-            "latest": self._latest,
-        }
-
-    def _machine(self, stream_id: str, records: Records, _: int) -> dict[str, Any]:
-        """Of the execution that holds the stream, else of the last one that connected it."""
-        newest = max(records.connections, key=lambda one: one.fence, default=None)
-        arn = records.lease.execution or (newest.execution if newest is not None else "")
-        found = executions.read(self.states, arn, NEWEST) if arn else None
-        if found is None:
-            return {"stream": stream_id, "execution": None, "execution_status": None, "graph": None, "current": []}
-        answer: dict[str, Any] = machine(stream_id, found.description, found.definition, found.newest)
-        return answer
-
-    def _latest(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:
-        """Returns the position behind which `GET …/events` has the newest events; null for the beginning."""
-        table = Table(self.store.dynamodb, self.events_table)
-        layout = self.store.layout(stream_id) or Layout()
-        place = event_reader.newest_place(table, stream_id, layout, LATEST)
-        return {"stream": stream_id, "after": place or None}
-
-    def _dead_letters(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:
-        late_at_s = time.monotonic() + QUEUE_S
-        is_late = lambda: time.monotonic() > late_at_s  # noqa: E731
-        return dead_letter_pages.page(stream_id, *dead_letter_pages.received(self.sqs(), self.queue_url, is_late))
+def latest(store: StreamRecords, events_table: str, stream_id: str) -> dict[str, Any]:
+    """Returns the position behind which `GET …/events` has the newest events; null for the beginning."""
+    layout = store.layout(stream_id) or Layout()
+    place = event_reader.newest_place(Table(store.dynamodb, events_table), stream_id, layout, LATEST)
+    return {"stream": stream_id, "after": place or None}
 
 
 def timeline(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any]:

@@ -81,7 +81,6 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     (tmp_path / "demo.toml").write_text("")
     with cold_start("handlers.control") as module:
         monkeypatch.setattr(module, "store", StreamRecords(aws.dynamodb, CONTROL, EVENTS))
-        monkeypatch.setattr(module.views, "store", module.store)
-        monkeypatch.setattr(module.views, "sqs", lambda: aws.sqs)
+        monkeypatch.setattr(module, "sqs", lambda: aws.sqs)
         monkeypatch.setattr(module, "reader", EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get))
         yield module
