@@ -72,6 +72,23 @@ def deployed(*machines: tuple[str, dict[str, Any]]) -> Any:
 
 
 @contextlib.asynccontextmanager
+async def stepfunctions(
+    folder: Path, *machines: tuple[str, dict[str, Any]], perform: Any = None, **options: Any
+) -> AsyncIterator[StepFunctions]:
+    """Step Functions without HTTP, which keeps its state in `folder`; `perform` performs Tasks in place of `invoke`."""
+    states = StepFunctions(folder, RealClock(), deployed(*machines), **options)
+    tasks = TaskPerformer(invoke, client, states)
+    states.executions.perform = perform or tasks.perform
+    try:
+        yield states
+    finally:
+        states.executions.close()
+        states.close()
+        tasks.close()
+        await states.executions.evaluators.wait_closed()
+
+
+@contextlib.asynccontextmanager
 async def service(folder: Path) -> AsyncIterator[str]:
     """The address of a server that keeps its state in `folder`; its host deploys one machine, `deployed`."""
     states = StepFunctions(folder, RealClock(), deployed(("deployed", PASS)))

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from adapter import behave
+from endpoint import stepfunctions
 from recorded import cases, equal
 from states_language import TaskCall
-from states_language.clock import RealClock
-from states_language.server import StepFunctions
 
 HERE, THERE = ":000000000000:", ":111111111111:"
 
@@ -18,18 +17,13 @@ def test_a_state_on_its_own_is_answered_for_as_on_aws(tmp_path: Path) -> None:
     """Status, output, next state, error and cause, and every step that an inspection shows."""
 
     async def answers() -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        states = StepFunctions(tmp_path, RealClock())
+        async def perform(call: TaskCall) -> Any:
+            return await behave(case["lambdas"], call)
+
         answered = []
-        for case in cases("teststate.json"):
-
-            async def perform(call: TaskCall, case: dict[str, Any] = case) -> Any:
-                return await behave(case["lambdas"], call)
-
-            states.executions.perform = perform
-            answered.append((case, await states.call("TestState", case["request"])))
-        states.executions.close()
-        states.close()
-        await states.executions.evaluators.wait_closed()
+        async with stepfunctions(tmp_path, perform=perform) as states:
+            for case in cases("teststate.json"):
+                answered.append((case, await states.call("TestState", case["request"])))
         return answered
 
     wrong = {}

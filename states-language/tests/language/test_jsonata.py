@@ -95,7 +95,7 @@ def test_a_value_passes_through_an_expression_unchanged(value: Any) -> None:
         ),
         ("$replace($pad('', 9999, 'a'), /a/, function($m) { $pad('', 9999, 'b') })", TOO_LARGE),
         ("$replace($pad('', 9999, 'a'), 'a', $pad('', 9999, 'b'))", TOO_LARGE),
-        ("$join($map([1..9999], function($i) { $pad('', 9999, 'b') }))", TOO_LARGE),
+        ("$join($map([1..999], function($i) { $pad('', 9999, 'b') }))", TOO_LARGE),
         pytest.param("$map([1..9999], function($i) { $pad('', 9999, 'b') })", TOO_LARGE, marks=pytest.mark.long),
         ("$fromMillis(1, '[Y,99999999999999999999]')", TOO_LARGE),
         ("$parseInteger($pad('', 99999, 'Z'), 'A')", TOO_LARGE),

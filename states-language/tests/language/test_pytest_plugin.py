@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from states_language import Behaviour, DefinitionError, TaskFailure, load
+from states_language import Behaviour, TaskFailure, load
 from states_language.testing import MachineRun, RunMachine, in_turn
 
 pytest_plugins = "pytester"
@@ -62,26 +62,11 @@ def test_an_error_is_asserted_with_its_cause(run_machine: RunMachine) -> None:
     assert details["error"] == "ValueError"
 
 
-@pytest.mark.parametrize("form", ["path", "text", "json", "data", "machine"])
-def test_a_definition_comes_in_every_form(run_machine: RunMachine, form: str, tmp_path: Any) -> None:
-    """A file, a text of YAML or JSON, data, or a machine that was loaded."""
-    text = "StartAt: A\nStates:\n  A: {Type: Pass, Result: 3, End: true}\n"
+@pytest.mark.parametrize("form", [load, dict, json.dumps])
+def test_a_definition_comes_in_every_form(run_machine: RunMachine, form: Any) -> None:
+    """A machine that was loaded, data, or a text; `load` takes the rest (test_sources.py)."""
     data = {"StartAt": "A", "States": {"A": {"Type": "Pass", "Result": 3, "End": True}}}
-    (tmp_path / "machine.asl.yml").write_text(text)
-    forms = {
-        "path": tmp_path / "machine.asl.yml",
-        "text": text,
-        "json": '{"StartAt":"A","States":{"A":{"Type":"Pass","Result":3,"End":true}}}',
-        "data": data,
-        "machine": load(data),
-    }
-    run_machine(forms[form]).assert_output(3)
-
-
-def test_a_bad_definition_is_refused_with_its_place(run_machine: RunMachine) -> None:
-    """DefinitionError, as of `load`."""
-    with pytest.raises(DefinitionError, match="/StartAt: there is no state 'B'"):
-        run_machine("StartAt: B\nStates:\n  A: {Type: Succeed}\n")
+    run_machine(form(data)).assert_output(3)
 
 
 def test_a_behaviour_takes_time_or_never_answers(run_machine: RunMachine) -> None:
@@ -112,18 +97,11 @@ def test_a_task_that_waits_for_a_token_gets_its_answer(run_machine: RunMachine) 
     run_machine(waiting, functions={"sqs:sendMessage": TaskFailure("No", "not today")}).assert_error("No", "not today")
 
 
-def test_an_activity_is_taken_and_answered(run_machine: RunMachine) -> None:
-    """By its name; the history has the worker's start."""
-    arn = "arn:aws:states:us-east-1:111111111111:activity:approve"
-    asking = {"StartAt": "Ask", "States": {"Ask": {"Type": "Task", "Resource": arn, "End": True}}}
-    run = run_machine(asking, {"n": 1}, functions={"activity:approve": lambda payload, _: [payload]})
-    run.assert_output([{"n": 1}])
-    run.assert_history("ActivityScheduled", "ActivityStarted", "ActivitySucceeded")
-    run_machine(asking, functions={arn: TaskFailure("No")}).assert_error("No", None)
-
-
 def test_an_arn_names_what_it_names(run_machine: RunMachine) -> None:
-    """That of a function, with a qualifier too, and the Resource of a service."""
+    """That of a function, with a qualifier too, of an activity, and the Resource of a service."""
+    activity = "arn:aws:states:us-east-1:111111111111:activity:approve"
+    asking = {"StartAt": "Ask", "States": {"Ask": {"Type": "Task", "Resource": activity, "End": True}}}
+    run_machine(asking, functions={activity: TaskFailure("No")}).assert_error("No", None)
     function = "arn:aws:lambda:eu-west-1:222222222222:function:charge:7"
     run = run_machine(ORDER, {"id": "7"}, functions={function: {"id": "8"}, "arn:aws:states:::dynamodb:putItem": {}})
     run.assert_output({"id": "8"})
@@ -225,7 +203,7 @@ def test_pytest_finds_the_fixture_by_its_entry_point(pytester: pytest.Pytester) 
         for name in ("cacheprovider", "hypothesispytest", "schemathesis", "xdist", "xdist.looponfail", "anyio")
         for part in ("-p", f"no:{name}")
     ]
-    result = pytester.runpytest_subprocess(*(part for name in others for part in ("-p", f"no:{name}")), "-W", "error")
+    result = pytester.runpytest_subprocess(*others, "-W", "error")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["E*AssertionError: expected the output 4", "E*it gave 3", "E*PassStateEntered A {}"])
     assert not any("testing.py" in line for line in result.outlines)

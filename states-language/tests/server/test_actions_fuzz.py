@@ -11,13 +11,11 @@ from botocore.validate import ParamValidator
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from endpoint import PASS, PREFIX, ROLE, WAIT, deployed
+from endpoint import PASS, PREFIX, ROLE, WAIT, stepfunctions
 from examples import examples
 from language.wild import mutated
 from states_language import TaskCall
-from states_language.clock import RealClock
 from states_language.server import requests as request_validation
-from states_language.server.actions import StepFunctions
 
 MACHINE, EXECUTION = PREFIX + "one", PREFIX.replace("stateMachine", "execution") + "one:first"
 ACTIONS = sorted(request_validation.model().operation_names)
@@ -76,16 +74,12 @@ async def nothing(_: TaskCall) -> Any:
 async def answers(calls: list[tuple[str, Any]]) -> list[tuple[str, int, dict[str, Any]]]:
     """Each call's action, status and answer, from one service with one machine and one execution."""
     with tempfile.TemporaryDirectory() as name:
-        folder, clock = Path(name), RealClock()
-        states = StepFunctions(folder, clock, deployed(("one", PASS)))
-        states.executions.perform = nothing
-        states.executions.start(MACHINE, "{}", "first")
         answered = []
-        for action, parameters in calls:
-            answer = await states.answer(action, json.dumps(parameters).encode())
-            answered.append((action, answer.status_code, json.loads(bytes(answer.body))))
-        states.executions.close()
-        states.close()
+        async with stepfunctions(Path(name), ("one", PASS), perform=nothing) as states:
+            states.executions.start(MACHINE, "{}", "first")
+            for action, parameters in calls:
+                answer = await states.answer(action, json.dumps(parameters).encode())
+                answered.append((action, answer.status_code, json.loads(bytes(answer.body))))
         return answered
 
 

@@ -7,74 +7,49 @@ from typing import Any
 
 import pytest
 
-from endpoint import PASS, PREFIX, WAIT, deployed
-from states_language import TaskCall, TaskFailure
-from states_language.clock import RealClock
-from states_language.server.actions import StepFunctions
+from endpoint import PASS, PREFIX, WAIT, calling, stepfunctions
+from states_language import TaskFailure
 from states_language.server.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions, Retention
 from states_language.server.journals import Journals
 from states_language.server.known_executions import KnownExecution
 from states_language.server.requests import Refusal
 
+FUNCTION = "arn:aws:lambda:us-east-1:000000000000:function:any"
 WAITS, TRIES, ANSWERS = PREFIX + "waits", PREFIX + "tries", PREFIX + "answers"
-DEFINITIONS: dict[str, dict[str, Any]] = {
-    WAITS: {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 600, "End": True}}},
-    TRIES: {
-        "StartAt": "Try",
-        "States": {
-            "Try": {
-                "Type": "Task",
-                "Resource": "arn:aws:lambda:us-east-1:000000000000:function:any",
-                "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Try"}],
-                "End": True,
-            }
-        },
-    },
-    ANSWERS: {"StartAt": "Answer", "States": {"Answer": {"Type": "Pass", "End": True}}},
-}
-
+MACHINES: list[tuple[str, dict[str, Any]]] = [
+    ("waits", WAIT),
+    ("tries", calling(FUNCTION, {}, Catch=[{"ErrorEquals": ["States.ALL"], "Next": "S"}], End=True)),
+    ("answers", PASS),
+]
 DEMO = '{"pathParameters": {"streamId": "demo"}, "queryStringParameters": {}}'
 
 
 async def nothing(_: object) -> None:
-    """No machine of these tests has a Task."""
+    """No machine of these tests has a Task that ends."""
 
 
-def registry(folder: Path, seen: list[str] | None = None) -> Executions:
-    """A registry on `folder`, as a new service makes it; statuses of started and ended ones are appended to `seen`."""
-    statuses = [] if seen is None else seen
-    return watched_registry(folder, lambda known: statuses.append(known.status))
+async def over(known: KnownExecution) -> None:
+    """Returns once it has ended."""
+    async with asyncio.timeout(10):
+        while known.closing is None:
+            await asyncio.sleep(0)
 
 
-def watched_registry(folder: Path, watcher: Callable[[KnownExecution], None]) -> Executions:
-    """A registry that reports each start and end to `watcher`."""
-    machines = deployed(*((arn.removeprefix(PREFIX), definition) for arn, definition in DEFINITIONS.items()))
-    executions = StepFunctions(folder, RealClock(), machines, watcher).executions
-    executions.perform = nothing
-    return executions
+def in_service(folder: Path, body: Callable[[Executions], Awaitable[Any]], **options: Any) -> Any:
+    """Runs `body` in one life of the service, and returns what it returns."""
 
+    async def run() -> Any:
+        async with stepfunctions(folder, *MACHINES, **{"perform": nothing, **options}) as states:
+            return await body(states.executions)
 
-def in_service(folder: Path, body: Callable[[Executions], Awaitable[None]]) -> None:
-    """Runs `body` in one life of the service."""
-
-    async def run() -> None:
-        executions = registry(folder)
-        try:
-            await body(executions)
-        finally:
-            executions.close()
-
-    asyncio.run(run())
+    return asyncio.run(run())
 
 
 def test_an_ended_execution_exists_after_a_restart(tmp_path: Path) -> None:
     """Status, output and history of an ended execution are read from disk."""
 
     async def first(executions: Executions) -> None:
-        known = executions.start(ANSWERS, '{"a":1}', "done")
-        async with asyncio.timeout(10):
-            while known.closing is None:
-                await asyncio.sleep(0)
+        await over(executions.start(ANSWERS, '{"a":1}', "done"))
 
     async def second(executions: Executions) -> None:
         assert executions.restore() == []
@@ -150,9 +125,7 @@ def test_a_closed_registry_halts_its_machines(tmp_path: Path) -> None:
         started.append(asyncio.get_running_loop().create_future())
         await started[-1]
 
-    async def body() -> None:
-        executions = registry(tmp_path)
-        executions.perform = perform
+    async def body(executions: Executions) -> None:
         known = executions.start(TRIES, DEMO, "tries")
         while not started:
             await asyncio.sleep(0)
@@ -162,22 +135,20 @@ def test_a_closed_registry_halts_its_machines(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)
         assert (len(started), known.closing, known.path.read_bytes()) == (1, None, written)
 
-    asyncio.run(body())
+    in_service(tmp_path, body, perform=perform)
 
 
 def test_the_listener_is_called_at_each_start_and_end(tmp_path: Path) -> None:
     """Once each, and not again for a second stop."""
     seen: list[str] = []
 
-    async def body() -> None:
-        executions = registry(tmp_path, seen)
+    async def body(executions: Executions) -> None:
         known = executions.start(WAITS, DEMO)
         executions.stop(known.opening.arn, "Enough", None)
         executions.stop(known.opening.arn, "Again", None)
         await asyncio.sleep(0)
-        executions.close()
 
-    asyncio.run(body())
+    in_service(tmp_path, body, on_change=lambda known: seen.append(known.status))
     assert seen == ["RUNNING", "ABORTED"]
 
 
@@ -190,8 +161,7 @@ def test_a_watcher_that_fails_reaches_no_request(tmp_path: Path, capsys: pytest.
     def watcher(_: object) -> None:
         raise Broken("no \ud800\x1b[2J")
 
-    async def run() -> list[str]:
-        executions = watched_registry(tmp_path, watcher)
+    async def body(executions: Executions) -> list[str]:
         for machine in (ANSWERS, WAITS):
             known = executions.start(machine)
             executions.on_end(known.opening.arn, watcher)
@@ -200,7 +170,7 @@ def test_a_watcher_that_fails_reaches_no_request(tmp_path: Path, capsys: pytest.
         await asyncio.sleep(0)
         return [one.status for one in executions.all()]
 
-    assert asyncio.run(run()) == ["SUCCEEDED", "ABORTED"]
+    assert in_service(tmp_path, body, on_change=watcher) == ["SUCCEEDED", "ABORTED"]
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" failed")[0] for line in lines] == [
         "states-language: the report of an execution",
@@ -209,55 +179,36 @@ def test_a_watcher_that_fails_reaches_no_request(tmp_path: Path, capsys: pytest.
     assert lines[0].endswith("Broken: no \\ud800\\x1b[2J")
 
 
-def _client(folder: Path, retention: Retention) -> StepFunctions:
-    states = StepFunctions(folder, RealClock(), deployed(("passes", PASS), ("waits", WAIT)), retention=retention)
-
-    async def perform(_call: TaskCall) -> Any:
-        return {}
-
-    states.executions.perform = perform
-    return states
-
-
 def test_what_ended_first_is_forgotten_and_what_runs_does_not_count(tmp_path: Path) -> None:
     """By count; those that run are kept beside them, and a restart keeps the same."""
 
-    async def kept() -> tuple[list[str], list[str]]:
-        states = _client(tmp_path, Retention(count=3))
-        running = [states.executions.start(PREFIX + "waits", name=f"w{number}") for number in range(5)]
+    async def kept(executions: Executions) -> tuple[list[str], list[str]]:
+        running = [executions.start(WAITS, name=f"w{number}") for number in range(5)]
         for number in range(6):
-            known = states.executions.start(PREFIX + "passes", name=f"p{number}")
-            while known.closing is None:
-                await asyncio.sleep(0)
-        names = [known.opening.name for known in states.executions.all()]
-        states.executions.stop(running[0].opening.arn, None, None)
-        after = [known.opening.name for known in states.executions.all() if known.closing is not None]
-        states.executions.close()
-        states.close()
-        return names, after
+            await over(executions.start(ANSWERS, name=f"p{number}"))
+        names = [known.opening.name for known in executions.all()]
+        executions.stop(running[0].opening.arn, None, None)
+        return names, [known.opening.name for known in executions.all() if known.closing is not None]
+
+    async def restored(executions: Executions) -> list[str]:
+        executions.restore()  # what ran when the service ended is ABORTED, and ended last
+        return [known.opening.name for known in executions.all()]
 
     waiting = [f"w{number}" for number in range(5)]
-    assert asyncio.run(kept()) == ([*waiting, "p3", "p4", "p5"], ["w0", "p4", "p5"])
-    again = _client(tmp_path, Retention(count=3)).executions
-    again.restore()  # what ran when the service ended is ABORTED, and ended last
-    assert {known.opening.name for known in again.all()} <= {*waiting, "p5"}
-    assert len(again.all()) == 3
+    few = {"retention": Retention(count=3)}
+    assert in_service(tmp_path, kept, **few) == ([*waiting, "p3", "p4", "p5"], ["w0", "p4", "p5"])
+    again = in_service(tmp_path, restored, **few)
+    assert (len(again), set(again) <= {*waiting, "p5"}) == (3, True)
 
 
 def test_what_is_too_old_is_forgotten(tmp_path: Path) -> None:
     """When the next one starts or ends."""
 
-    async def names() -> list[str]:
-        states = _client(tmp_path, Retention(age_s=0))
+    async def names(executions: Executions) -> list[str]:
         for number in range(2):
-            known = states.executions.start(PREFIX + "passes", name=f"p{number}")
-            while known.closing is None:
-                await asyncio.sleep(0)
+            await over(executions.start(ANSWERS, name=f"p{number}"))
             await asyncio.sleep(0.002)
-        states.executions.start(PREFIX + "waits", name="w")
-        found = [known.opening.name for known in states.executions.all()]
-        states.executions.close()
-        states.close()
-        return found
+        executions.start(WAITS, name="w")
+        return [known.opening.name for known in executions.all()]
 
-    assert asyncio.run(names()) == ["w"]
+    assert in_service(tmp_path, names, retention=Retention(age_s=0)) == ["w"]

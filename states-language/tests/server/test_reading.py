@@ -10,23 +10,13 @@ from typing import Any
 
 import pytest
 
-from endpoint import ROLE, client, invoke
-from states_language.clock import RealClock
+from endpoint import PREFIX, ROLE, WAIT, stepfunctions
 from states_language.definition import load as loading
 from states_language.scheduling.lanes import beside
 from states_language.server.actions import StepFunctions
 from states_language.server.diagnostics import MOST_READ, diagnostics, examine
-from states_language.server.executions import Executions
 from states_language.server.journals import Journals
 from states_language.server.reading import LARGE, Reader, Remembered
-from states_language.server.task_performer import TaskPerformer
-
-
-def states(folder: Path) -> tuple[StepFunctions, Executions]:
-    """The API without HTTP, and its executions."""
-    api = StepFunctions(folder, RealClock())
-    api.executions.perform = TaskPerformer(invoke, client, api).perform
-    return api, api.executions
 
 
 def failing(comment: str) -> str:
@@ -56,8 +46,7 @@ def test_no_definition_is_read_on_the_event_loop(tmp_path: Path, monkeypatch: py
         if event == "call" and frame.f_code is loading._line.__code__:
             here.append(frame.f_back)
 
-    async def use() -> None:
-        api, executions = states(tmp_path)
+    async def use(api: StepFunctions) -> None:
         new = {"name": "m", "roleArn": ROLE, "publish": True}
         arn = (await api.call("CreateStateMachine", new | {"definition": failing("one")}))["stateMachineArn"]
         alias = {"name": "live", "routingConfiguration": [{"stateMachineVersionArn": f"{arn}:1", "weight": 100}]}
@@ -65,7 +54,7 @@ def test_no_definition_is_read_on_the_event_loop(tmp_path: Path, monkeypatch: py
         await api.call("UpdateStateMachine", {"stateMachineArn": arn, "definition": failing("two")})
         for started in (f"{arn}:1", f"{arn}:live", arn):
             execution = (await api.call("StartExecution", {"stateMachineArn": started}))["executionArn"]
-            while executions.running():
+            while api.executions.running():
                 await asyncio.sleep(0.01)
             # Of all that was read the last is remembered here.
             await api.call("ValidateStateMachineDefinition", {"definition": failing("three")})
@@ -74,13 +63,12 @@ def test_no_definition_is_read_on_the_event_loop(tmp_path: Path, monkeypatch: py
         state = {"Type": "Map", "ItemProcessor": json.loads(failing("four")), "End": True}
         mock = {"result": "[1]"}
         await api.call("TestState", {"definition": json.dumps(state), "roleArn": ROLE, "mock": mock})
-        api.close()
-        executions.close()
 
     async def main() -> None:
         sys.setprofile(look)
         try:
-            await use()
+            async with stepfunctions(tmp_path) as api:
+                await use(api)
         finally:
             sys.setprofile(None)
 
@@ -92,44 +80,38 @@ def test_the_history_of_what_runs_is_no_work_for_the_collector(tmp_path: Path) -
     """Of a thousand events the garbage collector walks through a few objects; each event reads as it was written."""
     wait = {"Type": "Wait", "Seconds": 0, "Next": "B"}
     more = {"Type": "Choice", "Choices": [{"Variable": "$", "IsNull": True, "Next": "C"}], "Default": "A"}
-    text = json.dumps({"StartAt": "A", "States": {"A": wait, "B": more, "C": {"Type": "Succeed"}}})
+    loop = {"StartAt": "A", "States": {"A": wait, "B": more, "C": {"Type": "Succeed"}}}
 
     async def main() -> None:
-        api, executions = states(tmp_path)
-        arn = await api.call("CreateStateMachine", {"name": "m", "definition": text, "roleArn": ROLE})
-        gc.collect()
-        before = len(gc.get_objects())
-        known = executions.start(arn["stateMachineArn"])
-        while len(executions.history(known)) < 1_000:
-            await asyncio.sleep(0)
-        gc.collect()
-        walked = len(gc.get_objects()) - before
-        executions.stop(known.opening.arn, None, None)
-        assert walked < 500
-        history = executions.history(known)
-        assert [event["id"] for event in history] == list(range(1, len(history) + 1))
-        api.close()
-        executions.close()
+        async with stepfunctions(tmp_path, ("m", loop)) as api:
+            executions = api.executions
+            gc.collect()
+            before = len(gc.get_objects())
+            known = executions.start(PREFIX + "m")
+            while len(executions.history(known)) < 1_000:
+                await asyncio.sleep(0)
+            gc.collect()
+            walked = len(gc.get_objects()) - before
+            executions.stop(known.opening.arn, None, None)
+            assert walked < 500
+            history = executions.history(known)
+            assert [event["id"] for event in history] == list(range(1, len(history) + 1))
 
     asyncio.run(main())
 
 
 def test_a_running_history_is_read_as_a_stored_one(tmp_path: Path) -> None:
     """Whole, by pages, and from the end."""
-    text = json.dumps({"StartAt": "A", "States": {"A": {"Type": "Wait", "Seconds": 600, "End": True}}})
 
     async def main() -> None:
-        api, executions = states(tmp_path)
-        arn = await api.call("CreateStateMachine", {"name": "m", "definition": text, "roleArn": ROLE})
-        request = {"stateMachineArn": arn["stateMachineArn"], "input": '{"text": "\\ud83d\\ude00 \\u20ac"}'}
-        known = executions.get((await api.call("StartExecution", request))["executionArn"])
-        await asyncio.sleep(0.05)
-        running = executions.history(known)
-        stored = Journals(tmp_path / "executions").history(known.path)
-        assert (list(running), running[-1], running[1:]) == (list(stored), stored[-1], stored[1:])
-        assert running[1]["stateEnteredEventDetails"]["input"] == '{"text":"😀 €"}'
-        api.close()
-        executions.close()
+        async with stepfunctions(tmp_path, ("m", WAIT)) as api:
+            request = {"stateMachineArn": PREFIX + "m", "input": '{"text": "\\ud83d\\ude00 \\u20ac"}'}
+            known = api.executions.get((await api.call("StartExecution", request))["executionArn"])
+            await asyncio.sleep(0.05)
+            running = api.executions.history(known)
+            stored = Journals(tmp_path / "executions").history(known.path)
+            assert (list(running), running[-1], running[1:]) == (list(stored), stored[-1], stored[1:])
+            assert running[1]["stateEnteredEventDetails"]["input"] == '{"text":"😀 €"}'
 
     asyncio.run(main())
 
