@@ -10,7 +10,6 @@ from endpoint import (
     PASS,
     PREFIX,
     ROLE,
-    WAIT,
     calling,
     created,
     handed_over,
@@ -57,28 +56,20 @@ def test_bad_requests_have_awss_names(
 
 @pytest.mark.parametrize(("pattern", "output"), [("sync", '{"n":5}'), ("sync:2", {"n": 5})])
 def test_a_nested_execution_is_waited_for(states: Any, pattern: str, output: Any) -> None:
-    """.sync gives the output as text, .sync:2 as JSON."""
-    inner = created(states, "inner")
-    resource = f"arn:aws:states:::states:startExecution.{pattern}"
-    outer = created(
-        states, f"outer-{len(pattern)}", calling(resource, {"StateMachineArn": inner, "Input": {"n": 5}}, End=True)
-    )
-    ended = over(states, states.start_execution(stateMachineArn=outer)["executionArn"])
-    result = json.loads(ended["output"])
-    assert (result["Status"], result["StateMachineArn"], result["Output"]) == ("SUCCEEDED", inner, output)
-
-
-def test_a_nested_execution_that_fails_fails_the_task(states: Any) -> None:
-    """States.TaskFailed; one that cannot be started fails under the service's name."""
+    """.sync gives the output as text, .sync:2 as JSON; one that fails fails the Task."""
     fail = {"StartAt": "S", "States": {"S": {"Type": "Fail", "Error": "Bad"}}}
-    resource = "arn:aws:states:::states:startExecution.sync"
-    parameters = {"StateMachineArn": created(states, "inner-bad", fail)}
-    outer = created(states, "outer-bad", calling(resource, parameters, End=True))
-    ended = over(states, states.start_execution(stateMachineArn=outer)["executionArn"])
-    assert (ended["error"], json.loads(ended["cause"])["Error"]) == ("States.TaskFailed", "Bad")
-    none = created(states, "outer-none", calling(resource, {"StateMachineArn": PREFIX + "no"}, End=True))
-    ended = over(states, states.start_execution(stateMachineArn=none)["executionArn"])
-    assert ended["error"] == "StepFunctions.StateMachineDoesNotExistException"
+    inner, bad = created(states, "inner"), created(states, "inner-bad", fail)
+
+    def nested(machine: str) -> dict[str, Any]:
+        parameters = {"StateMachineArn": machine, "Input": {"n": 5}}
+        outer = calling(f"arn:aws:states:::states:startExecution.{pattern}", parameters, End=True)
+        name = f"{machine.rpartition(':')[2]}-{len(pattern)}"
+        return over(states, states.start_execution(stateMachineArn=created(states, name, outer))["executionArn"])
+
+    result = json.loads(nested(inner)["output"])
+    assert (result["Status"], result["StateMachineArn"], result["Output"]) == ("SUCCEEDED", inner, output)
+    failed = nested(bad)
+    assert (failed["error"], json.loads(failed["cause"])["Error"]) == ("States.TaskFailed", "Bad")
 
 
 def test_a_task_can_call_any_action_of_step_functions(states: Any) -> None:
@@ -123,26 +114,6 @@ def test_a_history_that_grows_is_read_backwards_without_a_shift(states: Any) -> 
     assert ([event["id"] for event in rest["events"]], "nextToken" in rest) == ([3, 2, 1], False)
     of_another_list = refusal(states.list_state_machines, nextToken=first["nextToken"])
     assert of_another_list[0] == "InvalidToken"
-
-
-def test_versions_aliases_and_map_runs_are_empty_lists(states: Any) -> None:
-    """Tools ask for them; a list of executions needs a machine."""
-    arn = PREFIX + "deployed"
-    assert states.list_state_machine_versions(stateMachineArn=arn)["stateMachineVersions"] == []
-    assert states.list_state_machine_aliases(stateMachineArn=arn)["stateMachineAliases"] == []
-    execution = states.start_execution(stateMachineArn=arn)["executionArn"]
-    assert states.list_map_runs(executionArn=execution)["mapRuns"] == []
-    assert refusal(states.list_executions)[0] == "ValidationException"
-
-
-def test_true_is_not_the_input_that_1_was(states: Any) -> None:
-    """The same name and the same data are the execution that runs; true is other data than 1, and 1.0 is not."""
-    arn = created(states, "alike", WAIT)
-    request = {"stateMachineArn": arn, "name": "one"}
-    first = states.start_execution(**request, input='{"a":1}')["executionArn"]
-    assert states.start_execution(**request, input='{ "a" : 1.0 }')["executionArn"] == first
-    refused = refusal(states.start_execution, **request, input='{"a":true}')
-    assert refused == ("ExecutionAlreadyExists", f"Execution Already Exists: '{first}'")
 
 
 def test_a_worker_asks_for_an_activitys_work(states: Any) -> None:

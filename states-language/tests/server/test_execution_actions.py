@@ -31,15 +31,17 @@ def test_an_execution_from_start_to_stop(states: Any) -> None:
     assert (described["status"], described["name"], described["input"]) == ("RUNNING", "life", '{"a": 1}')
     assert described["stateMachineArn"] == machine
     # Running, with the same name and input: the same answer. With other input, or closed: ExecutionAlreadyExists.
-    again = states.start_execution(stateMachineArn=machine, name="life", input='{ "a":1 }')
+    request = {"stateMachineArn": machine, "name": "life"}
+    again = states.start_execution(**request, input='{ "a":1.0 }')
     assert (again["executionArn"], again["startDate"]) == (arn, started["startDate"])
+    taken = ("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
+    assert refusal(states.start_execution, **request, input='{"a":true}') == taken
     stopped = states.stop_execution(executionArn=arn, error="Enough", cause="It was a test.")
     described = states.describe_execution(executionArn=arn)
     assert (described["status"], described["error"], described["cause"]) == ("ABORTED", "Enough", "It was a test.")
     assert described["stopDate"] == stopped["stopDate"]
     assert states.get_execution_history(executionArn=arn)["events"][-1]["type"] == "ExecutionAborted"
-    request = {"stateMachineArn": machine, "name": "life"}
-    assert refusal(states.start_execution, **request, input='{"a": 1}')[0] == "ExecutionAlreadyExists"
+    assert refusal(states.start_execution, **request, input='{"a": 1}') == taken
 
 
 def test_lists_are_paged(states: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from endpoint import ROLE, calling, refusal
+from endpoint import ROLE, calling, over
 from states_language import TaskCall, TaskFailure
 from states_language.server.__main__ import _connections
 from states_language.server.http_task import HttpTask, by_name
@@ -201,23 +201,8 @@ def test_a_machine_asks_the_endpoint(endpoint: str) -> None:
         assert json.loads(tested["output"])["ResponseBody"] == {"calls": 1}
         arn = states.create_state_machine(name="m", definition=json.dumps(definition), roleArn=ROLE)["stateMachineArn"]
         execution = states.start_execution(stateMachineArn=arn)["executionArn"]
-        while (done := states.describe_execution(executionArn=execution))["status"] == "RUNNING":
-            pass
-        assert json.loads(done["output"])["ResponseBody"] == {"calls": 2}
+        assert json.loads(over(states, execution)["output"])["ResponseBody"] == {"calls": 2}
         assert "secret" not in str(states.get_execution_history(executionArn=execution))
-
-
-def test_a_state_that_waits_needs_a_mock() -> None:
-    """TestState refuses an activity, a job and a token without one, at once."""
-    with Server() as server:
-        states = server.client()
-        for resource in ("arn:aws:states:us-east-1:1:activity:a", "arn:aws:states:::sqs:sendMessage.waitForTaskToken"):
-            state = {"Type": "Task", "Resource": resource, "End": True}
-            assert refusal(states.test_state, definition=json.dumps(state), roleArn=ROLE)[0] == "InvalidDefinition"
-            answered = states.test_state(
-                definition=json.dumps(state), mock={"result": "{}", "fieldValidationMode": "NONE"}
-            )
-            assert answered["status"] == "SUCCEEDED"
 
 
 @pytest.mark.parametrize("text", ["[1]", "Shop: API_KEY", "Shop: {AuthParameters: {}}"])

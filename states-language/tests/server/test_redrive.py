@@ -224,33 +224,49 @@ def test_an_express_execution_of_a_map_run_starts_afresh(states: Any, worker: st
         assert kinds == ["ExecutionStarted", *task, *task, "ExecutionSucceeded"]
 
 
-def test_a_map_run_is_redriven_by_the_next_service_too(tmp_path: Path) -> None:
-    """A run that was stopped keeps its executions on disk, with where each of them stood."""
+def test_the_next_service_redrives_too(tmp_path: Path) -> None:
+    """On disk are where an execution stood, those of a Map Run too, its redrives and their tokens, and its events."""
     wait = {"Type": "Wait", "SecondsPath": "$", "End": True}
-    definition = line(M=distributed(at_once=1, A={"Type": "Pass", "Next": "W"}, W=wait))
+    of_run = line(M=distributed(at_once=1, A={"Type": "Pass", "Next": "W"}, W=wait))
+    alone = line(A={"Type": "Pass", "Result": 1, "Next": "W"}, W={"Type": "Wait", "Seconds": 600, "End": True})
     with in_thread(lambda: service(tmp_path)) as url:
         states = states_client(url)
-        execution = started(states, created(states, "kept-run", definition), [0, 600, 1])
-        assert until(lambda: len(states.list_map_runs(executionArn=execution)["mapRuns"]) == 1)
-        run = the_run(states, execution)
+        mapped = started(states, created(states, "kept-run", of_run), [0, 600, 1])
+        single = started(states, created(states, "kept", alone))
+        assert until(lambda: len(states.list_map_runs(executionArn=mapped)["mapRuns"]) == 1)
+        run = the_run(states, mapped)
         assert until(lambda: len(executions_of(states, run, statusFilter="RUNNING")) == 1)
         assert until(lambda: len(executions_of(states, run)) == 2)
-        states.stop_execution(executionArn=execution)
+        states.stop_execution(executionArn=mapped)
         before = [history(states, one["executionArn"]) for one in executions_of(states, run)]
         assert [one["status"] for one in executions_of(states, run)] == ["SUCCEEDED", "ABORTED"]
+        assert until(lambda: len(history(states, single)) == 4)
+        states.stop_execution(executionArn=single)
+        states.redrive_execution(executionArn=single, clientToken="first")
+        states.stop_execution(executionArn=single)
+        events = history(states, single)
     with in_thread(lambda: service(tmp_path)) as url:
         states = states_client(url)
-        first, second = executions_of(states, run)
-        assert [one["redriveStatus"] for one in (first, second)] == ["NOT_REDRIVABLE", "REDRIVABLE_BY_MAP_RUN"]
-        states.redrive_execution(executionArn=execution)
+        assert [one["redriveStatus"] for one in executions_of(states, run)] == [
+            "NOT_REDRIVABLE", "REDRIVABLE_BY_MAP_RUN",
+        ]  # fmt: skip
+        states.redrive_execution(executionArn=mapped)
         assert until(lambda: states.describe_map_run(mapRunArn=run)["executionCounts"]["running"] == 1)
-        states.stop_execution(executionArn=execution)
+        states.stop_execution(executionArn=mapped)
         described = states.describe_map_run(mapRunArn=run)
         assert (described["status"], described["redriveCount"]) == ("ABORTED", 1)
-        after = [history(states, one["executionArn"]) for one in executions_of(states, run)]
-        assert after[0] == before[0]
-        assert [one["type"] for one in after[1][len(before[1]) :]] == ["ExecutionRedriven", "ExecutionAborted"]
-        assert after[1][: len(before[1])] == before[1]
+        redriven = ["ExecutionRedriven", "ExecutionAborted"]
+        first, second = (history(states, one["executionArn"]) for one in executions_of(states, run))
+        assert (first, second[: len(before[1])]) == tuple(before)
+        assert [one["type"] for one in second[len(before[1]) :]] == redriven
+        assert history(states, single) == events
+        states.redrive_execution(executionArn=single, clientToken="first")
+        described = states.describe_execution(executionArn=single)
+        assert (described["status"], described["redriveCount"]) == ("ABORTED", 1)
+        states.redrive_execution(executionArn=single, clientToken="second")
+        states.stop_execution(executionArn=single)
+        after = history(states, single)
+        assert (after[: len(events)], [one["type"] for one in after[len(events) :]]) == (events, redriven)
 
 
 def test_retries_start_anew_and_a_map_within_a_parallel_goes_on(states: Any, worker: str) -> None:
@@ -335,32 +351,6 @@ def test_what_cannot_go_on_is_refused_with_the_reason_that_its_description_gives
     assert refusal(states.redrive_execution, executionArn=done + "x")[0] == "ExecutionDoesNotExist"
     express = done.replace(":execution:", ":express:") + ":x"
     assert refusal(states.redrive_execution, executionArn=express)[0] == "InvalidArn"
-
-
-def test_an_execution_is_redriven_by_the_next_service_too(tmp_path: Path) -> None:
-    """Where it stood, its redrives and their tokens are on disk, and so is what it adds."""
-    definition = line(A={"Type": "Pass", "Result": 1, "Next": "W"}, W={"Type": "Wait", "Seconds": 600, "End": True})
-    with in_thread(lambda: service(tmp_path)) as url:
-        states = states_client(url)
-        execution = started(states, created(states, "kept", definition))
-        assert until(lambda: len(history(states, execution)) == 4)
-        states.stop_execution(executionArn=execution)
-        states.redrive_execution(executionArn=execution, clientToken="first")
-        states.stop_execution(executionArn=execution)
-        before = history(states, execution)
-    with in_thread(lambda: service(tmp_path)) as url:
-        states = states_client(url)
-        assert history(states, execution) == before
-        assert states.describe_execution(executionArn=execution)["redriveCount"] == 1
-        states.redrive_execution(executionArn=execution, clientToken="first")
-        assert states.describe_execution(executionArn=execution)["status"] == "ABORTED"
-        states.redrive_execution(executionArn=execution, clientToken="second")
-        states.stop_execution(executionArn=execution)
-        assert history(states, execution)[: len(before)] == before
-        assert [one["type"] for one in history(states, execution)[len(before) :]] == [
-            "ExecutionRedriven",
-            "ExecutionAborted",
-        ]
 
 
 DAY = redrives.DAY_MS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from endpoint import PASS, ROLE, calling, created, over, refusal, service, states_client
+from endpoint import HANDED, PASS, ROLE, SEND, calling, created, over, refusal, service, states_client
 from patience import in_thread
 
 
@@ -72,6 +72,7 @@ _UNMOCKED = (
     "TestState API does not support Map or Parallel states. "
     "Supported state types include: [Task, Wait, Pass, Succeed, Fail, Choice]"
 )
+_WAITS = "TestState API does not support Activity tasks, .sync or .waitForTaskToken without a mock."
 _FIELDS = "A test mock should have only one of the following fields: [result, errorOutput]."
 _SIZES = "Mocked result must contain the same number of items as number of Parallel branches."
 
@@ -84,6 +85,9 @@ _SIZES = "Mocked result must contain the same number of items as number of Paral
         ({"Type": "Fail"}, {"mock": {"errorOutput": {"error": "A"}}}, "ValidationException",
          "State type 'Fail' is not supported when a mock is specified"),
         (_MAP, {}, "InvalidDefinition", _UNMOCKED),
+        ({"Type": "Task", "Resource": "arn:aws:states:us-east-1:1:activity:a", "End": True}, {}, "InvalidDefinition",
+         _WAITS),
+        ({"Type": "Task", "Resource": SEND, "Parameters": HANDED, "End": True}, {}, "InvalidDefinition", _WAITS),
         (_PARALLEL, {}, "InvalidDefinition", _UNMOCKED),
         (_MAP, {"mock": {"result": "[]", "errorOutput": {"error": "A"}}}, "ValidationException", _FIELDS),
         (_MAP, {"mock": {"result": "[]"}, "revealSecrets": True}, "ValidationException",

@@ -98,19 +98,6 @@ def test_an_alias_that_leads_nowhere_is_refused(states: Any, routes: list[tuple[
     assert refusal(states.create_state_machine_alias, name="bad", routingConfiguration=configuration)[0] == error
 
 
-def test_versions_and_aliases_exist_after_a_restart(tmp_path: Path) -> None:
-    """And what they start is the same."""
-    with in_thread(lambda: service(tmp_path)) as url:
-        states = states_client(url)
-        arn, first, _ = published(states, "kept")
-        states.create_state_machine_alias(name="live", routingConfiguration=route((first, 100)))
-    with in_thread(lambda: service(tmp_path)) as url:
-        states = states_client(url)
-        execution = states.start_execution(stateMachineArn=f"{arn}:live")["executionArn"]
-        assert over(states, execution)["stateMachineVersionArn"] == first
-        assert states.publish_state_machine_version(stateMachineArn=arn)["stateMachineVersionArn"] == f"{arn}:2"
-
-
 def test_the_tags_of_an_activity(states: Any) -> None:
     """They are added and taken away like a machine's."""
     arn = states.create_activity(name="tagged", tags=[{"key": "a", "value": "1"}])["activityArn"]
@@ -133,8 +120,8 @@ def test_a_key_of_an_activity_is_described_and_compared(states: Any) -> None:
     assert plain[0] == plain[1]
 
 
-def test_each_region_has_its_own_machines(tmp_path: Path) -> None:
-    """By the region for which a request is signed, also after a restart; an execution lies in its machine's region."""
+def test_regions_versions_and_aliases_outlive_the_service(tmp_path: Path) -> None:
+    """Machines lie in the region for which a request is signed; a version's number is not given again."""
     with in_thread(lambda: service(tmp_path)) as url:
         for region, partition in (("eu-west-1", "aws"), ("cn-northwest-1", "aws-cn")):
             states = Session().create_client(
@@ -149,10 +136,15 @@ def test_each_region_has_its_own_machines(tmp_path: Path) -> None:
             assert states.create_activity(name="a")["activityArn"].startswith(f"arn:{partition}:states:{region}:")
             assert len(states.list_activities()["activities"]) == 1
         created(states_client(url), "same", PASS)
+        kept, first, _ = published(states_client(url), "kept")
+        states_client(url).create_state_machine_alias(name="live", routingConfiguration=route((first, 100)))
     with in_thread(lambda: service(tmp_path)) as url:
         states = states_client(url)
         listed = [one["name"] for one in states.list_state_machines()["stateMachines"]]
-        assert listed == ["deployed", "same"]
+        assert listed == ["deployed", "kept", "same"]
+        execution = states.start_execution(stateMachineArn=f"{kept}:live")["executionArn"]
+        assert over(states, execution)["stateMachineVersionArn"] == first
+        assert states.publish_state_machine_version(stateMachineArn=kept)["stateMachineVersionArn"] == f"{kept}:2"
         arn = "arn:aws:states:eu-west-1:000000000000:stateMachine:same"
         assert json.loads(states.describe_state_machine(stateMachineArn=arn)["definition"]) == FAIL
 
