@@ -147,12 +147,8 @@ class Redrive:
                 self.stage.delete(letter.messages)
                 for message in letter.messages:
                     del self._held[message.id]
-        except (NotStored, StoreUnavailable) as problem:
-            return Outcome(letter, LEFT, str(problem))
-        except ClientError as refusal:
-            return Outcome(letter, LEFT, f"AWS refused {refusal.operation_name}: {refusal.response['Error']['Code']}")
-        except BotoCoreError as problem:
-            return Outcome(letter, LEFT, f"AWS did not answer: {type(problem).__name__}")
+        except (NotStored, StoreUnavailable, ClientError, BotoCoreError) as problem:
+            return Outcome(letter, LEFT, _why(problem.__cause__ or problem))
         return outcome
 
     def _act(self, letter: Letter) -> Outcome:
@@ -182,6 +178,14 @@ class Redrive:
         execution = "" if self.dry_run else self.stage.start(stream_id)
         self._started[stream_id] = execution
         return Outcome(letter, STARTED, execution)
+
+
+def _why(problem: BaseException) -> str:
+    if isinstance(problem, ClientError):
+        return f"AWS refused {problem.operation_name}: {problem.response['Error']['Code']}"
+    if isinstance(problem, BotoCoreError):
+        return f"AWS did not answer: {type(problem).__name__}"
+    return str(problem)
 
 
 def _is_wanted(letter: Letter, wanted: frozenset[str] | None) -> bool:
