@@ -135,6 +135,16 @@ def over(states: Any, execution_arn: str) -> dict[str, Any]:
     return description
 
 
+def ran(states: Any, machine_arn: str, **request: Any) -> dict[str, Any]:
+    """The description of a new execution that has ended."""
+    return over(states, states.start_execution(stateMachineArn=machine_arn, **request)["executionArn"])
+
+
+def line(**states: dict[str, Any]) -> dict[str, Any]:
+    """States in a row as they are named; the first is where it starts."""
+    return {"StartAt": next(iter(states)), "States": states}
+
+
 def calling(resource: str, parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
     """The definition of a machine of one Task."""
     return {"StartAt": "S", "States": {"S": {"Type": "Task", "Resource": resource, "Parameters": parameters, **more}}}

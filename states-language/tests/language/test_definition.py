@@ -27,167 +27,21 @@ def choice(**rule: Any) -> dict[str, Any]:
 def mapped(mode: str | None = "STANDARD", **fields: Any) -> dict[str, Any]:
     """A Map, distributed in this mode."""
     config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": mode}} if mode else {}
-    return one({"Type": "Map", "ItemProcessor": {**line(("A", {"Type": "Pass"})), **config}, "End": True, **fields})
+    return {"Type": "Map", "ItemProcessor": {**line(("A", {"Type": "Pass"})), **config}, "End": True, **fields}
 
 
-REFUSED: list[tuple[Any, str, str]] = [
+WHOLE: list[tuple[Any, str, str]] = [
     ({}, "/", "these fields are required: StartAt, States"),
     ({"StartAt": "A", "States": {}}, "/StartAt", "there is no state 'A'"),
     (one(PASS, Version="2.0"), "/Version", "must be 1.0"),
     (one(PASS, TimeoutSeconds=0), "/TimeoutSeconds", "must be between 1 and 99999999"),
     (one(PASS, Surprise=1), "/Surprise", "is not a field of a state machine"),
     (one(PASS, QueryLanguage="jq"), "/QueryLanguage", "must be JSONPath or JSONata"),
-    (one(1), "/States/S", "must be a JSON object"),
-    (one({}), "/States/S", "these fields are required: Type"),
-    (one({"Type": "Map", "End": True}), "/States/S", "these fields are required: ItemProcessor"),
     (
         one({**PASS, "QueryLanguage": "JSONPath"}, QueryLanguage="JSONata"),
         "/States/S",
         "'QueryLanguage' can not be 'JSONPath' if set to 'JSONata' for whole state machine",
     ),
-    (
-        one({**PASS, "Output": 1}),
-        "/States/S/Output",
-        "is a field of JSONata; the query language here is JSONPath",
-    ),
-    (
-        one({**PASS, "Result": 1}, QueryLanguage="JSONata"),
-        "/States/S/Result",
-        "is a field of JSONPath; the query language here is JSONata",
-    ),
-    (
-        one({**PASS, "ResultPath": "$x.a"}),
-        "/States/S/ResultPath",
-        "cannot write to a variable; Assign does",
-    ),
-    (one({"Type": "Succeed", "Assign": {"a": 1}}), "/States/S/Assign", "is not a field of a Succeed state"),
-    (one({**PASS, "Assign": 1}), "/States/S/Assign", "must be a JSON object whose keys are variables"),
-    (one({**PASS, "Assign": {"states": 1}}), "/States/S/Assign/states", "'states' is reserved"),
-    (
-        one({**PASS, "Assign": {"1st.$": "$"}}),
-        "/States/S/Assign/1st.$",
-        "'1st' is not a variable name: letters, digits and _, no digit first",
-    ),
-    (
-        one({**PASS, "Assign": {"a" * 81: 1}}),
-        "/States/S/Assign/" + "a" * 81,
-        "a variable's name has at most 80 characters",
-    ),
-    (
-        one({**PASS, "Output": "{% 1 + %}"}, QueryLanguage="JSONata"),
-        "/States/S/Output",
-        "'1 +' is not a valid JSONata expression: S0207: Unexpected end of expression",
-    ),
-    (
-        one({**PASS, "Output": {"a": "{% [1, phone.number] %}"}}, QueryLanguage="JSONata"),
-        "/States/S/Output/a",
-        "a reference to 'phone' at the top level is not supported; begin with $states",
-    ),
-    (one({"Type": "Pass"}), "/States/S", "exactly one of Next and End: true is required"),
-    (one({**PASS, "Next": "S"}), "/States/S", "exactly one of Next and End: true is required"),
-    (one({"Type": "Pass", "End": False}), "/States/S", "exactly one of Next and End: true is required"),
-    (one({"Type": "Pass", "Next": "X"}), "/States/S/Next", "there is no state 'X'"),
-    (one({**PASS, "Retry": []}), "/States/S/Retry", "is not a field of a Pass state"),
-    (one({**PASS, "InputPath": "a"}), "/States/S/InputPath", "'a' is not a valid JSONPath: a path begins with $"),
-    (
-        one({**PASS, "ResultPath": "$.a[*]"}),
-        "/States/S/ResultPath",
-        "'$.a[*]' is not a Reference Path: it must name a single node",
-    ),
-    (one({**PASS, "ResultPath": "$$.a"}), "/States/S/ResultPath", "cannot write to the Context Object"),
-    (
-        one({**PASS, "Parameters": {"a.$": 1}}),
-        "/States/S/Parameters/a.$",
-        "must be a string with a JSONPath or an intrinsic function",
-    ),
-    (
-        one({**PASS, "Parameters": [{"a.$": "$.b", "a": 1}]}),
-        "/States/S/Parameters/0",
-        "gives the same name with .$ and without",
-    ),
-    (
-        one({"Type": "Wait", "End": True}),
-        "/States/S",
-        "one of these fields is required: Seconds, Timestamp, SecondsPath, TimestampPath",
-    ),
-    (
-        one({"Type": "Wait", "Seconds": 1, "SecondsPath": "$.s", "End": True}),
-        "/States/S",
-        "only one of these fields may be present: Seconds, SecondsPath",
-    ),
-    (one({"Type": "Wait", "Seconds": 1.5, "End": True}), "/States/S/Seconds", "must be a whole number"),
-    (
-        one({"Type": "Wait", "Timestamp": "2016-12-05 21:29:29Z", "End": True}),
-        "/States/S/Timestamp",
-        "String does not match RFC3339 timestamp",
-    ),
-    (one({"Type": "Task", "End": True}), "/States/S", "these fields are required: Resource"),
-    (
-        one({**TASK, "Resource": "arn:aws:states:::sqs:sendMessage.sync"}),
-        "/States/S/Resource",
-        "The resource provided arn:aws:states:::sqs:sendMessage.sync is not recognized. The value is not a valid "
-        "resource ARN, or the resource is not available in this region. "
-        "(sqs:sendMessage has no .sync; what it may be waited for with: .waitForTaskToken)",
-    ),
-    (
-        one({**TASK, "Resource": "arn:aws:states:::dynamodb:query"}),
-        "/States/S/Resource",
-        "The resource provided arn:aws:states:::dynamodb:query is not recognized. The value is not a valid resource "
-        "ARN, or the resource is not available in this region. "
-        "(for this action it is arn:aws:states:::aws-sdk:dynamodb:query)",
-    ),
-    (one({**TASK, "Parameters": {}}), "/States/S/Parameters", "the field 'FunctionName' is required but was missing"),
-    (
-        one({**TASK, "TimeoutSeconds": 5, "HeartbeatSeconds": 5}),
-        "/States/S/HeartbeatSeconds",
-        "must be smaller than TimeoutSeconds",
-    ),
-    (
-        one({**TASK, "Credentials": {}}),
-        "/States/S/Credentials",
-        "The field 'RoleArn' is required but was missing",
-    ),
-    (one({**TASK, "Retry": [{}]}), "/States/S/Retry/0", "these fields are required: ErrorEquals"),
-    (
-        one({**TASK, "Retry": [{"ErrorEquals": []}]}),
-        "/States/S/Retry/0/ErrorEquals",
-        "must hold at least one Error Name",
-    ),
-    (
-        one({**TASK, "Retry": [{"ErrorEquals": ["States.ALL"]}, {"ErrorEquals": ["A"]}]}),
-        "/States/S/Retry/0/ErrorEquals",
-        "States.ALL stands alone, and in the last Retrier or Catcher only",
-    ),
-    (
-        one({**TASK, "Catch": [{"ErrorEquals": ["States.ALL", "A"], "Next": "S"}]}),
-        "/States/S/Catch/0/ErrorEquals",
-        "States.ALL stands alone, and in the last Retrier or Catcher only",
-    ),
-    (one({**TASK, "Catch": [{"ErrorEquals": ["A"]}]}), "/States/S/Catch/0", "these fields are required: Next"),
-    (one({**TASK, "Catch": [{"ErrorEquals": ["A"], "Next": "X"}]}), "/States/S/Catch/0/Next", "there is no state 'X'"),
-    (
-        one({**TASK, "Retry": [{"ErrorEquals": ["A"], "BackoffRate": 0.5}]}),
-        "/States/S/Retry/0/BackoffRate",
-        "must be at least 1.0",
-    ),
-    (
-        one({**TASK, "Retry": [{"ErrorEquals": ["A"], "JitterStrategy": "HALF"}]}),
-        "/States/S/Retry/0/JitterStrategy",
-        "must be FULL or NONE",
-    ),
-    (one({"Type": "Parallel", "Branches": [], "End": True}), "/States/S/Branches", "must hold at least one branch"),
-    (
-        one({"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass", "Next": "T"}))], "End": True}),
-        "/States/S/Branches/0/States/B/Next",
-        "there is no state 'T'",
-    ),
-    (
-        one({"Type": "Fail", "Error": "E", "ErrorPath": "$.e"}),
-        "/States/S",
-        "only one of these fields may be present: Error, ErrorPath",
-    ),
-    (one({"Type": "Succeed", "End": True}), "/States/S/End", "is not a field of a Succeed state"),
-    (one({"Type": "Choice", "Choices": []}), "/States/S/Choices", "must hold at least one rule"),
     (choice(Variable="$.a"), "/States/S/Choices/0", "exactly one operator is required, not 0"),
     (
         choice(Variable="$.a", IsNull=True, IsString=True),
@@ -201,76 +55,178 @@ REFUSED: list[tuple[Any, str, str]] = [
         "stands in a top-level rule only",
     ),
     (choice(And=[]), "/States/S/Choices/0/And", "must hold at least one rule"),
-    (mapped(None, Label="x"), "/States/S/Label", "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED"),
+    ({"StartAt": "A", "States": {"A": PASS, "B/C": PASS}}, "/States/B~1C", "the state 'B/C' is not reachable"),
+]
+"""Definitions, the place of what is wrong in each, and the rule."""
+STATES: list[tuple[Any, str, str]] = [
+    (1, "", "must be a JSON object"),
+    ({}, "", "these fields are required: Type"),
+    ({"Type": "Map", "End": True}, "", "these fields are required: ItemProcessor"),
+    ({**PASS, "Output": 1}, "/Output", "is a field of JSONata; the query language here is JSONPath"),
     (
-        mapped(None, Iterator={}),
-        "/States/S",
-        "only one of these fields may be present: ItemProcessor, Iterator",
+        {**PASS, "Result": 1, "QueryLanguage": "JSONata"},
+        "/Result",
+        "is a field of JSONPath; the query language here is JSONata",
     ),
-    (mapped(None, MaxConcurrency=-1), "/States/S/MaxConcurrency", "must be between 0 and 99999999"),
+    ({**PASS, "ResultPath": "$x.a"}, "/ResultPath", "cannot write to a variable; Assign does"),
+    ({"Type": "Succeed", "Assign": {"a": 1}}, "/Assign", "is not a field of a Succeed state"),
+    ({**PASS, "Assign": 1}, "/Assign", "must be a JSON object whose keys are variables"),
+    ({**PASS, "Assign": {"states": 1}}, "/Assign/states", "'states' is reserved"),
     (
-        mapped("FAST"),
-        "/States/S/ItemProcessor/ProcessorConfig/ExecutionType",
-        "must be one of STANDARD, EXPRESS",
+        {**PASS, "Assign": {"1st.$": "$"}},
+        "/Assign/1st.$",
+        "'1st' is not a variable name: letters, digits and _, no digit first",
     ),
-    (mapped(ResultWriter={}), "/States/S/ResultWriter", "these fields are required: Resource"),
+    ({**PASS, "Assign": {"a" * 81: 1}}, "/Assign/" + "a" * 81, "a variable's name has at most 80 characters"),
+    (
+        {**PASS, "Output": "{% 1 + %}", "QueryLanguage": "JSONata"},
+        "/Output",
+        "'1 +' is not a valid JSONata expression: S0207: Unexpected end of expression",
+    ),
+    (
+        {**PASS, "Output": {"a": "{% [1, phone.number] %}"}, "QueryLanguage": "JSONata"},
+        "/Output/a",
+        "a reference to 'phone' at the top level is not supported; begin with $states",
+    ),
+    ({"Type": "Pass"}, "", "exactly one of Next and End: true is required"),
+    ({**PASS, "Next": "S"}, "", "exactly one of Next and End: true is required"),
+    ({"Type": "Pass", "End": False}, "", "exactly one of Next and End: true is required"),
+    ({"Type": "Pass", "Next": "X"}, "/Next", "there is no state 'X'"),
+    ({**PASS, "Retry": []}, "/Retry", "is not a field of a Pass state"),
+    ({**PASS, "InputPath": "a"}, "/InputPath", "'a' is not a valid JSONPath: a path begins with $"),
+    ({**PASS, "ResultPath": "$.a[*]"}, "/ResultPath", "'$.a[*]' is not a Reference Path: it must name a single node"),
+    ({**PASS, "ResultPath": "$$.a"}, "/ResultPath", "cannot write to the Context Object"),
+    (
+        {**PASS, "Parameters": {"a.$": 1}},
+        "/Parameters/a.$",
+        "must be a string with a JSONPath or an intrinsic function",
+    ),
+    ({**PASS, "Parameters": [{"a.$": "$.b", "a": 1}]}, "/Parameters/0", "gives the same name with .$ and without"),
+    (
+        {"Type": "Wait", "End": True},
+        "",
+        "one of these fields is required: Seconds, Timestamp, SecondsPath, TimestampPath",
+    ),
+    (
+        {"Type": "Wait", "Seconds": 1, "SecondsPath": "$.s", "End": True},
+        "",
+        "only one of these fields may be present: Seconds, SecondsPath",
+    ),
+    ({"Type": "Wait", "Seconds": 1.5, "End": True}, "/Seconds", "must be a whole number"),
+    (
+        {"Type": "Wait", "Timestamp": "2016-12-05 21:29:29Z", "End": True},
+        "/Timestamp",
+        "String does not match RFC3339 timestamp",
+    ),
+    ({"Type": "Task", "End": True}, "", "these fields are required: Resource"),
+    (
+        {**TASK, "Resource": "arn:aws:states:::sqs:sendMessage.sync"},
+        "/Resource",
+        "The resource provided arn:aws:states:::sqs:sendMessage.sync is not recognized. The value is not a valid "
+        "resource ARN, or the resource is not available in this region. "
+        "(sqs:sendMessage has no .sync; what it may be waited for with: .waitForTaskToken)",
+    ),
+    (
+        {**TASK, "Resource": "arn:aws:states:::dynamodb:query"},
+        "/Resource",
+        "The resource provided arn:aws:states:::dynamodb:query is not recognized. The value is not a valid resource "
+        "ARN, or the resource is not available in this region. "
+        "(for this action it is arn:aws:states:::aws-sdk:dynamodb:query)",
+    ),
+    ({**TASK, "Parameters": {}}, "/Parameters", "the field 'FunctionName' is required but was missing"),
+    ({**TASK, "TimeoutSeconds": 5, "HeartbeatSeconds": 5}, "/HeartbeatSeconds", "must be smaller than TimeoutSeconds"),
+    ({**TASK, "Credentials": {}}, "/Credentials", "The field 'RoleArn' is required but was missing"),
+    ({**TASK, "Retry": [{}]}, "/Retry/0", "these fields are required: ErrorEquals"),
+    ({**TASK, "Retry": [{"ErrorEquals": []}]}, "/Retry/0/ErrorEquals", "must hold at least one Error Name"),
+    (
+        {**TASK, "Retry": [{"ErrorEquals": ["States.ALL"]}, {"ErrorEquals": ["A"]}]},
+        "/Retry/0/ErrorEquals",
+        "States.ALL stands alone, and in the last Retrier or Catcher only",
+    ),
+    (
+        {**TASK, "Catch": [{"ErrorEquals": ["States.ALL", "A"], "Next": "S"}]},
+        "/Catch/0/ErrorEquals",
+        "States.ALL stands alone, and in the last Retrier or Catcher only",
+    ),
+    ({**TASK, "Catch": [{"ErrorEquals": ["A"]}]}, "/Catch/0", "these fields are required: Next"),
+    ({**TASK, "Catch": [{"ErrorEquals": ["A"], "Next": "X"}]}, "/Catch/0/Next", "there is no state 'X'"),
+    ({**TASK, "Retry": [{"ErrorEquals": ["A"], "BackoffRate": 0.5}]}, "/Retry/0/BackoffRate", "must be at least 1.0"),
+    (
+        {**TASK, "Retry": [{"ErrorEquals": ["A"], "JitterStrategy": "HALF"}]},
+        "/Retry/0/JitterStrategy",
+        "must be FULL or NONE",
+    ),
+    ({"Type": "Parallel", "Branches": [], "End": True}, "/Branches", "must hold at least one branch"),
+    (
+        {"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass", "Next": "T"}))], "End": True},
+        "/Branches/0/States/B/Next",
+        "there is no state 'T'",
+    ),
+    (
+        {"Type": "Fail", "Error": "E", "ErrorPath": "$.e"},
+        "",
+        "only one of these fields may be present: Error, ErrorPath",
+    ),
+    ({"Type": "Succeed", "End": True}, "/End", "is not a field of a Succeed state"),
+    ({"Type": "Choice", "Choices": []}, "/Choices", "must hold at least one rule"),
+    (mapped(None, Label="x"), "/Label", "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED"),
+    (mapped(None, Iterator={}), "", "only one of these fields may be present: ItemProcessor, Iterator"),
+    (mapped(None, MaxConcurrency=-1), "/MaxConcurrency", "must be between 0 and 99999999"),
+    (mapped("FAST"), "/ItemProcessor/ProcessorConfig/ExecutionType", "must be one of STANDARD, EXPRESS"),
+    (mapped(ResultWriter={}), "/ResultWriter", "these fields are required: Resource"),
     (
         mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "AVRO"}}),
-        "/States/S/ItemReader/ReaderConfig/InputType",
+        "/ItemReader/ReaderConfig/InputType",
         "must be one of JSON, JSONL, CSV, PARQUET, MANIFEST",
     ),
     (
         mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "CSV", "CSVHeaderLocation": "NONE"}}),
-        "/States/S/ItemReader/ReaderConfig/CSVHeaderLocation",
+        "/ItemReader/ReaderConfig/CSVHeaderLocation",
         "must be one of FIRST_ROW, GIVEN",
     ),
     (
         mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "JSONL", "ItemsPointer": "/a"}}),
-        "/States/S/ItemReader/ReaderConfig/ItemsPointer",
+        "/ItemReader/ReaderConfig/ItemsPointer",
         "must be a JSON Pointer such as /data/items, where InputType is JSON",
     ),
     (
         mapped(
             ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "JSON", "Transformation": "LOAD_AND_FLATTEN"}}
         ),
-        "/States/S/ItemReader/ReaderConfig/Transformation",
+        "/ItemReader/ReaderConfig/Transformation",
         "must be one of NONE, LOAD_AND_FLATTEN, and NONE for an object",
     ),
     (
         mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "MANIFEST", "ManifestType": "ATHENA_DATA"}}),
-        "/States/S/ItemReader/ReaderConfig/ManifestType",
+        "/ItemReader/ReaderConfig/ManifestType",
         "must be S3_INVENTORY where InputType is MANIFEST",
     ),
     (
         mapped(ItemReader={"Resource": LISTED, "ReaderConfig": {"Transformation": "LOAD_AND_FLATTEN"}}),
-        "/States/S/ItemReader/ReaderConfig/InputType",
+        "/ItemReader/ReaderConfig/InputType",
         "must be one of JSON, JSONL, CSV, PARQUET, MANIFEST",
     ),
     (
         mapped(ItemReader={"Resource": LISTED, "ReaderConfig": {"ManifestType": "S3_INVENTORY"}}),
-        "/States/S/ItemReader/ReaderConfig/ManifestType",
+        "/ItemReader/ReaderConfig/ManifestType",
         "must be one of ATHENA_DATA, S3_INVENTORY, for an object",
     ),
-    (mapped(ItemBatcher={}), "/States/S/ItemBatcher", "MaxItemsPerBatch or MaxInputBytesPerBatch is required"),
+    (mapped(ItemBatcher={}), "/ItemBatcher", "MaxItemsPerBatch or MaxInputBytesPerBatch is required"),
     (
         mapped(ResultWriter={"Resource": PUT, "WriterConfig": {"Transformation": "SORT"}}),
-        "/States/S/ResultWriter/WriterConfig/Transformation",
+        "/ResultWriter/WriterConfig/Transformation",
         "must be one of NONE, COMPACT, FLATTEN",
     ),
-    (mapped(Label="a b"), "/States/S/Label", "must not have the character ' '"),
-    (mapped(ToleratedFailurePercentage=101), "/States/S/ToleratedFailurePercentage", "must be at most 100"),
-    # An inner scope may not assign a variable of an outer one.
+    (mapped(Label="a b"), "/Label", "must not have the character ' '"),
+    (mapped(ToleratedFailurePercentage=101), "/ToleratedFailurePercentage", "must be at most 100"),
     (
-        one({"Type": "Parallel", "Branches": [line(("X", {**PASS, **SET}))], "End": True, **SET}),
-        "/States/S/Branches/0/States/X/Assign/v",
+        {"Type": "Parallel", "Branches": [line(("X", {**PASS, **SET}))], "End": True, **SET},
+        "/Branches/0/States/X/Assign/v",
         "the variable 'v' belongs to an outer scope, see /States/S/Assign/v",
     ),
-    (
-        {"StartAt": "A", "States": {"A": PASS, "B/C": PASS}},
-        "/States/B~1C",
-        "the state 'B/C' is not reachable",
-    ),
 ]
+"""States, and the place in each."""
+REFUSED = [*WHOLE, *((one(state), f"/States/S{place}", rule) for state, place, rule in STATES)]
 
 
 LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))

@@ -6,16 +6,7 @@ from typing import Any
 
 import pytest
 
-from endpoint import (
-    PASS,
-    PREFIX,
-    ROLE,
-    calling,
-    created,
-    handed_over,
-    over,
-    refusal,
-)
+from endpoint import PASS, PREFIX, ROLE, calling, created, handed_over, over, ran, refusal
 
 _CONSTRAINT = "1 validation error detected: Value{} at '{}' failed to satisfy constraint: Member must {}"
 _BAD = {"name": "bad", "roleArn": ROLE, "definition": json.dumps(PASS)}
@@ -64,7 +55,7 @@ def test_a_nested_execution_is_waited_for(states: Any, pattern: str, output: Any
         parameters = {"StateMachineArn": machine, "Input": {"n": 5}}
         outer = calling(f"arn:aws:states:::states:startExecution.{pattern}", parameters, End=True)
         name = f"{machine.rpartition(':')[2]}-{len(pattern)}"
-        return over(states, states.start_execution(stateMachineArn=created(states, name, outer))["executionArn"])
+        return ran(states, created(states, name, outer))
 
     result = json.loads(nested(inner)["output"])
     assert (result["Status"], result["StateMachineArn"], result["Output"]) == ("SUCCEEDED", inner, output)
@@ -77,11 +68,11 @@ def test_a_task_can_call_any_action_of_step_functions(states: Any) -> None:
     listing = created(
         states, "lists", calling("arn:aws:states:::aws-sdk:sfn:listStateMachines", {"MaxResults": 1}, End=True)
     )
-    result = json.loads(over(states, states.start_execution(stateMachineArn=listing)["executionArn"])["output"])
+    result = json.loads(ran(states, listing)["output"])
     assert (len(result["StateMachines"]), result["StateMachines"][0]["Type"]) == (1, "STANDARD")
     looks = calling("arn:aws:states:::aws-sdk:sfn:describeStateMachine", {"StateMachineArn": PREFIX + "no"}, End=True)
     arn = created(states, "looks", looks)
-    ended = over(states, states.start_execution(stateMachineArn=arn)["executionArn"])
+    ended = ran(states, arn)
     assert ended["error"] == "Sfn.StateMachineDoesNotExistException"
     assert ended["cause"].startswith(f"State Machine Does Not Exist: '{PREFIX}no' (Service: Sfn, Status Code: 400, ")
 
@@ -137,7 +128,7 @@ def test_a_worker_asks_for_an_activitys_work(states: Any) -> None:
     states.delete_activity(activityArn=activity)
     refused = ("ActivityDoesNotExist", f"Activity does not exist: '{activity}'")
     assert refusal(states.get_activity_task, activityArn=activity) == refused
-    ended = over(states, states.start_execution(stateMachineArn=machine)["executionArn"])
+    ended = ran(states, machine)
     assert ended["error"] == "States.Runtime"
     assert ended["cause"].endswith(f" The activity {activity} does not exist.")
 

@@ -10,11 +10,27 @@ from pathlib import Path
 
 import pytest
 
-from endpoint import WAIT, calling, created, over, states_client
-from states_language.server.__main__ import main
+from endpoint import PREFIX, WAIT, calling, created, over, ran, refusal, states_client
+from states_language.server.__main__ import main, parser
 
 ECHO = calling("arn:aws:states:::lambda:invoke", {"FunctionName": "greet", "Payload.$": "$"}, End=True)
 PUT = calling("arn:aws:states:::dynamodb:putItem", {"TableName": "t", "Item": {}}, End=True)
+
+
+TEMPLATE = """
+Resources:
+  Charge: {Type: AWS::Serverless::Function, Properties: {FunctionName: greet}}
+  Order:
+    Type: AWS::Serverless::StateMachine
+    Properties:
+      Type: STANDARD
+      DefinitionSubstitutions: {ChargeArn: !GetAtt Charge.Arn}
+      Definition:
+        StartAt: Rest
+        States:
+          Rest: {Type: Wait, Seconds: 86400, Next: Charge}
+          Charge: {Type: Task, Resource: "${ChargeArn}", End: true}
+"""
 
 
 def started(folder: Path, *options: str) -> tuple["subprocess.Popen[str]", str]:
@@ -37,26 +53,35 @@ def ended(process: "subprocess.Popen[str]", number: signal.Signals) -> str:
 
 
 def test_it_answers_until_ctrl_c_and_knows_everything_when_it_is_started_again(tmp_path: Path) -> None:
-    """Functions answer as the file says, a service without an endpoint fails its Task; what ran is ABORTED."""
+    """Functions answer as the file says, a service without an endpoint fails its Task; what ran is ABORTED.
+
+    The machine of a template, in virtual time, calls the function by its name; what ended first is forgotten as --keep
+    says.
+    """
+    template = tmp_path / "template.yaml"
+    template.write_text(TEMPLATE, encoding="utf-8")
     functions = tmp_path / "f.yml"
     functions.write_text("greet: {answer: {hello: world}}\n")
     process, address = started(tmp_path / "data", "--functions", str(functions))
     states = states_client(address)
     done = states.start_execution(stateMachineArn=created(states, "echo", ECHO))["executionArn"]
     assert json.loads(over(states, done)["output"])["Payload"] == {"hello": "world"}
-    put = over(states, states.start_execution(stateMachineArn=created(states, "puts", PUT))["executionArn"])
+    put = ran(states, created(states, "puts", PUT))
     assert (put["error"], "AWS_ENDPOINT_URL_DYNAMODB" in put["cause"]) == ("States.Runtime", True)
     left = states.start_execution(stateMachineArn=created(states, "waits", WAIT))["executionArn"]
     assert "Traceback" not in ended(process, signal.SIGINT)
-    process, address = started(tmp_path / "data")
+    options = ("--virtual-time", "--template", str(template), "--keep", "3")
+    process, address = started(tmp_path / "data", "--functions", str(functions), *options)
     states = states_client(address)
     assert states.describe_execution(executionArn=done)["status"] == "SUCCEEDED"
     assert states.describe_execution(executionArn=left)["status"] == "ABORTED"
+    assert [json.loads(ran(states, PREFIX + "Order")["output"]) for _ in range(3)] == [{"hello": "world"}] * 3
+    assert refusal(states.describe_execution, executionArn=done)[0] == "ExecutionDoesNotExist"
     assert "Traceback" not in ended(process, signal.SIGTERM)
 
 
 def test_what_cannot_begin_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A port that is taken, a folder that is none, a file of functions that is not there: status 2."""
+    """A port that is taken, a folder that is none, a file of functions or a template that cannot be used: status 2."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert main(["--port", port, "--data", str(tmp_path)]) == 2
@@ -65,6 +90,24 @@ def test_what_cannot_begin_is_one_sentence(tmp_path: Path, capsys: pytest.Captur
     assert main(["--port", "0", "--functions", str(tmp_path / "none.yml")]) == 2
     said = capsys.readouterr().err.splitlines()
     assert [line.partition(":")[0] for line in said] == ["states-language"] * 2
+    path = tmp_path / "template.yaml"
+    path.write_text(TEMPLATE.replace("!GetAtt Charge.Arn", "!ImportValue charge"), encoding="utf-8")
+    assert main(["--port", "0", "--data", str(tmp_path / "d"), "--template", str(path)]) == 2
+    assert "${Fn::ImportValue.charge} is not recognized" in capsys.readouterr().err
     with pytest.raises(SystemExit) as left:
         main(["--help"])
     assert (left.value.code, "--functions" in capsys.readouterr().out) == (0, True)
+
+
+def test_the_containers_command_is_one_that_the_server_takes() -> None:
+    """No container is built here: its file's entry point is parsed, and what it copies is there."""
+    file = (Path(__file__).parents[2] / "Containerfile").read_text(encoding="utf-8")
+    entry = json.loads(next(line for line in file.splitlines() if line.startswith("ENTRYPOINT")).partition(" ")[2])
+    assert entry[:3] == ["python", "-m", "states_language.server"]
+    arguments = parser().parse_args([*entry[3:], "--virtual-time"])
+    assert (arguments.host, arguments.port, str(arguments.data), arguments.virtual_time) == (
+        "0.0.0.0",
+        8083,
+        "/data",
+        True,
+    )

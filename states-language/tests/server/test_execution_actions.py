@@ -7,17 +7,12 @@ from typing import Any
 import pytest
 import urllib3
 
-from endpoint import HANDED, PASS, PREFIX, ROLE, SEND, WAIT, calling, created, over, refusal
+from endpoint import HANDED, PASS, PREFIX, ROLE, SEND, WAIT, calling, created, over, ran, refusal
 from patience import until
 
 DEPLOYED = {"stateMachineArn": PREFIX + "deployed"}
 START = "arn:aws:states:::states:startExecution"
 GONE = PREFIX.replace("stateMachine", "execution") + "deployed:gone"
-
-
-def ended(states: Any, machine: dict[str, Any], name: str) -> dict[str, Any]:
-    """The description of an execution of a new machine that has ended."""
-    return over(states, states.start_execution(stateMachineArn=created(states, name, machine))["executionArn"])
 
 
 def test_an_execution_from_start_to_stop(states: Any) -> None:
@@ -48,7 +43,7 @@ def test_lists_are_paged(states: Any) -> None:
     """ListExecutions goes newest first, by status, page by page."""
     machine = created(states, "listed")
     for number in range(3):
-        over(states, states.start_execution(stateMachineArn=machine, name=f"page-{number}")["executionArn"])
+        ran(states, machine, name=f"page-{number}")
     request = {"stateMachineArn": machine, "statusFilter": "SUCCEEDED"}
     pages = list(states.get_paginator("list_executions").paginate(**request, PaginationConfig={"PageSize": 2}))
     names = [[execution["name"] for execution in page["executions"]] for page in pages]
@@ -75,17 +70,18 @@ def test_the_history_is_paged_and_can_be_reversed(states: Any) -> None:
 def test_a_machine_starts_and_describes_an_execution(states: Any) -> None:
     """states:startExecution answers with ARN and date and waits for nothing; aws-sdk:sfn answers in Pascal case."""
     begun = {"StateMachineArn": DEPLOYED["stateMachineArn"], "Name": "begun", "Input": {"by.$": "$$.Execution.Id"}}
-    output = json.loads(ended(states, calling(START, begun, End=True), "starts")["output"])
+    output = json.loads(ran(states, created(states, "starts", calling(START, begun, End=True)))["output"])
     arn = PREFIX.replace("stateMachine", "execution") + "deployed:begun"
     assert output["ExecutionArn"] == arn
     assert datetime.fromisoformat(output["StartDate"]).year >= 2024
     assert until(lambda: states.describe_execution(executionArn=arn)["status"] == "SUCCEEDED")
     assert list(json.loads(states.describe_execution(executionArn=arn)["input"])) == ["by"]
     describe = "arn:aws:states:::aws-sdk:sfn:describeExecution"
-    seen = json.loads(ended(states, calling(describe, {"ExecutionArn": arn}, End=True), "describes")["output"])
+    machine = created(states, "describes", calling(describe, {"ExecutionArn": arn}, End=True))
+    seen = json.loads(ran(states, machine)["output"])
     assert (seen["Status"], seen["ExecutionArn"], seen["StartDate"][-1]) == ("SUCCEEDED", arn, "Z")
     missing = calling(describe, {"ExecutionArn": GONE}, End=True)
-    assert ended(states, missing, "describes-none")["error"] == "Sfn.ExecutionDoesNotExistException"
+    assert ran(states, created(states, "describes-none", missing))["error"] == "Sfn.ExecutionDoesNotExistException"
 
 
 def test_a_start_that_is_refused_has_the_name_that_aws_gives_it(states: Any) -> None:
@@ -95,9 +91,9 @@ def test_a_start_that_is_refused_has_the_name_that_aws_gives_it(states: Any) -> 
         "starts-badly": ({"StateMachineArn": PREFIX + "deployed", "Name": "a*"}, "StepFunctions.InvalidNameException"),
     }
     for name, (parameters, error) in cases.items():
-        assert ended(states, calling(START, parameters, End=True), name)["error"] == error
+        assert ran(states, created(states, name, calling(START, parameters, End=True)))["error"] == error
     misses = calling("arn:aws:states:::lambda:invoke", {"FunctionName": "missing"}, End=True)
-    assert ended(states, misses, "misses")["error"] == "Lambda.ResourceNotFoundException"
+    assert ran(states, created(states, "misses", misses))["error"] == "Lambda.ResourceNotFoundException"
 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "a:b", "a*", "a$", 'a"b', "a\\b", "a\x01", "malformed*"])

@@ -6,18 +6,7 @@ from typing import Any
 
 import pytest
 
-from endpoint import (
-    PASS,
-    PREFIX,
-    ROLE,
-    WAIT,
-    calling,
-    created,
-    over,
-    refusal,
-    service,
-    states_client,
-)
+from endpoint import PASS, PREFIX, ROLE, WAIT, calling, created, over, ran, refusal, service, states_client
 from patience import in_thread
 
 
@@ -35,7 +24,7 @@ def test_a_machine_from_creation_to_deletion(states: Any) -> None:
     assert json.loads(described["definition"]) == PASS
     assert described["loggingConfiguration"]["level"] == "OFF"
     assert arn in [one["stateMachineArn"] for one in states.list_state_machines()["stateMachines"]]
-    ended = over(states, states.start_execution(stateMachineArn=arn, input='{"a":1}')["executionArn"])
+    ended = ran(states, arn, input='{"a":1}')
     assert (ended["status"], ended["output"]) == ("SUCCEEDED", '{"a":1}')
     assert states.list_tags_for_resource(resourceArn=arn)["tags"] == [{"key": "a", "value": "b"}]
     states.delete_state_machine(stateMachineArn=arn)

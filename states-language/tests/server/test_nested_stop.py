@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from endpoint import created, over, refusal
+from endpoint import created, over, ran, refusal
 from patience import until
 
 SYNC = "arn:aws:states:::states:startExecution.sync"
@@ -109,7 +109,7 @@ def test_nobody_waits_for_an_express_execution(states: Any, version: str) -> Non
     """It cannot be described, so the Task fails by Step Functions' name for that, and none is started."""
     express = created(states, f"express{version[1:]}", LEAF, type="EXPRESS")
     arn = created(states, f"waits-for-express{version[1:]}", line("Nest", nest(express, version)))
-    ended = over(states, states.start_execution(stateMachineArn=arn)["executionArn"])
+    ended = ran(states, arn)
     assert ended["error"] == "StepFunctions.StateMachineTypeNotSupportedException"
     assert ended["cause"].startswith("This operation is not supported by this type of state machine (")
 

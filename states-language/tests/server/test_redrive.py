@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from endpoint import created, over, refusal, service, states_client
+from endpoint import created, line, over, refusal, service, states_client
 from patience import in_thread, until
 from states_language.server import journals as redrives
 from states_language.server.known_executions import KnownExecution
@@ -24,11 +24,6 @@ def worker(states: Any) -> str:
 def work(activity: str, **more: Any) -> dict[str, Any]:
     """A Task of the activity."""
     return {"Type": "Task", "Resource": activity, **({"End": True} if "Next" not in more else {}), **more}
-
-
-def line(**states: dict[str, Any]) -> dict[str, Any]:
-    """States in a row as they are named; the first is where it starts."""
-    return {"StartAt": next(iter(states)), "States": states}
 
 
 def distributed(kind: str = "STANDARD", at_once: int = 0, **inner: dict[str, Any]) -> dict[str, Any]:

@@ -60,13 +60,6 @@ def test_the_tokens_of_a_stopped_execution_are_closed(states: Any) -> None:
     assert until(lambda: refusal(states.send_task_success, taskToken=token, output="1")[0] == "TaskTimedOut")
 
 
-def test_a_missed_heartbeat_times_the_task_out(states: Any) -> None:
-    """HeartbeatSeconds without SendTaskHeartbeat is States.Timeout."""
-    execution, _ = handed_over(states, "token-silence", HeartbeatSeconds=1)
-    ended = over(states, execution)
-    assert (ended["status"], ended["error"]) == ("FAILED", "States.Timeout")
-
-
 def test_a_stop_at_any_moment_of_a_task_is_quiet(tmp_path: Path) -> None:
     """Whether the call has been made, is about to be or waits for a thread: nothing is raised that nobody handles."""
     machine = load({"StartAt": "Ask", "States": {"Ask": TASK}})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.session import Session
 
-from endpoint import PASS, ROLE, WAIT, created, over, refusal, service, states_client
+from endpoint import PASS, ROLE, WAIT, created, over, ran, refusal, service, states_client
 from patience import in_thread, until
 
 FAIL = {"StartAt": "F", "States": {"F": {"Type": "Fail", "Error": "Second"}}}
@@ -37,9 +37,9 @@ def test_a_version_stays_what_it_was(states: Any) -> None:
     described = states.describe_state_machine(stateMachineArn=first)
     assert (json.loads(described["definition"]), described["description"]) == (PASS, "passes")
     assert "description" not in states.describe_state_machine(stateMachineArn=arn)
-    ended = over(states, states.start_execution(stateMachineArn=first)["executionArn"])
+    ended = ran(states, first)
     assert (ended["status"], ended["stateMachineVersionArn"], ended["stateMachineArn"]) == ("SUCCEEDED", first, arn)
-    assert over(states, states.start_execution(stateMachineArn=arn)["executionArn"])["error"] == "Second"
+    assert ran(states, arn)["error"] == "Second"
     assert [one["status"] for one in states.list_executions(stateMachineArn=first)["executions"]] == ["SUCCEEDED"]
     assert len(states.list_executions(stateMachineArn=arn)["executions"]) == 2
     listed = states.list_state_machine_versions(stateMachineArn=arn)["stateMachineVersions"]
@@ -66,7 +66,7 @@ def test_an_alias_leads_to_its_versions(states: Any) -> None:
     alias = states.create_state_machine_alias(name="live", routingConfiguration=route((first, 100)))
     alias_arn = alias["stateMachineAliasArn"]
     assert alias_arn == f"{arn}:live"
-    ended = over(states, states.start_execution(stateMachineArn=alias_arn)["executionArn"])
+    ended = ran(states, alias_arn)
     assert (ended["status"], ended["stateMachineVersionArn"], ended["stateMachineAliasArn"]) == (
         "SUCCEEDED", first, alias_arn,
     )  # fmt: skip
@@ -74,7 +74,7 @@ def test_an_alias_leads_to_its_versions(states: Any) -> None:
     routes = route((first, 0), (second, 100))
     states.update_state_machine_alias(stateMachineAliasArn=alias_arn, routingConfiguration=routes)
     assert states.describe_state_machine_alias(stateMachineAliasArn=alias_arn)["routingConfiguration"] == routes
-    assert over(states, states.start_execution(stateMachineArn=alias_arn)["executionArn"])["error"] == "Second"
+    assert ran(states, alias_arn)["error"] == "Second"
     assert len(states.list_executions(stateMachineArn=alias_arn)["executions"]) == 2
     states.delete_state_machine_alias(stateMachineAliasArn=alias_arn)
     assert refusal(states.start_execution, stateMachineArn=alias_arn)[0] == "StateMachineDoesNotExist"
@@ -163,7 +163,7 @@ def test_a_machines_executions_go_with_it(states: Any) -> None:
         assert refusal(states.describe_execution, executionArn=execution)[0] == "ExecutionDoesNotExist"
     assert until(lambda: refusal(states.describe_state_machine, stateMachineArn=arn)[0]) == "StateMachineDoesNotExist"
     assert created(states, "goes") == arn
-    assert over(states, states.start_execution(stateMachineArn=arn, name="once")["executionArn"])
+    assert ran(states, arn, name="once")
 
 
 def test_what_runs_ends_at_the_next_state_of_a_deleted_machine(states: Any) -> None:
