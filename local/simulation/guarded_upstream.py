@@ -1,8 +1,8 @@
-"""An upstream in virtual time that wants a token and a ticket, beside the servers that give them.
+"""The servers in virtual time that give the tokens and tickets which an upstream wants.
 
 It carries out the steps of `handlers/connection/preparation.py` as the reader's thread does on sockets: what is asked
-is answered a moment later by `PlayedAuth`, or not at all while a server is away. Invariant: the stream behind it is
-opened only for a token and a ticket that are good.
+is answered a moment later by `PlayedAuth`, or not at all while a server is away. Invariant: the stream is opened only
+for a token and a ticket that are good.
 """
 
 import functools
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from handlers.connection.inputs import Arrival, Closed, Opened
+from handlers.connection.inputs import Closed
 from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Try, Unready
 from handlers.profile.upstream_requests import UpstreamRequest
 from local.upstreams.played_auth import PlayedAuth
@@ -97,50 +97,3 @@ class Preparing:
             self._opens(status, step)
         else:
             self._goes_on(lambda: following)
-
-
-class PreparedLink:
-    """One opening with what is requested before it; to the stream's upstream it is the client."""
-
-    def __init__(self, upstream: "GuardedUpstream", client: Any, cursor: str | None, before: Preparation) -> None:
-        self._upstream, self._client, self._cursor, self._before = upstream, client, cursor, before
-        self._inner: Any = None
-        self._tried: Try | None = None
-        self._is_open = True
-        Preparing(upstream, before, lambda: self._is_open, self._opens, lambda closed: client.arrived(self, closed))
-
-    def close(self) -> None:
-        """Closes it from the client's side."""
-        self._is_open = False
-        self._before.close()
-        if self._inner is not None:
-            self._upstream.stream.close(self._inner)
-
-    def arrived(self, _link: Any, arrival: Arrival) -> None:
-        """Takes what the stream behind brings; its answer with the token and the ticket of the opening."""
-        if isinstance(arrival, Opened) and self._tried is not None:
-            arrival = Opened(arrival.status, arrival.headers, self._tried.places)
-        self._client.arrived(self, arrival)
-
-    def _opens(self, status: int, step: Try) -> None:
-        self._tried = step
-        if status == 200:
-            self._inner = self._upstream.stream.open(self, self._cursor)
-        else:
-            self._client.arrived(self, Opened(status))
-
-
-class GuardedUpstream(Guard):
-    """A stream's upstream behind a guard; `stream` is what stands behind."""
-
-    def __init__(self, clock: Clock, stream: Any, auth: PlayedAuth) -> None:
-        super().__init__(clock, auth)
-        self.stream = stream
-
-    def open_prepared(self, client: Any, cursor: str | None, before: Preparation) -> PreparedLink:
-        """A link that is opened once all is there."""
-        return PreparedLink(self, client, cursor, before)
-
-    def close(self, link: PreparedLink) -> None:
-        """Closes a link from the client's side."""
-        link.close()

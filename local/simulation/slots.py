@@ -62,7 +62,7 @@ class Slot:
         self.function = function
         self.upstream = upstream
         self._reader: VirtualReader | None = None
-        self.before: Preparation | None = None  # what the next opening needs; its upstream is a GuardedUpstream
+        self.before: Preparation | None = None  # what the next opening needs; its upstream has a Guard
         self.tell: Callable[[Callable[[], Lease]], None] = no_lease  # ends a wait for an arrival, of a stream alone
 
     def arrived(self, link: Any, arrival: Arrival) -> None:
