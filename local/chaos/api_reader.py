@@ -128,23 +128,18 @@ class ApiReader:
             return
         said = status.answer(world.stream, records, self._clock.now_ms(), self._dead_after_ms, RETRIES)
         known = {one.fence: bool(one.ended_by) for one in records.connections}
-        wrong = (
-            *self._wrong_counts(said, known),
-            *self._wrong_word(said["status"]),
-            *self._wrong_gaps(said["coverage"], records.repairs),
-            *self._wrong_figures(said["coverage"]),
-        )
+        wrong = [*self._wrong_counts(said, known), *self._wrong_word(said["status"])]
+        coverage = said["coverage"]
+        # Where the stream may have been started again, what came before is not shown.
+        if coverage is not None and coverage["reaches_start"] and len(requests(world.schedule)) == 1:
+            wrong += self._wrong_gaps(coverage, records.repairs)
+            wrong += wrong_shares(world, coverage, self._told_until_ms)
         for text in wrong:
             world.blame("wrong-status", text)
 
-    def _wrong_gaps(self, coverage: dict[str, Any] | None, repairs: Sequence[tuple[Gap, Repair]]) -> Iterator[str]:
-        """Gaps that are shown otherwise than the records of all connections and the announced losses have them.
-
-        Nothing where the stream may have been started again: what came before is not shown then.
-        """
+    def _wrong_gaps(self, coverage: dict[str, Any], repairs: Sequence[tuple[Gap, Repair]]) -> Iterator[str]:
+        """Gaps that are shown otherwise than the records of all connections and the announced losses have them."""
         world = self._world
-        if coverage is None or not coverage["reaches_start"] or len(requests(world.schedule)) > 1:
-            return
         spans = {
             state: {
                 (gap["from_at"], gap["to_at"]) for gap in coverage["gaps"] if gap["state"] == state and gap["to_at"]
@@ -169,12 +164,6 @@ class ApiReader:
         shown = sorted((gap["from_at"], gap["to_at"], gap["state"]) for gap in ended)
         if shown != expected:
             yield f"the gaps {shown} are shown, and there are {expected}"
-
-    def _wrong_figures(self, coverage: dict[str, Any] | None) -> Iterator[str]:
-        """Figures that are not what was true; nothing where the stream may have been started again."""
-        if coverage is not None and coverage["reaches_start"] and len(requests(self._world.schedule)) == 1:
-            span = typed_values.instant_ms(coverage["since"]) or 0, typed_values.instant_ms(coverage["to_at"]) or 0
-            yield from wrong_shares(self._world, coverage, span, self._told_until_ms)
 
     def _records_with_ends(self) -> Iterator[Record]:
         """Yields the ledger's records; one whose function has connected again ended when it was last seen."""
@@ -224,8 +213,11 @@ class ApiReader:
         """Yields what is wrong with a status that nothing can have led to; `ends` are the last words of executions."""
         world, now_ms = self._world, self._clock.now_ms()
         methods = {method for at_ms, method in requests(world.schedule) if world.origin_ms + at_ms <= now_ms}
-        refused = {link.refused_with for link in world.upstream.links}
-        until_ms = self._last_open_ms()
+        links = world.upstream.links
+        refused = {link.refused_with for link in links}
+        # When something was connected last.
+        until_ms = max((link.closed_ms or 0 for link in links if link.opened_ms), default=0)
+        until_ms = now_ms if world.upstream.open_links else until_ms
         reasons = {
             "ended": 204 in refused,
             "rejected": not refused.isdisjoint(REFUSALS),
@@ -283,12 +275,6 @@ class ApiReader:
             ]
         changes += [at_ms for one in world.executions for at_ms in (one.started_ms, one.stopped_ms) if at_ms]
         return max(changes) < since_ms
-
-    def _last_open_ms(self) -> int:
-        """Returns when something was connected last."""
-        if self._world.upstream.open_links:
-            return self._clock.now_ms()
-        return max((link.closed_ms or 0 for link in self._world.upstream.links if link.opened_ms), default=0)
 
 
 def _sums(told: Mapping[int, tuple[int, int, int]], fences: Iterable[int]) -> list[int]:

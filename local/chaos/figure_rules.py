@@ -22,14 +22,13 @@ from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
 
 
-def wrong_shares(
-    world: World, coverage: dict[str, Any], span: Interval, told_until_ms: Callable[[int], int]
-) -> Iterator[str]:
-    """Yields what is wrong with the shares of `span` that a status shows.
+def wrong_shares(world: World, coverage: dict[str, Any], told_until_ms: Callable[[int], int]) -> Iterator[str]:
+    """Yields what is wrong with the shares that a status shows.
 
     One that was over by some instant, and has written down no end, may be told as connected until `told_until_ms`.
     """
-    records, (since_ms, to_ms) = ledger(world), span
+    since_ms, to_ms = span = instant_ms(coverage["since"]) or 0, instant_ms(coverage["to_at"]) or 0
+    records = ledger(world)
     links = [link for link in world.upstream.links if link.opened_ms is not None]
     ended = {record.fence for record in records if record.closed_ms is not None}
 

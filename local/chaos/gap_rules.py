@@ -20,7 +20,6 @@ from dataclasses import replace
 from handlers.connection.ledger import KEPT_MS, LOST, Gap, Record, gaps
 from handlers.connection.liveness import BROKEN
 from handlers.store import ledger_records
-from handlers.store.typed_values import Item
 from local.chaos.losses import lease_ttl_ms, ledger, open_gaps, rows_of, standstills, uncovered
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
@@ -44,7 +43,11 @@ def invented(world: World) -> list[str]:
         if why:
             span = f"from {world.at(gap.from_ms)} to {world.at(gap.to_ms)}"
             texts.append(f"the gap {span} ({gap.cause}) is open though {why}")
-    return texts + list(_unannounced(world))
+    for fence, count in world.watch.losses:
+        link = world.link_of(fence)
+        if count and (link is None or len(link.notices) < count):
+            texts.append(f"connection {fence} recorded loss {count}, and was sent fewer notices")
+    return texts
 
 
 def unrecorded(world: World) -> list[str]:
@@ -65,15 +68,12 @@ def unrecorded(world: World) -> list[str]:
     texts = []
     for gap in gaps(records, now_ms, lease_ttl_ms(world)):
         item = ledger_records.gap_item(world.stream, gap)
-        if gap.to_ms <= now_ms - RECORDED_AFTER_MS and _without_repair(there.get(item["SK"]["S"])) != item:
+        # Without what its repair wrote.
+        known = {name: value for name, value in there.get(item["SK"]["S"], {}).items() if name[:6] != "repair"}
+        if gap.to_ms <= now_ms - RECORDED_AFTER_MS and known != item:
             span = f"from {world.at(gap.from_ms)} to {world.at(gap.to_ms)}"
             texts.append(f"the gap {span} does not stand in the table as it is")
     return texts
-
-
-def _without_repair(item: Item | None) -> Item | None:
-    """Returns the item of a gap without what its repair wrote."""
-    return item and {name: value for name, value in item.items() if not name.startswith("repair")}
 
 
 def _together(told: list[Gap]) -> Iterator[tuple[Gap, list[Gap]]]:
@@ -92,8 +92,14 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
     is_long = gap.to_ms - gap.from_ms > 2 * world.schedule.skew_ms + LATE_MS
     begin_ms, stop_ms = gap.from_ms - slack_ms, gap.to_ms + slack_ms
     # What ended it may have relieved one that had not caught up, and has not caught up itself yet.
-    is_covered = is_long and not _holes(world, records, begin_ms, stop_ms)
-    is_covered = is_covered and not _is_catching_up(world, records, parts[-1].fence)
+    is_covered = is_long and not _is_catching_up(world, records, parts[-1].fence)
+    is_covered = is_covered and not uncovered(
+        world,
+        begin_ms,
+        stop_ms,
+        # As far as anybody can know that it was good.
+        span=lambda link, opened_ms: (noticed_ms(world, opened_ms), last_good_ms(world, records, link)),
+    )
     if is_covered and (_is_kept(world, records, gap) or not _broke_off(world, records, begin_ms, stop_ms)):
         return "somebody was connected all the time"
     for link in world.upstream.links:
@@ -221,16 +227,6 @@ def _newest_cursor_ms(world: World, records: list[Record], link: Link) -> int:
     return min(end_ms, asked_ms + SPEED * (end_ms - newest.opened_ms))
 
 
-def _holes(world: World, records: list[Record], from_ms: int, to_ms: int) -> list[tuple[int, int]]:
-    """Returns the intervals in which no connection was known to be good."""
-    return uncovered(
-        world,
-        from_ms,
-        to_ms,
-        span=lambda link, opened_ms: (noticed_ms(world, opened_ms), last_good_ms(world, records, link)),
-    )
-
-
 def noticed_ms(world: World, opened_ms: int) -> int:
     """Returns when the function can have noticed the upstream's answer: after a freeze, if it was frozen."""
     # What was answered just before may wait in a queue of the function's.
@@ -275,10 +271,3 @@ def last_good_ms(world: World, records: list[Record], link: Link) -> int:
     # What ended it while its function stood still may have done so at any time since that last ran.
     stood_ms = [from_ms for from_ms, to_ms in standstills(world) if from_ms <= end_ms <= to_ms]
     return max(last_ms, *stood_ms) if stood_ms and link.function.was_frozen else end_ms
-
-
-def _unannounced(world: World) -> Iterator[str]:
-    for fence, count in world.watch.losses:
-        link = world.link_of(fence)
-        if count and (link is None or len(link.notices) < count):
-            yield f"connection {fence} recorded loss {count}, and was sent fewer notices"

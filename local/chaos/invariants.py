@@ -7,7 +7,7 @@ place in time; a calm stream of a group is blamed for nothing that only others m
 from handlers.store.typed_values import count, text
 from local.chaos import delivery_rules, stream_rules
 from local.chaos.group_world import Group, Member
-from local.chaos.losses import ledger_rows, standstills, uncovered
+from local.chaos.losses import lease, ledger_rows, standstills, uncovered
 from local.chaos.schedule import REFUSALS, requests
 from local.chaos.stream_rules import (
     COUNTED,
@@ -17,7 +17,6 @@ from local.chaos.stream_rules import (
     broken,
     handover_ms,
     is_stopped,
-    lease,
     not_connected,
     quiet_ms,
     shortened_until_ms,
@@ -54,8 +53,7 @@ def _of(world: World) -> list[Violation]:
         seen |= {"stuck": _stuck(world), "disturbed": _disturbed(world)}
     else:
         stuck = _running_on(world) if isinstance(world, Group) else _stuck(world)
-        ends = {"unnamed-ends": _unnamed(world), "outdated": _outdated(world), "overdue": _overdue(world)}
-        seen = seen | ends | {"stuck": stuck}
+        seen = seen | _of_functions(world) | {"unnamed-ends": _unnamed(world), "stuck": stuck}
     if not isinstance(world, Group):
         seen["dead-letters"] += _unlettered(world)
         seen["unnamed-ends"] = [*seen.get("unnamed-ends", ()), *_unexplained(world)]
@@ -69,11 +67,8 @@ def _of(world: World) -> list[Violation]:
 
 def _stuck(world: World) -> list[str]:
     """Returns whether the stream is not as the last request wants it, or was not connected for too long in the calm."""
-    now_ms, last, member = (
-        world.clock.now_ms(),
-        asked_last(world.schedule),
-        world if isinstance(world, Member) else None,
-    )
+    now_ms, last = world.clock.now_ms(), asked_last(world.schedule)
+    member = world if isinstance(world, Member) else None
     quiet_at_ms = world.origin_ms + quiet_ms(world.schedule, world.settings)
     if member is not None:
         quiet_at_ms = max([quiet_at_ms, *(at_ms + EFFECT_MS for at_ms in member.answered)])
@@ -105,14 +100,11 @@ def _stuck(world: World) -> list[str]:
     bound = quiet_at_ms + bound_ms(world) + (PACED_MS if member is not None else 0)
     if member is None:
         return not_connected(world, quiet_at_ms, bound, shortened_until_ms(world))
-    return not_connected(world, quiet_at_ms, bound, shortened_until_ms(member.group), _held_up_ms(member.group))
-
-
-def _held_up_ms(group: Group) -> int:
-    """For how long streams with a hot standby keep a function that nobody relieves, when it has left the others."""
-    versions = [version for member in group.members for version in member.deployed]
+    # For so long streams with a hot standby keep a function that nobody relieves, when it has left the others.
+    versions = [version for one in member.group.members for version in one.deployed]
     margins_s = [version.settings["margin_s"] for version in versions if version.profile.standby == "hot"]
-    return 1000 * max(margins_s, default=0) // 2
+    held_up_ms = 1000 * max(margins_s, default=0) // 2
+    return not_connected(world, quiet_at_ms, bound, shortened_until_ms(member.group), held_up_ms)
 
 
 def _running_on(group: Group) -> list[str]:
@@ -233,19 +225,17 @@ def _unexplained(world: World) -> list[str]:
     ]
 
 
-def _overdue(world: World) -> list[str]:
-    """Functions that did not end by themselves, or had no time left to write down how; freezing excuses it."""
+def _of_functions(world: World) -> dict[str, list[str]]:
+    """Functions that did not end by themselves, or had no time left to write down how; and those of old versions."""
+    # Freezing excuses it.
     awake = [function for function in world.functions if not function.was_frozen]
-    return [
-        *(f"{world.name(function)} was killed at its limit" for function in awake if function.timed_out),
-        *(f"{world.name(one)} ran out of time to ask the store" for one in awake if one.requests.ran_out),
+    overdue = [f"{world.name(function)} was killed at its limit" for function in awake if function.timed_out]
+    overdue += [f"{world.name(one)} ran out of time to ask the store" for one in awake if one.requests.ran_out]
+    # A function lives for less than the calm, so at the end of a run all that live are of the newest version.
+    newest = world.version.number
+    outdated = [
+        f"{world.name(one)} is of version {one.task.version} and {newest} is deployed"
+        for one in world.functions
+        if one.is_alive and one.task.version != newest
     ]
-
-
-def _outdated(world: World) -> list[str]:
-    """A function lives for less than the calm, so at the end of a run all that live are of the newest version."""
-    return [
-        f"{world.name(function)} is of version {function.task.version} and {world.version.number} is deployed"
-        for function in world.functions
-        if function.is_alive and function.task.version != world.version.number
-    ]
+    return {"overdue": overdue, "outdated": outdated}

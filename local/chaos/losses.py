@@ -6,13 +6,12 @@ excuse only where the fault that made it unknowable hit the very connection that
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.ledger import DELIVERED, LOST, STOPPED, Gap, Record, corrected, gaps
 from handlers.store import ledger_records, typed_values
-from handlers.store.control_record import ControlRecord, to_record
+from handlers.store.control_record import to_record
 from local.chaos.schedule import requests
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
@@ -189,7 +188,7 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
             unsaid = world.upstream.lost & set(range(min(link.sent, default=0)))
             yield from ((n, NO_NUMBER) for n in unsaid if world.upstream.emitted_ms[n] >= link.opened_ms)
     if world.schedule.resumes and uncovered(world, until_ms - 1, until_ms):
-        cursor = _cursor(world)
+        cursor = int(to_record(lease(world)).cursor or -1)
         if cursor >= 0 or not world.schedule.memory.forgets:
             yield from ((number, NEXT_ONES) for number in range(cursor + 1, len(world.upstream.emitted_ms)))
     # What an upstream has forgotten is requested in vain, as of one that never resumes.
@@ -293,16 +292,11 @@ def _was_killed(link: Link) -> bool:
     return died_ms is not None and (link.closed_ms is None or died_ms <= link.closed_ms)
 
 
-def _cursor(world: World) -> int:
-    cursor = _record(world).cursor
-    return int(cursor or -1) if cursor is not None else -1
-
-
-def _record(world: World) -> ControlRecord:
+def lease(world: World) -> typed_values.Item:
+    """Returns the stream's own record; empty where it has none."""
     key = typed_values.key(world.stream, "lease")
-    item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item")
-    record = to_record(item)
-    return replace(record, live=world.live_of(item or {}, record.live))
+    item: typed_values.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
+    return item
 
 
 def ledger(world: World) -> list[Record]:
@@ -312,7 +306,9 @@ def ledger(world: World) -> list[Record]:
 
 def ledger_rows(world: World) -> list[typed_values.Item]:
     """Returns the records of all its connections as they stand in the tables."""
-    return ledger_records.with_live(rows_of(world, "connection#"), _record(world).live)
+    record = lease(world)
+    live = world.live_of(record, to_record(record).live)
+    return ledger_records.with_live(rows_of(world, "connection#"), live)
 
 
 def rows_of(world: World, prefix: str) -> list[typed_values.Item]:

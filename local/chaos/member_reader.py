@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from local.chaos.api_reader import SETTLED_MS, SLACK_MS, UNSETTLING, ApiReader
 from local.chaos.group_world import Member
-from local.chaos.stream_rules import lease
+from local.chaos.losses import lease
 
 # What a stream that nobody is connected to may be called while it is to be connected.
 COMING = frozenset({"starting", "reconnecting"})

@@ -16,7 +16,7 @@ from handlers.repair.work import REPAIR
 from handlers.store import ledger_records
 from local.chaos.losses import ledger, rows_of
 from local.chaos.repair_plan import AFTER_S, PACE_S
-from local.chaos.repair_world import CHECK_EVERY_MS
+from local.chaos.repair_world import CHECK_EVERY_MS, Repairers
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.slow_requests import MOST_MS
@@ -32,7 +32,21 @@ def gaps_of(world: World) -> list[Gap]:
     return applied(written, [(gap, gap.repair) for gap in written if gap.repair is not None])
 
 
-def false_repairs(world: World) -> Iterator[str]:
+def broken(world: World, quiet_ms: int) -> dict[str, list[str]]:
+    """What repairs broke, by its kind; the faults of the stream are over by then."""
+    repairers = world.repairers
+    if repairers is None:
+        return {}
+    calm_at_ms = world.origin_ms + max(quiet_ms, repairers.plan.calm_ms)
+    return {
+        "false-repair": list(_false_repairs(world)),
+        "unrepaired": list(_unrepaired(world, repairers, calm_at_ms)),
+        "crowded": list(_crowded(world, repairers)),
+        "unalerted": list(_unalerted(world, repairers)),
+    }
+
+
+def _false_repairs(world: World) -> Iterator[str]:
     """Gaps that are told as repaired though an event of that time is not stored."""
     slack_ms = world.schedule.skew_ms + LATE_MS
     for gap in gaps_of(world):
@@ -47,18 +61,15 @@ def false_repairs(world: World) -> Iterator[str]:
             yield f"the gap to {world.at(gap.to_ms)} is marked as repaired, and event {lacking[0]} of it is not stored"
 
 
-def unrepaired(world: World, calm_at_ms: int) -> Iterator[str]:
+def _unrepaired(world: World, repairers: Repairers, calm_at_ms: int) -> Iterator[str]:
     """Gaps that are not repaired though the address has all of it, and all was calm for long enough."""
-    assert world.repairers is not None
-    plan = world.repairers.plan
+    plan = repairers.plan
     now_ms, reach_ms = world.clock.now_ms(), plan.rest.keeps_ms
     requested = rows_of(world, REPAIR)
     asked_ms = max((int(item["asked_ms"]["N"]) for item in requested if "asked_ms" in item), default=0)
     first_ms = min(world.watch.stored.values(), default=now_ms)
     for gap in gaps_of(world):
-        since_ms = max(
-            calm_at_ms, world.repairers.rest.refused_ms, asked_ms, gap.to_ms + AFTER_S * 1000 + plan.rest.lag_ms
-        )
+        since_ms = max(calm_at_ms, repairers.rest.refused_ms, asked_ms, gap.to_ms + AFTER_S * 1000 + plan.rest.lag_ms)
         # What failed is tried again after as long again as it has failed, at most.
         bound_ms = since_ms + (since_ms - gap.to_ms) + CLOSED_AFTER_MS
         # Several pages in no order prove nothing.
@@ -80,21 +91,19 @@ def _has_edges(world: World, gap: Gap) -> bool:
     return before >= 2 and after >= 2
 
 
-def crowded(world: World) -> Iterator[str]:
+def _crowded(world: World, repairers: Repairers) -> Iterator[str]:
     """Requests that came closer than the profile's pace, though nobody who asks stood still or was slow."""
-    assert world.repairers is not None
-    kinds = {fault.kind for fault in world.schedule.faults} | {fault.kind for fault in world.repairers.plan.faults}
+    kinds = {fault.kind for fault in world.schedule.faults} | {fault.kind for fault in repairers.plan.faults}
     if kinds & {"freeze", "slow store", "unknown outcomes"}:
         return
-    for earlier, later in pairwise(world.repairers.rest.asked):
+    for earlier, later in pairwise(repairers.rest.asked):
         if later - earlier < PACE_S * 1000 - 2 * MOST_MS:
             yield f"the address is asked at {world.at(earlier)} and again at {world.at(later)}"
 
 
-def unalerted(world: World) -> Iterator[str]:
+def _unalerted(world: World, repairers: Repairers) -> Iterator[str]:
     """Gaps that were given up, and nobody was told."""
-    assert world.repairers is not None
-    told = {(gap.fence, gap.number) for gap, _ in world.repairers.alerts}
+    told = {(gap.fence, gap.number) for gap, _ in repairers.alerts}
     for gap in gaps_of(world):
         repair = gap.repair
         is_given_up = repair is not None and repair.is_over and repair.state != REPAIRED and gap.state != OPEN

@@ -13,11 +13,11 @@ from handlers.api.verdict import counted
 from handlers.connection.draining import WATCH_MS
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.orphans import GRACE_MS
-from handlers.store import control_record, typed_values
+from handlers.store import control_record
 from local.chaos import delivery_rules, repair_rules
 from local.chaos.faults import CHECK_EVERY_MS
 from local.chaos.gap_rules import invented, unrecorded
-from local.chaos.losses import lease_ttl_ms, missing, uncovered
+from local.chaos.losses import lease, lease_ttl_ms, missing, uncovered
 from local.chaos.rests import hasty, impatient, in_step, most_ms, too_late
 from local.chaos.schedule import Fault, Schedule, requests
 from local.chaos.world import World
@@ -26,35 +26,10 @@ from local.simulation.links import Link
 from local.simulation.unreliable_clients import LATEST_MS
 
 COUNTED = (
-    "lost",
-    "invented",
-    "duplicated",
-    "excess-connections",
-    "stuck",
-    "restless",
-    "torn",
-    "cursor-ahead",
-    "backwards",
-    "unnamed-ends",
-    "outdated",
-    "impatient",
-    "hasty",
-    "in-step",
-    "too-late",
-    "overdue",
-    "misplaced",
-    "misread",
-    "dead-letters",
-    "wrong-counts",
-    "wrong-status",
-    "usurped",
-    "cross-talk",
-    "unrecorded-gaps",
-    "disturbed",
-    "false-repair",
-    "unrepaired",
-    "crowded",
-    "unalerted",
+    *("lost", "invented", "duplicated", "excess-connections", "stuck", "restless", "torn", "cursor-ahead"),
+    *("backwards", "unnamed-ends", "outdated", "impatient", "hasty", "in-step", "too-late", "overdue", "misplaced"),
+    *("misread", "dead-letters", "wrong-counts", "wrong-status", "usurped", "cross-talk", "unrecorded-gaps"),
+    *("disturbed", "false-repair", "unrepaired", "crowded", "unalerted"),
     *delivery_rules.COUNTED,
 )
 # What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
@@ -192,12 +167,6 @@ def _evicted_in_vain(world: World, link: Link, closed_ms: int) -> bool:
     return has_evicted and all(link.asked_ms - at_ms <= unsaved_ms + CONNECT_MS for at_ms in since)
 
 
-def lease(world: World) -> typed_values.Item:
-    key = typed_values.key(world.stream, "lease")
-    item: typed_values.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
-    return item
-
-
 def is_stopped(world: World) -> bool:
     """Returns whether a stop is requested."""
     return control_record.lease(lease(world)).stop
@@ -225,20 +194,8 @@ def broken(world: World) -> dict[str, list[str]]:
         "hasty": hasty(world),
         "in-step": in_step(world),
         "too-late": too_late(world),
-        **(_of_repairs(world) if world.repairers is not None else {}),
+        **repair_rules.broken(world, quiet_ms(world.schedule, world.settings)),
         "dead-letters": list(dict.fromkeys(world.broken["dead-letters"])),
-    }
-
-
-def _of_repairs(world: World) -> dict[str, list[str]]:
-    assert world.repairers is not None
-    quiet = quiet_ms(world.schedule, world.settings)
-    calm_at_ms = world.origin_ms + max(quiet, world.repairers.plan.calm_ms)
-    return {
-        "false-repair": list(repair_rules.false_repairs(world)),
-        "unrepaired": list(repair_rules.unrepaired(world, calm_at_ms)),
-        "crowded": list(repair_rules.crowded(world)),
-        "unalerted": list(repair_rules.unalerted(world)),
     }
 
 
