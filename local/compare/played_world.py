@@ -25,7 +25,6 @@ class World(VirtualStage):
         self.waits: list[Span] = []
         self.tasks: list[Span] = []
         self.sandbox = VirtualSandbox(self)
-        self.sandbox.meet_faults(self)
         self._functions: set[asyncio.Future[Any]] = set()
 
     def call_after(self, wait_ms: int, callback: Callable[[], object]) -> None:

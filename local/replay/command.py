@@ -134,7 +134,6 @@ def replay(
 
     async def run() -> VirtualSandbox:
         sandbox = sandbox_of(stage)
-        sandbox.meet_faults(stage)
         for at_ms, changed in later:
             clock.call_at(origin_ms + at_ms, functools.partial(setattr, executions, "machine", changed))
         executions.begin(input_, sandbox.perform)

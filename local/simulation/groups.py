@@ -15,7 +15,8 @@ from handlers.run.ports import LogReport
 from handlers.store import typed_values
 from handlers.store.group_store import member_key
 from handlers.store.typed_values import Item
-from local.simulation.slots import Slot, Upstream, group_needs, no_client
+from local.simulation.shared_tasks import no_client
+from local.simulation.slots import Slot, Upstream, group_needs
 from local.simulation.virtual_function import VirtualFunction
 
 GROUP = "#1"
@@ -52,7 +53,7 @@ class Group:
         self,
         function: VirtualFunction,
         slot: Callable[[VirtualFunction, Upstream], Slot] = Slot,
-        log_report: LogReport | None = None,
+        log_report: LogReport = lambda *_: None,
     ) -> Needs:
         """Returns the dependencies of a function of the group, with a slot for each stream."""
         settings, names = self.settings, self.names

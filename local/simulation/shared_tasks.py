@@ -30,7 +30,7 @@ def store_on(client: Any, names: Mapping[str, str], **settings: Any) -> Store:
     """The store of a stage on `client`; its back-off takes no time, and it has no dead-letter queue."""
     return Store(
         client,
-        _no_queue,
+        no_client,
         events_table=names["events_table"],
         control_table=names["control_table"],
         dead_letter_queue_url="",
@@ -61,5 +61,6 @@ def not_at_all(_seconds: float) -> None:
     """Takes no time."""
 
 
-def _no_queue() -> Any:
-    raise RuntimeError("in virtual time no event is too large for an item, so there are no dead-letter messages")
+def no_client(_service: str = "") -> Any:
+    """Raises: nothing here has a secret, and no event is too large for an item, so there are no dead letters."""
+    raise RuntimeError("in virtual time no stream has a secret, and no event is too large for an item")

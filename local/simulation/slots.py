@@ -10,7 +10,6 @@ from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar
 
 from handlers.aws.secret_values import SecretValues
-from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Arrival
 from handlers.connection.lease import Lease
 from handlers.connection.opening_steps import Preparation, Tokens
@@ -27,6 +26,7 @@ from handlers.run.ports import LogReport, OpenUpstream, Ports, Threads, prepared
 from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
 from handlers.upstream.reader import Share
+from local.simulation.shared_tasks import no_client
 from local.simulation.virtual_function import VirtualFunction
 from local.simulation.virtual_ports import PromptPool, VirtualReader
 from local.upstreams.played_auth import SECRET
@@ -63,7 +63,7 @@ class Slot:
         self.upstream = upstream
         self._reader: VirtualReader | None = None
         self.before: Preparation | None = None  # what the next opening needs; its upstream has a Guard
-        self.tell: Callable[[Callable[[], Lease]], None] = no_lease  # ends a wait for an arrival, of a stream alone
+        self.tell: Callable[[Callable[[], Lease]], None] = nothing  # ends a wait for an arrival, of a stream alone
 
     def arrived(self, link: Any, arrival: Arrival) -> None:
         """Takes what the link brings, unless it was left already."""
@@ -134,13 +134,12 @@ def stream_needs(
     profile: Profile,
     store: Store,
     pool: Threads,
-    log_report: LogReport | None = None,
+    log_report: LogReport = lambda *_: None,
 ) -> Needs:
     """Returns the dependencies of a function of one stream."""
     invocation = function.task.invocation
     function.slots[invocation.stream_id] = slot
-    opens, secrets = _opens(function), PlayedSecrets()
-    ports = Ports(function, function.bell, pool, opens, secrets, log_report or not_logged, function.mask)
+    ports = Ports(function, function.bell, pool, _opens(function), PlayedSecrets(), log_report, function.mask)
     performer: Performer[Report] = Performer(ports)
     slot.tell = functools.partial(performer.tell, invocation.stream_id)
     steps = slot.filtered(attempts(profile, invocation, function.now_ms(), slot.draw))
@@ -165,8 +164,8 @@ def group_needs(
     profiles: ReadProfiles,
     *,
     pool: Callable[[int, str], Threads] | None = None,
-    log_report: LogReport | None = None,
-    reports: Reports | None = None,
+    log_report: LogReport = lambda *_: None,
+    reports: Reports = lambda *_: None,
 ) -> Needs:
     """Returns the dependencies of a group's function. `slot_of` makes the slot of each stream, once."""
 
@@ -187,8 +186,8 @@ def group_needs(
         open_upstream=_opens(function),
         kept=kept_here,
         profiles=profiles,
-        log_report=log_report or not_logged,
-        reports=reports or not_reported,
+        log_report=log_report,
+        reports=reports,
         mask=function.mask,
     )
     return group_steps(function.task.invocation, tables, delays, ports)
@@ -207,18 +206,5 @@ def _opens(function: VirtualFunction) -> OpenUpstream:
     return opens
 
 
-def no_lease(_known: Callable[[], Lease]) -> None:
+def nothing(_known: Callable[[], Lease]) -> None:
     """Tells a stream of a group nothing: its function does."""
-
-
-def no_client(_service: str = "") -> Any:
-    """Raises: nothing here has a secret, and no event is too large for an item."""
-    raise RuntimeError("in virtual time no stream has a secret, and no event is too large for an item")
-
-
-def not_logged(_profile: Profile, _invocation: Invocation, _report: Report, _blocked_ms: int) -> None:
-    """Logs nothing of a connection that has ended."""
-
-
-def not_reported(_stream: str, _execution: str, _outcome: Outcome) -> None:
-    """Reports nothing of a stream that is over."""

@@ -8,7 +8,7 @@ import functools
 import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import StoreFailed
@@ -17,7 +17,7 @@ from handlers.errors import StoreUnavailable
 from handlers.run.group_ports import Ask, Needs
 from handlers.run.threads import Answered
 from local.simulation.virtual_ports import OwnThread, VirtualBell
-from states_language.clock import Timer
+from states_language.clock import Timer, VirtualClock
 
 T = TypeVar("T")
 # A pause until an instant of the run's clock; with True, an arrival ends it earlier.
@@ -27,19 +27,6 @@ Waits = Generator[Wait, None, T]
 
 class Killed(BaseException):
     """The function was killed inside a request, or between two steps."""
-
-
-class Clock(Protocol):
-    """The time of a run."""
-
-    def now_ms(self) -> int:
-        """The time."""
-
-    def call_at(self, at_ms: int, callback: Callable[[], object]) -> Timer:
-        """A timer that calls back then."""
-
-    def skip_to(self, at_ms: int) -> bool:
-        """Moves the time to `at_ms` unless something else happens earlier; returns whether it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +78,7 @@ class VirtualFunction:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: VirtualClock,
         task: Task,
         on_end: Callable[[Outcome], None],
         *,

@@ -46,12 +46,8 @@ class VirtualSandbox:
         self._store = store_on(self.tables, names)
         self._invocations: list[tuple[str, VirtualFunction]] = []
         self._running: dict[VirtualFunction, asyncio.Future[Outcome]] = {}
-
-    def meet_faults(self, stage: VirtualStage) -> None:
-        """Has the processes of all functions that run then die, as by SIGKILL, or halt, as by SIGSTOP.
-
-        A limit ends those that halt.
-        """
+        # The processes of all functions that run then die, as by SIGKILL, or halt, as by SIGSTOP, until a limit ends
+        # them.
         for at_ms in stage.source.kills_ms:
             self._clock.call_at(stage.origin_ms + at_ms, self._kill_all)
         for at_ms in stage.source.freezes_ms:

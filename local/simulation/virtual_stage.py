@@ -5,7 +5,7 @@ in the same order.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -31,7 +31,8 @@ class Latencies:
     """The scenario's latencies, each list used in turn; the last value repeats."""
 
     def __init__(self, source: Scenario) -> None:
-        latencies = {name: _in_turn(values) for name, values in source.latencies_ms.items()}
+        in_turn = {name: itertools.chain(of, itertools.repeat(of[-1])) for name, of in source.latencies_ms.items()}
+        latencies = {name: values.__next__ for name, values in in_turn.items()}
         self.start_ms = latencies["start"]
         self.wait_overshoot_ms = latencies["wait_overshoot"]
         self.wait_to_task_ms = latencies["wait_to_task"]
@@ -78,9 +79,3 @@ def profile_of(source: Scenario) -> Profile:
         "resume": {"header": "Last-Event-ID"} if source.upstream.resumes else "none",
     }
     return parse("replay", table, {})
-
-
-def _in_turn(values: Iterable[int]) -> Callable[[], int]:
-    listed = list(values)
-    endless = itertools.chain(listed, itertools.repeat(listed[-1]))
-    return lambda: next(endless)

@@ -289,7 +289,6 @@ def test_the_count_survives_handovers_and_kills(kills_s: tuple[int, ...]) -> Non
     async def run() -> tuple[int, int, int]:
         stream = Stream(asked, 4, 100)
         sandbox = CountedSandbox(stage, asked, stream.upstream(clock, 900))
-        sandbox.meet_faults(stage)
         stage.executions.begin(INPUT, sandbox.perform)
         await clock.sleep_until(clock.now_ms() + 310_000)
         StreamRecords(sandbox.tables, NAMES["control_table"]).stop(

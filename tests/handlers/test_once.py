@@ -70,7 +70,6 @@ def run(of: Profile, kills_ms: tuple[int, ...] = (), again_ms: int = 0, **script
     stage = VirtualStage(source, machine_in(source.machine, source, stages.names(STAGE)))
     upstream = Counting(stage.clock, source.upstream, stage.origin_ms, stage.latencies.connect_ms)
     sandbox = Sandbox(stage, of, upstream)
-    sandbox.meet_faults(stage)
 
     async def passes() -> Execution:
         execution = stage.executions.begin(INPUT, sandbox.perform)
