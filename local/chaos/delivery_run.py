@@ -11,7 +11,7 @@ from handlers.deliver import contract
 from handlers.deliver.bells import Place
 from handlers.deliver.contract import Tools
 from handlers.deliver.worker import Letter
-from local.chaos.delivery_plan import DeliveryPlan
+from local.chaos.plans import DeliveryPlan
 from local.simulation.table_stream import Shard, TableStream
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_delivery import DELIVERY, VirtualDelivery

@@ -16,7 +16,8 @@ from handlers.store.leases import Leases
 from handlers.watching.orphan_recovery import Orphans, StepFunctions
 from local.chaos.group_schedule import FLOOD, FLOOD_EVERY_MS
 from local.chaos.group_world import Group
-from local.chaos.schedule import Fault, requests_of
+from local.chaos.plans import Fault
+from local.chaos.schedule import requests_of
 from local.chaos.world import MACHINE_ARN, World
 from local.simulation.virtual_function import VirtualFunction
 

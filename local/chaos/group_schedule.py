@@ -8,6 +8,7 @@ import random
 from dataclasses import replace
 
 from local.chaos import schedule
+from local.chaos.plans import Fault, in_order
 from local.chaos.schedule import (
     FIRST_MS,
     GUARDED,
@@ -15,10 +16,8 @@ from local.chaos.schedule import (
     LAST_MS,
     OF_FUNCTIONS,
     SHARED,
-    Fault,
     Schedule,
     bearable,
-    in_order,
     on_socket,
     requests,
     stored,

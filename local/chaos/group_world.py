@@ -25,7 +25,8 @@ from handlers.store.typed_values import Item
 from local import stages
 from local.chaos.account import Account
 from local.chaos.deployments import QUEUE_URL, STAGE
-from local.chaos.schedule import Fault, Schedule
+from local.chaos.plans import Fault
+from local.chaos.schedule import Schedule
 from local.chaos.table_watch import GroupWatch
 from local.chaos.world import World, input_of
 from local.simulation.links import NotedSlot

@@ -15,7 +15,7 @@ from handlers.repair.function import TURN_MS
 from handlers.repair.work import REPAIR
 from handlers.store import ledger_records
 from local.chaos.losses import ledger, rows_of
-from local.chaos.repair_plan import AFTER_S, PACE_S
+from local.chaos.plans import AFTER_S, PACE_S
 from local.chaos.repair_world import CHECK_EVERY_MS, Repairers
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
@@ -93,7 +93,7 @@ def _has_edges(world: World, gap: Gap) -> bool:
 
 def _crowded(world: World, repairers: Repairers) -> Iterator[str]:
     """Requests that came closer than the profile's pace, though nobody who asks stood still or was slow."""
-    kinds = {fault.kind for fault in world.schedule.faults} | {fault.kind for fault in repairers.plan.faults}
+    kinds = {fault.kind for fault in (*world.schedule.faults, *repairers.plan.faults)}
     if kinds & {"freeze", "slow store", "unknown outcomes"}:
         return
     for earlier, later in pairwise(repairers.rest.asked):

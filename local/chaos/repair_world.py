@@ -18,7 +18,7 @@ from handlers.run import stream_invocation
 from handlers.run.group_ports import Needs
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
-from local.chaos.repair_plan import RepairFault, RepairPlan
+from local.chaos.plans import Fault, RepairPlan
 from local.simulation.slow_requests import SlowRequests
 from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.virtual_rest import VirtualRest
@@ -54,7 +54,7 @@ class Repairers:
         self.plan = plan
         self.functions: list[VirtualFunction] = []
         self.alerts: list[tuple[Gap, Repair]] = []
-        self._due: list[RepairFault] = []  # kills that wait for somebody to repair
+        self._due: list[Fault] = []  # kills that wait for somebody to repair
         emitted = world.upstream.emitted_ms
         self.rest = VirtualRest(plan.rest, self._clock.now_ms, emitted, world.wire.body)
         self._work = RepairWork(world.dynamodb, world.control_table)
@@ -111,7 +111,7 @@ class Repairers:
     def _ended(self, number: int, outcome: Outcome) -> None:
         self._world.say(f"repair-{number} ends: {outcome.error or outcome.status} ({outcome.message})")
 
-    def _strike(self, fault: RepairFault) -> None:
+    def _strike(self, fault: Fault) -> None:
         until_ms = self._clock.now_ms() + fault.for_ms
         if fault.kind == "rest down":
             self.rest.down_until_ms = max(self.rest.down_until_ms, until_ms)

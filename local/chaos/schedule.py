@@ -7,13 +7,11 @@ same seed gives the same schedule, on every machine; leaving faults out of one l
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from handlers.api.verdict import counted
-from local.chaos.delivery_plan import DeliveryPlan
-from local.chaos.delivery_plan import draw as draw_delivery
-from local.chaos.repair_plan import RepairPlan, repaired
+from local.chaos.plans import DeliveryPlan, Fault, RepairPlan, drawn_delivery, drawn_repair, in_order
 from local.simulation.chaotic_upstream import Ways
 from local.simulation.upstream_memory import EVERYTHING, MEMORIES, Memory
 from local.simulation.wire import KEYS
@@ -30,20 +28,6 @@ REFUSALS = (403, 404, PAGE)
 # second connection is forbidden a store that is slower still would be a fault of the settings.
 SLOW_MS, SLOW_WHERE_FORBIDDEN_MS = (200, 400, 900, 1_800), 400
 STILL_WHERE_FORBIDDEN_MS = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One fault: it begins at `at_ms` and holds for `for_ms`; `value` is a number whose meaning is the kind's."""
-
-    at_ms: int
-    kind: str
-    for_ms: int = 0
-    value: int = 0
-
-    def __str__(self) -> str:
-        lasts = f" for {self.for_ms / 1000:.3f} s" if self.for_ms else ""
-        return f"{self.at_ms / 1000:>8.3f} s  {self.kind}{lasts}" + (f" ({self.value})" if self.value else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +269,12 @@ def generate(seed: int, store: str = "") -> Schedule:
     schedule = replace(schedule, faults=in_order((*schedule.faults, *still, *meanwhile)))
     if any(one.policy == "forbids" for one in schedule.all):
         schedule = replace(schedule, faults=tuple(bearable(fault) for fault in schedule.faults))
-    return repaired(replace(schedule, delivery=draw_delivery(seed)))
+    schedule, plan = replace(schedule, delivery=drawn_delivery(seed)), drawn_repair(seed)
+    if plan is None or schedule.beside:
+        return schedule
+    # Only events with a key and an order can be repaired.
+    ordered = tuple(fault for fault in schedule.faults if fault.kind != "reorders")
+    return replace(schedule, key="path", unstorable="", order="index", faults=ordered, repair=plan)
 
 
 def on_socket(schedule: Schedule) -> Schedule:
@@ -361,11 +350,6 @@ def bearable(fault: Fault) -> Fault:
     if fault.kind in ("freeze", "starvation"):
         return replace(fault, for_ms=min(fault.for_ms, STILL_WHERE_FORBIDDEN_MS))
     return replace(fault, value=min(fault.value, SLOW_WHERE_FORBIDDEN_MS)) if fault.kind == "slow store" else fault
-
-
-def in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
-    """Returns the same, in the order of time."""
-    return tuple(sorted(faults, key=lambda fault: fault.at_ms))
 
 
 def drawn_schedule(seed: int, drawn: random.Random, kinds: list[str], count: int) -> Schedule:

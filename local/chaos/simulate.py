@@ -8,14 +8,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from local import stages
-from local.chaos import delivery_run, invariants, repair_plan
+from local.chaos import delivery_run, invariants
 from local.chaos.account import Account, Machines
 from local.chaos.api_reader import ApiReader
-from local.chaos.delivery_plan import shorter
 from local.chaos.deployments import STAGE, Version
 from local.chaos.faults import strike
 from local.chaos.group_world import Group, Member
 from local.chaos.member_reader import MemberReader
+from local.chaos.plans import fewer
 from local.chaos.schedule import Schedule
 from local.chaos.stream_rules import Violation
 from local.chaos.world import World
@@ -118,7 +118,7 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
     """Groups with a stream less, with one of its faults, or with plainer ways of one."""
     group = schedule.group
     if len(group) > 1:
-        yield from (replace(schedule, group=group[:at] + group[at + 1 :]) for at in range(len(group)))
+        yield from (replace(schedule, group=streams) for streams in fewer(group))
     yield from _without_faults(schedule)
     for at, one in enumerate(group):
         for short in _shorter(one):
@@ -132,33 +132,19 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _without_faults(schedule: Schedule) -> list[Schedule]:
-    faults = schedule.faults
-    return [replace(schedule, faults=faults[:at] + faults[at + 1 :]) for at in range(len(faults))]
+    return [replace(schedule, faults=faults) for faults in fewer(schedule.faults)]
 
 
 def _plainer(schedule: Schedule) -> list[Schedule]:
     plain: dict[str, Any] = {"hot": False, "reconnect_tries": 0, "renews": False, "skew_ms": 0, "resumes": True}
-    traits = {
-        "partitions",
-        "pace",
-        "retry_after_s",
-        "key",
-        "store",
-        "order",
-        "reject_after_s",
-        "memory",
-        "beside",
-        "timed",
-        "token_lives_s",
-    }
+    traits = {"partitions", "pace", "retry_after_s", "key", "store", "order", "reject_after_s", "memory", "beside"}
+    traits |= {"timed", "token_lives_s"}
     plain |= {field.name: field.default for field in fields(Schedule) if field.name in traits}
-    plan, repair = schedule.delivery, schedule.repair
     # Nothing but a path names the items of an address, and the messages of a socket.
-    plain["key"] = schedule.key if repair is not None or schedule.socket else plain["key"]
-    plans = [None, *shorter(plan)] if plan is not None else []
-    repairs = [None, *repair_plan.shorter(repair)] if repair is not None else []
+    plain["key"] = schedule.key if schedule.repair is not None or schedule.socket else plain["key"]
+    plans = {"delivery": schedule.delivery, "repair": schedule.repair}
+    shorter = ((name, one) for name, plan in plans.items() if plan is not None for one in (None, *plan.shorter()))
     return [
-        *(replace(schedule, delivery=one) for one in plans),
-        *(replace(schedule, repair=one) for one in repairs),
+        *(replace(schedule, **{name: one}) for name, one in shorter),
         *(replace(schedule, **{trait: value}) for trait, value in plain.items() if getattr(schedule, trait) != value),
     ]

@@ -18,8 +18,9 @@ from local.chaos import delivery_rules, repair_rules
 from local.chaos.faults import CHECK_EVERY_MS
 from local.chaos.gap_rules import invented, unrecorded
 from local.chaos.losses import lease, lease_ttl_ms, missing, uncovered
+from local.chaos.plans import Fault
 from local.chaos.rests import hasty, impatient, in_step, most_ms, too_late
-from local.chaos.schedule import Fault, Schedule, requests
+from local.chaos.schedule import Schedule, requests
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.simulation.links import Link

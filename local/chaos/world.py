@@ -23,8 +23,9 @@ from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item
 from local.chaos.account import Account
 from local.chaos.deployments import STREAMS, versions
+from local.chaos.plans import Fault
 from local.chaos.repair_world import Repairers
-from local.chaos.schedule import Fault, Schedule
+from local.chaos.schedule import Schedule
 from local.chaos.table_watch import Watch
 from local.simulation.chaotic_upstream import ChaoticUpstream
 from local.simulation.guarded_upstream import Guard

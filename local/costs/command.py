@@ -98,11 +98,18 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--price: {error}.") from None
     source = month.scenario(arguments.stage)
     if arguments.repair is not None:
-        return _repair(arguments, load.event_bytes, source.settings["control_memory_mb"], listed)
+        events = whole("--repair", arguments.repair, 0, repair_costs.MOST_EVENTS)
+        asked = events, load.event_bytes, source.settings["control_memory_mb"], listed
+        print(
+            json.dumps(repair_costs.as_json(*asked), indent=1)
+            if arguments.json
+            else "\n".join(repair_costs.lines(*asked))
+        )
+        return 0
     _need_room(load, source.settings)
     with saying("running the stream for a month in virtual time …"):
         found = model.costs(source, month.replayed(source), load, listed)
-    notes = [*_notes(load), *_unpriced(load, listed), *_of_vpc(source.settings, listed), _of_keys(listed)]
+    notes = _notes(load, source.settings, listed)
     if arguments.json:
         print(json.dumps(_as_json(arguments.stage, load, found, listed, notes), indent=1))
         return 0
@@ -111,16 +118,6 @@ def run(arguments: argparse.Namespace) -> int:
         show(line, _WORDS_AT if line.startswith("  ") else 0)
     for note in notes:
         print(f"streamkeeper: {note}", file=sys.stderr)
-    return 0
-
-
-def _repair(arguments: argparse.Namespace, event_bytes: int, memory_mb: int, listed: Prices) -> int:
-    """Returns 0 once the price of a repair is printed."""
-    events = whole("--repair", arguments.repair, 0, repair_costs.MOST_EVENTS)
-    if arguments.json:
-        print(json.dumps(repair_costs.as_json(events, event_bytes, memory_mb, listed), indent=1))
-    else:
-        print("\n".join(repair_costs.lines(events, event_bytes, memory_mb, listed)))
     return 0
 
 
@@ -169,38 +166,26 @@ def _need_room(load: Load, settings: Any) -> None:
     raise UserError(f"--events-per-s: {sentence}, or raise memory_mb.")
 
 
-def _notes(load: Load) -> list[str]:
-    """Notes about a load that has a price but cannot work as it is."""
+def _notes(load: Load, settings: Any, listed: Prices) -> list[str]:
+    """Notes about a load that has a price but cannot work as it is, and about what the amounts leave out."""
+    notes = []
     if load.partitions > 1:
         most = PARTITION_UNITS // -(-load.event_bytes // 1024)
-        return [
+        notes.append(
             f"a partition of DynamoDB takes about {most} such events a second: the profile must spread them "
             f"(`partitions`), or the upstream must be read as several streams."
-        ]
-    return []
-
-
-def _of_vpc(settings: Any, listed: Prices) -> list[str]:
-    """A note on the further cost of a VPC whose functions read public upstreams."""
-    if not settings["vpc_subnet_ids"]:
-        return []
-    nat_usd = HOURS * listed.usd("vpc", "nat_gateway_hour")
-    return [
-        f"a NAT gateway, which functions in a VPC need for public upstreams, is {nat_usd:.2f} a month more in each "
-        "zone, and its traffic; with it the endpoints are not needed."
-    ]
-
-
-def _of_keys(listed: Prices) -> str:
-    """What a key costs that is not the one that AWS manages."""
-    return f"a key of your own for the tables is {listed.usd('kms', 'key_month'):.2f} a month besides."
-
-
-def _unpriced(load: Load, listed: Prices) -> list[str]:
-    return [
+        )
+    notes += [
         f"the price {name} is not in the list, so it is left out; give it with --price {name}=USD."
         for name in delivered.missing(load.deliver, listed)
     ]
+    if settings["vpc_subnet_ids"]:
+        nat_usd = HOURS * listed.usd("vpc", "nat_gateway_hour")
+        notes.append(
+            f"a NAT gateway, which functions in a VPC need for public upstreams, is {nat_usd:.2f} a month more in each "
+            "zone, and its traffic; with it the endpoints are not needed."
+        )
+    return [*notes, f"a key of your own for the tables is {listed.usd('kms', 'key_month'):.2f} a month besides."]
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------

@@ -111,7 +111,12 @@ def rewritten(text: str, found: Quoted) -> str:
 def _tables(found: Quoted) -> dict[str, list[str]]:
     columns = [found.alone[load].stream_month for load in ("idle", "light", "unordered", "packed")]
     streams = [
-        (_name(part), *(_cents(column[part]) for column in columns), WHY[part].format(**found.words)) for part in PARTS
+        (
+            _name(part),
+            *(f"{column[part]:.2f}" if column[part] else "–" for column in columns),
+            WHY[part].format(**found.words),
+        )
+        for part in PARTS
     ]
     streams.append(("**a stream**", *(f"**{column['sum']:.2f}**" for column in columns), ""))
     shared = [(_name(part), *(f"{one.stream_month[part]:.4f}" for one in found.together)) for part in PARTS]
@@ -159,10 +164,6 @@ def _two(title: str, parts: Mapping[str, float], why: Mapping[str, str]) -> list
 
 def _name(part: str) -> str:
     return {"lambda": "Lambda", "step_functions": "Step Functions"}.get(part, part.replace("_", " "))
-
-
-def _cents(amount: float) -> str:
-    return f"{amount:.2f}" if amount else "–"
 
 
 def rates(found: Quoted) -> str:

@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from handlers.deliver import contract, delivery_metrics
@@ -153,13 +154,10 @@ class _Cost:
     settings: Mapping[str, Any]
     prices: Prices
 
-    @property
-    def _slower(self) -> float:
-        return max(1.0, stage_costs.MB_PER_CORE / float(self.settings["delivery_memory_mb"]))
-
     def _woken(self, kinds: tuple[str, ...], events: int) -> Wake:
         figures = stage_costs.measured()
-        request_ms = figures["delivery_wait_ms_per_request"] + figures["delivery_cpu_ms_per_request"] * self._slower
+        request_ms = figures["delivery_wait_ms_per_request"]
+        request_ms += figures["delivery_cpu_ms_per_request"] * _slower(self.settings["delivery_memory_mb"])
         return woken(kinds, min(events, MOST_COUNTED), self.flow.event_bytes, math.ceil(request_ms))
 
     def noted(self, kinds: tuple[str, ...], events: int) -> tuple[float, float]:
@@ -202,14 +200,16 @@ class _Cost:
         return _function_usd(cpu_ms, requests, documents, self.settings, self.prices)
 
 
+def _slower(memory_mb: float) -> float:
+    return max(1.0, stage_costs.MB_PER_CORE / memory_mb)
+
+
 def _function_usd(
     cpu_ms: float, requests: float, documents: float, settings: Mapping[str, Any], prices: Prices
 ) -> float:
     """The cost of a call with this processor time, number of awaited answers, and printed documents."""
     figures, memory_mb = stage_costs.measured(), float(settings["delivery_memory_mb"])
-    busy_ms = (
-        cpu_ms * max(1.0, stage_costs.MB_PER_CORE / memory_mb) + figures["delivery_wait_ms_per_request"] * requests
-    )
+    busy_ms = cpu_ms * _slower(memory_mb) + figures["delivery_wait_ms_per_request"] * requests
     logged = figures["delivery_log_bytes_per_call"] + figures["delivery_log_bytes_per_document"] * documents
     return prices.lambda_usd(1, busy_ms, memory_mb) + logged / GB * prices.usd("cloudwatch", "log_gb")
 
@@ -230,43 +230,38 @@ def fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices)
     }
 
 
-NEEDED: Mapping[str, tuple[str, ...]] = {
-    "sqs": ("sqs.million_fifo_requests",),
-    "eventbridge": ("eventbridge.million_events",),
-    "kinesis": ("kinesis.stream_hour", "kinesis.gb_in"),
-    "firehose": ("firehose.gb_in",),
-    "s3": ("s3.million_writes",),
-    "lambda": ("lambda.million_requests",),
-    "webhook": ("transfer.gb_out",),
+Batches = Sequence[Sequence[int]]
+
+
+def _begun(batches: Batches, size: int) -> int:
+    """How many parts of this size the messages begin."""
+    return sum(-(-each // size) for one in batches for each in one)
+
+
+# The price of a sink's requests, and how much of it they are, each given by the sizes of its messages.
+CHARGES: Mapping[str, tuple[str, Callable[[Batches], float]]] = {
+    "sqs": ("sqs.million_fifo_requests", lambda batches: _begun([[sum(one)] for one in batches], CHUNK_BYTES)),
+    "eventbridge": ("eventbridge.million_events", lambda batches: _begun(batches, CHUNK_BYTES)),
+    "kinesis": ("kinesis.gb_in", lambda batches: sum(map(sum, batches))),
+    "firehose": ("firehose.gb_in", lambda batches: _begun(batches, FIREHOSE_BYTES) * FIREHOSE_BYTES),
+    "s3": ("s3.million_writes", len),
+    "lambda": ("lambda.million_requests", len),
+    "webhook": ("transfer.gb_out", lambda batches: sum(map(sum, batches))),
 }
+_HOURLY = "kinesis.stream_hour"
 
 
 def missing(kinds: Iterable[str], prices: Prices) -> list[str]:
     """The prices of these sinks that the list lacks."""
-    return [name for kind in kinds for name in NEEDED[kind] if not prices.has(*name.split("."))]
+    needed = [name for kind in kinds for name in ([_HOURLY] if kind == "kinesis" else []) + [CHARGES[kind][0]]]
+    return [name for name in needed if not prices.has(*name.split("."))]
 
 
-def _sink_usd(kind: str, batches: Sequence[Sequence[int]], prices: Prices) -> float:
-    """The cost of a call's requests, each given by the sizes of its messages."""
-
-    def price(name: str) -> float:
-        return prices.usd(*name.split(".")) if prices.has(*name.split(".")) else 0.0
-
-    size = sum(map(sum, batches))
-    match kind:
-        case "sqs":
-            return price("sqs.million_fifo_requests") * sum(-(-sum(one) // CHUNK_BYTES) for one in batches)
-        case "eventbridge":
-            return price("eventbridge.million_events") * sum(-(-each // CHUNK_BYTES) for one in batches for each in one)
-        case "kinesis":
-            return price("kinesis.gb_in") * size / GB
-        case "firehose":
-            billed = sum(-(-each // FIREHOSE_BYTES) * FIREHOSE_BYTES for one in batches for each in one)
-            return price("firehose.gb_in") * billed / GB
-        case "s3" | "lambda":
-            return price("s3.million_writes" if kind == "s3" else "lambda.million_requests") * len(batches)
-        case _:
-            return price("transfer.gb_out") * size / GB
+def _sink_usd(kind: str, batches: Batches, prices: Prices) -> float:
+    """The cost of a call's requests."""
+    name, amount_of = CHARGES[kind]
+    amount = prices.usd(*name.split(".")) * amount_of(batches) if prices.has(*name.split(".")) else 0.0
+    return amount / GB if ".gb_" in name else amount
 
 
 @functools.lru_cache(maxsize=256)
@@ -274,7 +269,7 @@ def woken(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms: int
     """The usage of so many events of one stream, from noting until no bell is out; sinks answer after `request_ms`."""
     meter = Meter({EVENTS: events_table(), DELIVERY: Table(("PK", "SK"), {}, has_events=False)})
     sent: dict[str, list[list[int]]] = {kind: [] for kind in kinds}
-    clock = _Clock()
+    clock = SimpleNamespace(now_ms=_AT_MS)
 
     def sending(target: Target) -> tuple[Promises, Any]:
         def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
@@ -325,11 +320,6 @@ def woken(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms: int
     )
 
 
-class _Clock:
-    def __init__(self) -> None:
-        self.now_ms = _AT_MS
-
-
 def records(streams: Sequence[str], count: int, event_bytes: int, first: int = 0, at_ms: int = _AT_MS) -> list[Record]:
     """The records of so many events of these streams, as items; a sink gets the same from segments."""
     made = []
@@ -344,7 +334,7 @@ def records(streams: Sequence[str], count: int, event_bytes: int, first: int = 0
 
 def priced_by(options: Iterable[str], prices: Prices) -> Prices:
     """The list with the user's prices, such as `kinesis.gb_in=0.08`; raises ValueError with a sentence."""
-    known = {name for names in NEEDED.values() for name in names}
+    known = {_HOURLY, *(name for name, _ in CHARGES.values())}
     for option in options:
         name, _, text = option.partition("=")
         try:

@@ -10,7 +10,8 @@ from local.chaos import gap_rules, stream_rules
 from local.chaos.group_schedule import generate, generate_groups
 from local.chaos.invariants import violations
 from local.chaos.losses import uncovered
-from local.chaos.schedule import Fault, Schedule
+from local.chaos.plans import Fault
+from local.chaos.schedule import Schedule
 from local.chaos.simulate import run_schedule, run_world
 from local.simulation.upstream_memory import Memory
 from tests.planted.schedules import CALM, PLAIN, group, stream

@@ -12,7 +12,8 @@ from local.chaos.group_schedule import generate_groups
 from local.chaos.group_world import Group
 from local.chaos.invariants import violations
 from local.chaos.losses import lease, uncovered
-from local.chaos.schedule import POLICIES, Fault, Schedule, generate
+from local.chaos.plans import Fault
+from local.chaos.schedule import POLICIES, Schedule, generate
 from local.chaos.simulate import DEPLOYED, machines, run_world
 from local.chaos.stream_rules import FORBIDDEN_HANDOVER_MS, quiet_ms
 from local.chaos.world import World

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from local.chaos.deployments import OTHER_SETTINGS
-from local.chaos.schedule import PAGE, Fault, Schedule, generate
+from local.chaos.plans import Fault
+from local.chaos.schedule import PAGE, Schedule, generate
 from local.simulation.upstream_memory import EVERYTHING, Memory
 
 # --- one stream -------------------------------------------------------------------------------------------------------
