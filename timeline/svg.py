@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
-from timeline.canvas import BETWEEN, HEAD, LABELS, TOP, Scale, document, duration, labelled, room_of
+from timeline.canvas import BETWEEN, EDGE, HEAD, LABELS, TOP, WIDTH, Scale, document, duration, labelled, room_of
 from timeline.coverage import Connection, Gap
 from timeline.spans import Span
 
-_LANE, _STREAM = 14, 26
+_LANE, _STREAM, _HEIGHT = 14, 26, 64
 _LEGEND = (("wait", "waiting"), ("open", "connected"), ("both", "overlap"), ("gap", "gap: no connection"))
 
 
@@ -104,3 +104,44 @@ def _gap_words(gap: Gap) -> str:
 
 def _words(what: str, from_ms: int, to_ms: int) -> str:
     return f"{what}: {from_ms / 1000:.3f} to {to_ms / 1000:.3f} s, {duration((to_ms - from_ms) / 1000)}"
+
+
+# --- what came in each second, as bars by one measure ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A row: what came in each second from the first on."""
+
+    label: str
+    note: str
+    per_s: Sequence[int]
+
+
+def draw_bars(rows: Sequence[Series], mark_s: int, mark_says: str, title: str) -> str:
+    """Returns the rows as an SVG document, with a line at the second `mark_s`, about which `mark_says` tells."""
+    seconds = max((len(row.per_s) for row in rows), default=1)
+    most = max((count for row in rows for count in row.per_s), default=0) or 1
+    scale = Scale(max(1, seconds) * 1000)
+    marks: list[str] = []
+    top = TOP
+    for row in rows:
+        height = max(_HEIGHT, room_of(row.note))
+        marks += [*labelled(row.label, row.note, top), *_bars(row, scale, top + height, most)]
+        top += height + BETWEEN
+    x = f"{scale.x(mark_s * 1000):.1f}"
+    marks.append(f'<line class="gap-line" x1="{x}" x2="{x}" y1="{HEAD + 26}" y2="{top - BETWEEN}"/>')
+    marks.append(f'<text class="s" x="{x}" y="{HEAD + 20}" text-anchor="middle">{mark_says}</text>')
+    described = "; ".join(f"{row.label}: {row.note}" for row in rows)
+    return document(title, described, [], scale, marks, top)
+
+
+def _bars(row: Series, scale: Scale, bottom: int, most: int) -> list[str]:
+    width = f"{max(0.5, (WIDTH - LABELS - EDGE) / scale.until_ms * 1000 - 0.2):.2f}"
+    marks = []
+    for second, count in enumerate(row.per_s):
+        x, height = scale.x(second * 1000), count * _HEIGHT / most
+        at = f'x="{x:.1f}" y="{bottom - height:.1f}" width="{width}" height="{height:.1f}"'
+        if count:
+            marks.append(f'<rect class="open" {at}><title>second {second}: {count:,}</title></rect>')
+    return marks

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from timeline import bars
+from timeline import svg
 
 STREAMS, OUTAGE_S, PER_S = 1000, 60, 100
 BASE_MS, CAP_MS = 1_000, 20_000
@@ -119,8 +119,8 @@ def picture(found: list[Recovery]) -> str:
     shown = []
     for one in found:
         note = f"{one.calls:,} calls\n{one.peak_calls_s:,} a second at most\nall back after {_s(one.last_ms)} s"
-        shown.append(bars.Series(one.kind, note, one.calls_s))
-    return bars.draw(shown, OUTAGE_S, "the outage ends", heading())
+        shown.append(svg.Series(one.kind, note, one.calls_s))
+    return svg.draw_bars(shown, OUTAGE_S, "the outage ends", heading())
 
 
 def as_json(found: list[Recovery]) -> dict[str, Any]:

@@ -27,8 +27,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from handlers.store.typed_values import key, number
-from local.compare.played_world import World
-from local.compare.result import Result
+from local.compare.played_world import Result, World
 from local.simulation.scenario import Scenario
 from local.simulation.virtual_queue import MOST_DELAY_S, MOST_HIDDEN_S, VirtualQueue
 from local.simulation.virtual_stage import INPUT

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, cast
 from handlers.api.verdict import counted
 from local import collection, stages
 from local.compare import backoff_kinds, checkpoints, fault_kinds, lives
-from local.compare.result import Result, Strategy
-from local.compare.strategies import STRATEGIES
+from local.compare.played_world import Result
+from local.compare.strategies import STRATEGIES, Strategy
 from local.costs import prices
 from local.costs.prices import Prices
 from local.history.pictures import checked, write

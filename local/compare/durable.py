@@ -38,8 +38,7 @@ from aws_durable_execution_sdk_python_testing.model import StartDurableExecution
 from aws_durable_execution_sdk_python_testing.stores.memory import InMemoryExecutionStore
 
 from local.compare.by_queue import rest_s
-from local.compare.played_world import World
-from local.compare.result import Result
+from local.compare.played_world import Result, World
 from local.simulation.scenario import Scenario
 from local.simulation.virtual_stage import INPUT
 from states_language import TaskFailure

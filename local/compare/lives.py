@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from handlers.api.verdict import counted
-from local.compare.result import Result
+from local.compare.played_world import Result
 from local.costs.prices import FILE, Prices
 
 CHANGES = (("gaps", 1, ",.0f"), ("gap_ms", 1000, ",.1f"), ("lost", 1, ",.0f"), ("usd_month", 1, ",.2f"))

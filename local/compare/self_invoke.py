@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from local.compare.played_world import World
-from local.compare.result import Result
+from local.compare.played_world import Result, World
 from local.simulation.scenario import Scenario
 from local.simulation.virtual_stage import INPUT
 from states_language import TaskFailure

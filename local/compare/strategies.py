@@ -5,15 +5,16 @@ Invariant: strategies differ only in what calls the functions, and when.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from handlers.run.group_ports import Needs
 from local.checkout import ROOT
 from local.compare import by_queue, self_invoke
-from local.compare.result import Result, Strategy
+from local.compare.played_world import Result
 from local.replay.command import Replay, replay
 from local.simulation import groups
 from local.simulation.groups import Group
@@ -22,6 +23,25 @@ from local.simulation.skipping import SkippingSlot, VirtualConnection
 from local.simulation.virtual_function import VirtualFunction
 from local.simulation.virtual_sandbox import VirtualSandbox
 from local.simulation.virtual_stage import Latencies, VirtualStage
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A way to keep a stream connected; `says` describes it in a sentence.
+
+    `needs` names a package that it needs and that may be missing.
+    """
+
+    name: str
+    says: str
+    run: Callable[[Scenario], Result]
+    needs: str = ""
+
+    @property
+    def missing(self) -> str:
+        """Returns the name of the missing package, "" if there is none."""
+        return self.needs if self.needs and find_spec(self.needs) is None else ""
+
 
 MACHINES = ROOT / "statemachines"
 # Of a group.

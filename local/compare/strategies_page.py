@@ -13,7 +13,7 @@ from pathlib import Path
 from local.checkout import ROOT
 from local.compare import backoff_kinds, command
 from local.compare.command import group, heading
-from local.compare.result import Result
+from local.compare.played_world import Result
 from local.compare.strategies import STRATEGIES
 from local.costs import prices
 from local.generated_pages import run, table, with_tables

@@ -19,7 +19,7 @@ from local.doctor import account_facts
 from local.doctor.account_facts import MANAGER, Facts
 from local.doctor.findings import Finding, State, Unasked, unasked
 from local.doctor.stage_template import Deployed
-from local.scale.quotas import most_of, quotas
+from local.scale.fleet import most_of, quotas
 
 # From this share of a quota on, more should be requested.
 NEAR = 0.8

@@ -1,5 +1,8 @@
 """Runs a day of many groups in virtual time: when each hands over and renews, and what all request in each second.
 
+How much of AWS's quotas (quotas.toml) that day uses is computed here, too; a quota that differs by region is that of
+the requested region.
+
 Each group waits as its lane does, minus its jitter, and opens its streams as `Pacing` allows. The requests of one
 handover were counted (`local/costs/counted_run.py`); when the handovers of the day coincide is drawn from a seed.
 Invariant: the same figures and seed give the same day.
@@ -9,9 +12,12 @@ from __future__ import annotations
 
 import heapq
 import random
+import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
 
 from handlers.run.group_function import AT_ONCE
 from local.costs.counted_run import NAMES
@@ -142,4 +148,55 @@ def _together(begun: Sequence[float], lasts_s: float) -> int:
         while begun[first] + lasts_s <= at_s:
             first += 1
         most = max(most, last - first + 1)
+    return most
+
+
+# --- quotas ----------------------------------------------------------------------------------------------------------
+
+FILE = Path(__file__).with_name("quotas.toml")
+# Which regions have the quotas: "large" ones, as quotas.toml lists them, or "others", where they are lower.
+REGIONS = ("others", "large")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit: its title, its value, and how much of it is used."""
+
+    name: str
+    title: str
+    most: float
+    asked: float
+
+    @property
+    def share(self) -> float:
+        """The used share; above 1 the limit is exceeded."""
+        return self.asked / self.most
+
+
+def quotas() -> dict[str, Any]:
+    """AWS's quotas by name."""
+    return tomllib.loads(FILE.read_text(encoding="utf-8"))
+
+
+def limits_of_a_day(one: Day, cycle: Cycle, within_s: float, posts_per_s: Any, region: str = "others") -> list[Limit]:
+    """Each quota with its use in a day whose groups were started by POSTs within so many seconds."""
+    own = {"title": "POSTs of the stage's API, a setting", "most": posts_per_s}
+    asked = {
+        "own_api": one.groups * cycle.streams / within_s,
+        "concurrency": float(one.most_functions),
+        "partition_writes": one.most_partition_units,
+        "new_table_writes": one.most_control_units,
+        "table_writes": one.most_control_units,
+        "transitions": max(one.transitions_per_s, cycle.transitions * one.most_opening),
+        "start_execution": float(one.most_starts),
+        "open_executions": float(one.groups),
+    }
+    known = {**quotas(), "own_api": own}
+    found = [Limit(name, known[name]["title"], most_of(known[name], region), value) for name, value in asked.items()]
+    return sorted(found, key=lambda limit: -limit.share)
+
+
+def most_of(quota: Mapping[str, Any], region: str = "others") -> int:
+    """The quota in a region of this kind."""
+    most: int = quota["most"] if "most" in quota else quota["refill"][region]
     return most

@@ -11,8 +11,8 @@ from local.costs import prices
 from local.costs.command import MOST_BYTES, MOST_EVENTS_PER_S, MOST_STREAMS
 from local.options import Wrapped, number, one_of, whole
 from local.printable import saying, show
+from local.scale.fleet import REGIONS
 from local.scale.planning import MOST_FLUSH_S, Asked, Plan, plan
-from local.scale.quotas import REGIONS
 from local.user_error import UserError
 
 PER_S = {"s": 1, "min": 60, "h": 3_600, "day": 86_400}

@@ -20,8 +20,7 @@ from local.costs import model, month, stage_costs
 from local.costs.counted_run import NAMES
 from local.costs.model import PARTITION_UNITS, Costs, Load, Usage
 from local.costs.prices import Prices
-from local.scale.fleet import cycle_of, day_of_any
-from local.scale.quotas import Limit, limits_of_a_day, most_of, quotas
+from local.scale.fleet import Limit, cycle_of, day_of_any, limits_of_a_day, most_of, quotas
 from local.simulation.scenario import Scenario
 
 # From 1,769 MB on a function has a full core, and one thread decodes, so more is useless.

@@ -22,9 +22,8 @@ from local.costs.model import Load
 from local.costs.stage_costs import read_units
 from local.generated_pages import run, table, with_tables
 from local.scale.applying_fleet import applied, apply, write_applied
-from local.scale.fleet import Cycle, Day, cycle_of, day
+from local.scale.fleet import Cycle, Day, cycle_of, day, limits_of_a_day, quotas
 from local.scale.joining import Joined, join
-from local.scale.quotas import limits_of_a_day, quotas
 from local.scale.throttled import ACCOUNT, API, FUNCTIONS, START, TRANSITIONS, Limits
 
 PAGE = "docs/scale.md"

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from local.chaos.progress import Progress
+from local.chaos.command import Progress
 from tests.local.support import PROJECT
 
 

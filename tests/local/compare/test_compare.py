@@ -17,8 +17,7 @@ from local.cli import main
 from local.compare import backoff_kinds, lives
 from local.compare import strategies_page as page
 from local.compare.command import COLUMNS, MEASURED_MS, rows
-from local.compare.result import Strategy
-from local.compare.strategies import MACHINES, STRATEGIES, by_group
+from local.compare.strategies import MACHINES, STRATEGIES, Strategy, by_group
 from local.costs import prices
 from local.simulation.scenario import read
 from local.user_error import UserError

@@ -7,7 +7,7 @@ import pytest
 
 from handlers.run.group_function import YOUNG_MS
 from local.compare import strategies_page as page
-from local.compare.result import Result
+from local.compare.played_world import Result
 from local.compare.strategies import MACHINES, by_group, by_machine
 from local.simulation.skipping import SkippingSlot
 

@@ -6,9 +6,8 @@ import pytest
 
 from local.generated_pages import outdated
 from local.scale import scale_page
-from local.scale.fleet import DAY_S, day
+from local.scale.fleet import DAY_S, day, quotas
 from local.scale.joining import start
-from local.scale.quotas import quotas
 from local.scale.throttled import API
 
 FOUND = scale_page.counted()
