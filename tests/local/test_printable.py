@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from local.cli import main
 from local.printable import aligned, in_marks_of, lines_of, printable, printable_lines, saying, show
 from local.service.screen import Screen
-from tests.local.support import PROJECT, environment, until
+from tests.local.support import PROJECT, until
 from timeline import picture
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[])) | st.text("\x00\x07\x1b[2J\r\n\x9b\u202e\u2028\ud800\udc00ab")
@@ -57,24 +58,26 @@ def test_a_picture_has_other_marks_where_the_encoding_lacks_its_own(encoding: st
     assert in_marks_of(encoding, picture.LEGEND).startswith(marks)
 
 
-def test_the_command_prints_to_a_terminal_without_unicode() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["replay", "no-\u202e\x1b[2J-é.yml"], 2, "streamkeeper: "),
+        (["replay", "tests/timelines/handover.yml"], 0, "= connected"),
+    ],
+    ids=["mistake", "picture"],
+)
+def test_the_command_prints_to_a_terminal_without_unicode(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], status: int, words: str
+) -> None:
     """A mistake that quotes anything is one line and exit status 2; a picture has its ASCII marks."""
-    variables = environment(PYTHONIOENCODING="ascii", LANG="C")
-    for arguments, status in (
-        (["replay", "no-\u202e\x1b[2J-é.yml"], 2),
-        (["replay", "tests/timelines/handover.yml"], 0),
-    ):
-        ran = subprocess.run(
-            [sys.executable, "-m", "local.cli", *arguments],
-            cwd=PROJECT,
-            env=variables,
-            capture_output=True,
-            check=False,
-        )
-        assert (ran.returncode, b"Traceback" in ran.stderr) == (status, False)
-        assert (ran.stdout + ran.stderr).isascii()
-        assert b"\x1b" not in ran.stdout + ran.stderr
-    assert b"= connected" in ran.stdout
+    monkeypatch.chdir(PROJECT)
+    written = io.BytesIO()
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(written, "ascii", write_through=True))
+    assert main(arguments) == status
+    said = written.getvalue().decode("ascii")
+    assert (words in said, "\x1b" in said, "Traceback" in said) == (True, False, False)
+    monkeypatch.undo()
 
 
 def test_a_narrow_terminal_cuts_no_number(monkeypatch: pytest.MonkeyPatch) -> None:

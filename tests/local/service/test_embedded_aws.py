@@ -15,7 +15,7 @@ from local.service.backend import provision
 from local.service.embedded_aws import lock
 from local.user_error import UserError
 from tests.local.service.embedded import QUEUE, TABLE, embedded_aws_in, on_disk
-from tests.local.support import PROJECT, client, in_thread, running, until
+from tests.local.support import PROJECT, client, in_thread, running
 
 
 def stored(dynamodb: Any) -> list[str]:
@@ -23,21 +23,44 @@ def stored(dynamodb: Any) -> list[str]:
     return sorted(item["PK"]["S"] for item in dynamodb.scan(TableName="events")["Items"])
 
 
+INDEX = {
+    "IndexName": "by-position",
+    "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "position", "KeyType": "RANGE"}],
+    "Projection": {"ProjectionType": "KEYS_ONLY"},
+}
+NAMES = [*TABLE["AttributeDefinitions"], {"AttributeName": "position", "AttributeType": "S"}]
+LATER = TABLE | {"AttributeDefinitions": NAMES, "GlobalSecondaryIndexes": [INDEX]}
+
+
 def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
-    """SIGTERM saves everything, and the next child on the folder has it, tables and queues too."""
+    """SIGTERM saves everything, and the next child on the folder has it, tables and queues too.
+
+    A table of an older release gets its index, through which what is in it can be read. What the disk does not take at
+    the next end is named by a line with the services, and the log, which has the reason.
+    """
     log: list[str] = []
     with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
-        urls = provision(Endpoints({}, aws.url), [TABLE], [QUEUE])
+        urls = provision(Endpoints({}, aws.url), [TABLE], [QUEUE], ["bodies"])
         assert urls == {"dead-letters": f"{aws.url}/000000000000/dead-letters"}
         dynamodb = client("dynamodb", aws.url)
         ttl = dynamodb.describe_time_to_live(TableName="events")["TimeToLiveDescription"]
         assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
-        dynamodb.put_item(TableName="events", Item={"PK": {"S": "one"}})
+        dynamodb.put_item(TableName="events", Item={"PK": {"S": "one"}, "position": {"S": "5"}})
+    assert log == []
     with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
         # Making what is there changes nothing.
-        provision(Endpoints({}, aws.url), [TABLE], [QUEUE])
-        assert stored(client("dynamodb", aws.url)) == ["one"]
-    assert log == []
+        for table in (TABLE, LATER, LATER):
+            provision(Endpoints({}, aws.url), [table], [QUEUE], ["bodies"])
+        dynamodb = client("dynamodb", aws.url)
+        assert stored(dynamodb) == ["one"]
+        wanted = {"KeyConditionExpression": "PK = :one", "ExpressionAttributeValues": {":one": {"S": "one"}}}
+        (item,) = dynamodb.query(TableName="events", IndexName="by-position", **wanted)["Items"]
+        assert item["position"] == {"S": "5"}
+        # The state is written to this name, and then renamed.
+        (tmp_path / "engine" / "sqs.json.tmp").mkdir()
+    reason = tmp_path / "logs" / "engine.log"
+    assert log == [f"the embedded AWS could not save sqs: {reason} says why"]
+    assert "Is a directory" in reason.read_text()
 
 
 def test_the_child_ends_with_its_parent_and_saves(tmp_path: Path) -> None:
@@ -76,19 +99,6 @@ def test_a_stop_says_what_it_could_not_save(tmp_path: Path, monkeypatch: pytest.
         os.kill(pid, signal.SIGSTOP)
     assert log == ["the embedded AWS took too long to save: changes of its last seconds are lost"]
     assert not running(pid)
-
-
-def test_a_stop_names_what_the_disk_did_not_take(tmp_path: Path) -> None:
-    """The save is made in time, and fails: a line names the services, and the log, which has the reason."""
-    log: list[str] = []
-    with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
-        provision(Endpoints({}, aws.url), [], [QUEUE])
-        assert until((tmp_path / "engine" / "sqs.json").exists)
-        # The state is written to this name, and then renamed.
-        (tmp_path / "engine" / "sqs.json.tmp").mkdir()
-    reason = tmp_path / "logs" / "engine.log"
-    assert log == [f"the embedded AWS could not save sqs: {reason} says why"]
-    assert "Is a directory" in reason.read_text()
 
 
 def test_a_data_folder_is_its_owners_alone(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
         yield run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_the_local_services_answer_as_awss_did(ask: Ask, case: dict[str, Any]) -> None:
     """Parameters, output, error and cause of every event."""

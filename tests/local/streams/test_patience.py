@@ -3,35 +3,14 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from local import cli
 from local.streams import asking
-from tests.handlers.servers import Peer, Script, Server, sends, serving
+from tests.client.api_server import afters, answers, page, problem
+from tests.handlers.servers import Peer, serving
 from tests.local.support import until
-
-THROTTLED = b"HTTP/1.1 429 X\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
-AWAY = b"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n"
-
-
-def answers(body: dict[str, Any], status: int = 200) -> Script:
-    """An answer of JSON."""
-    text = json.dumps(body).encode()
-    return lambda peer: peer.send(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(text), text))
-
-
-def page(number: int, *, is_last: bool = False) -> Script:
-    """A page of one event."""
-    event = {"position": f"{number:015d}", "key": f"{number}", "received_at": "2026-11-24T00:00:00Z", "data": "x"}
-    return answers({"events": [event], "next": None if is_last else f"{number:015d}"})
-
-
-def afters(server: Server) -> list[int | None]:
-    """Behind which position each request asked."""
-    found = [re.search(rb"[?&]after=(\w+)", peer.request) for peer in server.peers]
-    return [None if one is None else int(one[1]) for one in found]
 
 
 @pytest.fixture
@@ -46,7 +25,8 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_an_export_goes_on_where_it_was(tmp_path: Path, waits: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     """After a throttle not before its Retry-After, after an outage and a broken connection a little later each time."""
     file = tmp_path / "demo.ndjson"
-    with serving(page(1), sends(THROTTLED), sends(AWAY), Peer.reset, page(2, is_last=True)) as server:
+    throttled = answers({}, 429, "Retry-After: 7")
+    with serving(page(1, is_last=False), throttled, answers({}, 503), Peer.reset, page(2)) as server:
         assert cli.main(["events", "demo", "--url", server.address, "--output", str(file)]) == 0
         assert afters(server) == [None, 1, 1, 1, 1]
     assert [json.loads(line)["key"] for line in file.read_text().splitlines()] == ["1", "2"]
@@ -58,7 +38,7 @@ def test_an_export_goes_on_where_it_was(tmp_path: Path, waits: list[float], caps
 
 def test_an_export_gives_up_in_the_end(tmp_path: Path, waits: list[float]) -> None:
     """After ten minutes, with the status of a refusal; no file is left."""
-    with serving(sends(AWAY)) as server:
+    with serving(answers({}, 503)) as server:
         assert cli.main(["events", "demo", "--url", server.address, "--output", str(tmp_path / "demo.ndjson")]) == 1
     assert 540 < sum(waits) <= 600
     assert list(tmp_path.iterdir()) == []
@@ -72,17 +52,16 @@ def test_an_api_that_never_answered_is_not_waited_for(tmp_path: Path, waits: lis
 
 def test_follow_waits_for_a_stream_that_starts(waits: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     """Until its execution has claimed it, for so long; a profile that is not there is told at once."""
-    never = {"type": "urn:problem-type:streamkeeper:never-started", "detail": "No.", "fix": "Start it."}
-    with serving(answers(never, 404), answers(never, 404), page(1), answers({}, 403)) as server:
+    never = problem("never-started")
+    with serving(answers(never, 404), answers(never, 404), page(1, is_last=False), answers({}, 403)) as server:
         assert cli.main(["follow", "demo", "--url", server.address]) == 1
     said = capsys.readouterr()
-    assert (waits[:2], said.out) == ([1.0, 1.0], "2026-11-24T00:00:00Z  1  x\n")
+    assert (waits[:2], said.out) == ([1.0, 1.0], "2026-11-24T00:00:01.000Z  1  1\n")
     assert said.err.startswith("streamkeeper: The stream has not started yet; waiting 15 s.\n")
     with serving(answers(never, 404)) as server:
         assert cli.main(["follow", "demo", "--url", server.address]) == 4
     assert len(server.peers) == 16
-    unknown = never | {"type": "urn:problem-type:streamkeeper:unknown-stream"}
-    with serving(answers(unknown, 404)) as server:
+    with serving(answers(problem("unknown-stream"), 404)) as server:
         assert cli.main(["follow", "demo", "--url", server.address]) == 4
     assert len(server.peers) == 1
 
@@ -129,6 +108,5 @@ def test_follow_says_that_no_answer_comes(monkeypatch: pytest.MonkeyPatch, capsy
 )
 def test_a_refusal_has_the_exit_status_of_its_kind(status: int, kind: str, wanted: int) -> None:
     """A wrong argument, an unknown stream and what the stage does not allow have an exit status each."""
-    body = {"type": f"urn:problem-type:streamkeeper:{kind}", "detail": "No.", "fix": "Do."}
-    with serving(answers(body, status)) as server:
+    with serving(answers(problem(kind), status)) as server:
         assert cli.main(["status", "demo", "--url", server.address]) == wanted
