@@ -23,7 +23,7 @@ from handlers.api.connection_records import Connections, Records
 from handlers.api.known_profiles import KnownProfiles
 from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
-from handlers.api.queries import BadQuery
+from handlers.api.queries import BadQuery, is_dry_run, parameters_of
 from handlers.aws import executions
 from handlers.aws.clients import boto3_client, bucket, dynamodb, functions
 from handlers.connection.inputs import Layout
@@ -175,7 +175,7 @@ def _fleet(asked: Asked, *, is_put: bool = False) -> Answer:
     from handlers.api import fleet_routes
     from handlers.fleet.fleet_records import FleetRecords
 
-    is_dry = fleet_routes.query(asked.query)
+    is_dry = is_dry_run(parameters_of(asked.query, ("dry_run",)), "apply")
     records, now_ms = FleetRecords(client, settings.control_table, is_dry=is_dry), _now_ms()
     if not is_put:
         return said(200, fleet_routes.shown(records.read(), now_ms, is_dry=is_dry))

@@ -69,14 +69,14 @@ def guarded(app: ASGIApp, port: int, names: Collection[str], hosts: Collection[s
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         is_asked = scope["type"] in ("http", "websocket")
         sentence = refusal(scope["headers"], port, names, hosts) if is_asked else ""
-        await (_refused(sentence) if sentence else app)(scope, receive, send)
+        await (answer(Problem("another-site", sentence)) if sentence else app)(scope, receive, send)
 
     return guard
 
 
-def _refused(sentence: str) -> Response:
-    problem = Problem("another-site", sentence)
-    return JSONResponse(problem.body(""), problem.status, media_type=CONTENT_TYPE)
+def answer(problem: Problem, request_id: str = "") -> Response:
+    """Returns the answer with a problem."""
+    return JSONResponse(problem.body(request_id), problem.status, problem.headers, CONTENT_TYPE)
 
 
 def refusal(headers: Headers, port: int, names: Collection[str], also: Collection[str] = ()) -> str:

@@ -60,8 +60,8 @@ def cost(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> d
 
 def bill(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any] | None:
     """Returns the same in short, for the status; None where the stream was never started."""
-    said = cost(stream_id, records, now_ms, dead_after_ms)
-    if said["from_at"] is None:
+    if not records.lease.started_at_ms:
         return None
+    said = cost(stream_id, records, now_ms, dead_after_ms)
     names = {"since_at": "from_at", "so_far_usd": "about_usd", "forecast_month_usd": "forecast_month_usd"}
     return {name: said[of] for name, of in names.items()}

@@ -14,6 +14,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -111,23 +112,24 @@ def page(
 def fitting(event: StoredEvent) -> tuple[dict[str, Any], int]:
     """An event as JSON takes it, and at most how many bytes it takes; without its body where no page holds that."""
     body = shown(event)
-    body_bytes = _bytes(body)
-    if body_bytes <= PAGE_BYTES:
-        return body, body_bytes
-    body = _left_out(event)
+    if _bytes(body) > PAGE_BYTES:
+        body = shown(replace(event, data=None))
     return body, _bytes(body)
 
 
 def shown(event: StoredEvent) -> dict[str, Any]:
-    """Returns an event as JSON takes it: a body that is text as `data`, one that is bytes as `data_base64`."""
-    if event.data is None:
-        return _left_out(event)
+    """Returns an event as JSON takes it: a body that is text as `data`, one that is bytes as `data_base64`.
+
+    Of one without its body it says where that is.
+    """
     if isinstance(event.data, str):
-        return _head(event) | {"data": event.data}
-    return _head(event) | {"data_base64": base64.b64encode(event.data).decode()}
-
-
-def _head(event: StoredEvent) -> dict[str, Any]:
+        body = {"data": event.data}
+    elif event.data is not None:
+        body = {"data_base64": base64.b64encode(event.data).decode()}
+    elif event.dead_letter is not None:
+        body = {"dead_letter": event.dead_letter}
+    else:
+        body = {"left_out": "table" if event.object is None else event.object}
     return {
         "position": event.position,
         "received_at": at(event.received_at_ms),
@@ -136,14 +138,8 @@ def _head(event: StoredEvent) -> dict[str, Any]:
         "key": event.key,
         **({} if event.conflict_of is None else {"conflict_of": event.conflict_of}),
         **({"repaired": True} if event.is_repaired else {}),
+        **body,
     }
-
-
-def _left_out(event: StoredEvent) -> dict[str, Any]:
-    """Returns the event without its body, and where the body is."""
-    if event.dead_letter is not None:
-        return _head(event) | {"dead_letter": event.dead_letter}
-    return _head(event) | {"left_out": "table" if event.object is None else event.object}
 
 
 def _bytes(body: Mapping[str, Any]) -> int:
@@ -195,7 +191,6 @@ def messages(events: Sequence[Mapping[str, Any]], place: str, before: str) -> st
 
 def _next(place: str, request: PageRequest) -> str:
     """Returns the next page, relative to this one."""
-    times = {"from": request.from_ms or None, "to": request.to_ms if request.to_ms != FOR_EVER else None}
-    chosen = {name: at(instant_ms) for name, instant_ms in times.items() if instant_ms is not None}
-    order = {"order": request.order} if request.order else {}
-    return "?" + urlencode({"after": place, "limit": request.limit, **chosen, **order})
+    from_at, to_at = at(request.from_ms or None), at(request.to_ms if request.to_ms != FOR_EVER else None)
+    query = {"after": place, "limit": request.limit, "from": from_at, "to": to_at, "order": request.order or None}
+    return "?" + urlencode({name: value for name, value in query.items() if value is not None})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from handlers.api.answers import at
@@ -91,14 +91,3 @@ def _message(fleet: Fleet, *, is_dry: bool) -> str:
     if fleet.left and not is_dry:
         return f"{did}; {fleet.as_wanted:,} are as wanted, {fleet.left:,} are not: not_yet says why."
     return f"{did}; {fleet.as_wanted:,} {'are as wanted already' if is_dry else 'are as wanted'}."
-
-
-def query(parameters: object) -> bool:
-    """Returns whether the request is about a dry run; raises Problem for another parameter or value."""
-    given: Mapping[str, Any] = parameters if isinstance(parameters, Mapping) else {}
-    unknown = sorted(set(given) - {"dry_run"})
-    if unknown:
-        raise Problem("bad-query", f"there is no parameter {unknown[0]!r} here", unknown[0])
-    if given.get("dry_run", "false") not in ("true", "false"):
-        raise Problem("bad-query", "dry_run must be true or false", "dry_run")
-    return given.get("dry_run") == "true"

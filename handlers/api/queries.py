@@ -5,7 +5,7 @@ names it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -17,6 +17,7 @@ _INSTANT = re.compile(
 )
 INSTANT_IS = "an instant of RFC 3339 with its offset, such as 2026-11-21T06:25:19.403Z"
 TIMES = ("from", "to")
+_DRY = {"true": True, "1": True, "false": False, "0": False}
 # Later than every instant that a calendar of four digits has.
 FOR_EVER = 10**15
 
@@ -28,6 +29,23 @@ class BadQuery(ValueError):
         super().__init__(sentence)
         self.field = field
         self.fix = fix
+
+
+def parameters_of(query: object, known: Sequence[str], fix: str | None = "Leave it out.") -> dict[str, str]:
+    """Returns the parameters of a query as texts; raises BadQuery for one that is not known. None has none."""
+    given = {str(name): str(value) for name, value in query.items()} if isinstance(query, Mapping) else {}
+    if unknown := next((name for name in given if name not in known), None):
+        names = ", ".join(known[:-1]) + f" and {known[-1]}" if len(known) > 1 else known[0]
+        raise BadQuery(unknown, f"the query has an unknown parameter; known are {names}", fix)
+    return given
+
+
+def is_dry_run(given: Mapping[str, str], otherwise: str) -> bool:
+    """Returns what `dry_run` says, which few write as 1 or 0; `otherwise` is what follows where it is left out."""
+    dry = given.get("dry_run", "false").lower()
+    if dry not in _DRY:
+        raise BadQuery("dry_run", "the parameter dry_run must be true or false", f"Leave it out to {otherwise}.")
+    return _DRY[dry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +85,9 @@ class Listing:
 
         `last_event_id` is a place that stands in for that of the query, for a client that comes again asks as before.
         """
-        parameters = dict(query) if isinstance(query, Mapping) else {}
-        after, limit = str(parameters.pop("after", "")), str(parameters.pop("limit", self.limit))
-        times = {name: parameters.pop(name, None) for name in TIMES if self.is_timed}
-        order = str(parameters.pop("order", "")) if self.orders else ""
-        if parameters:
-            there = ("after", "limit", *times, *(("order",) if self.orders else ()))
-            names = ", ".join(there[:-1]) + f" and {there[-1]}"
-            name = str(next(iter(parameters)))
-            raise BadQuery(name, f"the query has an unknown parameter; known are {names}", "Leave it out.")
+        known = ("after", "limit", *(TIMES if self.is_timed else ()), *(("order",) if self.orders else ()))
+        given = parameters_of(query, known)
+        after, limit, order = given.get("after", ""), given.get("limit", str(self.limit)), given.get("order", "")
         for field, place in (("after", after), ("Last-Event-ID", last_event_id)):
             if place and not self.place.fullmatch(place):
                 name = "the header" if field != "after" else "the parameter"
@@ -85,7 +97,7 @@ class Listing:
             raise BadQuery("limit", f"the parameter limit must be a whole number from 1 to {self.most}", fix)
         if order and order not in self.orders:
             raise BadQuery("order", f"the parameter order must be {' or '.join(self.orders)}", "Leave it out.")
-        from_ms, to_ms = (instant_ms(name, text) for name, text in times.items()) if times else (None, None)
+        from_ms, to_ms = (instant_ms(name, given.get(name)) for name in TIMES)
         return PageRequest(
             last_event_id or after,
             int(limit),

@@ -7,13 +7,13 @@ Invariant: a gap that was given up is tried again as if for the first time; what
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from handlers.api.answers import at
 from handlers.api.problems import Problem
-from handlers.api.queries import FOR_EVER, TIMES, BadQuery, instant_ms
+from handlers.api.queries import FOR_EVER, TIMES, instant_ms, is_dry_run, parameters_of
 from handlers.aws.error_translation import translate_errors
 from handlers.repair.gap_edges import again, left
 from handlers.repair.work import RepairWork, start
@@ -23,7 +23,6 @@ from handlers.store.stream_records import StreamRecords
 # API Gateway waits for 29 seconds, and the function behind it for 20.
 DRY_RUN_S = 17
 MOST_GAPS = 500
-_DRY = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +58,9 @@ def answer(stage: Stage, stream_id: str, query: object, now_ms: int) -> dict[str
 
 
 def _read(query: object) -> tuple[int, int, bool]:
-    parameters = dict(query) if isinstance(query, Mapping) else {}
-    from_ms, to_ms = (instant_ms(name, parameters.pop(name, None)) for name in TIMES)
-    dry = str(parameters.pop("dry_run", "false")).lower()
-    if dry not in _DRY:
-        raise BadQuery("dry_run", "the parameter dry_run must be true or false", "Leave it out to repair.")
-    if parameters:
-        words = "the query has an unknown parameter; known are from, to and dry_run"
-        raise BadQuery(str(next(iter(parameters))), words, "Leave it out.")
-    return from_ms or 0, FOR_EVER if to_ms is None else to_ms, _DRY[dry]
+    given = parameters_of(query, (*TIMES, "dry_run"))
+    from_ms, to_ms = (instant_ms(name, given.get(name)) for name in TIMES)
+    return from_ms or 0, FOR_EVER if to_ms is None else to_ms, is_dry_run(given, "repair")
 
 
 def _dry_run(stage: Stage, stream_id: str, from_ms: int, to_ms: int) -> list[dict[str, Any]]:

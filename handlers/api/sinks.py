@@ -12,7 +12,7 @@ from typing import Any
 
 from handlers.api.answers import at
 from handlers.api.problems import Problem
-from handlers.api.queries import BadQuery, instant_ms
+from handlers.api.queries import BadQuery, instant_ms, parameters_of
 from handlers.aws.error_translation import translate_errors
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords, settled
@@ -64,11 +64,8 @@ def row(record: SinkRecord, behind: Lag, now_ms: int) -> dict[str, Any]:
 
 def command(query: object, labels: Iterable[str]) -> dict[str, Any]:
     """Returns what is asked, as the delivery takes it; raises BadQuery, and a Problem where the stream has no sinks."""
-    asked = query if isinstance(query, Mapping) else {}
-    known = sorted(labels)
+    asked, known = parameters_of(query, tuple(FIELDS)), sorted(labels)
     sink, is_all = asked.get("sink", known[0] if len(known) == 1 else ""), asked.get("all", "false")
-    if unknown := next((str(name) for name in asked if name not in FIELDS), ""):
-        raise BadQuery(unknown, f"the query has an unknown parameter; known are {', '.join(FIELDS)}")
     if asked.get("do") not in COMMANDS:
         raise BadQuery("do", f"the parameter do must be one of {', '.join(COMMANDS)}")
     if not known:

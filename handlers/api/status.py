@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 from handlers.api import gaps, status_words
@@ -65,13 +64,18 @@ def answer(
     damage = f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
     unwell = status_words.unwell(status, connections, records)
     trouble = damage or _stuck_words(stuck) or (unwell.partition(" for ")[0] if is_brief else unwell)
-    since_ms, standing = _standing(status, connections, covered, trouble, records.connected_ms)
-    standing = replace(standing, is_brief=is_brief, keeps_ms=keeps_ms)
+    since_ms, at_least = _since_ms(status, connections, covered, records.connected_ms)
+    standing = Standing(
+        status, _why(status, connections),
+        for_ms=None if since_ms is None else max(0, now_ms - since_ms), at_least=at_least,
+        has_connected=covered is not None or lease.connected_token > 0, trouble=trouble, is_brief=is_brief,
+        keeps_ms=keeps_ms,
+    )  # fmt: skip
     return {
         "stream": stream_id,
         "status": status,
         "verdict": verdict(standing, covered),
-        "since_at": at(since_ms),
+        "since_at": at(None if at_least else since_ms),
         "reason": damage
         or status_words.reason(status, connections)
         or _stuck_words(stuck)
@@ -153,45 +157,36 @@ def _stuck_words(stuck: dict[str, Any] | None) -> str:
     return f"{stuck['same_ends']} connections in a row got nothing beyond the cursor: {words}"
 
 
-def _standing(
-    status: str, connections: Connections, covered: Coverage | None, trouble: str, connected_ms: int | None
-) -> tuple[int | None, Standing]:
-    """Returns since when the stream has its status, None where these records do not say, and that status.
-
-    Where they do not reach back to the last pause, the control record may say since when it is connected.
-    """
-    since_ms = _since_ms(status, connections, covered)
-    at_least = status == "running" and covered is not None and since_ms == covered.since_ms
-    at_least = at_least and covered is not None and not covered.reaches_start
-    if at_least and connected_ms is not None:
-        since_ms, at_least = min(connected_ms, since_ms or connected_ms), False
-    for_ms = None if since_ms is None else max(0, connections.now_ms - since_ms)
-    why = status_words.ended_why(status, connections)
-    if status == "unknown":
-        why = status_words.reason(status, connections) or ""
+def _why(status: str, connections: Connections) -> str:
+    """Returns what the verdict says of the reason; "" for a stream that is well."""
     failed = last_failed(connections)
     is_refused = connections.lease.ending == "StreamRejected" and failed is not None and failed.is_rejected
     if failed is not None and (status == "reconnecting" or (status == "rejected" and is_refused)):
-        why = status_words.short(connections.cause(failed), failed)
-    has_connected = covered is not None or connections.lease.connected_token > 0
-    return None if at_least else since_ms, Standing(status, why, for_ms, at_least, has_connected, trouble)
+        return status_words.short(connections.cause(failed), failed)
+    if status == "unknown":
+        return status_words.reason(status, connections) or ""
+    return status_words.ended_why(status, connections)
 
 
-def _since_ms(status: str, connections: Connections, covered: Coverage | None) -> int | None:
+def _since_ms(
+    status: str, connections: Connections, covered: Coverage | None, connected_ms: int | None
+) -> tuple[int | None, bool]:
+    """Returns since when the stream has its status, None where these records do not say; and whether that is at least.
+
+    Where they do not reach back to the last pause, the control record may say since when it is connected.
+    """
     lease = connections.lease
-    match status:
-        case "running":
-            return None if covered is None else covered.connected_since_ms
-        case "reconnecting" if covered is not None:
-            return covered.to_ms if covered.away is None else covered.away.from_ms
-        case "stopping" | "stopped":
-            return lease.stop_at_ms or None
-        case "starting":
-            return lease.started_at_ms or None
-        case "ended" | "rejected" | "broken":
-            return lease.ended_at_ms or None
-    # It is away, but these records do not say since when.
-    return None
+    if status == "running" and covered is not None:
+        since_ms = covered.connected_since_ms
+        if covered.reaches_start or since_ms != covered.since_ms:
+            return since_ms, False
+        return (since_ms, True) if connected_ms is None else (min(connected_ms, since_ms or connected_ms), False)
+    if status == "reconnecting" and covered is not None:
+        return covered.to_ms if covered.away is None else covered.away.from_ms, False
+    # One that is away without coverage has none: these records do not say since when.
+    known = dict.fromkeys(("stopping", "stopped"), lease.stop_at_ms) | {"starting": lease.started_at_ms}
+    known |= dict.fromkeys(("ended", "rejected", "broken"), lease.ended_at_ms)
+    return known.get(status) or None, False
 
 
 def _lanes(status: str, connections: Connections) -> dict[str, Any]:

@@ -18,10 +18,11 @@ from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from handlers.api.problems import CONTENT_TYPE, Problem
+from handlers.api.problems import Problem
+from local import own_hosts
 from local.api_client import live_tail
 from local.api_client.command import here
 from local.api_client.http_client import Api, exit_status, new_session
@@ -90,10 +91,10 @@ def app(api: Api, word: str) -> Starlette:
         try:
             answer = await asyncio.to_thread(api.request, method, target, headers)
         except UserError as mistake:
-            return _problem(str(mistake))
+            return own_hosts.answer(Problem("unavailable", str(mistake)))
         if answer.status in _DENIED:
             # With the status of the answer, the page would ask for a key, which would not help.
-            return _problem(f"The API refuses these credentials: {answer.refusal}")
+            return own_hosts.answer(Problem("unavailable", f"The API refuses these credentials: {answer.refusal}"))
         passed = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
         return Response(answer.body, answer.status, passed)
 
@@ -122,11 +123,6 @@ async def _served(api: Api, port: int) -> int:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
         await listener.close()
-
-
-def _problem(sentence: str) -> Response:
-    problem = Problem("unavailable", sentence)
-    return JSONResponse(problem.body(""), problem.status, media_type=CONTENT_TYPE)
 
 
 def _port(text: str) -> int:

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from local.stack import Function
 
@@ -69,9 +70,7 @@ class Created:
             shutil.rmtree(new, ignore_errors=True)
             _unpack(package, new)
             new.replace(place)
-        file = place.with_name(_FILE)
-        file.with_suffix(".new").write_text(json.dumps(asdict(whole)), encoding="utf-8")
-        file.with_suffix(".new").replace(file)
+        write_whole(place.with_name(_FILE), asdict(whole))
         self._known[created.function.name] = whole
         return whole
 
@@ -92,6 +91,13 @@ class Created:
                 if other.is_dir() and other.name != created.code:
                     shutil.rmtree(other, ignore_errors=True)
             yield created
+
+
+def write_whole(file: Path, data: Any) -> None:
+    """Replaces a file by these data as JSON; a reader never sees half of it."""
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps(data), encoding="utf-8")
+    new.replace(file)
 
 
 def _unpack(package: bytes, folder: Path) -> None:

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from local.functions.created import write_whole
 from local.stack import Alias, Function
 
 LATEST = "$LATEST"
@@ -84,9 +85,7 @@ class Versions:
 
     def _save(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        new = self._file.with_suffix(".new")
-        new.write_text(json.dumps(self._state), encoding="utf-8")
-        new.replace(self._file)
+        write_whole(self._file, self._state)
 
 
 def _digest(function: Function, task_root: Path) -> str:

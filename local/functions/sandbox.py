@@ -111,11 +111,6 @@ class Sandbox:
         return False
 
     @property
-    def is_starting(self) -> bool:
-        """Whether the subprocess runs its init phase."""
-        return self.alive and not self._initialised.is_set()
-
-    @property
     def pid(self) -> int | None:
         """The process id; None before the start."""
         return None if self._process is None else self._process.pid
@@ -214,8 +209,7 @@ class Sandbox:
         return Starlette(
             routes=[
                 Route(f"{_API}/invocation/next", self._next),
-                Route(f"{_API}/invocation/{{request_id}}/response", self._response, methods=["POST"]),
-                Route(f"{_API}/invocation/{{request_id}}/error", self._error, methods=["POST"]),
+                Route(f"{_API}/invocation/{{request_id}}/{{how}}", self._answered, methods=["POST"]),
                 Route(f"{_API}/init/error", self._init_error, methods=["POST"]),
             ]
         )
@@ -238,14 +232,9 @@ class Sandbox:
             },
         )
 
-    async def _response(self, request: Request) -> Response:
-        return self._answered(request, await request.body(), None)
-
-    async def _error(self, request: Request) -> Response:
-        return self._answered(request, await request.body(), "Unhandled")
-
-    def _answered(self, request: Request, payload: bytes, function_error: str | None) -> Response:
-        invocation = self._current
+    async def _answered(self, request: Request) -> Response:
+        payload, invocation = await request.body(), self._current
+        function_error = None if request.path_params["how"] == "response" else "Unhandled"
         if invocation is None or invocation.request_id != request.path_params["request_id"] or invocation.answer.done():
             return JSONResponse({"errorType": "InvalidRequestID", "errorMessage": "Invalid request ID"}, 400)
         invocation.answer.set_result(Answer(payload, function_error, invocation.request_id))

@@ -52,7 +52,7 @@ def of_http(service: str, method: str, path: str, query: str, target: str, body:
         operation = _OF_VERSIONS.get((method, named[2]), method)
         return [Need(f"lambda:{operation}", _arn("lambda", f"function:{unquote(named[1])}"))]
     if target:
-        return of_call(service, target.rpartition(".")[2], _object(body))
+        return of_call(service, target.rpartition(".")[2], read_object(body))
     form = dict(parse_qsl(body.decode("utf-8", "replace")))
     return of_call(service, form.get("Action", method), form)
 
@@ -117,7 +117,8 @@ def _arn(service: str, resource: str) -> str:
     return f"arn:aws:{service}:{REGION}:{ACCOUNT}:{resource}"
 
 
-def _object(body: bytes) -> Parameters:
+def read_object(body: bytes) -> dict[str, Any]:
+    """Returns the object in a request's body; an empty one if there is none."""
     try:
         value = json.loads(body or b"{}")
     except (ValueError, RecursionError):

@@ -5,9 +5,9 @@ Invariant: nothing is started before every port, the template and the data folde
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,6 @@ from local.service.redeploy import Redeploy, delivers
 from local.service.screen import Screen
 from local.stack import Route
 from local.template import REGION
-from local.user_error import UserError
 
 _FORCED = 1
 _ONE_REQUEST_S = 0.5
@@ -78,46 +77,32 @@ def run(arguments: argparse.Namespace) -> int:
     options = read_options(environment)
     osls.check(options.stage)
     screen = Screen()
-    sockets = _bind(options.port)
-    lock_file: IO[str] | None = None
-    try:
+    # Whoever waits for the data folder finds the ports free.
+    with contextlib.ExitStack() as locked, contextlib.ExitStack() as held:
+        locked.callback(screen.close)
+        sockets = _bind(options.port, held)
         screen.plain(f"Streamkeeper is starting, stage {options.stage} ...")
         template = osls.template(options.stage, delivers=options.profiles is not None and delivers(options.profiles))
         # The folder comes last, so that a failed start leaves none behind.
         lock_file = try_lock(options.data)
         if lock_file is None:
             # Meanwhile no request on the ports would be answered.
-            _close(sockets)
+            held.close()
             screen.plain(f"waiting for another run to release the data folder {options.data} ...")
             lock_file = lock(options.data)
-            sockets = _bind(options.port)
+            sockets = _bind(options.port, held)
+        locked.callback(lock_file.close)
         # Nearly everything that a start creates stays; `settle` resumes garbage collection afterwards.
         with collection.paused():
             return asyncio.run(_serve(options, template, sockets, lock_file, environment, screen))
-    finally:
-        screen.close()
-        _close(sockets)
-        if lock_file is not None:
-            lock_file.close()
 
 
-def _close(sockets: Sockets) -> None:
-    for listening in (sockets.api, sockets.aws, sockets.upstreams, sockets.embedded_aws):
-        if listening is not None:
-            listening.close()
-
-
-def _bind(port: int) -> Sockets:
-    taken: list[socket.socket] = []
-    try:
-        for offset, purpose in enumerate(("the HTTP API", "the AWS endpoint", "the demonstration streams")):
-            taken.append(bind(port + offset, purpose))
-        embedded_aws = bind(0, "the embedded AWS") if needs_embedded(os.environ) else None
-    except UserError:
-        for listening in taken:
-            listening.close()
-        raise
-    return Sockets(taken[0], taken[1], taken[2], embedded_aws)
+def _bind(port: int, held: contextlib.ExitStack) -> Sockets:
+    """Returns the sockets, which `held` closes."""
+    purposes = ("the HTTP API", "the AWS endpoint", "the demonstration streams")
+    api, aws, upstreams = (held.enter_context(bind(port + offset, one)) for offset, one in enumerate(purposes))
+    embedded = held.enter_context(bind(0, "the embedded AWS")) if needs_embedded(os.environ) else None
+    return Sockets(api, aws, upstreams, embedded)
 
 
 async def _serve(

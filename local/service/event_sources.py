@@ -18,6 +18,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from local.aws_endpoints import STREAMS, Endpoints
+from local.functions.created import write_whole
 from local.functions.sandbox import Answer
 from local.simulation.table_stream import Record, as_event
 from local.stack import EventSource
@@ -74,9 +75,7 @@ class Places:
         """Keeps the number; it is on disk when this returns."""
         with self._writing:
             places = {**self._places, shard.id: number}
-            new = self._file.with_suffix(".new")
-            new.write_text(json.dumps(places), encoding="utf-8")
-            new.replace(self._file)
+            write_whole(self._file, places)
             self._places = places
 
 

@@ -9,18 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_SCHEDULED = {
-    "TaskScheduled": ("taskScheduledEventDetails", "parameters"),
-    "LambdaFunctionScheduled": ("lambdaFunctionScheduledEventDetails", "input"),
-}
-_STARTED = ("TaskStarted", "LambdaFunctionStarted")
-_FAILED = {
-    "TaskFailed": "taskFailedEventDetails",
-    "TaskTimedOut": "taskTimedOutEventDetails",
-    "LambdaFunctionFailed": "lambdaFunctionFailedEventDetails",
-    "LambdaFunctionTimedOut": "lambdaFunctionTimedOutEventDetails",
-}
-_SUCCEEDED = ("TaskSucceeded", "LambdaFunctionSucceeded")
+# What an event's type says of a function: a Task's begins with the first, that of a Task of the older form, whose input
+# is the function's own, with the second.
+_PREFIXES = ("Task", "LambdaFunction")
 # The errors of a function that was killed, and those after which it may still run.
 _KILLED = ("Sandbox.Timedout", "Runtime.ExitError")
 _UNHEARD = ("Lambda.Unknown", "States.Timeout")
@@ -62,26 +53,27 @@ class Failures:
         failures = []
         for event in history[self._read :]:
             kind, previous = event["type"], event.get("previousEventId", 0)
-            if kind in _SCHEDULED:
-                lane = _lane(event, *_SCHEDULED[kind])
-                if lane is not None:
-                    self._open[event["id"]] = (lane, event["timestamp"])
-            elif kind in _STARTED and previous in self._open:
-                self._open[event["id"]] = self._open.pop(previous)
-            elif kind in _SUCCEEDED:
-                self._open.pop(previous, None)
-            elif kind in _FAILED and previous in self._open:
-                lane, from_ms = self._open.pop(previous)
-                details = event.get(_FAILED[kind], {})
-                message = sentence(details.get("cause") or "")
-                failures.append(Failure(lane, from_ms, event["timestamp"], details.get("error", ""), message))
+            prefix = next((one for one in _PREFIXES if kind.startswith(one)), None)
+            details = event.get(f"{kind[:1].lower()}{kind[1:]}EventDetails", {})
+            match kind.removeprefix(prefix) if prefix else "":
+                case "Scheduled":
+                    lane = _lane(details, "parameters" if prefix == "Task" else "input")
+                    if lane is not None:
+                        self._open[event["id"]] = (lane, event["timestamp"])
+                case "Started" if previous in self._open:
+                    self._open[event["id"]] = self._open.pop(previous)
+                case "Succeeded":
+                    self._open.pop(previous, None)
+                case "Failed" | "TimedOut" if previous in self._open:
+                    lane, from_ms = self._open.pop(previous)
+                    message = sentence(details.get("cause") or "")
+                    failures.append(Failure(lane, from_ms, event["timestamp"], details.get("error", ""), message))
         self._read = len(history)
         return failures
 
 
-def _lane(event: Mapping[str, Any], details: str, member: str) -> str | None:
+def _lane(scheduled: Mapping[str, Any], member: str) -> str | None:
     """The lane in a function's input, B by default; None for a Task that calls no function."""
-    scheduled = event.get(details, {})
     if scheduled.get("resourceType", "lambda") != "lambda":
         return None
     try:

@@ -24,9 +24,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
-from handlers.api import problems
 from handlers.api.answers import JSON
 from handlers.api.problems import Problem
+from local import own_hosts
 from local.api_client import live_tail
 from local.service import lambda_proxy
 from local.service.capacity import Room
@@ -169,7 +169,7 @@ class Gateway:
             start = json.loads(render(template, call) if template is not None else body or "{}")
             if problem is not None and is_name(start.get("name") or "-"):
                 # The template accepted it, but its profile is wrong, or has changed since the template was compiled.
-                return refused(problem, context)
+                return own_hosts.answer(problem, context["extendedRequestId"])
             if problem is None and "streamId" in path:
                 return await self._start_stream(route, unquote(path["streamId"]), action, start, call)
             return _mapped(route, 200, await self._states(action, start), call)
@@ -185,7 +185,8 @@ class Gateway:
         async with self._starting:
             if not await asyncio.to_thread(self._room.admits, stream_id):
                 retry = {"Retry-After": str(_RETRY_AFTER_S)}
-                return refused(Problem("full", self._room.refusal, headers=retry), call.context)
+                problem = Problem("full", self._room.refusal, headers=retry)
+                return own_hosts.answer(problem, call.context["extendedRequestId"])
             answer = await self._states(action, start)
         streams = {"streams": {"running": self._room.running(), "most": self._room.capacity.most}}
         if "output" in answer:
@@ -241,9 +242,3 @@ def _mapped(route: Route, status: int, answer: Mapping[str, Any], call: Call) ->
         text = render(template, Call(text, call.path, call.query, {}, context)).strip()
     chosen_status = int(override.get("status") or chosen.get("StatusCode", 200))
     return Response(text, chosen_status, override["header"], media_type=JSON)
-
-
-def refused(problem: problems.Problem, context: Mapping[str, Any]) -> Response:
-    """Returns the answer with a problem that only the local run has."""
-    text = json.dumps(problem.body(str(context.get("extendedRequestId", ""))))
-    return Response(text, problem.status, problem.headers, media_type=problems.CONTENT_TYPE)

@@ -13,7 +13,7 @@ from handlers.api.connection_records import Records
 from handlers.api.verdict import counted, spelled
 from handlers.connection.lease import unconnected_ms
 from handlers.store.stream_records import StreamRecords
-from local.service.stream_view import Alerted
+from local.service.stream_view import Alerted, alerts
 from timeline import picture
 from timeline.coverage import Gap
 
@@ -67,7 +67,7 @@ class GroupView:
         if fresh:
             news.append(f"ALERT: group {self.group}: {_named(fresh)} not connected for {spelled(alert_after_ms)}")
         for one, each in streams.items():
-            news += self._said.fresh(one, None if one in away else each, now_ms)
+            news += self._said.fresh(one, {} if one in away else alerts(each, now_ms))
         return news
 
     @property

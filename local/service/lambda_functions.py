@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from local.functions.created import BadPackage, CreatedFunction
 from local.functions.function_pool import Pool, named
+from local.permissions.needs import read_object
 from local.stack import Function
 from local.template import ACCOUNT, REGION
 from states_language.server import UnknownFunction
@@ -215,12 +216,3 @@ def missing(message: str) -> Response:
 def arn(function: str, qualifier: str = "") -> str:
     """The ARN of a function, or of a version or an alias of it."""
     return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{function}{f':{qualifier}' if qualifier else ''}"
-
-
-def read_object(body: bytes) -> dict[str, Any]:
-    """The object in a request's body; an empty one if there is none."""
-    try:
-        value = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

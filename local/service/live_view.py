@@ -14,7 +14,6 @@ from rich.text import Text
 
 from handlers.api.connection_records import Records
 from handlers.api.verdict import away, counted
-from handlers.connection.backoff import Rest
 from handlers.connection.ledger import Gap
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.errors import StoreUnavailable
@@ -27,7 +26,7 @@ from local.service.function_failures import Failure, Failures, sentence
 from local.service.group_view import GroupView
 from local.service.left_streams import stream_of
 from local.service.screen import Screen
-from local.service.stream_view import Alerted, StreamView
+from local.service.stream_view import Alerted, StreamView, alerts
 from states_language.server import Closing, Executions, KnownExecution
 from timeline import picture, spans
 from timeline.coverage import Connection, gaps
@@ -50,9 +49,7 @@ class LiveView:
         self._control_table = control_table
         self._screen = screen
         self._unconnected_after_ms = unconnected_after_s * 1000
-        self._alerted: set[str] = set()
         self._said = Alerted()
-        self._stuck: dict[str, str] = {}  # the end at which a stream was last reported as stuck
         self._views: dict[str, StreamView] = {}
         self._groups: dict[str, GroupView] = {}
         self._spans: dict[str, tuple[int, list[spans.Span]]] = {}
@@ -102,11 +99,8 @@ class LiveView:
             for news in view.update(records, _now_ms(), failed.get(stream_id, []), losses):
                 self._screen.say(news)
             if records is not None:
-                self._alert_stuck(stream_id, records.rest)
-                away_ms, now_ms = view.unconnected_ms(_now_ms()), _now_ms()
-                for line in self._said.fresh(stream_id, None if away_ms else records, now_ms):
+                for line in self._said.fresh(stream_id, self._alerts(view, records)):
                     self._screen.say(line)
-                self._alert(stream_id, away_ms)
         for news in groups:
             self._screen.say(news)
         for stream_id in [one for one in self._views if one not in streams]:
@@ -135,21 +129,16 @@ class LiveView:
         written = table.gaps(stream_id, f"{GAP}{oldest:012d}", _MOST_GAPS)
         return [gap for _, gap in written if gap.number]
 
-    def _alert(self, stream_id: str, length_ms: int) -> None:
-        """Prints once, like the deployed alarm, that a stream has had no connection for too long."""
-        if length_ms < self._unconnected_after_ms:
-            self._alerted.discard(stream_id)
-        elif stream_id not in self._alerted:
-            self._alerted.add(stream_id)
-            self._screen.say(f"ALERT: {stream_id}: {away(length_ms)}")
-
-    def _alert_stuck(self, stream_id: str, rest: Rest) -> None:
-        """Prints once for each such end that a stream is stuck at its cursor."""
-        if rest.same_ends >= STUCK_AFTER and self._stuck.get(stream_id) != rest.same_end:
-            self._stuck[stream_id] = rest.same_end
-            self._screen.say(
-                f"ALERT: {stream_id} is stuck at its cursor: {rest.same_ends} connections in a row came to the same end"
-            )
+    def _alerts(self, view: StreamView, records: Records) -> dict[str, str]:
+        """What people are alerted to of a stream, by what it is: like the deployed alarms."""
+        rest, away_ms = records.rest, view.unconnected_ms(_now_ms())
+        shown = {} if away_ms else alerts(records, _now_ms())
+        if away_ms >= self._unconnected_after_ms:
+            shown["away"] = f": {away(away_ms)}"
+        if rest.same_ends >= STUCK_AFTER:
+            words = f" is stuck at its cursor: {rest.same_ends} connections in a row came to the same end"
+            shown[f"stuck at {rest.same_end}"] = words
+        return shown
 
     def _failed(self, running: list[KnownExecution]) -> dict[str, list[Failure]]:
         """The failures of functions since the last check, by stream."""

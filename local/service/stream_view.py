@@ -7,7 +7,7 @@ is just as silent.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from handlers.api import status_words
@@ -35,11 +35,16 @@ class Alerted:
         # What was said of each connected stream and still holds.
         self._said: dict[str, frozenset[str]] = {}
 
-    def fresh(self, stream_id: str, records: Records | None, now_ms: int) -> list[str]:
-        """Returns the new alerts, a line each; `records` is None while the stream is not connected."""
-        shown = {} if records is None else status_words.alerts(Connections(records, now_ms, SILENT_MS), records)
+    def fresh(self, stream_id: str, shown: Mapping[str, str]) -> list[str]:
+        """Returns a line for each new one of the alerts that hold, which are by what they are."""
         before, self._said[stream_id] = self._said.get(stream_id, frozenset()), frozenset(shown)
-        return [f"ALERT: {stream_id}: {words}" for what, words in shown.items() if what not in before]
+        return [f"ALERT: {stream_id}{words}" for what, words in shown.items() if what not in before]
+
+
+def alerts(records: Records, now_ms: int) -> dict[str, str]:
+    """Returns what people are alerted to of a connected stream: what follows its id, by what it is."""
+    shown = status_words.alerts(Connections(records, now_ms, SILENT_MS), records)
+    return {what: f": {words}" for what, words in shown.items()}
 
 
 def _came(connection: Connection) -> str:

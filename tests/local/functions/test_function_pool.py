@@ -50,7 +50,7 @@ async def test_functions_start_in_turn(functions: Pool, monkeypatch: pytest.Monk
     calls = [asyncio.create_task(functions.invoke("echo", b"1")) for _ in range(3)]
     starting = []
     while not all(call.done() for call in calls):
-        starting.append(sum(sandbox.is_starting for sandbox in functions.sandboxes))
+        starting.append(sum(one.alive and not one._initialised.is_set() for one in functions.sandboxes))
         await asyncio.sleep(0)
     assert max(starting) == 1
     assert len({json.loads((await call).payload)["pid"] for call in calls}) == 3
