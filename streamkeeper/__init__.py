@@ -4,7 +4,6 @@ It imports nothing of the rest of the project, and of others urllib3 alone; pyar
 """
 
 from streamkeeper.api import Client
-from streamkeeper.checkpoint import Checkpoint, FileCheckpoint
 from streamkeeper.event import Event
 from streamkeeper.exceptions import (
     InvalidRequest,
@@ -16,6 +15,7 @@ from streamkeeper.exceptions import (
     Unavailable,
     Unreachable,
 )
+from streamkeeper.follower import Checkpoint, FileCheckpoint
 from streamkeeper.once import Seen, once
 from streamkeeper.replies import Gap, Started, Status, Stopped, StreamRow
 

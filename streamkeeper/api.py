@@ -8,10 +8,9 @@ from os import PathLike
 from typing import Any, Literal, Self, cast
 
 from streamkeeper.bulk import FOR_EVER, Archive, Tables, from_tables, instant_ms, tables_of, written
-from streamkeeper.checkpoint import Checkpoint, FileCheckpoint
 from streamkeeper.event import Event
 from streamkeeper.exceptions import InvalidRequest
-from streamkeeper.follower import Place, follow
+from streamkeeper.follower import Checkpoint, FileCheckpoint, Place, follow
 from streamkeeper.instants import Instant, instant
 from streamkeeper.replies import Gap, Started, Status, Stopped, StreamRow
 from streamkeeper.retrying import Send, Wait, asking, performed

@@ -1,17 +1,20 @@
 """Follows a stream: each event at least once, as it is stored, from a checkpoint that survives a kill.
 
 Invariants: a saved place is never behind an event that the consumer has not finished, and the consumer has finished an
-event once it requests the next; an API that has answered before is asked again however long it is away.
+event once it requests the next; an API that has answered before is asked again however long it is away; a file with a
+checkpoint is replaced as a whole and written through to the disk, so a kill leaves the former or the new one.
 """
 
 import asyncio
+import json
 import logging
 import math
+import os
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from streamkeeper.checkpoint import Checkpoint
 from streamkeeper.event import Event, event_of
 from streamkeeper.exceptions import StreamkeeperError
 from streamkeeper.following import Following, polling
@@ -23,6 +26,44 @@ _LOG = logging.getLogger("streamkeeper")
 Sender = Callable[[Send], Outcome]
 # Makes the path of the page behind a position, with events from an instant on.
 PagePath = Callable[[str, str | None], str]
+
+
+class Checkpoint(Protocol):
+    """The place where `follow` saves its progress; both methods are called in a thread, one at a time."""
+
+    def load(self) -> dict[str, Any] | None:
+        """Returns the state that was saved last; None before the first."""
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Replaces the saved state, a few values of JSON; returns once a kill cannot undo it."""
+
+
+class FileCheckpoint:
+    """A checkpoint in a file, which one consumer has for itself."""
+
+    def __init__(self, path: "str | os.PathLike[str]") -> None:
+        self.path = Path(path)
+
+    def load(self) -> dict[str, Any] | None:
+        """Returns the saved state; None without a file. Raises StreamkeeperError if the file is no checkpoint."""
+        try:
+            state = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            state = None
+        if not isinstance(state, dict):
+            raise StreamkeeperError(f"{self.path} is not a checkpoint: name another file, or delete it to begin anew.")
+        return state
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Replaces the file."""
+        part = self.path.with_name(f".{self.path.name}.part")
+        with part.open("w", encoding="utf-8") as file:
+            json.dump(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, self.path)
 
 
 class Place:
