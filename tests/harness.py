@@ -126,6 +126,14 @@ class Service:
         """Returns the process ids of the functions' sandboxes."""
         return [pid for pid in self.descendants() if b"bootstrap" in _command(pid)]
 
+    def kill(self) -> list[int]:
+        """Kills all functions; returns the process ids that they had."""
+        killed = self.sandboxes()
+        for pid in killed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return killed
+
     def post(self, stream_id: str) -> dict[str, Any]:
         """Returns the answer to POST /connections/{stream_id}."""
         address = f"http://127.0.0.1:{self.port}/connections/{stream_id}"
@@ -149,6 +157,14 @@ class Service:
         except urllib.error.HTTPError as refusal:
             with refusal:
                 return refusal.code, json.load(refusal)
+
+    def status(self, stream_id: str) -> str:
+        """Returns what GET calls the stream's status, "" where it answers with a refusal."""
+        return str(self.ask("GET", stream_id)[1].get("status", ""))
+
+    def reaches(self, status: str, *stream_ids: str, within_s: float = 60) -> bool:
+        """Whether all the streams come to have this status."""
+        return support.until(lambda: all(self.status(one) == status for one in stream_ids), within_s)
 
     def events(self, stream_id: str, limit: int = 100) -> list[dict[str, Any]]:
         """Returns the events of a stream as GET /connections/{stream_id}/events returns them, page by page."""
@@ -203,6 +219,11 @@ class Service:
         while its functions are killed. No stream of these tests is spread over several partition keys.
         """
         return [{name: _plain(value) for name, value in item.items()} for item in self.raw(table, stream_id, prefix)]
+
+    def numbers(self, stream_id: str, member: str = "n") -> list[int]:
+        """Returns what each stored event has as this member of its body, or as its key where that is "", in order."""
+        items = self.items("events", stream_id)
+        return sorted(int(json.loads(item["data"])[member] if member else item["SK"]) for item in items)
 
     def raw(self, table: str, stream_id: str, prefix: str) -> list[dict[str, Any]]:
         """Returns the same as DynamoDB has it."""

@@ -17,7 +17,6 @@ import pytest
 import bench.follow
 from streamkeeper import Client, Event, Gap, NotFound, Refused, Started, Status, Stopped, StreamRow
 from tests.harness import STAGE
-from tests.local.streams.test_verbs import typed
 from tests.local.support import PROJECT, environment, until
 from tests.local_run import LocalRun
 
@@ -93,14 +92,14 @@ def test_events_come_in_the_order_of_their_own_time(local_run: LocalRun) -> None
     assert (happened, len(happened)) == (sorted(happened), len([*client.events(stream)]))
     first, *rest = client.events(stream, order="time", limit=1)
     assert [first, *rest, *client.events(stream, order="time", after=first.position)] == events
-    printed = typed(local_run, "events", stream, "--order", "time")
+    printed = local_run.typed("events", stream, "--order", "time")
     assert [line.split()[0] for line in printed.stdout.splitlines()] == [event.raw["happened_at"] for event in events]
     client.start("demo:client")
     assert until(lambda: any(one["stream"] == "demo:client" for one in client.streams()), 60)
     with pytest.raises(Refused) as refused:
         [*client.events("demo:client", order="time")]
     assert (refused.value.status, refused.value.kind, refused.value.field) == (409, "no-time", "order")
-    printed = typed(local_run, "events", "demo:client", "--order", "time")
+    printed = local_run.typed("events", "demo:client", "--order", "time")
     assert (printed.returncode, printed.stdout) == (1, "")
     assert printed.stderr.startswith("streamkeeper: 409 Conflict: The stream's profile does not name the events' own ")
     client.stop("demo:client")

@@ -59,7 +59,7 @@ def everything(service: Service, server: Server) -> None:
     client("secretsmanager", aws).create_secret(Name="/streamkeeper/test/oanda/token", SecretString="token")
     # Its parameter is missing: rejected before anybody connects to the provider.
     service.post("oanda:one")
-    reach(service, lambda: service.ask("GET", "oanda:one")[1]["status"] == "rejected")
+    reach(service, lambda: service.status("oanda:one") == "rejected")
     # There is room for one stream at a time, and the execution of a rejected one ends a moment later.
     answer: Any = until(lambda: (said := service.ask("POST", STREAM))[0] == 200 and said[1], 30)
     assert answer, service.log

@@ -10,7 +10,7 @@ import pytest
 
 from tests.examples import one_in
 from tests.handlers.servers import CHUNKED, Peer, Script
-from tests.harness import Service, running
+from tests.harness import running
 from tests.local.support import until
 from tests.local_run import LocalRun
 from tests.projects import changed, renewing
@@ -34,21 +34,17 @@ def answers(peer: Peer) -> None:
     peer.wait_until_gone()
 
 
-def is_connected(service: Service, stream: str) -> bool:
-    return str(service.ask("GET", stream)[1]["status"]) == "running"
-
-
 @pytest.mark.parametrize("stream", one_in(3, REFUSED))
 def test_a_refusal_that_passes_ends_nothing(local_run: LocalRun, stream: str) -> None:
     """The third try is answered, and the stream runs without anybody's help."""
     service = local_run
     service.script(stream, *[refusing(REFUSED[stream])] * 2, answers)
     service.post(stream)
-    assert until(lambda: is_connected(service, stream), 10), service.log
+    assert service.reaches("running", stream, within_s=10), service.log
     refusals = [one["http_status"] for one in service.connections(stream) if one.get("http_status")]
     assert refusals == [REFUSED[stream]] * 2
     service.ask("DELETE", stream)
-    assert until(lambda: service.ask("GET", stream)[1]["status"] == "stopped", 10), service.log
+    assert service.reaches("stopped", stream, within_s=10), service.log
 
 
 def test_a_refusal_that_goes_on_is_final_once(local_run: LocalRun) -> None:
@@ -56,7 +52,7 @@ def test_a_refusal_that_goes_on_is_final_once(local_run: LocalRun) -> None:
     service, before = local_run, counted(local_run.folder)
     service.script(FINAL, refusing(403))
     service.post(FINAL)
-    assert until(lambda: service.ask("GET", FINAL)[1]["status"] == "rejected", 15), service.log
+    assert service.reaches("rejected", FINAL, within_s=15), service.log
     says = r"StreamRejected: the upstream answered 403 for (\d+) s: a retry cannot help\n"
     assert [int(lasted_s) >= 3 for lasted_s in re.findall(says, service.log)] == [True]
     assert until(lambda: waiting(service) == 1, 10), service.log
@@ -77,11 +73,10 @@ def test_who_finds_no_room_is_named_and_connects_when_there_is_room(tmp_path: Pa
     with running(tmp_path, tmp_path / "project") as service:
         for stream in (FIRST, SECOND):
             service.post(stream)
-            assert until(lambda stream=stream: is_connected(service, stream), 10), service.log  # type: ignore[misc]
+            assert service.reaches("running", stream, within_s=10), service.log
         service.post(THIRD)
         assert until(lambda: AWAY in service.log, 10), service.log
         assert re.search("demo:3: lane [AB] cannot connect: Rate Exceeded", service.log)
-        assert service.ask("GET", THIRD)[1]["status"] == "starting"
+        assert service.status(THIRD) == "starting"
         service.ask("DELETE", FIRST)
-        assert until(lambda: is_connected(service, THIRD), 10), service.log
-        assert is_connected(service, SECOND)
+        assert service.reaches("running", THIRD, SECOND, within_s=10), service.log

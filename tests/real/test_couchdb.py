@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import os
-import signal
 import socket
 import subprocess
 import urllib.request
@@ -101,9 +99,7 @@ def test_every_change_is_stored_once(local_run: LocalRun, database: Database) ->
         database.write(20)
         assert until(lambda passed=passed: handovers(service) >= passed, 30), service.log  # type: ignore[misc]
 
-    killed = service.sandboxes()
-    for pid in killed:
-        os.kill(pid, signal.SIGKILL)
+    killed = service.kill()
     database.write(20)
     assert until(lambda: not set(killed) & set(service.sandboxes()), 10)
     assert until(lambda: len(stored(service)) == database.written, 20), service.log

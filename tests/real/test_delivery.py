@@ -2,10 +2,7 @@
 
 import itertools
 import json
-import os
-import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,9 +120,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             s3.create_bucket(Bucket="lake")
             rigs.created(endpoint, "consumer", CONSUMER, SEEN_AT=calls_at)
             assert until(lambda: min(len(hook), len(calls)) > 5, 60), service.log
-            for pid in service.sandboxes():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            service.kill()
             before = len(keys(service))
             assert until(lambda: len(keys(service)) > before + 5, 60), service.log
             for stream_id, arn in zip((ITEMS, LOG, CALLS), arns, strict=True):

@@ -97,16 +97,11 @@ def is_whole(service: Service, clock: Clock, streams: Sequence[str] = STREAMS) -
     """Every stream is connected, has events since, and has each number once, from its first to its last."""
     assert until(lambda: connected(service) >= set(streams), 300), service.log
     clock.says(f"{len(streams)} streams are connected")
-    counts = {stream: len(numbers(service, stream)) for stream in streams}
+    counts = {stream: len(service.numbers(stream, "")) for stream in streams}
     for stream, count in counts.items():
-        assert until(lambda stream=stream, count=count: len(numbers(service, stream)) > count, 60), stream  # type: ignore[misc]
-        found = numbers(service, stream)
+        assert until(lambda stream=stream, count=count: len(service.numbers(stream, "")) > count, 60), stream  # type: ignore[misc]
+        found = service.numbers(stream, "")
         assert found == list(range(found[0], found[0] + len(found))), stream
-
-
-def numbers(service: Service, stream: str) -> list[int]:
-    """The ids of the stored events."""
-    return sorted(int(item["SK"]) for item in service.items("events", stream))
 
 
 def place(service: Service) -> str:
@@ -161,7 +156,7 @@ def test_tables_are_set_back(tmp_path: Path, upstream: str) -> None:
         time.sleep(3)
         clock = Clock("tables set back")
         typed(service, "stop", "--match", "demo:*")
-        assert until(lambda: all(service.ask("GET", one)[1]["status"] == "stopped" for one in STREAMS), 60)
+        assert service.reaches("stopped", *STREAMS)
         for item in dynamodb.scan(TableName=TABLES["events"])["Items"]:
             key = {name: item[name] for name in ("PK", "SK")}
             dynamodb.delete_item(TableName=TABLES["events"], Key=key)
@@ -208,7 +203,7 @@ def test_no_concurrency_is_left(tmp_path: Path, upstream: str) -> None:
         service.post("demo:9")
         assert until(lambda: "ALERT: demo:9: Away" in service.log, 120), service.log
         service.ask("DELETE", "demo:0")
-        assert until(lambda: service.ask("GET", "demo:0")[1]["status"] == "stopped", 60)
+        assert service.reaches("stopped", "demo:0")
         clock = Clock("no concurrency left")
         is_whole(service, clock, ["demo:9"])
 

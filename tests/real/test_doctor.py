@@ -32,7 +32,7 @@ def test_a_demonstration_hands_over_and_is_stopped(local_run: LocalRun) -> None:
     assert {name: one["state"] for name, one in shown.items()} == dict.fromkeys(
         ("start", "handover", "gaps", "stop"), "ok"
     )
-    assert local_run.ask("GET", STREAM)[1]["status"] == "stopped"
+    assert local_run.status(STREAM) == "stopped"
     fences = [row["fence"] for row in local_run.connections(STREAM)]
     assert len(set(fences)) >= 2
     absent = {what for what, one in found.items() if one["state"] == "absent"}

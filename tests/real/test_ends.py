@@ -4,8 +4,6 @@ Through the whole local service, at an upstream that refuses, tires, and sends o
 """
 
 import json
-import os
-import signal
 from typing import Any
 
 from tests.handlers.servers import UNTIL_CLOSE, Peer
@@ -86,8 +84,7 @@ def test_a_stream_is_rejected_stopped_killed_and_taken_over(local_run: LocalRun)
 
     dead = service.post(STREAM)["executionArn"]
     status_once(service, "running", dead)
-    for pid in service.sandboxes():
-        os.kill(pid, signal.SIGKILL)
+    service.kill()
     is_a_gap(until(lambda: _with_a_gap(service.ask("GET", STREAM)[1]), 15))
 
     # The execution is aborted, so it releases nothing; the next POST has the stream under the next generation.

@@ -41,13 +41,13 @@ def test_a_document_is_applied(local_run: LocalRun, tmp_path: Path) -> None:
     assert service.ask("GET", "demo:fleet-1")[0] == 404
     ran = command(service, "apply", str(path))
     assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, "2 streams started, 0 stopped; 3 are as wanted."), ran
-    assert service.ask("GET", "demo:fleet-2")[1]["status"] == "running"
+    assert service.status("demo:fleet-2") == "running"
     stopped = command(service, "stop", "--match", "demo:fleet-*")
     assert (stopped.returncode, stopped.stdout.splitlines()[-1]) == (
         0,
         "0 streams started, 2 stopped; 2 are as wanted.",
     )
-    assert service.ask("GET", "demo:fleet-1")[1]["status"] == "stopped"
+    assert service.status("demo:fleet-1") == "stopped"
     status, answer = service.ask_at("PUT", "fleet", "nothing:1")
     assert (status, answer["detail"], answer["field"]) == (404, "No profile is named 'nothing'.", "connected")
     assert done(service)["left"] == 0

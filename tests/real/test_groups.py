@@ -1,9 +1,7 @@
 """Many streams in one function, in a real run: they join and leave, its process is killed, and nothing is lost."""
 
 import json
-import os
 import re
-import signal
 import threading
 import time
 import urllib.request
@@ -65,14 +63,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield service
 
 
-def status(service: Service, stream: str) -> str:
-    return str(service.ask("GET", stream)[1].get("status"))
-
-
-def numbers(service: Service, stream: str) -> list[int]:
-    return [int(item["SK"]) for item in service.items("events", stream)]
-
-
 def has_place(service: Service) -> bool:
     """Whether the function has counted its members, and said that there is a place."""
     (lease,), (groups,) = service.items("control", "#1", "lease"), service.items("control", "#", "groups")
@@ -81,7 +71,7 @@ def has_place(service: Service) -> bool:
 
 def is_whole(service: Service, stream: str, least: int) -> bool:
     """Whether all events up to the newest are stored, and so many at least."""
-    found = sorted(numbers(service, stream))
+    found = service.numbers(stream, "")
     return len(found) >= least and found == [*range(1, len(found) + 1)]
 
 
@@ -125,30 +115,29 @@ def test_streams_share_a_function_and_its_death_loses_nothing(service: Service) 
     """Six streams in one group: one is refused, one floods, one joins and one leaves; then the function is killed."""
     for stream in [*CALM, FLOODS, REFUSES]:
         service.post(stream)
-    assert until(lambda: all(status(service, stream) == "running" for stream in CALM), 60), service.log
+    assert service.reaches("running", *CALM), service.log
     assert {service.ask("GET", stream)[1]["group"] for stream in CALM} == {"#1"}
     # While an execution is renewed they are of two, for a moment.
     assert until(lambda: len({service.ask("GET", stream)[1]["execution"] for stream in CALM}) == 1, 30), service.log
-    assert until(lambda: status(service, REFUSES) == "rejected", 60), service.log
+    assert service.reaches("rejected", REFUSES), service.log
     assert until(lambda: has_place(service), 30), service.log
     service.post(LATER)
-    assert until(lambda: status(service, LATER) == "running", 60), service.log
+    assert service.reaches("running", LATER), service.log
     # The machine has room for one function, and that is full.
     code, answer = service.ask("POST", "demo:beyond")
     assert (code, answer["title"]) == (503, "This machine holds no more streams")
     service.ask("DELETE", CALM[0])
     service.ask("DELETE", FLOODS)
-    assert until(lambda: status(service, CALM[0]) == "stopped", 60), service.log
-    for pid in service.sandboxes():
-        os.kill(pid, signal.SIGKILL)
+    assert service.reaches("stopped", CALM[0]), service.log
+    service.kill()
     kept = [*CALM[1:], LATER]
-    before = {stream: len(numbers(service, stream)) for stream in kept}
+    before = {stream: len(service.numbers(stream, "")) for stream in kept}
     assert until(
         lambda: all(is_whole(service, stream, before[stream] + 5) for stream in kept), 90
     ), service.log  # fmt: skip
     is_seen(service, kept)
     for stream in kept:
         service.ask("DELETE", stream)
-    assert until(lambda: all(status(service, stream) == "stopped" for stream in kept), 60), service.log
+    assert service.reaches("stopped", *kept), service.log
     listed = service.ask("GET", "")[1]["streams"]
     assert sorted(one["stream"] for one in listed) == sorted([*CALM, FLOODS, REFUSES, LATER])

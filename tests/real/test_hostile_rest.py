@@ -106,11 +106,11 @@ def test_what_a_hostile_address_says_is_not_taken_for_more(tmp_path: Path) -> No
             with_a_gap(service, name)
         assert until(lambda: all(repair_of(service, name)[0] == "repaired" for name in REPAIRED), 120), service.log
         for name in REPAIRED:
-            assert numbers(service, name) == sorted([*BROUGHT, *MISSED])
+            assert service.numbers(name, "") == sorted([*BROUGHT, *MISSED])
         assert until(lambda: all(repair_of(service, name)[1] for name in OPEN), 60), service.log
         assert {name: repair_of(service, name) for name in OPEN} == {name: said[1:] for name, said in OPEN.items()}
         # Two of them brought a part of what was missed.
-        assert {name: numbers(service, name) for name in ("nothing", "bomb")} == {
+        assert {name: service.numbers(name, "") for name in ("nothing", "bomb")} == {
             "nothing": list(BROUGHT), "bomb": list(BROUGHT),
         }  # fmt: skip
         service.check_permissions()
@@ -120,8 +120,3 @@ def repair_of(service: Service, name: str) -> tuple[str, str]:
     """The state of the stream's gap, and the reason."""
     (gap,) = service.ask("GET", f"{name}/gaps")[1]["gaps"]
     return gap["state"], gap.get("repair", {}).get("reason") or ""
-
-
-def numbers(service: Service, name: str) -> list[int]:
-    """The events that are stored."""
-    return sorted(int(item["SK"]) for item in service.items("events", name))

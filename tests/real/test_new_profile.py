@@ -3,7 +3,6 @@
 The function lives for minutes here, so no handover helps it. The run enforces the permissions.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,16 +48,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         serving(lambda _who, _count: None) as (_, port),
         running(folder, project, UPSTREAM_DEMO=f"http://127.0.0.1:{port}") as service,
     ):
-
-        def numbers(stream: str) -> list[int]:
-            return sorted(json.loads(item["data"])["n"] for item in service.items("events", stream))
-
-        def is_running(stream: str) -> bool:
-            return bool(service.ask("GET", stream)[1]["status"] == "running")
-
         for stream in CALM:
             service.post(stream)
-        assert until(lambda: all(is_running(stream) for stream in CALM), 60), service.log
+        assert service.reaches("running", *CALM), service.log
         assert service.ask("POST", MENDED)[0] == 422
         (profiles / "mine.toml").write_text(sound)
         (profiles / "worse.toml").write_text(sound)
@@ -66,13 +58,13 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             assert until(lambda name=name: f"profile {name} is usable" in service.log, 30), service.log  # type: ignore[misc]
         for stream in (NEW, MENDED):
             service.post(stream)
-        assert until(lambda: all(len(numbers(stream)) > 5 for stream in (NEW, MENDED)), 60), service.log
+        assert until(lambda: all(len(service.numbers(stream)) > 5 for stream in (NEW, MENDED)), 60), service.log
         streams = [*CALM, NEW, MENDED]
         found = {stream: service.connections(stream) for stream in streams}
         yield Story(
             connections=found,
-            numbers={stream: numbers(stream) for stream in (NEW, MENDED)},
-            statuses=[service.ask("GET", stream)[1]["status"] for stream in streams],
+            numbers={stream: service.numbers(stream) for stream in (NEW, MENDED)},
+            statuses=[service.status(stream) for stream in streams],
             log=service.log,
         )
 

@@ -38,7 +38,7 @@ def test_both_lanes_follow_a_provider_that_is_played(local_run: LocalRun) -> Non
         assert until(lambda of=stream_id: was_handed_over(service, of), 30), service.log  # type: ignore[misc]
         service.ask("DELETE", quote(stream_id))
     for stream_id in STREAMS:
-        assert until(lambda of=stream_id: service.ask("GET", quote(of))[1]["status"] == "stopped", 10)  # type: ignore[misc]
+        assert service.reaches("stopped", quote(stream_id), within_s=10)
         stored, status = numbers(service, stream_id), service.ask("GET", quote(stream_id))[1]
         assert stored == list(range(stored[0], stored[-1] + 1))
         assert status["counts"]["stored"] == len(stored)

@@ -1,6 +1,5 @@
 """Each way in which an upstream takes a second connection, through the whole local service on real sockets."""
 
-import json
 from typing import Any
 
 import pytest
@@ -26,10 +25,6 @@ def closed(service: Service, stream_id: str) -> list[dict[str, Any]]:
     return [record for record in service.connections(stream_id) if "closed_ms" in record]
 
 
-def numbers_of(service: Service, stream_id: str) -> list[int]:
-    return sorted(json.loads(item["data"])["n"] for item in service.items("events", stream_id))
-
-
 def is_explained(service: Service, stream_id: str) -> bool:
     """Whether every end is the handover's: one that the upstream evicts asks the lease for a moment why it ended."""
     return {record["ended_by"] for record in closed(service, stream_id)} == {"taken_over"}
@@ -53,10 +48,10 @@ def test_streams_of_each_policy_are_handed_over(local_run: LocalRun) -> None:
         assert until(lambda of=stream_id: taken_over(service, of) >= HANDOVERS, 40), service.log  # type: ignore[misc]
         until(lambda of=stream_id: is_explained(service, of), 3)  # type: ignore[misc]
     assert until(lambda: len(closed(service, STANDBY)) >= 3, 30), service.log
-    is_whole(numbers_of(service, STANDBY))
+    is_whole(service.numbers(STANDBY))
     assert set(counts[STANDBY_AT]) == {1, 2}
     for policy, stream_id in STREAMS.items():
-        numbers = numbers_of(service, stream_id)
+        numbers = service.numbers(stream_id)
         is_whole(numbers)
         assert len(numbers) > 50
         # The upstream's own count of connections at once: two while it hands over, one where it forbids a second.

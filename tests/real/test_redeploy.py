@@ -1,6 +1,5 @@
 """A project that is changed while a stream of it is connected, through the whole local service on real sockets."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -23,10 +22,6 @@ def lanes(service: Service, stream_id: str) -> list[str]:
     return [record["lane"] for record in service.connections(stream_id)]
 
 
-def numbers(service: Service) -> list[int]:
-    return sorted(json.loads(item["data"])["n"] for item in service.items("events", STREAM))
-
-
 @pytest.mark.long
 def test_a_project_that_changes_while_a_stream_of_it_is_connected(tmp_path: Path) -> None:
     """New functions have the new code, new executions the new definition, and the stream is connected throughout.
@@ -40,7 +35,7 @@ def test_a_project_that_changes_while_a_stream_of_it_is_connected(tmp_path: Path
         running(tmp_path, project, UPSTREAM_DEMO=f"http://127.0.0.1:{port}") as service,
     ):
         service.post(STREAM)
-        assert until(lambda: len(numbers(service)) > 5, 20), service.log
+        assert until(lambda: len(service.numbers(STREAM)) > 5, 20), service.log
         changed(project / "handlers" / "connection_manager.py", CODE)
         changed(project / "statemachines" / "connections.asl.yml", DEFINITION)
         assert until(lambda: "redeployed the code" in service.log, 20), service.log
@@ -58,7 +53,7 @@ def test_a_project_that_changes_while_a_stream_of_it_is_connected(tmp_path: Path
         # The upstream never sees nobody, no gap is written down, and every event is stored once.
         counts = {count for stream_id, count in connected if stream_id == STREAM}
         assert (counts, service.items("control", STREAM, "gap#")) == ({1, 2}, [])
-        kept = numbers(service)
+        kept = service.numbers(STREAM)
         assert kept == list(range(kept[0], kept[-1] + 1))
         reported(service.log)
 

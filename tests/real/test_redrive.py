@@ -78,7 +78,7 @@ def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(service: Se
     before = counted(service.folder)
     service.post(UNPAID)
     assert until(lambda: waiting(service) == 1, 30), service.log
-    assert (service.ask("GET", UNPAID)[1]["status"], counted(service.folder)) == ("rejected", before + 1)
+    assert (service.status(UNPAID), counted(service.folder)) == ("rejected", before + 1)
     status, (found,) = redrive(service)
     assert (status, found["stream"], found["outcome"]) == (1, UNPAID, "left")
     assert found["reason"].startswith("StreamRejected: ")
@@ -87,7 +87,7 @@ def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(service: Se
     sqs.send_message(QueueUrl=url, MessageBody=body)
     status, both = redrive(service, "--restart")
     assert (status, sorted(one["outcome"] for one in both)) == (0, ["started", "stored"])
-    assert until(lambda: service.ask("GET", UNPAID)[1]["status"] == "ended", 30), service.log
+    assert service.reaches("ended", UNPAID, within_s=30), service.log
     assert [event["data"] for event in service.events(UNPAID)][:2] == ["zero", "one"]
     assert (waiting(service), counted(service.folder)) == (0, before + 1)
 

@@ -9,11 +9,6 @@ from tests.local_run import LocalRun
 STREAM = "demo:renewal"
 
 
-def numbers(service: Service) -> list[int]:
-    """The numbers of the stored events, in order."""
-    return sorted(json.loads(item["data"])["n"] for item in service.items("events", STREAM))
-
-
 def successor_of(service: Service, arn: str) -> str:
     """The ARN of an execution that renews `arn`, started with the input that the machine gives."""
     data = {"pathParameters": {"streamId": STREAM}, "renews": arn}
@@ -35,11 +30,11 @@ def test_a_successor_takes_the_stream_from_a_running_execution(local_run: LocalR
     """
     service = local_run
     old = service.post(STREAM)["executionArn"]
-    assert until(lambda: len(numbers(service)) > 10, 20), service.log
+    assert until(lambda: len(service.numbers(STREAM)) > 10, 20), service.log
     new = successor_of(service, old)
     assert until(lambda: service.execution(old)["status"] != "RUNNING", 20), service.log
-    stored = len(numbers(service))
-    assert until(lambda: len(numbers(service)) > stored + 10, 20), service.log
+    stored = len(service.numbers(STREAM))
+    assert until(lambda: len(service.numbers(STREAM)) > stored + 10, 20), service.log
     _, status = service.ask("GET", STREAM)
     assert (status["execution"], status["generation"]) == (new, 2)
     service.ask("DELETE", STREAM)
@@ -50,5 +45,5 @@ def test_a_successor_takes_the_stream_from_a_running_execution(local_run: LocalR
     holders = [one["execution"] for one in service.connections(STREAM)]
     assert list(dict.fromkeys(holders)) == [old, new]
     assert holders == sorted(holders, key=[old, new].index)
-    kept = numbers(service)
+    kept = service.numbers(STREAM)
     assert (kept, service.items("control", STREAM, "gap#")) == (list(range(kept[0], kept[-1] + 1)), [])

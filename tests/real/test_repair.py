@@ -115,7 +115,7 @@ def test_an_exchange_that_drops_lags_and_refuses_loses_nothing(project: Path, tm
         upstreams.drop(STREAM)
         assert until(lambda: repaired(service, STREAM, 1), 120), service.log
         assert troubled[0].killed
-        ids = sorted(json.loads(item["data"])["id"] for item in service.items("events", STREAM))
+        ids = service.numbers(STREAM, "id")
         assert ids == list(range(ids[0], ids[-1] + 1))
         marked = [event for event in service.events(STREAM, 1000) if event.get("repaired")]
         # A kill between a page and its record leaves what the page brought uncounted.
@@ -134,21 +134,19 @@ def test_couchdbs_feed_of_changes_repairs_what_a_cut_connection_missed(
     with running(tmp_path, project, UPSTREAM_COUCH=database.address) as service:
         stream = "couch"
         service.post(stream)
-        assert until(lambda: service.ask("GET", stream)[1]["status"] == "running", 30), service.log
+        assert service.reaches("running", stream, within_s=30), service.log
         database.write(3)
         assert until(lambda: len(service.items("events", stream)) == 3, 20), service.log
         # Of a connection that has told nothing since, nobody knows that it was good when they came.
         assert until(lambda: _was_good_since(service.ask("GET", stream)[1]), 20), service.log
-        killed = service.sandboxes()
-        for pid in killed:
-            os.kill(pid, signal.SIGKILL)
+        killed = service.kill()
         database.write(7)
         assert until(lambda: service.ask("GET", stream)[1]["fence"] > 1, 30), service.log
         assert until(lambda: bool(set(service.sandboxes()) - set(killed)), 30), service.log
         assert until(lambda: _is_connected_again(service, stream, database), 60), service.log
         # Functions of seconds leave a gap at each end of theirs; until the next change has come nothing proves it.
         assert until(lambda: any(_has_brought(gap) for gap in gaps(service, stream)), 120), service.log
-        numbers = sorted(json.loads(item["data"])["seq"] for item in service.items("events", stream))
+        numbers = service.numbers(stream, "seq")
         assert set(range(1, 11)) <= set(numbers)
         assert len(numbers) == len(set(numbers))
         service.check_permissions()
@@ -190,7 +188,7 @@ def test_pages_of_json_server_repair_what_a_stream_sent_to_nobody(project: Path,
             running(tmp_path, project, UPSTREAM_PLAYED=played.address, UPSTREAM_JSON=feed.rest.address) as service,
         ):
             service.post(stream)
-            assert until(lambda: service.ask("GET", stream)[1]["status"] == "running", 30), service.log
+            assert service.reaches("running", stream, within_s=30), service.log
             feed.write(3)
             assert until(lambda: len(service.items("events", stream)) == 3, 20), service.log
             assert until(lambda: _was_good_since(service.ask("GET", stream)[1]), 20), service.log
@@ -201,17 +199,13 @@ def test_pages_of_json_server_repair_what_a_stream_sent_to_nobody(project: Path,
             feed.is_away = False
             assert until(lambda: _is_connected_again(service, stream, feed, before), 60), service.log
             assert until(lambda: any(_has_brought(gap, 7) for gap in gaps(service, stream)), 120), service.log
-            assert until(lambda: _trades(service, stream) == feed.trades, 30), service.log
+            assert until(lambda: service.numbers(stream, "id") == feed.trades, 30), service.log
             shown = service.ask("GET", f"{stream}/events?limit=1000")[1]["events"]
             marked = [json.loads(event["data"])["id"] for event in shown if event.get("repaired")]
             assert marked[:7] == list(range(4, 11))
             service.check_permissions()
     finally:
         feed.rest.close()
-
-
-def _trades(service: Service, stream: str) -> list[int]:
-    return sorted(json.loads(item["data"])["id"] for item in service.items("events", stream))
 
 
 def _was_good_since(status: dict[str, Any]) -> bool:

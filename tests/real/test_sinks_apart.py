@@ -5,12 +5,9 @@ function in its sandboxes, and a server on a socket.
 """
 
 import json
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
@@ -104,9 +101,7 @@ def test_a_killed_function_and_sinks_that_are_mended_lose_nothing(
 ) -> None:
     """What waited comes, in its order, within a sweep and a rest."""
     made, service, *_ = hooks
-    for pid in service.sandboxes():
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    service.kill()
     made.is_sick = False
     made.over.set()
     for one in SICK:

@@ -12,11 +12,6 @@ from tests.local_run import LocalRun
 STREAM, DOWN = "demo:stop", "absent:down"
 
 
-def numbers(service: Service) -> list[int]:
-    """The numbers of the stored events, in order."""
-    return sorted(json.loads(item["data"])["n"] for item in service.items("events", STREAM))
-
-
 def get(service: Service, stream_id: str = STREAM) -> Any:
     """What GET answers, from the POST on: also before the execution has claimed the stream."""
     code, answer = service.ask("GET", stream_id)
@@ -56,7 +51,7 @@ def test_a_stream_is_stopped_and_goes_on_from_its_cursor(local_run: LocalRun) ->
     assert running, service.log
     code, stopping = service.ask("DELETE", STREAM)
     assert until(lambda: is_over(service, first), 10), service.log
-    stopped, stored = get(service), numbers(service)
+    stopped, stored = get(service), service.numbers(STREAM)
     # 202 names the execution and the holder that will see the stop request; a second one has nothing to stop.
     assert (code, stopping["status"]) == (202, "stopping")
     assert (stopping["execution"], stopping["holder"]) == (running["execution"], running["holder"])
@@ -78,7 +73,7 @@ def test_a_stream_is_stopped_and_goes_on_from_its_cursor(local_run: LocalRun) ->
     assert [(one["fence"], one["lane"], one["resumed"]) for one in connections] == [(1, "B", False), (2, "B", True)]
     assert (again["status"], again["generation"], again["fence"]) == ("running", 2, 2)
     assert again["coverage"]["since"] > stopped["coverage"]["to_at"]
-    kept = numbers(service)
+    kept = service.numbers(STREAM)
     assert (kept[: len(stored)], kept) == (stored, list(range(kept[0], kept[0] + len(kept))))
     returns_every_event(service, kept)
     is_listed(service)

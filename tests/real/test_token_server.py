@@ -76,15 +76,10 @@ def token_server() -> Iterator[TokenServer]:
             process.kill()
 
 
-def stored(service: Service, stream: str) -> list[int]:
-    """The numbers that are stored of a stream."""
-    return sorted(int(item["SK"]) for item in service.items("events", stream))
-
-
 def more_come(service: Service) -> bool:
     """Whether new events of each stream are stored."""
-    before = {stream: len(stored(service, stream)) for stream in STREAMS}
-    return until(lambda: all(len(stored(service, one)) > before[one] + 3 for one in STREAMS), 120)
+    before = {stream: len(service.numbers(stream, "")) for stream in STREAMS}
+    return until(lambda: all(len(service.numbers(one, "")) > before[one] + 3 for one in STREAMS), 120)
 
 
 def test_four_streams_of_a_function_share_tokens_that_expire_are_revoked_and_are_not_given(tmp_path: Path) -> None:
@@ -121,7 +116,7 @@ def test_four_streams_of_a_function_share_tokens_that_expire_are_revoked_and_are
         assert more_come(service), service.log
         assert server.state["errors"] == []
         for stream in STREAMS:
-            numbers = stored(service, stream)
+            numbers = service.numbers(stream, "")
             assert numbers == list(range(numbers[0], numbers[-1] + 1))
         written = service.log + json.dumps(service.items("control", STREAMS[2]))
         assert not any(text in written for text in (SECRET, refresh, "Bearer"))

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import os
 import re
 import shlex
 import shutil
@@ -28,58 +27,42 @@ from tests.local_run import LocalRun
 CUTS = (3, 1, 17, 8)
 
 
-def typed(local_run: LocalRun, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The command, run to its end in this process; those of the page are processes of their own."""
-    said, wrong = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("STREAMKEEPER_")]:
-            patch.delenv(name)
-        for name, value in {"PORT": str(local_run.port), **variables}.items():
-            patch.setenv(name, value)
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(wrong):
-            try:
-                status = cli.main(arguments)
-            except SystemExit as mistake:  # of argparse
-                status = int(mistake.code or 0)
-    return subprocess.CompletedProcess(arguments, status, said.getvalue(), wrong.getvalue())
-
-
 def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun, tmp_path: Path) -> None:
     """Each verb in turn: its words, its JSON, its exit status; nothing is coloured where there is no terminal."""
     for verb in ("status", "events", "gaps", "follow", "stop", "start"):
-        done = typed(local_run, verb, "nobody")
+        done = local_run.typed(verb, "nobody")
         assert (done.returncode, done.stdout) == (4, ""), done.stderr
         assert "streamkeeper: 404 Not Found: There is no s" in done.stderr
-    assert typed(local_run, "status", "demo:verbs").returncode == 4
-    assert json.loads(typed(local_run, "start", "demo:verbs", "--json").stdout)["already_running"] is False
-    assert typed(local_run, "start", "demo:verbs").stdout == "demo:verbs runs already\n"
-    assert until(lambda: typed(local_run, "status", "demo:verbs").returncode == 0, 60)
-    status = typed(local_run, "status", "demo:verbs").stdout
+    assert local_run.typed("status", "demo:verbs").returncode == 4
+    assert json.loads(local_run.typed("start", "demo:verbs", "--json").stdout)["already_running"] is False
+    assert local_run.typed("start", "demo:verbs").stdout == "demo:verbs runs already\n"
+    assert until(lambda: local_run.typed("status", "demo:verbs").returncode == 0, 60)
+    status = local_run.typed("status", "demo:verbs").stdout
     assert (status.splitlines()[0], "\x1b" in status) == ("demo:verbs  running", False)
-    head, *lines = typed(local_run, "list").stdout.splitlines()
+    head, *lines = local_run.typed("list").stdout.splitlines()
     assert head == "status        stream                    for     why"
     assert any(re.fullmatch(r"running       demo:verbs {14}  [0-9]+ (ms|s)", line) for line in lines)
-    assert "demo:verbs" in [json.loads(one)["stream"] for one in typed(local_run, "list", "--json").stdout.splitlines()]
-    assert typed(local_run, "gaps", "demo:verbs", "--from", "7d").returncode == 0
+    assert "demo:verbs" in [json.loads(one)["stream"] for one in local_run.typed("list", "--json").stdout.splitlines()]
+    assert local_run.typed("gaps", "demo:verbs", "--from", "7d").returncode == 0
 
     assert until(lambda: len(local_run.events("demo:verbs")) >= 3, 60)
-    lines = typed(local_run, "events", "demo:verbs", "--limit", "3", "--json").stdout.splitlines()
+    lines = local_run.typed("events", "demo:verbs", "--limit", "3", "--json").stdout.splitlines()
     events = [json.loads(line) for line in lines]
     assert [event["key"] for event in events] == sorted(event["key"] for event in events)
     assert len(events) == 3
     for kind in ("ndjson", "parquet"):
         file = tmp_path / f"events.{kind}"
         file.write_text("what was there")
-        done = typed(local_run, "events", "demo:verbs", "--limit", "3", "--format", kind, "--output", str(file))
+        done = local_run.typed("events", "demo:verbs", "--limit", "3", "--format", kind, "--output", str(file))
         assert (done.returncode, done.stdout, done.stderr) == (0, "", f"3 events in {file}\n")
     assert (tmp_path / "events.ndjson").read_text().splitlines() == lines
     table = pyarrow.parquet.read_table(tmp_path / "events.parquet").to_pylist()
     assert [(row["key"], row["data"]) for row in table] == [(event["key"], event["data"]) for event in events]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.ndjson", "events.parquet"]
 
-    done = typed(local_run, "stop", "demo:verbs")
+    done = local_run.typed("stop", "demo:verbs")
     assert (done.returncode, done.stdout.startswith("demo:verbs is stopp")) == (0, True)
-    assert until(lambda: typed(local_run, "status", "demo:verbs").returncode == 3, 60)
+    assert until(lambda: local_run.typed("status", "demo:verbs").returncode == 3, 60)
 
 
 def commands_of_the_page(local_run: LocalRun) -> list[str]:
@@ -97,7 +80,7 @@ def test_the_commands_of_the_page_run(local_run: LocalRun, tmp_path: Path, monke
     for command in commands_of_the_page(local_run):
         program, *arguments = shlex.split(command.partition(" >")[0])
         assert program == ".venv/bin/streamkeeper"
-        assert until(lambda: typed(local_run, *arguments).returncode == 0, 60), command  # noqa: B023
+        assert until(lambda: local_run.typed(*arguments).returncode == 0, 60), command  # noqa: B023
 
 
 @pytest.mark.long
@@ -119,9 +102,9 @@ def test_an_export_that_fails_leaves_what_was_there(local_run: LocalRun, tmp_pat
     """The file of that name is as before, and no part lies beside it."""
     file = tmp_path / "events.ndjson"
     file.write_text("what was there")
-    done = typed(local_run, "events", "nobody", "--output", str(file))
+    done = local_run.typed("events", "nobody", "--output", str(file))
     assert (done.returncode, file.read_text(), list(tmp_path.iterdir())) == (4, "what was there", [file])
-    done = typed(local_run, "events", "demo", "--format", "parquet")
+    done = local_run.typed("events", "demo", "--format", "parquet")
     assert (done.returncode, "needs --output FILE" in done.stderr) == (2, True)
 
 
@@ -158,7 +141,7 @@ def test_follow_goes_on_where_it_stood(
 
     The next run begins there, and an event is printed and told as printed, or neither.
     """
-    typed(local_run, "start", "demo:follow")
+    local_run.typed("start", "demo:follow")
     assert until(lambda: local_run.ask("GET", "demo:follow")[0] == 200, 30)  # its execution has claimed it
     keys: list[str] = []
     arguments = ["follow", "demo:follow", "--all", "--json"]
@@ -173,14 +156,14 @@ def test_follow_goes_on_where_it_stood(
         arguments = ["follow", "demo:follow", "--after", place, "--json"]
     numbers = [int(key) for key in keys]
     assert sorted(numbers) == list(range(min(numbers), min(numbers) + len(numbers)))
-    typed(local_run, "stop", "demo:follow")
+    local_run.typed("stop", "demo:follow")
 
 
 def test_follow_ends_where_a_later_version_has_written(local_run: LocalRun) -> None:
     """No retry helps: it names the layout, and exits as at any refusal."""
     lease = typed_values.key("demo:later", "lease") | {"generation": {"N": "1"}, "layout": {"N": "3"}}
     local_run.aws("dynamodb").put_item(TableName=f"streamkeeper-{STAGE}-control", Item=lease)
-    done = typed(local_run, "follow", "demo:later")
+    done = local_run.typed("follow", "demo:later")
     words = "503 Service Unavailable: The control record has layout 3, and this version knows 2. Deploy the version"
     assert (done.returncode, done.stdout, words in done.stderr) == (1, "", True), done.stderr
 
@@ -190,7 +173,7 @@ def test_an_event_stream_goes_on_where_it_was_cut(local_run: LocalRun) -> None:
 
     The answer stays open: what is stored after it was asked for arrives on the same connection.
     """
-    typed(local_run, "start", "demo:tail")
+    local_run.typed("start", "demo:tail")
     assert until(lambda: local_run.ask("GET", "demo:tail")[1].get("counts", {"stored": 0})["stored"] >= 5, 30)
     source = EventSource(f"http://127.0.0.1:{local_run.port}/connections/demo:tail/events?limit=4")
     seen: list[str] = []
@@ -199,7 +182,7 @@ def test_an_event_stream_goes_on_where_it_was_cut(local_run: LocalRun) -> None:
         seen += [json.loads(next(messages))["position"] for _ in range(count)]
         assert (source.last_id, source.retry_ms) == (seen[-1], 3000)
         messages.close()
-    typed(local_run, "stop", "demo:tail")
+    local_run.typed("stop", "demo:tail")
     assert until(lambda: local_run.ask("GET", "demo:tail")[1]["status"] == "stopped", 30)
     stored = local_run.events("demo:tail")
     again = EventSource(source.url).connect()
@@ -211,10 +194,10 @@ def test_an_event_stream_goes_on_where_it_was_cut(local_run: LocalRun) -> None:
 
 def test_the_key_comes_from_the_environment_alone(local_run: LocalRun) -> None:
     """There is no argument for it; nobody there is one sentence and status 2, which does not quote the key."""
-    done = typed(local_run, "list", "--url", "http://127.0.0.1:9", STREAMKEEPER_API_KEY="s3cret")
+    done = local_run.typed("list", "--url", "http://127.0.0.1:9", STREAMKEEPER_API_KEY="s3cret")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "streamkeeper: http://127.0.0.1:9 does not answer.\n"
-    assert typed(local_run, "list", "--key", "s3cret").returncode == 2
+    assert local_run.typed("list", "--key", "s3cret").returncode == 2
 
 
 @pytest.mark.parametrize("shell", SHELLS)
