@@ -58,10 +58,10 @@ class Environment:
         return {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "LANG": "C.UTF-8"} | self.variables
 
 
-def pip(*arguments: str, **variables: str) -> None:
+def pip(*arguments: str) -> None:
     """Runs the pip of these tests; to put another into an environment takes as long as all else."""
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | variables)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -75,7 +75,12 @@ def wheel(folder: Path, source: Path, names: tuple[str, ...], **variables: str) 
             source / name, target
         )
     built = folder / "wheel"
-    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(built), str(folder / "source"), **variables)
+    build = f"from setuptools import build_meta; build_meta.build_wheel({str(built)!r})"
+    command = [sys.executable, "-c", build]  # as pip has it built, and in half the time
+    done = subprocess.run(
+        command, cwd=folder / "source", env=os.environ | variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
     (found,) = built.iterdir()
     return found
 
