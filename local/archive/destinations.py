@@ -28,7 +28,11 @@ class Place(archive_places.Readable, Protocol):
 
 
 class Folder(archive_places.Folder):
-    """A folder of this machine."""
+    """A folder of this machine; folders that it makes have this mode."""
+
+    def __init__(self, folder: Path, mode: int = 0o777) -> None:
+        super().__init__(folder)
+        self._mode = mode
 
     def write(self, name: str, content: bytes) -> None:
         """As Place has it."""
@@ -44,9 +48,9 @@ class Folder(archive_places.Folder):
 
     def _replace(self, name: str, fill: Callable[[Path], object]) -> None:
         path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(self._mode, parents=True, exist_ok=True)
         # Readers of Parquet ignore names that begin with a dot.
-        part = path.with_name(f".{path.name}.part")
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
         fill(part)
         with part.open("rb") as file:
             os.fsync(file.fileno())

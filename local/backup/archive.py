@@ -11,122 +11,72 @@ A line is an item in the format of DynamoDB's exports: `{"Item": {"PK": {"S": â€
 complete; a file that differs from the manifest is refused by name before any of it is used.
 """
 
+import errno
 import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.dynamodb.client import binary, encode
 from handlers.store.typed_values import Item
+from local.archive.destinations import Bucket, Folder, Place
 from local.reached_stage import TRIES, client, region_of_environment
 from local.user_error import UserError
 from streamkeeper.archive_places import names_at
 from streamkeeper.exceptions import InvalidRequest
 
+T = TypeVar("T")
 BEGUN, MANIFEST, STREAM, CONTROL = "begun.json", "manifest.json", "stream.json", "control.jsonl.gz"
 FORMAT = 1
 # Most file systems allow 255 bytes in a name.
 _NAME_BYTES = 200
 
 
-class Files(Protocol):
-    """Named files; a name has slashes."""
+@dataclass(frozen=True)
+class Files:
+    """Named files at a place; a name has slashes, and `address` stands before it in a message.
 
-    def names(self, folder: str) -> Iterator[str]:
-        """The names of the files below a folder, in any order; `folder` ends with a slash."""
+    `absent` is the place's word for a file that is not there.
+    """
+
+    place: Place
+    address: str
+    absent: str
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files below a folder, which ends with a slash; raises UserError."""
+        return self._tried("listed", "", lambda: self.place.names(folder.rstrip("/")))
 
     def has(self, name: str) -> bool:
         """Whether there is such a file; raises UserError."""
+        return self._tried("read", name, lambda: self.place.read(name)) is not None
 
     def read(self, name: str) -> bytes:
         """Its content; raises UserError if there is none."""
-
-    def write(self, name: str, content: bytes) -> None:
-        """Writes or replaces it as a whole; raises UserError."""
-
-
-@dataclass(frozen=True)
-class Folder:
-    """Files below a folder."""
-
-    path: Path
-
-    def names(self, folder: str) -> Iterator[str]:
-        """As `Files`."""
-        for below, _, files in os.walk(self.path / folder):
-            found = ((Path(below) / file).relative_to(self.path).as_posix() for file in files)
-            yield from (name for name in found if not name.endswith(".part"))
-
-    def has(self, name: str) -> bool:
-        """As `Files`."""
-        return (self.path / name).is_file()
-
-    def read(self, name: str) -> bytes:
-        """As `Files`."""
-        try:
-            return (self.path / name).read_bytes()
-        except OSError as problem:
-            raise UserError(f"{self.path / name} cannot be read: {problem.strerror}.") from None
-
-    def write(self, name: str, content: bytes) -> None:
-        """As `Files`."""
-        path = self.path / name
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
-            # Events may be private.
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            part.write_bytes(content)
-            part.replace(path)
-        except OSError as problem:
-            raise UserError(f"{path} cannot be written: {problem.strerror}.") from None
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """Files below a prefix of a bucket; `s3` is boto3's client."""
-
-    s3: Any
-    bucket: str
-    prefix: str
-
-    def has(self, name: str) -> bool:
-        """As `Files`."""
-        return name in self.names(name)
-
-    def names(self, folder: str) -> Iterator[str]:
-        """As `Files`."""
-        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix + folder)
-        try:
-            for page in pages:
-                yield from (one["Key"].removeprefix(self.prefix) for one in page.get("Contents", []))
-        except (BotoCoreError, ClientError) as problem:
-            raise self._refused("listed", "", problem) from None
-
-    def read(self, name: str) -> bytes:
-        """As `Files`."""
-        try:
-            content: bytes = self.s3.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"].read()
-        except (BotoCoreError, ClientError) as problem:
-            raise self._refused("read", name, problem) from None
+        content = self._tried("read", name, lambda: self.place.read(name))
+        if content is None:
+            raise UserError(f"{self.address}{name} cannot be read: {self.absent}.")
         return content
 
     def write(self, name: str, content: bytes) -> None:
-        """As `Files`."""
-        try:
-            self.s3.put_object(Bucket=self.bucket, Key=self.prefix + name, Body=content)
-        except (BotoCoreError, ClientError) as problem:
-            raise self._refused("written", name, problem) from None
+        """Writes or replaces it as a whole; raises UserError."""
+        self._tried("written", name, lambda: self.place.write(name, content))
 
-    def _refused(self, verb: str, name: str, problem: Exception) -> UserError:
-        code = getattr(problem, "response", {}).get("Error", {}).get("Code", type(problem).__name__)
-        return UserError(f"s3://{self.bucket}/{self.prefix}{name} cannot be {verb}: {code}.")
+    def _tried(self, verb: str, name: str, request: Callable[[], T]) -> T:
+        try:
+            return request()
+        except OSError as problem:
+            why = problem.strerror
+        except (BotoCoreError, ClientError) as problem:
+            why = getattr(problem, "response", {}).get("Error", {}).get("Code", type(problem).__name__)
+        raise UserError(f"{self.address}{name} cannot be {verb}: {why}.")
 
 
 def files_at(text: str) -> Files:
@@ -136,10 +86,10 @@ def files_at(text: str) -> Files:
     except InvalidRequest:
         raise UserError(f"{text!r} is neither a folder nor s3://BUCKET/PREFIX.") from None
     if found is None:
-        return Folder(Path(text))
-    bucket, prefix = found
-    where = {"region_name": region_of_environment()}
-    return Bucket(client("s3", TRIES, where), bucket, f"{prefix}/" if prefix else "")
+        # Events may be private.
+        return Files(Folder(Path(text), 0o700), f"{Path(text)}/", os.strerror(errno.ENOENT))
+    bucket = Bucket(client("s3", TRIES, {"region_name": region_of_environment()}), *found)
+    return Files(bucket, f"s3://{bucket.bucket}/{bucket.prefix}", "NoSuchKey")
 
 
 def folder_of(stream_id: str) -> str:

@@ -17,7 +17,7 @@ from handlers.store.event_reader import SETTLES_MS, EventReader
 from handlers.store.overflow import Objects
 from handlers.store.segment_reader import anchor, log_from
 from local.backup import archive, reading, taking, together
-from local.backup.archive import Folder
+from local.backup.archive import Files, files_at
 from local.backup.moving import Moving
 from local.backup.reading import Tables
 from local.backup.stage_places import Place
@@ -131,7 +131,7 @@ def killed_at(stage: Deployed, last: int) -> Counted:
 
 def take(stage: Deployed, folder: Path, dynamodb: Any = None) -> Any:
     """The summary of the stream `demo` in a backup."""
-    return Taking(Tables(place(stage, dynamodb)), Folder(folder), lambda: None).take(PLAIN)
+    return Taking(Tables(place(stage, dynamodb)), files_at(str(folder)), lambda: None).take(PLAIN)
 
 
 def copied(here: Deployed, there: Deployed, dynamodb: Any = None, **more: bool) -> Any:
@@ -279,15 +279,15 @@ def test_ctrl_c_says_how_to_go_on(
     for number in range(4):
         here.run(f"demo:{number}", 2)
     monkeypatch.setattr(together, "THREADS", 1)
-    write, arguments = Folder.write, ("backup", "--stage", "here", "--to", str(tmp_path / "backup"))
+    write, arguments = Files.write, ("backup", "--stage", "here", "--to", str(tmp_path / "backup"))
 
-    def interrupted(files: Folder, name: str, content: bytes) -> None:
+    def interrupted(files: Files, name: str, content: bytes) -> None:
         if name.startswith("streams/demo:3/"):
             raise KeyboardInterrupt
         write(files, name, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "write", interrupted)
+        patch.setattr(Files, "write", interrupted)
         status, _, wrong = typed(capsys, *arguments)
     assert status == INTERRUPTED
     said = r"streamkeeper: [0-3] of 4 streams are done; run the same command for the others.\n"
