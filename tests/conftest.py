@@ -83,11 +83,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One process for each core, one for the tests that share the local run, and one more: many wait for a while. Each
-    process collects all tests and makes what it shares, so still more of them cost more than they win.
+    """One process for each core, and one for the tests that share the local run, which wait. Each process collects all
+    tests and makes what it shares, so still more of them cost more than they win.
     """
     cores = os.cpu_count() or 2
-    return cores if config.getoption("until", 0) else min(MOST_PROCESSES, cores + 2)
+    return cores if config.getoption("until", 0) else min(MOST_PROCESSES, cores + 1)
 
 
 class _Files(LoadFileScheduling):  # type: ignore[misc]

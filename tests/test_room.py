@@ -18,6 +18,7 @@ def test_a_room_is_named_as_a_folder_or_by_its_last_word() -> None:
     assert room.changed("handlers/store/control_record.py") == ["handlers.store.control_record"]
     assert "states_language.execution" in room.changed("states-language/src/states_language")
     assert room.changed("statemachines") == ["statemachines"]
+    assert room.named("run") == "handlers.run"
 
 
 def test_a_room_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,11 +96,11 @@ def test_every_change_is_stored_once(local_run: LocalRun, database: Database) ->
     assert until(lambda: len(stored(service)) == 5, 20), service.log
 
     for passed in (1, 2):
-        database.write(20)
+        database.write(9)
         assert until(lambda passed=passed: handovers(service) >= passed, 30), service.log  # type: ignore[misc]
 
     killed = service.kill()
-    database.write(20)
+    database.write(9)
     assert until(lambda: not set(killed) & set(service.sandboxes()), 10)
     assert until(lambda: len(stored(service)) == database.written, 20), service.log
 
@@ -108,10 +108,10 @@ def test_every_change_is_stored_once(local_run: LocalRun, database: Database) ->
     for peer in peers:
         with contextlib.suppress(OSError):
             peer.connection.shutdown(socket.SHUT_RDWR)
-    database.write(20)
+    database.write(9)
     assert until(lambda: len(stored(service)) == database.written, 20), service.log
     assert {record["fence"] for record in service.connections(STREAM)} > before
 
-    database.write(20)
+    database.write(9)
     assert until(lambda: len(stored(service)) == database.written, 20), service.log
     assert sorted(stored(service)) == list(range(1, database.written + 1))

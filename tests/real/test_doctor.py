@@ -1,13 +1,9 @@
 """`streamkeeper doctor` at a run on this machine: it says what that has not, and shows a handover."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from tests.harness import STAGE
-from tests.local import support
 from tests.local_run import LocalRun
 
 STREAM = "demo:doctor"
@@ -15,9 +11,7 @@ STREAM = "demo:doctor"
 
 def doctor(run: LocalRun, *options: str) -> tuple[int, dict[str, dict[str, str]]]:
     """The exit status, and each check by what it was about."""
-    command = [sys.executable, "-m", "local.cli", "doctor", "--json", *options]
-    own = support.environment(PORT=str(run.port), STREAMKEEPER_STAGE=STAGE)
-    ended = subprocess.run(command, cwd=run.project, env=own, capture_output=True, text=True, timeout=300)
+    ended = run.typed("doctor", "--json", *options)
     found = [json.loads(line) for line in ended.stdout.splitlines()]
     assert found, ended.stderr
     return ended.returncode, {one["what"]: one for one in found}

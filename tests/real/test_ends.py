@@ -11,7 +11,7 @@ from tests.harness import STAGE, Service
 from tests.local.support import until
 from tests.local_run import LocalRun
 
-STREAM, BUSY, RETRY_AFTER_S = "scripted:ends", "scripted:busy", 4
+STREAM, BUSY, RETRY_AFTER_S = "scripted:ends", "scripted:busy", 2
 
 
 def is_busy(peer: Peer) -> None:

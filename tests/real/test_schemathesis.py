@@ -40,7 +40,7 @@ use_after_free.enabled = false
 """
 
 
-PART = 2
+PART = 1
 """How many of the operations the default run asks for; 0 for all."""
 
 

@@ -24,7 +24,7 @@ from tests.local.support import PROJECT, environment, until
 from tests.local_run import LocalRun
 
 # After how many messages a client of the event stream is cut off.
-CUTS = (3, 1, 17, 8)
+CUTS = (3, 1, 7)
 
 
 def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun, tmp_path: Path) -> None:
