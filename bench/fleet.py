@@ -102,7 +102,7 @@ async def open_service(options: argparse.Namespace, peers: Peers) -> AsyncIterat
         # Streams with a function each are more than the service promises of this machine.
         variables = {"UPSTREAM_FLEET": peers.upstream, "STREAMKEEPER_STREAMS": str(options.streams)}
         with service_of(folder / "data", template, variables) as service:
-            host, _, port = service.tables_url.rpartition("/")[2].partition(":")
+            host, _, port = service.endpoints.of("dynamodb").rpartition("/")[2].partition(":")
             await peers.ask(f"tables {host} {port}")
             try:
                 await service.start()
@@ -147,7 +147,7 @@ async def _measured(options: argparse.Namespace, peers: Peers) -> Row:
         # Before the comparison, which keeps the service's processor busy for a while.
         after = await peers.ask("counts")
         await peers.ask("quiet")
-        compared = await _compared(peers, service.client("dynamodb"))
+        compared = await _compared(peers, service.endpoints.client("dynamodb"))
     usd = await asyncio.to_thread(_usd_month, options)
     functions = -(-streams // options.per_function)
     figures = {"streams": streams, "functions": functions, "connected_s": round(connected_s, 1)} | watched

@@ -120,25 +120,23 @@ class Stack:
 def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
     """Returns the stack; `queue_urls` has the queues' addresses by name. Raises UserError for an invalid template."""
     resources = Resources(template, queue_urls)
+
+    def properties(kind: str) -> list[dict[str, Any]]:
+        return [resources.properties(key) for key in resources.of(kind)]
+
+    queues = zip(resources.of("AWS::SQS::Queue"), properties("AWS::SQS::Queue"), strict=True)
+    routes = (_route(resources, key) for key in resources.of("AWS::ApiGateway::Method"))
     return Stack(
         functions=tuple(_function(resources, key) for key in resources.of("AWS::Lambda::Function")),
         machines=tuple(_machine(resources, key) for key in resources.of("AWS::StepFunctions::StateMachine")),
-        routes=tuple(route for key in resources.of("AWS::ApiGateway::Method") if (route := _route(resources, key))),
-        tables=tuple(resources.properties(key) for key in resources.of("AWS::DynamoDB::Table")),
-        queues=tuple(
-            {"QueueName": resources.name(key), **resources.properties(key)} for key in resources.of("AWS::SQS::Queue")
-        ),
+        routes=tuple(route for route in routes if route is not None),
+        tables=tuple(properties("AWS::DynamoDB::Table")),
+        queues=tuple({"QueueName": resources.name(key), **each} for key, each in queues),
         # A bucket without a name belongs to the deploy tool.
-        buckets=tuple(
-            name for key in resources.of("AWS::S3::Bucket") if (name := resources.properties(key).get("BucketName"))
-        ),
-        gateway_responses=tuple(
-            _gateway_response(resources.properties(key)) for key in resources.of("AWS::ApiGateway::GatewayResponse")
-        ),
-        event_sources=tuple(
-            _event_source(resources.properties(key)) for key in resources.of("AWS::Lambda::EventSourceMapping")
-        ),
-        aliases=tuple(_alias(resources.properties(key)) for key in resources.of("AWS::Lambda::Alias")),
+        buckets=tuple(each["BucketName"] for each in properties("AWS::S3::Bucket") if each.get("BucketName")),
+        gateway_responses=tuple(map(_gateway_response, properties("AWS::ApiGateway::GatewayResponse"))),
+        event_sources=tuple(map(_event_source, properties("AWS::Lambda::EventSourceMapping"))),
+        aliases=tuple(map(_alias, properties("AWS::Lambda::Alias"))),
     )
 
 

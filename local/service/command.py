@@ -185,9 +185,9 @@ def welcome(options: Options, service: Service, screen: Screen) -> None:
     lines += [
         f"  {function.name}: killed after {function.function_timeout_s} s" for function in service.stack.functions
     ]
-    if service.enforces_permissions:
+    if service.edges.is_enforcing:
         lines += [f"  Permissions    enforced; what was requested is in {options.data / RECORD}"]
-    if not service.keeps_every_write:
+    if not service.backend.keeps_every_write:
         lines += [
             "",
             "  The tables are saved about once a second: kill -9 may cost the writes since the last save.",

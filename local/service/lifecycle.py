@@ -76,13 +76,13 @@ class Service:
         self.capacity = capacity.read(environment)
         self._screen = screen
         self._on_failure = on_failure
-        self._backend = Backend(
+        self.backend = Backend(
             data, sockets.embedded_aws, lock_file, environment, self._aws_died, self._aws_restarted, self._failed,
             screen.say,
         )  # fmt: skip
-        self._endpoints = self._backend.endpoints
-        self._edges = guard.at_edges(environment, template, data, screen.say)
-        self._addresses = FunctionAddresses(self._endpoints, sockets, environment, is_guarded=self._edges.is_enforcing)
+        self.endpoints = self.backend.endpoints
+        self.edges = guard.at_edges(environment, template, data, screen.say)
+        self._addresses = FunctionAddresses(self.endpoints, sockets, environment, is_guarded=self.edges.is_enforcing)
         self._machines = _loaded(self.stack.machines)
         self._code = DeployedCode(CODE, data / "code", folders.SHIPPED, folders.own(environment))
         self._clock = RealClock()
@@ -90,29 +90,29 @@ class Service:
         self._listeners: list[Listener] = []
         self._closers: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._mappings = Mappings(self._endpoints, data, screen.say, is_kept=self._backend.keeps_every_write)
+        self._mappings = Mappings(self.endpoints, data, screen.say, is_kept=self.backend.keeps_every_write)
         self._executions: Executions | None = None
         self._step_functions: StepFunctions | None = None
         self._gateway: Gateway | None = None
 
     async def start(self) -> None:
         """Returns once requests are answered and the streams of an earlier run are resumed; raises UserError."""
-        queue_urls = self._addresses.queues(await self._backend.start(self.stack))
+        queue_urls = self._addresses.queues(await self.backend.start(self.stack))
         self.stack = read(self._template, queue_urls)
         for line in await asyncio.to_thread(self._code.begin):
             self._screen.say(line)
         variables = self._addresses.variables()
-        functions = self._edges.functions(self.stack.functions)
+        functions = self.edges.functions(self.stack.functions)
         logs = self._data / "logs"
         pool = self._pool = Pool(functions, variables, self._code.folder, logs, aliases=self.stack.aliases)
         # Made here for the machine that answers POSTs; otherwise the first POST, and everything with it, would wait.
-        await asyncio.to_thread(self._endpoints.client, "stepfunctions")
+        await asyncio.to_thread(self.endpoints.client, "stepfunctions")
         executions = self._join(pool)
         own = Endpoints({}, self._addresses.aws)
         # The local Step Functions has no quota.
         states = OwnStates(lambda: own.client("stepfunctions"), self._variable("STATE_MACHINE_ARN"), lambda: None)
         streams = LeftStreams(
-            executions, lambda: Leases(self._endpoints.client("dynamodb"), self._variable("CONTROL_TABLE")), states,
+            executions, lambda: Leases(self.endpoints.client("dynamodb"), self._variable("CONTROL_TABLE")), states,
             self._room(executions), self._screen.say, shares_tables=not needs_dynamodb(self._environment),
         )  # fmt: skip
         left = await streams.wanted()
@@ -120,8 +120,11 @@ class Service:
             await listener.start()
         settle()
         streams.resume(left)
-        self._tasks.append(asyncio.create_task(streams.run()))
-        self._tasks.append(asyncio.create_task(self._repair_overdue(pool)))
+        work = lambda: RepairWork(self.endpoints.client("dynamodb"), self._variable("CONTROL_TABLE"))  # noqa: E731
+        overdue = repair_overdue(
+            work, lambda stream: pool.invoke(self._variable("REPAIR_FUNCTION"), json.dumps({"stream": stream}).encode())
+        )
+        self._tasks += [asyncio.create_task(streams.run()), asyncio.create_task(overdue)]
         self._mappings.begin(self.stack.event_sources, pool.invoke)
 
     async def use_code(self) -> list[str]:
@@ -147,7 +150,7 @@ class Service:
         """Applies a template and returns the names of what changed; a UserError changes nothing."""
         stack = read(template, {})
         loaded = _loaded(stack.machines)
-        queue_urls = await asyncio.to_thread(self._backend.provision, stack)
+        queue_urls = await asyncio.to_thread(self.backend.provision, stack)
         stack, before = read(template, self._addresses.queues(queue_urls)), self.stack
         assert self._pool is not None
         assert self._gateway is not None
@@ -156,8 +159,8 @@ class Service:
         self._template, self.stack = template, stack
         changed = [function.name for function in stack.functions if function not in before.functions]
         if changed or len(stack.functions) != len(before.functions):
-            self._pool.renew(self._edges.functions(stack.functions))
-        changed += self._edges.use(template)
+            self._pool.renew(self.edges.functions(stack.functions))
+        changed += self.edges.use(template)
         if stack.event_sources != before.event_sources:
             # They resume once the functions have the profiles from which the template was made.
             self._mappings.end()
@@ -181,7 +184,7 @@ class Service:
         for close in self._closers:
             close()
         await asyncio.gather(*(listener.close() for listener in self._listeners))
-        await self._backend.stop()
+        await self.backend.stop()
 
     def _join(self, pool: Pool) -> Executions:
         def changed(known: KnownExecution) -> None:
@@ -193,58 +196,48 @@ class Service:
         executions = self._executions = step_functions.executions
         room = self._room(executions)
         after_s = int(self._variable("UNCONNECTED_AFTER_S") or NEVER_S)
-        watch = LiveView(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
-        integrations = TaskPerformer(pool.invoke, self._endpoints.client, step_functions)
-        executions.perform = self._edges.performing(integrations.perform, self._endpoints.client)
-        aws = AwsServer(step_functions, pool, self._endpoints, room.admits)
+        watch = LiveView(executions, self.endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
+        integrations = TaskPerformer(pool.invoke, self.endpoints.client, step_functions)
+        executions.perform = self.edges.performing(integrations.perform, self.endpoints.client)
+        aws = AwsServer(step_functions, pool, self.endpoints, room.admits)
         gateway = self._gateway = Gateway(
             self._routes(), self.stack.gateway_responses, executions, self._check_stream,
-            self._edges.calling(step_functions.call), pool.invoke, room, SignatureCheck(*self._endpoints.key_pair),
+            self.edges.calling(step_functions.call), pool.invoke, room, SignatureCheck(*self.endpoints.key_pair),
         )  # fmt: skip
-        metrics = self._metrics(executions)
+        metrics = Metrics(self._collector(executions), export.read(self._environment), self._screen.say)
         gateway.app.routes.insert(0, metrics.route)
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
         hosts = own_hosts.more(self._environment)
         # The demonstration streams may be behind a proxy; at the AWS endpoint, the host name may begin with a bucket.
         upstream_listener = Listener(upstreams.app, self.sockets.upstreams, hosts, own_hosts.LOOPBACK, has_sockets=True)
         buckets = f".localhost:{port_of(self.sockets.aws)}"
-        aws_listener = Listener(self._edges.serving(aws.app), self.sockets.aws, hosts, (buckets,))
+        aws_listener = Listener(self.edges.serving(aws.app), self.sockets.aws, hosts, (buckets,))
         self._listeners = [upstream_listener, aws_listener, Listener(gateway.app, self.sockets.api, hosts)]
         self._closers = [upstreams.close, aws.close, integrations.close]
         self._tasks = [asyncio.create_task(watch.run()), asyncio.create_task(metrics.run())]
         return executions
 
-    async def _repair_overdue(self, pool: Pool) -> None:
-        def work() -> RepairWork:
-            return RepairWork(self._endpoints.client("dynamodb"), self._variable("CONTROL_TABLE"))
-
-        await repair_overdue(
-            work, lambda stream: pool.invoke(self._variable("REPAIR_FUNCTION"), json.dumps({"stream": stream}).encode())
-        )
-
-    def _metrics(self, executions: Executions) -> Metrics:
+    def _collector(self, executions: Executions) -> Collector:
         table, events = self._variable("CONTROL_TABLE"), self._variable("EVENTS_TABLE")
         since_ms = time.time_ns() // 1_000_000
         renewed_s = max(float(self._variable(name)) for name in ("LEASE_EVERY_S", "PROGRESS_EVERY_S"))
-        collector = Collector(
-            lambda: StreamRecords(self._endpoints.client("dynamodb"), table, events),
+        return Collector(
+            lambda: StreamRecords(self.endpoints.client("dynamodb"), table, events),
             lambda: map(stream_of, executions.running()),
+            # A later template may have the table.
             lambda: (
-                Sinks(self._endpoints.client("dynamodb"), sinks)
-                if (sinks := self._variable("DELIVERY_TABLE"))
-                else None
+                Sinks(self.endpoints.client("dynamodb"), one) if (one := self._variable("DELIVERY_TABLE")) else None
             ),
             lambda stream_id: profile_files.sinks_of(stream_id, self._streams_folder),
             lambda: [stream_of(one) for one in executions.all() if one.closing and one.closing.stopped_ms >= since_ms],
             round(LEASE_TTL_READS * renewed_s * 1000),
         )
-        return Metrics(collector, export.read(self._environment), self._screen.say)
 
     def _room(self, executions: Executions) -> capacity.Room:
         def joins(stream_id: str) -> str:
             most = most_places(machine.definition for machine in self.stack.machines)
             control_table = self._variable("CONTROL_TABLE")
-            return group_joined(stream_id, lambda: self._endpoints.client("dynamodb"), control_table, most)
+            return group_joined(stream_id, lambda: self.endpoints.client("dynamodb"), control_table, most)
 
         return capacity.Room(self.capacity, lambda: filter(None, map(stream_of, executions.running())), joins)
 
@@ -258,30 +251,11 @@ class Service:
     def _streams_folder(self) -> Path:
         return self._code.folder / (self._variable("STREAMS_DIR") or STREAMS)
 
-    def client(self, service: str) -> Any:
-        """A client of one of the run's AWS services."""
-        return self._endpoints.client(service)
-
-    @property
-    def tables_url(self) -> str:
-        """The address of the tables, whatever serves them."""
-        return self._endpoints.of("dynamodb")
-
-    @property
-    def enforces_permissions(self) -> bool:
-        """Whether requests that a role does not allow are refused."""
-        return self._edges.is_enforcing
-
-    @property
-    def keeps_every_write(self) -> bool:
-        """Whether a write that was answered survives SIGKILL of anything here; without it, seconds may be lost."""
-        return self._backend.keeps_every_write
-
     @property
     def signing_keys(self) -> tuple[str, str] | None:
         """The id and the secret for signing requests to the HTTP API; None if signatures are not needed."""
         needs = any(route.needs_signature for route in self.stack.routes)
-        return self._endpoints.key_pair if needs else None
+        return self.endpoints.key_pair if needs else None
 
     def _routes(self) -> list[Route | ProxyRoute]:
         return self._code.routes(self.stack.routes)
@@ -293,13 +267,13 @@ class Service:
 
     def _aws_died(self) -> None:
         # The functions know a newer state than the restored one; new functions resume from the restored cursor.
-        if self._pool is not None and self._backend.loses_writes:
+        if self._pool is not None and self.backend.loses_writes:
             self._pool.kill_all()
 
     async def _aws_restarted(self) -> None:
         with contextlib.suppress(UserError):
-            await asyncio.to_thread(self._backend.provision, self.stack)
-        if self._pool is not None and self._backend.loses_writes:
+            await asyncio.to_thread(self.backend.provision, self.stack)
+        if self._pool is not None and self.backend.loses_writes:
             # The server of the tables has forgotten their streams.
             self._mappings.end()
             self._mappings.begin(self.stack.event_sources, self._pool.invoke)

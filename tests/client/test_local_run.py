@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import bench.follow
-from streamkeeper import Client, Event, Gap, NotFound, Refused, Started, Status, Stopped, StreamRow
+from streamkeeper import Client, Gap, NotFound, Refused, Started, Status, Stopped, StreamRow
 from tests.harness import STAGE
 from tests.local.support import PROJECT, environment, until
 from tests.local_run import LocalRun
@@ -118,24 +118,6 @@ def test_gaps_have_their_type(local_run: LocalRun) -> None:
     client.stop("scripted:client")
     for gap in client.gaps("scripted:client", since="1h"):
         named(Gap, gap)
-
-
-def test_new_events_are_followed(local_run: LocalRun) -> None:
-    """Without a place it begins now; each event comes within seconds of when it was received."""
-    client = client_of(local_run)
-    client.start("demo:followed")
-
-    async def first(count: int) -> list[Event]:
-        found: list[Event] = []
-        async for event in client.follow("demo:followed", every_s=0.1):
-            found.append(event)
-            if len(found) == count:
-                break
-        return found
-
-    events = asyncio.run(asyncio.wait_for(first(5), 60))
-    assert len({event.key for event in events}) == 5
-    client.stop("demo:followed")
 
 
 @pytest.mark.cpu(6)

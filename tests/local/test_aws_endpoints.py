@@ -2,7 +2,7 @@
 
 import pytest
 
-from local.aws_endpoints import Endpoints, needs_embedded, plain_session
+from local.aws_endpoints import Endpoints, needs_dynamodb, needs_embedded, plain_session
 from local.listener import bind, port_of
 from local.service.command import read_options
 from local.user_error import UserError
@@ -11,7 +11,13 @@ from states_language.server import requests as request_validation
 
 def test_only_the_sdks_variables_choose_another_endpoint() -> None:
     """AWS_ENDPOINT_URL takes the place of the embedded AWS, a service's own variable for that service alone."""
-    embedded = "http://127.0.0.1:1"
+    embedded, own = "http://127.0.0.1:1", "http://127.0.0.1:8000"
+    tables = Endpoints({}, embedded, "http://127.0.0.1:2")
+    assert [tables.of(service) for service in ("dynamodb", "sqs")] == ["http://127.0.0.1:2", embedded]
+    assert tables.environment()["AWS_ENDPOINT_URL_DYNAMODB"] == "http://127.0.0.1:2"
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB"):
+        assert needs_dynamodb({}) > needs_dynamodb({name: own})
+        assert Endpoints({name: own}, embedded).of("dynamodb") == own
     alone = Endpoints({"AWS_ACCESS_KEY_ID": "mine", "AWS_PROFILE": "work"}, embedded)
     assert alone.of("dynamodb") == embedded
     assert alone.environment()["AWS_ACCESS_KEY_ID"] == "local"

@@ -289,31 +289,6 @@ def test_a_loss_from_before_the_last_start_is_not_of_this_coverage() -> None:
     assert (coverage["gaps"], coverage["complete_percent"]) == ([], 100.0)
 
 
-def test_a_gap_never_shows_as_full_coverage() -> None:
-    """The percentage is rounded down, so one millisecond of years is seen; connected since the gap."""
-    coverage = shown(connection(1, "B", 0, 10, ended_by="reset"), connection(2, "B", 11))["coverage"]
-    assert (coverage["connected_percent"], coverage["connected_since_at"]) == (99.9999, at(11))
-
-
-def test_that_a_stream_was_stopped_is_no_gap() -> None:
-    """Coverage counts from the last start, and stays as it was while nobody is to be connected."""
-    first = connection(1, "B", 0, 100_000, ended_by="stopped")
-    last = connection(2, "A", 99_000, 100_500, ended_by="stopped")
-    paused = shown(first, last, stop=True, execution="")["coverage"]
-    assert (paused["since"], paused["to_at"], paused["gaps"]) == (at(0), at(100_500), [])
-    assert (paused["connected_since_at"], paused["connected_percent"], paused["overlap_ms"]) == (None, 100.0, 1000)
-    again = shown(first, last, connection(3, "B", 900_000))["coverage"]
-    assert (again["since"], again["connections"], again["gaps"]) == (at(900_000), 1, [])
-    starting = shown(first, last, execution=OTHER, started_at_ms=NOW)["coverage"]
-    assert (starting["to_at"], starting["gaps"]) == (at(100_500), [])
-
-
-def test_nothing_was_answered_yet() -> None:
-    """Without an answered connection there is no coverage to speak of."""
-    body = shown(connection(1, "B", None, claimed_ms=NOW - 1, ended_by="unreachable"), started_at_ms=NOW - 2)
-    assert (body["coverage"], body["status"], body["cursor"]) == (None, "reconnecting", None)
-
-
 @pytest.mark.parametrize(
     ("ends", "fields", "lease", "is_stuck"),
     [

@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError
 
 from handlers.connection.inputs import Layout
 from handlers.store.event_reader import EventReader
-from local.aws_endpoints import Endpoints, needs_dynamodb
+from local.aws_endpoints import Endpoints
 from local.service import embedded_dynamodb, osls
 from local.service.backend import provision
 from local.service.embedded_aws import lock
@@ -88,27 +88,22 @@ def test_every_answered_write_survives_a_kill(tmp_path: Path) -> None:
     assert [line.split(";")[0] for line in said] == ["the embedded DynamoDB died (-9)"]
 
 
-def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
-    """The next run on the folder has the items and the table's settings, and making what is there changes nothing."""
+def test_what_is_stored_survives_a_clean_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run on the folder has the items and the table's settings, and making what is there changes nothing.
+
+    A relative folder begins where the command was typed; a name may hold what means something in an address.
+    """
+    monkeypatch.chdir(tmp_path)
     said: list[str] = []
-    with in_thread(lambda: database_in(tmp_path, said)) as database:
+    with in_thread(lambda: database_in(Path("da ta#1?%41é"), said)) as database:
         dynamodb = table_of(database)
         ttl = dynamodb.describe_time_to_live(TableName="events")["TimeToLiveDescription"]
         assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
         dynamodb.put_item(TableName="events", Item={"PK": {"S": "one"}})
-    with in_thread(lambda: database_in(tmp_path, said)) as database:
+    assert (tmp_path / "da ta#1?%41é" / "dynamodb.sqlite").exists()
+    with in_thread(lambda: database_in(tmp_path / "da ta#1?%41é", said)) as database:
         assert stored(table_of(database)) == ["one"]
     assert said == []
-
-
-def test_a_data_folder_is_found_from_any_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relative one begins where the command was typed; a name may hold what means something in an address."""
-    monkeypatch.chdir(tmp_path)
-    with in_thread(lambda: database_in(Path("da ta#1?%41é"), [])) as database:
-        table_of(database).put_item(TableName="events", Item={"PK": {"S": "one"}})
-    assert (tmp_path / "da ta#1?%41é" / "dynamodb.sqlite").exists()
-    with in_thread(lambda: database_in(tmp_path / "da ta#1?%41é", [])) as database:
-        assert stored(table_of(database)) == ["one"]
 
 
 def test_tables_in_two_places_are_named_at_each_start(tmp_path: Path) -> None:
@@ -152,14 +147,3 @@ def test_where_there_is_no_build_there_is_no_program(tmp_path: Path, monkeypatch
     assert embedded_dynamodb.program(tmp_path) is None
     monkeypatch.setattr(sys, "platform", "sunos")
     assert embedded_dynamodb.program(PROJECT) is None
-
-
-def test_the_tables_are_at_the_users_endpoint_where_one_is_set() -> None:
-    """AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_DYNAMODB each outrank the embedded database, for functions too."""
-    embedded, own = "http://127.0.0.1:1", "http://127.0.0.1:8000"
-    endpoints = Endpoints({}, embedded, "http://127.0.0.1:2")
-    assert [endpoints.of(service) for service in ("dynamodb", "sqs")] == ["http://127.0.0.1:2", embedded]
-    assert endpoints.environment()["AWS_ENDPOINT_URL_DYNAMODB"] == "http://127.0.0.1:2"
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB"):
-        assert needs_dynamodb({}) > needs_dynamodb({name: own})
-        assert Endpoints({name: own}, embedded).of("dynamodb") == own

@@ -22,7 +22,7 @@ from local.service.lambda_proxy import Invoke
 from local.service.left_streams import stream_of
 from local.service.signature_check import SignatureCheck
 from local.stack import read
-from states_language import TaskFailure, load
+from states_language import TaskFailure
 from states_language.clock import RealClock
 from states_language.server import Executions, Refusal, StepFunctions, loaded_stack
 from tests import problems
@@ -87,15 +87,15 @@ def api(tmp_path: Path) -> Iterator[tuple[str, Executions]]:
         yield running
 
 
-def post(address: str, **options: Any) -> tuple[int, Any]:
-    """Status and JSON of a POST."""
+def post(address: str, method: str = "POST", **options: Any) -> tuple[int, Any]:
+    """Status and JSON of a POST, or of another method."""
     with urllib3.PoolManager(retries=False) as http:
-        answer = http.request("POST", address, **options)
+        answer = http.request(method, address, **options)
         return answer.status, answer.json()
 
 
 def without_id(response: Any) -> dict[str, Any]:
-    """What a problem says of itself, without its request's id, which it has."""
+    """The same of a response."""
     assert response.headers["Content-Type"] == "application/problem+json"
     return said(response.status, response.json())
 
@@ -179,7 +179,7 @@ def test_a_form_is_accepted(api: tuple[str, Executions]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "words"),
+    ("target", "status", "words"),
     [
         ("/connections/a%20b", 400, "A stream id is a profile's name"),
         ("/connections/a%2Fb", 400, "A stream id is a profile's name"),
@@ -192,12 +192,15 @@ def test_a_form_is_accepted(api: tuple[str, Executions]) -> None:
         ("/connections", 403, "Missing Authentication Token"),
         ("/connections/demo/more", 403, "Missing Authentication Token"),
         ("/", 403, "Missing Authentication Token"),
+        # A path of the API with another method is a route that does not exist.
+        ("PUT /connections/demo", 403, "Missing Authentication Token"),
+        ("PATCH /connections/demo", 403, "Missing Authentication Token"),
     ],
 )
-def test_what_is_refused_starts_nothing(api: tuple[str, Executions], path: str, status: int, words: str) -> None:
+def test_what_is_refused_starts_nothing(api: tuple[str, Executions], target: str, status: int, words: str) -> None:
     """Malformed ids and unknown profiles get one clear sentence before anything starts; unknown routes AWS's answer."""
-    origin, executions = api
-    code, answer = post(f"{origin}{path}")
+    (origin, executions), (method, _, path) = api, target.rpartition(" ")
+    code, answer = post(f"{origin}{path}", method or "POST")
     assert (code, words in said(code, answer)["detail"]) == (status, True)
     assert executions.all() == []
 
@@ -304,20 +307,3 @@ def test_a_function_that_fails_is_502(tmp_path: Path, answer: Answer) -> None:
         502,
         {"detail": "The API could not answer the request. Try again."},
     )
-
-
-@pytest.mark.parametrize("method", ["PUT", "PATCH"])
-def test_a_method_without_a_route_is_403(tmp_path: Path, method: str) -> None:
-    """A path of the API with another method is a route that does not exist."""
-    response, invocations = through_a_function(tmp_path, method, "/connections/demo", payload())
-    assert (response.status, without_id(response), invocations) == (
-        403,
-        {"detail": "Missing Authentication Token"},
-        [],
-    )
-
-
-def test_machines_are_loaded_from_the_template() -> None:
-    """The definition in the template is the machine that runs."""
-    ((described, machine),) = loaded_stack(read(recorded(), {}).machines).values()
-    assert machine.definition == load(json.loads(described.definition)).definition

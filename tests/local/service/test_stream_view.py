@@ -151,14 +151,6 @@ def test_a_silent_function_is_not_called_dead() -> None:
     assert view.gap_ms(silent_ms + 2) == 0
 
 
-def test_a_slow_store_is_no_silence() -> None:
-    """What is not stored yet holds `seen` back; that the record is written shows that the function lives."""
-    view = StreamView("demo", 0)
-    slow = connection(1, "B", opened_ms=500, seen_ms=600, saved_ms=50_000, deadline_ms=DEADLINE_MS)
-    assert view.update(records(slow), 50_001) == ["demo: lane B is connected (fencing token 1)"]
-    assert view.gap_ms(50_001) == 0
-
-
 def test_a_connection_that_is_forgotten_counts_once() -> None:
     """Of those before the newest the counts alone are kept, however often the newest are read."""
     view = StreamView("demo", 10**9)
