@@ -9,6 +9,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -218,11 +219,12 @@ class Service:
         return executions
 
     def _collector(self, executions: Executions) -> Collector:
+        dynamodb = partial(self.endpoints.client, "dynamodb")
         table, events = self._variable("CONTROL_TABLE"), self._variable("EVENTS_TABLE")
         since_ms = time.time_ns() // 1_000_000
         renewed_s = max(float(self._variable(name)) for name in ("LEASE_EVERY_S", "PROGRESS_EVERY_S"))
         return Collector(
-            lambda: StreamRecords(self.endpoints.client("dynamodb"), table, events),
+            lambda: StreamRecords(dynamodb(), table, events),
             lambda: map(stream_of, executions.running()),
             # A later template may have the table.
             lambda: (
