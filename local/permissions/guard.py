@@ -80,7 +80,15 @@ class Guard:
 
     def functions(self, functions: Iterable[Function]) -> list[Function]:
         """Returns the functions, each with an access key id that identifies its requests."""
-        return [self._with_key(function) if self.is_enforcing else function for function in functions]
+        if not self.is_enforcing:
+            return list(functions)
+        # The key ids of an assumed role begin with this. Source: IAM user guide, "Understanding unique ID prefixes".
+        keyed = {f"ASIA-{function.name}": function for function in functions}
+        self._keys |= {key: function.name for key, function in keyed.items()}
+        return [
+            replace(function, environment={**function.environment, "AWS_ACCESS_KEY_ID": key})
+            for key, function in keyed.items()
+        ]
 
     def serving(self, app: ASGIApp) -> ASGIApp:
         """Returns the AWS endpoint, behind a check of the calling function's permissions."""
@@ -115,10 +123,10 @@ class Guard:
 
     def calling(self, call: CallStates) -> CallStates:
         """Returns the API's way to Step Functions, behind a check of its role's permissions."""
+        if not self.is_enforcing:
+            return call
 
         async def check_and_call(action: str, parameters: dict[str, Any]) -> dict[str, Any]:
-            if not self.is_enforcing:
-                return await call(action, parameters)
             if self._roles.api is None:
                 raise Refusal(_CODE, "The integration has no role.")
             principal = Principal(self._roles.api, "BackplaneAssumeRoleSession")
@@ -127,12 +135,6 @@ class Guard:
             return await call(action, parameters)
 
         return check_and_call
-
-    def _with_key(self, function: Function) -> Function:
-        # The key ids of an assumed role begin with this. Source: IAM user guide, "Understanding unique ID prefixes".
-        key = f"ASIA-{function.name}"
-        self._keys[key] = function.name
-        return replace(function, environment={**function.environment, "AWS_ACCESS_KEY_ID": key})
 
     async def _serve(self, app: ASGIApp, principal: Principal, service: str, request: Request, send: Send) -> None:
         body = await request.body()

@@ -7,7 +7,7 @@ child has ended and before the new one is spawned, so that nothing relies on the
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import IO
 
@@ -28,10 +28,13 @@ class Supervisor:
     name: str
     resumes_from: str
 
-    def __init__(self, log: Path, on_failure: Callable[[str], None], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, log: Path, on_failure: Callable[[str], None], say: Callable[[str], None],
+        on_restart: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:  # fmt: skip
         self.log = log
         self.say = say
-        self._on_failure = on_failure
+        self._on_failure, self._on_restart = on_failure, on_restart
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -46,9 +49,6 @@ class Supervisor:
 
     def died(self) -> None:
         """Runs after the old child has ended and before the new one is spawned."""
-
-    async def restarted(self) -> None:
-        """Runs once the new child is spawned."""
 
     @property
     def pid(self) -> int | None:
@@ -122,4 +122,5 @@ class Supervisor:
             self.say(f"{name} died ({self._process.returncode}); it restarts from {self.resumes_from}")
             self.died()
             self._process = await self._spawn()
-            await self.restarted()
+            if self._on_restart is not None:
+                await self._on_restart()

@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import IO
 
@@ -71,12 +71,11 @@ class EmbeddedAws(Supervisor):
         self, folder: Path, listening: socket.socket, lock_file: IO[str], on_death: Callable[[], None],
         on_restart: Callable[[], Awaitable[None]], on_failure: Callable[[str], None], say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        super().__init__(folder / "logs" / "engine.log", on_failure, say)
+        super().__init__(folder / "logs" / "engine.log", on_failure, say, on_restart)
         self._folder = folder
         self._listening = listening
         self._lock_file = lock_file
         self._on_death = on_death
-        self._on_restart = on_restart
 
     @property
     def url(self) -> str:
@@ -102,10 +101,6 @@ class EmbeddedAws(Supervisor):
             while True:
                 self._listening.accept()[0].close()
 
-    async def restarted(self) -> None:
-        """Passes it on."""
-        await self._on_restart()
-
     async def spawn(self, log: IO[bytes]) -> asyncio.subprocess.Process:
         """Starts ministack on the socket."""
         descriptors = (self._listening.fileno(), self._lock_file.fileno())
@@ -113,7 +108,7 @@ class EmbeddedAws(Supervisor):
             sys.executable, "-W", "ignore", "-m", "local.service.embedded_aws_child", str(os.getpid()),
             str(descriptors[0]),
             stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=descriptors, start_new_session=True,
-            cwd=CODE, env=self._environment(os.environ),
+            cwd=CODE, env=self._environment(),
         )  # fmt: skip
 
     async def answers(self) -> None:
@@ -123,13 +118,12 @@ class EmbeddedAws(Supervisor):
         await reader.readline()
         writer.close()
 
-    def _environment(self, parents: Mapping[str, str]) -> dict[str, str]:
-        port = str(port_of(self._listening))
-        return {name: parents[name] for name in _PASSED_ON if name in parents} | {
+    def _environment(self) -> dict[str, str]:
+        return {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {
             "PERSIST_STATE": "1",
             "STATE_DIR": str((self._folder / "engine").resolve()),
             "BIND_HOST": HOST,
-            "GATEWAY_PORT": port,
+            "GATEWAY_PORT": str(port_of(self._listening)),
             "LOG_LEVEL": "WARNING",
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from handlers.api.connection_records import Records
-from handlers.api.verdict import away, counted
+from handlers.api.verdict import away
 from handlers.connection.ledger import Gap
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.errors import StoreUnavailable
@@ -150,50 +150,31 @@ class LiveView:
         return failures
 
     def _drawn(self, known: KnownExecution) -> RenderableType:
-        seen = self._groups.get(stream_of(known))
-        return self._picture(known) if seen is None else self._group_picture(known, seen)
-
-    def _group_picture(self, known: KnownExecution, seen: GroupView) -> RenderableType:
-        """The last two minutes of a function's lanes, and the gaps of its streams."""
-        now_ms = _now_ms()
-        since_ms, width = now_ms - WINDOW_MS, self._width
-        tasks = [
-            Connection(span.lane, span.from_ms, WINDOW_MS if span.to_ms is None else span.to_ms, span.error)
-            for span in self._recent_lanes(known, since_ms)
-            if span.kind == "task"
-        ]
-        *lanes, _, _ = picture.draw(self._recent_lanes(known, since_ms), tasks, [], WINDOW_MS, width)
-        return self._shown(
-            f"group {seen.group}: {seen.words}", [*lanes, *seen.drawn(since_ms, now_ms, width), _scale(width)]
-        )
-
-    def _picture(self, known: KnownExecution) -> RenderableType:
-        """The last two minutes of one stream, the newest at the right."""
-        now_ms = _now_ms()
-        view = self._views[stream_of(known)]
-        since_ms = now_ms - WINDOW_MS
-        connections = [
-            Connection(one.lane, max(0, one.from_ms - since_ms), one.to_ms - since_ms, one.ended_by)
-            for one in view.connections(now_ms)
-            if one.to_ms > since_ms
-        ]
-        lanes, width = self._recent_lanes(known, since_ms), self._width
+        """The last two minutes of a stream, or of a function and the gaps of its streams, the newest at the right."""
+        stream_id, now_ms = stream_of(known), _now_ms()
+        since_ms, width = now_ms - WINDOW_MS, max(40, min(self._screen.width - 10, 110))
+        lanes, group, view = self._recent_lanes(known, since_ms), self._groups.get(stream_id), self._views[stream_id]
         # The picture's own scale starts at the left; here the right edge is now.
-        *drawn, _ = picture.draw(lanes, connections, gaps(connections, WINDOW_MS), WINDOW_MS, width)
-        facts = (
-            f"{view.rate():.1f} events/s · {view.stored} stored · {counted(view.duplicates, 'duplicate')} turned away ·"
-            f" overlap {view.overlap_ms(now_ms) / 1000:.1f} s · gap {view.gap_ms(now_ms) / 1000:.1f} s"
-        )
-        return self._shown(f"{stream_of(known)}: {view.held()}", [facts, *drawn, _scale(width)])
-
-    @property
-    def _width(self) -> int:
-        return max(40, min(self._screen.width - 10, 110))
-
-    def _shown(self, head: str, lines: list[str]) -> RenderableType:
+        if group is not None:
+            tasks = [
+                Connection(span.lane, span.from_ms, WINDOW_MS if span.to_ms is None else span.to_ms, span.error)
+                for span in lanes
+                if span.kind == "task"
+            ]
+            *drawn, _, _ = picture.draw(lanes, tasks, [], WINDOW_MS, width)
+            head, lines = f"group {group.group}: {group.words}", [*drawn, *group.drawn(since_ms, now_ms, width)]
+        else:
+            connections = [
+                Connection(one.lane, max(0, one.from_ms - since_ms), one.to_ms - since_ms, one.ended_by)
+                for one in view.connections(now_ms)
+                if one.to_ms > since_ms
+            ]
+            *drawn, _ = picture.draw(lanes, connections, gaps(connections, WINDOW_MS), WINDOW_MS, width)
+            head, lines = f"{stream_id}: {view.held()}", [view.facts(now_ms), *drawn]
+        scale = f"{'':>6} {'-' + str(WINDOW_MS // 1000) + ' s':<{width - 3}}now"
         shown = [
             *self._screen.lines(head, style="bold"),
-            *(part for line in lines for part in self._screen.lines(line)),
+            *(part for line in [*lines, scale] for part in self._screen.lines(line)),
             *self._screen.lines(picture.LEGEND, style="dim"),
         ]
         return Group(Text(""), *shown)
@@ -215,10 +196,6 @@ class LiveView:
             lanes = spans.spans(spans.rows(history))
             self._spans[known.opening.arn] = (len(history), lanes)
         return lanes
-
-
-def _scale(width: int) -> str:
-    return f"{'':>6} {'-' + str(WINDOW_MS // 1000) + ' s':<{width - 3}}now"
 
 
 # The normal ends of an execution of the deployed machine, by the status in its output.

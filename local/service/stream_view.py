@@ -152,9 +152,13 @@ class StreamView:
         is_connected = any(self._is_open(one) for one in self.seen.values())
         return 0 if is_connected else unconnected_ms(self._records.lease, now_ms)
 
-    def overlap_ms(self, now_ms: int) -> int:
-        """Returns how long two connections were open at the same time."""
-        return coverage.overlap_ms(self.connections(now_ms))
+    def facts(self, now_ms: int) -> str:
+        """Returns a line with how fast events come, what came, overlap and gaps."""
+        overlap_s = coverage.overlap_ms(self.connections(now_ms)) / 1000
+        return (
+            f"{self.rate():.1f} events/s · {self.stored} stored · {counted(self.duplicates, 'duplicate')} turned away ·"
+            f" overlap {overlap_s:.1f} s · gap {self.gap_ms(now_ms) / 1000:.1f} s"
+        )
 
     def gap_ms(self, now_ms: int) -> int:
         """Returns how long no connection was open, between the first opening and now."""
