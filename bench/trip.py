@@ -26,7 +26,7 @@ from handlers.profile.parse import parse
 from handlers.run.group_function import group_steps
 from handlers.run.group_ports import Ask, GroupPorts, GroupTables, ReadProfiles
 from handlers.run.performer import Performer
-from handlers.run.ports import STORE, Ports
+from handlers.run.ports import Ports
 from handlers.run.threads import Bell
 from handlers.store import typed_values
 from handlers.store.requests import Requests
@@ -147,8 +147,7 @@ def measured(kind: str) -> dict[str, int]:
 
 def _read(world: World, profile: Profile, client: Any, who: Invocation) -> None:
     """One stream that has the function to itself."""
-    ports = Ports(world, world, PromptPool(world, STORE), world.open, SecretValues(_none, ""), lambda *_report: None)
-    performer: Performer[Any] = Performer(ports)
+    performer: Performer[Any] = Performer(Ports(**_ports(world)))
     requests = Requests(profile, store_on(client, NAMES), who, world.now_ms)
     performer.begin(profile, who, attempts(profile, who, world.now_ms(), max), requests)
     performer.run()
@@ -165,14 +164,9 @@ def _keep(world: World, profile: Profile, client: Any, who: Invocation) -> None:
         ExpressionAttributeValues={":e": {"S": "e"}},
     )
     ports = GroupPorts(
-        clock=world,
-        secrets=SecretValues(_none, ""),
-        bell=world,
-        pool=lambda _threads, name: PromptPool(world, name),
-        open_upstream=world.open,
+        **_ports(world),
         kept=functools.partial(kept, draw=max),
         profiles=ReadProfiles(lambda _stream: profile, lambda _stream: profile),
-        log_report=lambda *_report: None,
         reports=lambda *_report: None,
     )
     tables = GroupTables(client, _none, **NAMES)
@@ -180,6 +174,14 @@ def _keep(world: World, profile: Profile, client: Any, who: Invocation) -> None:
     need = next(steps)
     while True:
         need = steps.send(need.request() if isinstance(need, Ask) else world.wait(need.for_s))
+
+
+def _ports(world: World) -> dict[str, Any]:
+    """The ports of either."""
+    return {
+        "clock": world, "bell": world, "pool": functools.partial(PromptPool, world),
+        "open_upstream": world.open, "secrets": SecretValues(_none, ""), "log_report": lambda *_report: None,
+    }  # fmt: skip
 
 
 def _none(_service: str = "") -> Any:

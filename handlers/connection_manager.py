@@ -22,19 +22,23 @@ from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Report
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.group import is_group
-from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.run.connection_metrics import document, numbers
 from handlers.run.deployed_profiles import TOLD_WITHIN_S, ask, read_profile, told
 from handlers.run.ports import TOKENS
 from handlers.run.profile_source import Profiles
 from handlers.run.refresh_tokens import RefreshTokens
-from handlers.run.stream_invocation import Request, run_invocation, to_invocation
+from handlers.run.stream_invocation import read_invocation, run_invocation
 from handlers.run.threads import SystemClock
 from handlers.settings import Settings, TimedContext, plain_aws
 from handlers.store.connection_store import Store
 
 TRIES = 4
+# What is returned and logged of a connection's record, in this order.
+_COUNTS = (
+    "fence", "stored", "duplicates", "dead_lettered", "conflicts", "left_out", "missing", "frames", "bytes",
+    "unterminated_bytes",
+)  # fmt: skip
 
 
 class LambdaContext(TimedContext, Protocol):
@@ -105,16 +109,15 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     now_ms, remaining_ms = clock.now_ms(), lambda_context.get_remaining_time_in_millis()
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id="", lane="", execution="")
     try:
-        request = read_request(event)
-        stream_id = request.stream_id
-        logger.append_keys(stream_id=stream_id, lane=request.lane, execution=request.execution)
+        invocation = read_invocation(
+            event, settings, lambda_context.aws_request_id, now_ms=now_ms, remaining_ms=remaining_ms
+        )
+        stream_id = invocation.stream_id
+        logger.append_keys(stream_id=stream_id, lane=invocation.lane, execution=invocation.execution)
         profile = None if is_group(stream_id) else read_profile(stream_id, profiles)
     except (errors.InvalidRequest, errors.StoreUnavailable) as error:
         logger.error(str(error))
         raise
-    invocation = to_invocation(
-        request, settings, lambda_context.aws_request_id, now_ms=now_ms, remaining_ms=remaining_ms
-    )
     logger.info("connecting", extra={"remaining_ms": invocation.deadline_ms - clock.now_ms()})
     try:
         if profile is None:
@@ -180,31 +183,6 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
             _print(document(values, "StreamTakenOver", profile=profile, group=invocation.stream_id, **_metrics()))
 
 
-def read_request(event: object) -> Request:
-    """Returns what `event` requests; "" and 0 where it does not say. Raises InvalidRequest."""
-    fields = event if isinstance(event, Mapping) else {}
-    parameters = fields.get("pathParameters")
-    stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None
-    if not isinstance(stream_id, str):
-        raise errors.InvalidRequest("the event must name the stream as a text in pathParameters.streamId")
-    lane, execution, died = (fields.get(name, "") for name in ("lane", "execution", "died"))
-    if not isinstance(lane, str) or not isinstance(execution, str):
-        raise errors.InvalidRequest("lane and execution in the event must be texts")
-    try:
-        if not is_group(stream_id):
-            check_stream_id(stream_id)
-    except ProfileError as error:
-        raise errors.InvalidRequest(str(error)) from None
-    numbers = {name: fields.get(name, 0) for name in ("cycles", "renew_after", "wait_s", "limit_s")}
-    if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in numbers.values()):
-        raise errors.InvalidRequest(
-            "cycles, renew_after, wait_s and limit_s in the event must be whole numbers of at least 0"
-        )
-    if not isinstance(died, str):
-        raise errors.InvalidRequest("died in the event must be a text")
-    return Request(stream_id, lane, execution, died=died, **numbers)
-
-
 def _log(profile: Profile, _who: Invocation, report: Report, blocked_ms: int, group: str = "") -> None:
     """Writes one log line and one metrics document about the connection."""
     outcome, progress = report.outcome, report.progress
@@ -253,16 +231,4 @@ def _returned(outcome: Outcome) -> str:
 
 
 def _counts(report: Report) -> dict[str, int]:
-    progress = report.progress
-    return {
-        "fence": progress.fence,
-        "stored": progress.stored,
-        "duplicates": progress.duplicates,
-        "dead_lettered": progress.dead_lettered,
-        "conflicts": progress.conflicts,
-        "left_out": progress.left_out,
-        "missing": progress.missing,
-        "frames": progress.frames,
-        "bytes": progress.bytes,
-        "unterminated_bytes": progress.unterminated_bytes,
-    }
+    return {name: getattr(report.progress, name) for name in _COUNTS}

@@ -42,12 +42,8 @@ def numbers(report: Report, blocked_ms: int) -> dict[str, int]:
         "DeadLettered": progress.dead_lettered,
         "BlockedMs": blocked_ms,
     }
-    if progress.conflicts:
-        values["Conflicts"] = progress.conflicts
-    if progress.missing:
-        values["Missing"] = progress.missing
-    if progress.left_out:
-        values["LeftOut"] = progress.left_out
+    rare = {"Conflicts": progress.conflicts, "Missing": progress.missing, "LeftOut": progress.left_out}
+    values |= {name: value for name, value in rare.items() if value}
     if report.connect_ms is not None:
         values["ConnectMs"] = report.connect_ms
     if outcome.error in ENDS:

@@ -33,7 +33,6 @@ from handlers.profile.behaviour import MAX_FRAME_BYTES, Profile
 from handlers.run.group_ports import Ask, GroupPorts, GroupTables, Needs, Wait
 from handlers.run.group_profiles import PROFILES, GroupProfiles
 from handlers.run.performer import Performer, hard_stop_ms
-from handlers.run.ports import STORE, Ports
 from handlers.run.threads import Answered
 from handlers.store import typed_values
 from handlers.store.control_table import KEYS, Table
@@ -53,8 +52,6 @@ END_S = 0.5
 GROUP_TASK = "the group"
 # The names of the threads whose answers the group tasks need.
 OWN = frozenset({GROUP_TASK, PROFILES})
-# Requests under way at once: the streams' answers are awaited side by side, so few threads are enough.
-THREADS = 8
 
 
 def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, ports: GroupPorts) -> Needs:
@@ -152,18 +149,9 @@ class _Function:
 
     def turns(self) -> Generator[Wait, set[str], Outcome]:
         """Returns its outcome, once none of its streams runs any more, or no time is left."""
-        ports = self._ports
-        of_streams = Ports(
-            ports.clock,
-            ports.bell,
-            ports.pool(THREADS, STORE),
-            ports.open_upstream,
-            ports.secrets,
-            self._log,
-            ports.mask,
-        )
+        of_streams = replace(self._ports, log_report=self._log)
         self._performer = performer = Performer[Kept](of_streams, self._roster.__len__)
-        self._pool = ports.pool(1, GROUP_TASK)
+        self._pool = self._ports.pool(1, GROUP_TASK)
         self._group_tasks.claimed(self.store.lease, self._clock.now_ms())
         stop_ms = hard_stop_ms(self._invocation.deadline_ms, self._invocation.margin_ms)
         try:

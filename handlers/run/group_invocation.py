@@ -37,14 +37,12 @@ def run_group(
 ) -> Outcome:
     """Returns the function's outcome; `invocation.stream_id` is the group. Raises StoreUnavailable."""
     bell, stop_ms = Bell(), hard_stop_ms(invocation.deadline_ms, invocation.margin_ms)
-
-    def pool(threads: int, name: str) -> Pool:
-        return Pool(threads, bell, name)
-
     keeps_one = functools.partial(kept, draw=random.uniform)
     with Ticker() as pulse:
-        opens = functools.partial(open_upstream, pulse)
-        ports = GroupPorts(clock, secrets, bell, pool, opens, keeps_one, profiles, log_report, reports)
+        opens, pool = functools.partial(open_upstream, pulse), functools.partial(Pool, bell)
+        ports = GroupPorts(
+            clock, bell, pool, opens, secrets, log_report, kept=keeps_one, profiles=profiles, reports=reports
+        )
         return _perform(group_steps(invocation, tables, delays, ports), stop_ms, clock, bell)
 
 

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from handlers.aws.error_translation import translate_errors
-from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Steps
 from handlers.group.keeping import Keeps, Kept
 from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
-from handlers.run.ports import Clock, LogReport, Mask, OpenUpstream, Threads, random_mask
-from handlers.run.threads import Bell
+from handlers.run.ports import Ports
 from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.known_streams import GroupFunction
@@ -72,23 +70,16 @@ class Wait:
 Needs = Generator[Ask | Wait, Any, Outcome]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPorts:
-    """What a function works with: `pool` makes so many threads under a name, `kept` a stream's steps, and so on.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPorts(Ports):
+    """What a group's function works with: those of its streams' performer, and `kept`, which makes a stream's steps.
 
     `reports` tells a person of a stream that is over, with the group's execution and the outcome.
     """
 
-    clock: Clock
-    secrets: SecretValues
-    bell: Bell
-    pool: Callable[[int, str], Threads]
-    open_upstream: OpenUpstream
     kept: Callable[[Profile, Invocation, int, Delays, Keeps], Steps[Kept]]
     profiles: ReadProfiles
-    log_report: LogReport
     reports: Reports
-    mask: Mask = random_mask
 
 
 def reports_to(sqs: Callable[[], Any], queue_url: str) -> Reports:

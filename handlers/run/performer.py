@@ -29,7 +29,7 @@ from handlers.profile.addresses import ProfileError
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import request_of
-from handlers.run.ports import Ports, Reader
+from handlers.run.ports import STORE, Ports, Reader
 from handlers.run.threads import Answered
 from handlers.store.requests import Requests
 from handlers.tls import check_trust
@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 # The most that a turn takes of one of many streams: it is decoded at once, and the others wait meanwhile.
 SHARED_CHUNK_BYTES = 16 * 1024
+# Requests of many streams under way at once: their answers are awaited side by side, so few threads are enough.
+THREADS = 8
 # How long before the function's end it no longer waits for the store: a quarter of the margin, half a second at most.
 # The manager has ended by then; this leaves time for the answer.
 HARD_STOP_MS = 500
@@ -72,7 +74,8 @@ class Performer(Generic[T]):
     """
 
     def __init__(self, ports: Ports, most: Callable[[], int] | None = None) -> None:
-        self._clock, self._bell, self._pool = ports.clock, ports.bell, ports.pool
+        self._clock, self._bell = ports.clock, ports.bell
+        self._pool = ports.pool(1 if most is None else THREADS, STORE)
         self._mask = ports.mask
         self._open_upstream, self._secrets, self._log_report = ports.open_upstream, ports.secrets, ports.log_report
         self._most = most

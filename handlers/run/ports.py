@@ -87,11 +87,14 @@ OpenUpstream = Callable[[str, str | None, Profile, Secrets, Share], Reader]
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports of one performer; whatever rings `bell` names the stream that it rings for."""
+    """The ports of one function; whatever rings `bell` names the stream that it rings for.
+
+    `pool` makes so many threads, which ring for a name.
+    """
 
     clock: Clock
     bell: Bell
-    pool: Threads
+    pool: Callable[[int, str], Threads]
     open_upstream: OpenUpstream
     secrets: SecretValues
     log_report: LogReport

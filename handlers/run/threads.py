@@ -62,7 +62,7 @@ class Answered:
 class Pool:
     """A fixed number of threads; each answer rings `bell` for `name`."""
 
-    def __init__(self, threads: int, bell: Bell, name: str) -> None:
+    def __init__(self, bell: Bell, threads: int, name: str) -> None:
         self._bell = bell
         self._name = name
         self._requests: queue.SimpleQueue[tuple[str, tuple[Callable[[], Any], ...]] | None] = queue.SimpleQueue()
@@ -103,7 +103,7 @@ class Pool:
 def ask_until(until_ms: int, clock: SystemClock, request: Callable[[], Any]) -> Any:
     """Returns or raises what `request` does, in a thread of its own; StoreUnavailable where it does neither in time."""
     bell = Bell()
-    pool = Pool(1, bell, "ask")
+    pool = Pool(bell, 1, "ask")
     pool.ask("", request)
     pool.stop(0)
     bell.wait((until_ms - clock.now_ms()) / 1000)

@@ -14,8 +14,8 @@ from handlers.connection.repair_record import Repair
 from handlers.errors import StoreUnavailable
 from handlers.repair.function import Deps, repairs
 from handlers.repair.work import RepairWork, start_due
-from handlers.run import stream_invocation
 from handlers.run.group_ports import Needs
+from handlers.run.stream_invocation import read_invocation
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
 from local.chaos.plans import Fault, RepairPlan
@@ -78,9 +78,9 @@ class Repairers:
 
     def _begin(self) -> None:
         world, number = self._world, NUMBERS + len(self.functions)
-        asked = stream_invocation.Request(world.stream, "", "", 0, 0)
+        asked = {"pathParameters": {"streamId": world.stream}}
         now_ms, settings = self._clock.now_ms(), world.version.function
-        who = stream_invocation.to_invocation(asked, settings, f"repair-{number}", now_ms=now_ms, remaining_ms=LIMIT_MS)
+        who = read_invocation(asked, settings, f"repair-{number}", now_ms=now_ms, remaining_ms=LIMIT_MS)
         task = Task(number, who, world.version.number, LIMIT_MS)
         function = VirtualFunction(self._clock, task, functools.partial(self._ended, number))
         function.requests = SlowRequests(self._clock, world.dynamodb, function)

@@ -16,8 +16,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.connection.effects import Outcome
-from handlers.run import stream_invocation
 from handlers.run.group_ports import Needs
+from handlers.run.stream_invocation import read_invocation
 from handlers.store.connection_store import Store
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item
@@ -264,16 +264,13 @@ class World:
         return stream_needs(function, slot, self.version.profile, self._store, function.own_thread)
 
     def _task(self, call: TaskCall) -> Task:
-        skew_ms, payload = self.schedule.skew_ms, call.payload
+        skew_ms = self.schedule.skew_ms
         limit_ms = self.version.settings["function_timeout_s"] * 1000
         wrong_ms = self._draws.randrange(-skew_ms, skew_ms + 1)
         number = len(self.functions) + 1 + 1_000 * self._number
-        unnamed = {"lane": "", "execution": "", "cycles": 0, "renew_after": 0}
-        named = {name: payload[name] for name in stream_invocation.Request.__slots__ if name in payload}
-        asked = stream_invocation.Request(stream_id=payload["pathParameters"]["streamId"], **{**unnamed, **named})
         now_ms = self.clock.now_ms() + wrong_ms
         settings = self.version.function
-        who = stream_invocation.to_invocation(asked, settings, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)
+        who = read_invocation(call.payload, settings, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)
         return Task(number, who, self.version.number, who.deadline_ms - now_ms, wrong_ms)
 
     def _to_response(self, function: VirtualFunction, outcome: Outcome | str, limit: Timer) -> Any:

@@ -24,7 +24,6 @@ from local.simulation.scenario import Scenario
 from local.simulation.shared_tasks import store_on
 from local.simulation.slots import Slot, Upstream, stream_needs
 from local.simulation.virtual_function import VirtualFunction
-from local.simulation.virtual_ports import PromptPool
 from local.simulation.virtual_sandbox import VirtualSandbox
 from local.simulation.virtual_stage import INPUT, VirtualStage, machine_in
 from states_language import Machine
@@ -86,8 +85,8 @@ class CountedSandbox(VirtualSandbox):
 
     def _needs(self, function: VirtualFunction) -> Needs:
         """What a function does."""
-        slot, pool = Slot(function, self._upstream), PromptPool(function.bell, "the store")
-        return stream_needs(function, slot, self._profile, self._store, pool, self._logs())
+        slot = Slot(function, self._upstream)
+        return stream_needs(function, slot, self._profile, self._store, log_report=self._logs())
 
     def _logs(self) -> LogReport:
         reports: list[Report] = []

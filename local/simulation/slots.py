@@ -133,13 +133,13 @@ def stream_needs(
     slot: Slot,
     profile: Profile,
     store: Store,
-    pool: Threads,
+    pool: Threads | None = None,
     log_report: LogReport = lambda *_: None,
 ) -> Needs:
     """Returns the dependencies of a function of one stream."""
     invocation = function.task.invocation
     function.slots[invocation.stream_id] = slot
-    ports = Ports(function, function.bell, pool, _opens(function), PlayedSecrets(), log_report, function.mask)
+    ports = Ports(**_ports(function, None if pool is None else lambda *_named: pool, log_report))
     performer: Performer[Report] = Performer(ports)
     slot.tell = functools.partial(performer.tell, invocation.stream_id)
     steps = slot.filtered(attempts(profile, invocation, function.now_ms(), slot.draw))
@@ -175,22 +175,20 @@ def group_needs(
             slot = function.slots[who.stream_id] = slot_of(profile, who)
         return slot.filtered(kept(profile, who, now_ms, delays, slot.keeps(keeps), slot.draw))
 
-    def prompt(_threads: int, name: str) -> PromptPool:
-        return PromptPool(function.bell, name)
-
-    ports = GroupPorts(
-        clock=function,
-        secrets=PlayedSecrets(),
-        bell=function.bell,
-        pool=pool or prompt,
-        open_upstream=_opens(function),
-        kept=kept_here,
-        profiles=profiles,
-        log_report=log_report,
-        reports=reports,
-        mask=function.mask,
-    )
+    shared = _ports(function, pool, log_report)
+    ports = GroupPorts(**shared, kept=kept_here, profiles=profiles, reports=reports)
     return group_steps(function.task.invocation, tables, delays, ports)
+
+
+def _ports(
+    function: VirtualFunction, pool: Callable[[int, str], Threads] | None, log_report: LogReport
+) -> dict[str, Any]:
+    """Returns the ports of whatever a function keeps connected; without a pool, requests take no time."""
+    pool = pool or functools.partial(PromptPool, function.bell)
+    return {
+        "clock": function, "bell": function.bell, "pool": pool, "open_upstream": _opens(function),
+        "secrets": PlayedSecrets(), "log_report": log_report, "mask": function.mask,
+    }  # fmt: skip
 
 
 def _opens(function: VirtualFunction) -> OpenUpstream:

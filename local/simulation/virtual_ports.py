@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from handlers.connection.inputs import Arrival, Closed
+from handlers.run.ports import STORE
 from handlers.run.threads import Answered, Bell
 
 Requests = tuple[Callable[[], Any], ...]
@@ -74,9 +75,9 @@ class OwnThread(Answers):
 
 
 class PromptPool(Answers):
-    """Requests that take no time; each answer rings `bell` for `name`."""
+    """Requests that take no time, as one thread makes them; each answer rings `bell` for `name`."""
 
-    def __init__(self, bell: Bell, name: str) -> None:
+    def __init__(self, bell: Bell, _threads: int = 1, name: str = STORE) -> None:
         super().__init__()
         self._bell, self._name = bell, name
 

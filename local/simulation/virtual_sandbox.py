@@ -18,7 +18,6 @@ from local.simulation.skipping import SkippingSlot, VirtualConnection
 from local.simulation.slots import Upstream, stream_needs
 from local.simulation.tables import Key, MemoryDynamoDB
 from local.simulation.virtual_function import Task, VirtualFunction
-from local.simulation.virtual_ports import PromptPool
 from local.simulation.virtual_stage import VirtualStage, profile_of
 from states_language import TaskCall, TaskFailure
 from timeline.coverage import Connection
@@ -130,7 +129,7 @@ class VirtualSandbox:
         """Returns the dependencies of a function of the stream; it skips what the timeline does not need."""
         is_watched = self._profile.overlap == "forbids" or self._profile.standby == "hot"
         slot = SkippingSlot(function, self._upstream, is_watched=is_watched)
-        return stream_needs(function, slot, self._profile, self._store, PromptPool(function.bell, "the store"))
+        return stream_needs(function, slot, self._profile, self._store)
 
     def _connections_of(self, function: VirtualFunction) -> Sequence[VirtualConnection]:
         """The connections that a function made."""

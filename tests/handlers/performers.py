@@ -24,7 +24,6 @@ from local.simulation.slots import Slot, stream_needs
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.unreliable_clients import UnreliableDynamoDB
 from local.simulation.virtual_function import Task, VirtualFunction
-from local.simulation.virtual_ports import PromptPool
 from states_language.clock import EPOCH_2026_MS, VirtualClock
 from tests.handlers.scripted import Script, noted
 
@@ -200,7 +199,7 @@ def _in_virtual_time(
         await clock.sleep_until(EPOCH_2026_MS)
         function = VirtualFunction(clock, Task(1, INVOCATION), outcomes.append, is_prompt=slot_of is not Slot)
         slots.append(slot_of(function, ScriptedUpstream(clock, world)))
-        pool = function.own_thread if slot_of is Slot else PromptPool(function.bell, "the store")
+        pool = function.own_thread if slot_of is Slot else None
         function.start(stream_needs(function, slots[0], profile_of(wire), world.store, pool))
         await clock.sleep_until(INVOCATION.deadline_ms)
 

@@ -17,7 +17,7 @@ from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.performer import Performer
-from handlers.run.ports import STORE, Ports
+from handlers.run.ports import Ports
 from handlers.run.threads import Bell
 from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
@@ -117,7 +117,8 @@ class World:
     def ports(self) -> Ports:
         """What a performer is given."""
         secrets = SecretValues(repr, SECRETS)
-        return Ports(_Clock(self), self.bell, PromptPool(self.bell, STORE), self._open, secrets, lambda *_report: None)
+        pool = functools.partial(PromptPool, self.bell)
+        return Ports(_Clock(self), self.bell, pool, self._open, secrets, lambda *_report: None)
 
     def run(self, profile: Profile, invocation: Invocation) -> Report:
         """How an invocation of one stream ended."""

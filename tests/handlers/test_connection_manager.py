@@ -16,7 +16,7 @@ import pytest
 from handlers import errors
 from handlers.connection.steps import Invocation
 from handlers.framing.decoders import FRAMINGS
-from handlers.run import stream_invocation
+from handlers.run.stream_invocation import read_invocation
 from handlers.settings import Settings
 from local.costs import stage_costs
 from tests.handlers.aws import CONTROL, EVENTS, Aws, put_secret
@@ -231,8 +231,8 @@ def test_what_a_function_is_asked_for(tmp_path: Path) -> None:
     """Every number of the settings is in the unit that its name says, and the deadline follows from what is left."""
     limits = {"MARGIN_S": "6", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "3", "WAIT_S": "840"}
     settings = Settings.load(environment(tmp_path, **limits))
-    request = stream_invocation.Request("demo:x", "A", "arn:1", 3, 9, wait_s=820)
-    assert stream_invocation.to_invocation(request, settings, "r1", now_ms=1_000, remaining_ms=900_000) == Invocation(
+    event = an_event("demo:x", lane="A", execution="arn:1", cycles=3, renew_after=9, wait_s=820)
+    assert read_invocation(event, settings, "r1", now_ms=1_000, remaining_ms=900_000) == Invocation(
         stream_id="demo:x",
         lane="A",
         execution="arn:1",
@@ -269,9 +269,9 @@ def test_the_wait_and_the_limit_of_the_execution_decide(case: str, tmp_path: Pat
     """A function ends when its machine no longer waits for it; a renewal is due where others would leave an overlap."""
     wait_s, limit_s, deployed_s, left_s, deadline_ms, overlap_ms, is_due = WAITS[case]
     limits = {"MARGIN_S": "20", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "5", "WAIT_S": str(deployed_s)}
-    request = stream_invocation.Request("demo:x", "A", "arn:1", 3, 9, wait_s=wait_s, limit_s=limit_s)
+    event = an_event("demo:x", cycles=3, renew_after=9, wait_s=wait_s, limit_s=limit_s)
     settings = Settings.load(environment(tmp_path, **limits))
-    who = stream_invocation.to_invocation(request, settings, "r1", now_ms=0, remaining_ms=left_s * 1000)
+    who = read_invocation(event, settings, "r1", now_ms=0, remaining_ms=left_s * 1000)
     assert (who.deadline_ms, who.overlap_max_ms, who.is_renewal_due) == (deadline_ms, overlap_ms, is_due)
 
 

@@ -64,7 +64,7 @@ class Held:
 
 def test_the_stores_thread_keeps_nothing_of_a_request() -> None:
     """While it waits for the next, which may come minutes later, the events of the last one are gone."""
-    pool = Pool(1, Bell(), "store")
+    pool = Pool(Bell(), 1, "store")
     held, asked = Held(), threading.Event()
     gone = weakref.ref(held, lambda _: asked.set())
     pool.ask("demo", lambda held=held: held and None)  # type: ignore[misc]

@@ -15,7 +15,6 @@ from local.simulation.scenario import Scenario, Upstream, Window, read
 from local.simulation.scripted_upstream import ScriptedUpstream
 from local.simulation.slots import Slot, stream_needs
 from local.simulation.virtual_function import VirtualFunction
-from local.simulation.virtual_ports import PromptPool
 from local.simulation.virtual_sandbox import VirtualSandbox
 from local.simulation.virtual_stage import INPUT, STAGE, VirtualStage, machine_in
 from states_language import Execution
@@ -37,8 +36,7 @@ class Sandbox(VirtualSandbox):
     """Functions that leave no step out."""
 
     def _needs(self, function: VirtualFunction) -> Needs:
-        slot, pool = Slot(function, self._upstream), PromptPool(function.bell, "the store")
-        return stream_needs(function, slot, self._profile, self._store, pool)
+        return stream_needs(function, Slot(function, self._upstream), self._profile, self._store)
 
 
 class Counting(ScriptedUpstream):

@@ -33,7 +33,7 @@ from local.simulation.groups import GROUP, Group
 from local.simulation.shared_tasks import store_on
 from local.simulation.slots import Slot, stream_needs
 from local.simulation.virtual_function import Task, VirtualFunction
-from local.simulation.virtual_ports import Client, PromptPool
+from local.simulation.virtual_ports import Client
 from states_language.clock import VirtualClock
 from tests.handlers.servers import UNTIL_CLOSE, Peer, serving
 from tests.http_server import Answer, Request, answering
@@ -178,9 +178,9 @@ def test_model_and_counted_run_are_one(lease_every_ms: int, progress_every_ms: i
 
     def needs(function: VirtualFunction, clock: VirtualClock, meter: Meter) -> Needs:
         upstream = EndingUpstream(clock, BODY, lambda: meter.counts.requests(CONTROL) >= REQUESTS)
-        store, pool = store_on(MeteredDynamoDb(meter), NAMES, ledger_keep_days=400), PromptPool(function.bell, "store")
+        store = store_on(MeteredDynamoDb(meter), NAMES, ledger_keep_days=400)
         asked = profile("https://upstream.invalid/demo", order=order)
-        return stream_needs(function, Slot(function, upstream), asked, store, pool)
+        return stream_needs(function, Slot(function, upstream), asked, store)
 
     real = really(play, run, "ended")
     assert real.requests(CONTROL) >= REQUESTS
