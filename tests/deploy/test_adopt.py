@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from botocore.exceptions import ClientError
 
 from local.service import osls
 from local.stages import ROOT
+from tests.deploy import node
 from tests.deploy.account import ACCOUNT, DEPLOYED, REGION, Account, opened
 
 STACK, OTHER = "streamkeeper-dev", "streamkeeper-other"
@@ -79,20 +79,16 @@ EVERYTHING = {"tables": [CONTROL, EVENTS], "buckets": [BUCKET], "queues": [LETTE
 NOTHING: dict[str, Any] = {"tables": [], "buckets": [], "queues": []}
 
 
-# Prints what the plugin asks for when it adopts: of each resource its id, its type and its name.
+# What the plugin asks for when it adopts: of each resource its id, its type and its name.
 ASKED = """const { retained } = require('./packaging/adopt-retained.cjs');
-    const { template, pseudo } = JSON.parse(require('fs').readFileSync(0));
-    console.log(JSON.stringify(retained(template, pseudo).map(({ id, type, name }) => [id, type, name])));"""
+    return retained(...given).map(({ id, type, name }) => [id, type, name]);"""
 
 
 def test_all_that_outlives_its_stack_is_asked_for_by_its_name() -> None:
     """The plugin asks for each resource that a stage retains, by the name that CloudFormation gives it."""
     template = osls.template("test")
-    given = {"template": template, "pseudo": {"AWS::AccountId": ACCOUNT, "AWS::Region": REGION}}
-    command = ["node", "-e", ASKED]
-    done = subprocess.run(command, cwd=ROOT, input=json.dumps(given), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    asked = {key: (kind, name) for key, kind, name in json.loads(done.stdout)}
+    found = node.run(ASKED, [template, {"AWS::AccountId": ACCOUNT, "AWS::Region": REGION}])
+    asked = {key: (kind, name) for key, kind, name in found}
     retains = {key for key, one in template["Resources"].items() if one.get("DeletionPolicy", "Delete") != "Delete"}
     assert set(asked) == retains
     of_test = "streamkeeper-test"

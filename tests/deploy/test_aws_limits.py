@@ -1,8 +1,5 @@
 """Packaging refuses in one sentence what AWS would refuse half way through a deployment; thousands of profiles fit."""
 
-import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,16 +7,16 @@ import pytest
 from handlers.run.group_function import AT_ONCE, YOUNG_MS
 from local import settings_schema, stages
 from local.costs import month
+from tests.deploy import node
 
 LIMITS = "require('./packaging/aws-limits.cjs')"
 DELIVERY = "require('./packaging/delivery.cjs')"
 PLAIN: dict[str, Any] = {"Resources": {"A": {"Type": "AWS::SQS::Queue"}}}
 
 
-def asked(script: str) -> Any:
+def asked(expression: str, given: Any = None) -> Any:
     """What the expression is in Node."""
-    command = ["node", "-e", f"console.log(JSON.stringify({script}))"]
-    return json.loads(subprocess.run(command, cwd=stages.ROOT, capture_output=True, text=True, check=True).stdout)
+    return node.run(f"return {expression}", given)
 
 
 def of(kind: str, **properties: object) -> dict[str, Any]:
@@ -86,11 +83,9 @@ CASES = (
 )
 
 
-def test_each_limit_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_each_limit_is_refused_in_one_sentence() -> None:
     """What is at its limit packages, one more does not."""
-    templates = tmp_path / "templates.json"
-    templates.write_text(json.dumps([template for template, _ in CASES]))
-    said = asked(f"JSON.parse(require('fs').readFileSync({json.dumps(str(templates))})).map({LIMITS}.problem)")
+    said = asked(f"given.map({LIMITS}.problem)", [template for template, _ in CASES])
     assert dict(enumerate(said)) == dict(enumerate(words for _, words in CASES))
 
 
@@ -131,7 +126,7 @@ def test_a_sink_that_no_role_could_allow_is_refused() -> None:
         ({"s3": "lake", "form": "start"}, "deliver.form is no field of a sink of the kind s3"),
         ({"webhook": "ftp://x/secret"}, "deliver.webhook must be an address that begins with https://"),
     ]
-    said = asked(f"{json.dumps([one for one, _ in cases])}.map((deliver) => {DELIVERY}.wrongSink('mine', {{deliver}}))")
+    said = asked(f"given.map((deliver) => {DELIVERY}.wrongSink('mine', {{deliver}}))", [one for one, _ in cases])
     assert said == [words and f"env/streams/mine.toml: {words}." for _, words in cases]
 
 
@@ -149,7 +144,7 @@ def test_a_group_that_cannot_hand_over_in_time_is_refused() -> None:
     groups = [(352, 900, 840, 20), (360, 900, 840, 20), (500, 900, 840, 20), (100, 45, 35, 5), (1, 45, 39, 5)]
     names = ("streams_per_function", "function_timeout_s", "wait_s", "margin_s")
     settings = [_checked(base | dict(zip(names, one, strict=True))) for one in groups]
-    said = asked(f"{json.dumps(settings)}.map({LIMITS}.lateHandover)")
+    said = asked(f"given.map({LIMITS}.lateHandover)", settings)
     assert said[1] == (
         "streams_per_function must be at most 352, not 360: between wait_s 840 and function_timeout_s 900 less "
         "margin_s 20 a function has time to open no more, and a shorter wait_s gives it more."
@@ -158,7 +153,7 @@ def test_a_group_that_cannot_hand_over_in_time_is_refused() -> None:
     assert said[3].startswith("streams_per_function must be at most 40, not 100: ")
     assert (said[0], said[4]) == (None, None)
     for stage in ("dev", "prod"):
-        assert asked(f"{LIMITS}.lateHandover({json.dumps(stages.load(stage))})") is None
+        assert asked(f"{LIMITS}.lateHandover(given)", stages.load(stage)) is None
 
 
 def _checked(table: dict[str, Any]) -> dict[str, Any]:

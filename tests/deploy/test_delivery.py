@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from local.permissions.roles import Need
 from local.service import osls
 from local.stack import read
 from local.template import Resources
+from tests.deploy import node
 from tests.deploy.delivery import delivering, delivery_resources
 from tests.harness import STAGE
 from tests.projects import kept
@@ -201,7 +201,5 @@ def test_the_role_allows_each_sink_and_no_other(template: dict[str, Any]) -> Non
 def test_each_kind_of_sink_has_a_statement() -> None:
     """A kind that the template's plugin does not know would be deployed without a permission."""
     sinks = [{kind: "name", "secret": "${secret:hook}"} for kind in KINDS]
-    script = "const {statements} = require('./packaging/delivery.cjs');" \
-        f"console.log(JSON.stringify({json.dumps(sinks)}.map((sink) => statements([sink], '/s/').length)))"  # fmt: skip
-    printed = subprocess.run(["node", "-e", script], cwd=stages.ROOT, capture_output=True, text=True, check=True).stdout
-    assert dict(zip(KINDS, json.loads(printed), strict=True)) == dict.fromkeys(KINDS, 1)
+    script = "return given.map((sink) => require('./packaging/delivery.cjs').statements([sink], '/s/').length)"
+    assert dict(zip(KINDS, node.run(script, sinks), strict=True)) == dict.fromkeys(KINDS, 1)

@@ -1,39 +1,38 @@
 """A deployment changes nothing of what streams run: `packaging/deploy-by-waves.cjs` at played services."""
 
 import json
-import subprocess
 from dataclasses import dataclass, field
 from typing import Any
 
-from local import stages
+from tests.deploy import node
 from tests.http_server import Answer, Request, answering
 
-# Deploys definitions one after the other, as osls does: a hook, the stack's change, a hook. Prints what was said.
+# Deploys definitions one after the other, as osls does: a hook, the stack's change, a hook. Returns what was said.
 SCRIPT = """
 const Plugin = require('./packaging/deploy-by-waves.cjs');
-const [endpoint, deploy_by_waves, ...definitions] = process.argv.slice(1);
+const [endpoint, deploy_by_waves, definitions] = given;
 process.env.AWS_ENDPOINT_URL = endpoint;
 const config = {region: 'us-east-1', maxAttempts: 1, credentials: {accessKeyId: 'a', secretAccessKey: 'b'}};
 const names = {
   connection_manager: 'manager', connections: 'connections', upgrade: 'upgrade', control_table: 'control',
 };
-const custom = {names, settings: {deploy_by_waves: deploy_by_waves === 'true'}};
+const custom = {names, settings: {deploy_by_waves}};
 const aws = {getAwsSdkV3Config: () => config, getStage: () => 'prod'};
 const serverless = {service: {custom, provider: {}}, classes: {Error}, getProvider: () => aws};
-(async () => {
-  for (const definition of definitions) {
-    const said = [];
-    const {hooks} = new Plugin(serverless, {}, {log: {notice: (line) => said.push(line)}});
-    try {
-      await hooks['before:deploy:deploy']();
-      await fetch(endpoint + '/stack', {method: 'POST', body: definition});
-      await hooks['after:deploy:deploy']();
-    } catch (error) {
-      said.push(error.message);
-    }
-    console.log(JSON.stringify(said));
+const all = [];
+for (const definition of definitions) {
+  const said = [];
+  const {hooks} = new Plugin(serverless, {}, {log: {notice: (line) => said.push(line)}});
+  try {
+    await hooks['before:deploy:deploy']();
+    await fetch(endpoint + '/stack', {method: 'POST', body: definition});
+    await hooks['after:deploy:deploy']();
+  } catch (error) {
+    said.push(error.message);
   }
-})();
+  all.push(said);
+}
+return all;
 """
 MACHINE = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"
 UPGRADE = "streamkeeper upgrade --stage prod"
@@ -97,12 +96,11 @@ class Stage:
         return {}
 
 
-def deployed(stage: Stage, *definitions: str, by_waves: str = "true") -> list[list[str]]:
+def deployed(stage: Stage, *definitions: str, by_waves: bool = True) -> list[list[str]]:
     """What each deployment says."""
     with answering(stage.answer) as endpoint:
-        command = ["node", "-e", SCRIPT, endpoint, by_waves, *definitions]
-        done = subprocess.run(command, cwd=stages.ROOT, capture_output=True, text=True, check=True, timeout=120)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+        said: list[list[str]] = node.run(SCRIPT, [endpoint, by_waves, definitions])
+    return said
 
 
 def test_from_the_second_deployment_on_streams_run_what_they_ran() -> None:
@@ -127,4 +125,4 @@ def test_nothing_is_deployed_while_an_upgrade_runs() -> None:
 def test_the_setting_keeps_todays_way() -> None:
     """Nobody is asked for anything."""
     stage = Stage()
-    assert (deployed(stage, "D1", "D2", by_waves="false"), stage.asked, stage.alias) == ([[], []], [], "$LATEST")
+    assert (deployed(stage, "D1", "D2", by_waves=False), stage.asked, stage.alias) == ([[], []], [], "$LATEST")

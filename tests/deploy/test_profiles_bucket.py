@@ -1,13 +1,12 @@
 """What a stage has that names a bucket of profiles."""
 
-import json
 import re
-import subprocess
 from typing import Any
 
 import pytest
 
 from local import stages
+from tests.deploy import node
 
 SCRIPT = """
 const Plugin = require('./packaging/profiles-bucket.cjs');
@@ -32,15 +31,14 @@ const run = (profiles_bucket) => {
   plugin.hooks['before:package:compileFunctions']();
   return {functions, Resources, definition, sinks: statementsOfBucket('http,arn:aws:sqs:eu-west-1:1:q', '/s/dev/')};
 };
-console.log(JSON.stringify([run(''), run('mine')]));
+return [run(''), run('mine')];
 """
 
 
 @pytest.fixture(scope="module")
 def stages_of() -> list[dict[str, Any]]:
     """What the plugin makes of a stage without a bucket, and of one with it."""
-    done = subprocess.run(["node", "-e", SCRIPT], cwd=stages.ROOT, check=True, capture_output=True, text=True)
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    found: list[dict[str, Any]] = node.run(SCRIPT)
     return found
 
 

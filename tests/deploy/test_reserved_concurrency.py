@@ -2,13 +2,13 @@
 
 import contextlib
 import json
-import subprocess
 from typing import Any
 
 from local import stages
+from tests.deploy import node
 from tests.http_server import Answer, Request, answering
 
-# Runs a hook of the plugin for each job of a list; prints what the functions have then, and what is logged or thrown.
+# Runs a hook of the plugin for each job of a list; returns what the functions have then, and what is logged or thrown.
 SCRIPT = """
 const Plugin = require('./packaging/reserved-concurrency.cjs');
 const names = ['connectionManager', 'connectionControl', 'connectionWatch'];
@@ -24,11 +24,9 @@ const run = async ([hook, settings, endpoint]) => {
   await Promise.resolve(plugin.hooks[hook]()).catch((error) => said.push(error.message));
   return {functions, said};
 };
-(async () => {
-  const answers = [];
-  for (const job of JSON.parse(process.argv[1])) answers.push(await run(job));
-  console.log(JSON.stringify(answers));
-})();
+const answers = [];
+for (const job of given) answers.push(await run(job));
+return answers;
 """
 PROD = {"connection_concurrency": 0, "control_concurrency": 10, "watch_concurrency": 2}
 BOUNDED = PROD | {"connection_concurrency": 110}
@@ -57,9 +55,7 @@ def account(quota: int | None, reserved: dict[str, int]) -> contextlib.AbstractC
 
 def run(*jobs: tuple[str, dict[str, int], str]) -> list[dict[str, Any]]:
     """What the functions have after each job, a hook with settings at an endpoint, and what is said."""
-    command = ["node", "-e", SCRIPT, json.dumps(jobs)]
-    done = subprocess.run(command, cwd=stages.ROOT, capture_output=True, text=True, check=True, timeout=120)
-    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    answers: list[dict[str, Any]] = node.run(SCRIPT, jobs)
     return answers
 
 

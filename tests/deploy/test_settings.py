@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,15 @@ from local import settings_schema, stages
 from local.service import osls
 from local.template import ACCOUNT
 from local.user_error import UserError
+from tests.deploy import node
 from tests.statemachines.connections import definition
 
-# Answers lines of JSON: {"table": ...} or {"text": ..., a file's in Base64} with the settings or the sentence, and
-# {"stage": ..., a name} with "" or the sentence.
+# Answers {"table": ...} or {"text": ..., a file's in Base64} with the settings, and {"stage": ..., a name} with "".
 CHECK = """
 const { checkName, checked, read } = require("./env/settings.cjs");
-const answer = ({ stage, table, text }) => {
-  try {
-    if (stage !== undefined) return checkName(stage) ?? "";
-    return (text === undefined ? checked(table, "here") : read(Buffer.from(text, "base64"), "here")).settings;
-  } catch (error) { return error.message; }
-};
-require("readline").createInterface({ input: process.stdin })
-  .on("line", (line) => console.log(JSON.stringify(answer(JSON.parse(line)))));
+const { stage, table, text } = given;
+if (stage !== undefined) return checkName(stage) ?? "";
+return (text === undefined ? checked(table, "here") : read(Buffer.from(text, "base64"), "here")).settings;
 """
 SCHEMA = settings_schema.schema()
 NAMES = list(SCHEMA["properties"])
@@ -97,29 +91,12 @@ JSON = st.recursive(
 )
 
 
-class Node:
-    """env/settings.cjs in a process of its own."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            ["node", "-e", CHECK], cwd=stages.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def __call__(self, **question: Any) -> Any:
-        """What it makes of a table, or of a file's text."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(question) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    """One process for all tests of this file."""
-    answers = Node()
-    yield answers
-    answers.process.communicate(timeout=20)
+def in_node(**question: Any) -> Any:
+    """What env/settings.cjs makes of a table, a file's text or a name: the settings, or its sentence."""
+    try:
+        return node.run(CHECK, question)
+    except node.Failed as error:
+        return str(error)
 
 
 def in_python(table: Any) -> Any:
@@ -158,15 +135,15 @@ SUMS = st.dictionaries(st.sampled_from(JOINED), st.integers(2, 60) | st.integers
 
 
 @given(table=tables() | SUMS)
-def test_both_refuse_and_take_the_same_tables_in_the_same_words(node: Node, table: dict[str, Any]) -> None:
+def test_both_refuse_and_take_the_same_tables_in_the_same_words(table: dict[str, Any]) -> None:
     """Whatever a table holds, env/settings.cjs and local/stages.py answer alike, with one line."""
     answer = in_python(table)
-    assert node(table=table) == answer
+    assert in_node(table=table) == answer
     assert not isinstance(answer, str) or re.fullmatch(r"here: [ -~…]+\.", answer)
 
 
 @given(scalars=st.dictionaries(st.sampled_from(NAMES), st.sampled_from(SCALARS) | st.text(max_size=9), max_size=2))
-def test_both_read_the_same_in_a_file(node: Node, scalars: dict[str, str]) -> None:
+def test_both_read_the_same_in_a_file(scalars: dict[str, str]) -> None:
     """Numbers, truths, dates and keys that readers of YAML disagree about are the same to both, or refused by both."""
     good: dict[str, Any] = GOOD | {"upstreams": {}}
     lines = [f"{name}: {scalars.get(name, json.dumps(value))}\n" for name, value in good.items()]
@@ -178,21 +155,21 @@ def test_both_read_the_same_in_a_file(node: Node, scalars: dict[str, str]) -> No
             answer: Any = stages.load("here", root=Path(folder))
         except UserError as error:
             answer = str(error).replace("env/here.yml", "here")
-    other = node(text=base64.b64encode(text).decode())
+    other = in_node(text=base64.b64encode(text).decode())
     assert other == answer or (isinstance(answer, str) and isinstance(other, str))
 
 
-def test_the_sentence_names_the_setting_and_says_what_would_be_right(node: Node) -> None:
+def test_the_sentence_names_the_setting_and_says_what_would_be_right() -> None:
     """Of good tables, bad ones, and those that lack a setting; and both say it alike."""
     good = GOOD | {"upstreams": UPSTREAMS}
     assert in_python(good) == {**GOOD, "most_streams_per_function": 40}
-    assert in_python(GOOD | {"wait_s": 35.0}) == node(table=GOOD | {"wait_s": 35.0}) == in_python(good)
+    assert in_python(GOOD | {"wait_s": 35.0}) == in_node(table=GOOD | {"wait_s": 35.0}) == in_python(good)
     for change, sentence in BAD:
-        assert (in_python(good | change), node(table=good | change)) == (f"here: {sentence}.",) * 2
+        assert (in_python(good | change), in_node(table=good | change)) == (f"here: {sentence}.",) * 2
     for name in GOOD:
         fewer = {key: value for key, value in good.items() if key != name}
         assert re.fullmatch(rf"here: {name} is missing; it must be .+\.", in_python(fewer))
-        assert node(table=fewer) == in_python(fewer)
+        assert in_node(table=fewer) == in_python(fewer)
 
 
 def test_the_page_on_settings_has_the_bounds_of_the_schema() -> None:
@@ -277,14 +254,14 @@ STAGE_NAMES = st.text(st.sampled_from("abz09-_.A/é\n$ "), max_size=17) | st.fro
 
 
 @given(STAGE_NAMES)
-def test_a_name_that_no_stage_can_have_is_refused_in_the_same_words(node: Node, name: str) -> None:
+def test_a_name_that_no_stage_can_have_is_refused_in_the_same_words(name: str) -> None:
     """Also where there is such a file: a name of 16 characters makes a bucket's of 64, which S3 refuses."""
     said = ""
     try:
         stages.check_name(name)
     except UserError as refusal:
         said = str(refusal)
-    assert node(stage=name) == said
+    assert in_node(stage=name) == said
     bucket = f"{stages.SERVICE}-{name}-events-{ACCOUNT}-ap-southeast-1"
     assert (said == "") == (re.fullmatch("[a-z][a-z0-9-]*", name) is not None and len(bucket) <= 63)
 

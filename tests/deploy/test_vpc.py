@@ -1,10 +1,9 @@
 """The VPC of a stage: which functions are put into it, and what their roles may do then."""
 
 import json
-import subprocess
 from typing import Any
 
-from local import stages
+from tests.deploy import node
 
 SCRIPT = """
 const Plugin = require('./packaging/vpc.cjs');
@@ -22,7 +21,7 @@ const run = (settings) => {
   }
   return {functions, resources: resources.Resources};
 };
-console.log(JSON.stringify(JSON.parse(process.argv[1]).map(run)));
+return given.map(run);
 """
 NONE = {"vpc_subnet_ids": "", "vpc_security_group_ids": ""}
 SET = {"vpc_subnet_ids": "subnet-0a1b2c3d,subnet-4e5f6a7b", "vpc_security_group_ids": "sg-0a1b2c3d"}
@@ -30,9 +29,7 @@ SET = {"vpc_subnet_ids": "subnet-0a1b2c3d,subnet-4e5f6a7b", "vpc_security_group_
 
 def placed(*settings: dict[str, str]) -> list[Any]:
     """What the plugin makes of each stage's settings."""
-    command = ["node", "-e", SCRIPT, json.dumps(settings)]
-    done = subprocess.run(command, cwd=stages.ROOT, check=True, capture_output=True, text=True)
-    answers: list[Any] = json.loads(done.stdout)
+    answers: list[Any] = node.run(SCRIPT, settings)
     return answers
 
 
