@@ -8,12 +8,10 @@ import pytest
 from handlers.errors import StoreUnavailable
 from handlers.store import segment_reader
 from handlers.store.control_record import LAYOUT
-from handlers.store.leases import Leases
 from handlers.store.segment_reader import SegmentReader
-from handlers.watching.lease_rounds import Rounds, Turn
 from tests.handlers.aws import CONTROL, EVENTS, Aws
 from tests.handlers.store.test_stored_before import SEGMENTS, bare
-from tests.handlers.test_damaged_leases import NOW_MS, asked, sound
+from tests.handlers.test_damaged_leases import asked, sound
 
 WORDS = f"The control record has layout {LAYOUT + 1}, and this version knows {LAYOUT}."
 EVENT = {"received_at_ms": {"N": "1"}, "fence": {"N": "1"}, "data": {"S": "x"}}
@@ -44,13 +42,6 @@ def test_a_newer_control_record_is_refused_by_name(aws: Aws, function: ModuleTyp
     rows = asked(function, "/connections", "")[1]["streams"]
     assert {row["stream"]: "layout" in (row["reason"] or "") for row in rows} == {"demo:new": True, "demo:now": False}
     assert asked(function, "/connections/{streamId}", "demo:new", "DELETE")[0] == 202
-
-
-def test_the_watch_names_a_newer_control_record(aws: Aws) -> None:
-    """A person is told, as of a damaged one."""
-    put(aws, "demo:new", layout={"N": str(LAYOUT + 1)})
-    seen = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(9)).check(NOW_MS, lambda: False)
-    assert seen.damage == {"demo:new": ("layout",)}
 
 
 def test_a_newer_event_is_refused_by_name(aws: Aws, function: ModuleType) -> None:

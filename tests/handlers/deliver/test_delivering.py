@@ -1,8 +1,8 @@
 """Each sink of each stream comes from its own place to the end, whatever the others do and whenever it is rung for."""
 
-import base64
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from handlers.deliver.bells import ANSWERED_MS, Bell
 from handlers.deliver.contract import Message, Refusal
 from handlers.deliver.delivery_records import settled
 from handlers.deliver.operating import lag
-from handlers.deliver.table_records import by_stream
+from handlers.deliver.table_records import by_stream, decoded
 from handlers.deliver.worker import rest_ms
 from handlers.profile.deliver_field import Target
 from handlers.store.event_items import mark
@@ -44,7 +44,7 @@ def test_an_event_becomes_what_get_shows() -> None:
     stage = Stage(order="request")
     stage.come("demo:a#b", event("7", "body", name="tick"))
     log = segment_record("demo", [event("1", b"\0"), event("2", "x" * 300)], 4)
-    stage.client.put_item(TableName="events", Item=_plain(log["dynamodb"]["NewImage"]))
+    stage.client.put_item(TableName="events", Item=decoded(log["dynamodb"]["NewImage"]))
     stage.virtual.at(NOW_MS, lambda: stage.virtual.delivery.note([log]))
     stage.run()
     first, *several = [json.loads(one.text) for _, one in stage.taken]
@@ -62,14 +62,6 @@ def test_an_event_becomes_what_get_shows() -> None:
         ("2", "000000000000004/000000000001/000000000001"),
     ]
     assert (several[0]["data_base64"], several[1]["data"]) == ("AA==", "x" * 300)
-
-
-def _plain(image: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: {kind: base64.b64decode(one) if kind == "B" else one}
-        for name, value in image.items()
-        for kind, one in value.items()
-    }
 
 
 # --- nothing is skipped, whenever it becomes visible ------------------------------------------------------------------
@@ -90,20 +82,13 @@ def test_what_is_stored_late_and_out_of_order_is_delivered_in_the_order_it_was_s
     stage = Stage(most=3)
     made = [event(str(n), at_ms=NOW_MS - 60_000 * back) for n, (back, _) in enumerate(events)]
     records = [stage.stored("a", one, fence=fence)[0] for one, (_, fence) in zip(made, events, strict=True)]
-    requests, dying = [0], set(deaths)
+    requests = itertools.count(1)
 
-    def counted(method: Any) -> Any:
-        def request(**parameters: Any) -> Any:
-            answer = method(**parameters)
-            requests[0] += 1
-            if requests[0] in dying:
-                raise Killed
-            return answer
+    def dies(_parameters: Any) -> None:
+        if next(requests) in deaths:
+            raise Killed
 
-        return request
-
-    for name in ("put_item", "update_item", "delete_item", "batch_execute_statement"):
-        setattr(stage.client, name, counted(getattr(stage.client, name)))
+    behind_writes(stage, dies)
     brought: list[str] = []
     at = 0
     while at < len(records):
@@ -114,6 +99,21 @@ def test_what_is_stored_late_and_out_of_order_is_delivered_in_the_order_it_was_s
     stage.run(600)
     assert stage.is_over
     assert list(dict.fromkeys(stage.keys())) == brought
+
+
+def behind_writes(stage: Stage, act: Callable[[dict[str, Any]], object]) -> None:
+    """Has something done behind each write of a table, with its parameters."""
+
+    def after(method: Any) -> Any:
+        def request(**parameters: Any) -> Any:
+            answer = method(**parameters)
+            act(parameters)
+            return answer
+
+        return request
+
+    for name in ("put_item", "update_item", "delete_item", "batch_execute_statement"):
+        setattr(stage.client, name, after(getattr(stage.client, name)))
 
 
 def _bring(stage: Stage, records: Sequence[dict[str, Any]], at_ms: int) -> None:
@@ -276,16 +276,7 @@ def test_what_a_quick_sink_takes_at_once_needs_no_bell_and_no_record() -> None:
     """The arrival alone is written, and says who took it; the counts and the lag are as true as a worker's."""
     stage = warmed(TARGET, OTHER)
     before, writes = of(stage), list[Any]()
-
-    def counted(method: Any) -> Any:
-        def request(**parameters: Any) -> Any:
-            writes.append(parameters)
-            return method(**parameters)
-
-        return request
-
-    for name in ("put_item", "update_item", "delete_item", "batch_execute_statement"):
-        setattr(stage.client, name, counted(getattr(stage.client, name)))
+    behind_writes(stage, writes.append)
     for n in (1, 2, 3):
         stage.come("a", event(str(n), at_ms=NOW_MS + n))
         stage.run(1)

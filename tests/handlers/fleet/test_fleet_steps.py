@@ -166,15 +166,14 @@ def test_a_dry_run_changes_no_stream() -> None:
     assert world.records.read().state == ""
 
 
-def test_a_large_document_is_kept_in_parts() -> None:
+def test_a_large_document_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than an item of DynamoDB's has; what lies there of another document is not taken for it."""
-    draws = random.Random(3)
-    lines = "\n".join(f"s:{draws.getrandbits(200):x}" for _ in range(12_000))
-    world = World()
-    world.begin(lines)
+    monkeypatch.setattr("handlers.fleet.fleet_records.PART", 3_000)
+    world, draws = World(), random.Random(3)
+    world.begin("\n".join(f"s:{draws.getrandbits(200):x}" for _ in range(200)))
     fleet = world.records.read()
     assert fleet.parts > 1
-    assert len(world.records.document(fleet).ids) == 12_000
+    assert len(world.records.document(fleet).ids) == 200
 
 
 def test_before_the_first_document_nothing_is_applied() -> None:

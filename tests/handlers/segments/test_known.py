@@ -15,24 +15,6 @@ def known(of: KnownKeys, *names: object) -> list[object]:
     return [name for name in names if key_hash(str(name)) in of]
 
 
-def test_keys_are_forgotten_when_the_window_has_passed() -> None:
-    """What was added before the instant, and nothing else."""
-    of = KnownKeys()
-    of.add(10, keys(1, 2))
-    of.add(20, keys(3))
-    of.forget(20)
-    assert known(of, 1, 2, 3) == [3]
-
-
-def test_a_key_that_came_again_is_as_young_as_its_last_coming() -> None:
-    """It was stored again behind the window; that its first coming is forgotten does not forget it."""
-    of = KnownKeys()
-    of.add(10, keys(1))
-    of.add(20, keys(1))
-    of.forget(15)
-    assert known(of, 1) == [1]
-
-
 def test_what_is_read_back_is_older() -> None:
     """A writer looks back from the end of the log; what it reads last is forgotten first."""
     of = KnownKeys()

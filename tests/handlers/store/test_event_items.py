@@ -17,7 +17,6 @@ from handlers.store.event_items import (
     body_of,
     event_item,
     in_bucket,
-    mark,
     object_key,
     partition_key,
     partition_keys,
@@ -96,21 +95,6 @@ def test_an_object_is_named_by_what_it_holds() -> None:
     first, second = one["object"]["S"].split("/"), other["object"]["S"].split("/")
     assert (first[1], len(first)) == ("demo:x", 4)
     assert [a == b for a, b in zip(first, second, strict=True)] == [True, True, True, False]
-
-
-def test_a_mark_holds_nothing_that_the_wire_sent() -> None:
-    """It reads back as dead-lettered, without data."""
-    event = StreamEvent("k", "x" * 9000, "id", "name", None, 5)
-    stored = stored_event(mark(event_item("demo", 1, 2, event, StoragePolicy(1, 3)), "why"), nothing)
-    assert (stored.data, stored.id, stored.name, stored.dead_letter) == (None, None, None, "why")
-    assert stored.position == "000000000000005/000000000001/000000000002"
-
-
-def test_an_event_expires_as_many_days_after_it_came() -> None:
-    """In seconds, as DynamoDB wants it; without a number of days never."""
-    event = StreamEvent("k", "x", None, None, None, 1_700_000_000_999)
-    assert event_item("demo", 1, 0, event, StoragePolicy(1, 2))["expires_at"] == {"N": str(1_700_000_000 + 2 * 86_400)}
-    assert "expires_at" not in event_item("demo", 1, 0, event)
 
 
 STREAM_IDS = st.lists(st.sampled_from(["a", "#", "#0", "%", "%23", "%25", "/", "..", "+", "é", "😀"]), max_size=4).map(

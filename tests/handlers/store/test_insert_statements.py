@@ -1,6 +1,5 @@
 """The JSON of INSERTs: whichever way it is made, it is that of the event's item."""
 
-import json
 import os
 from contextlib import closing
 from typing import Any
@@ -78,10 +77,3 @@ def test_the_small_client_stores_what_boto3_stores(aws: Aws, tables: str) -> Non
     assert aws.store().write("other", 1, 0, sent) == Written(5, 0)
     stored, expected = (aws.items(EVENTS, stream_id) for stream_id in ("demo", "other"))
     assert stored == {key: {**item, "PK": "demo"} for key, item in expected.items()}
-
-
-def test_a_request_holds_the_json_of_its_statements() -> None:
-    """What is sent for a batch is no more than its INSERTs, one after the other."""
-    inserts = Inserts("table", "demo", 1, StoragePolicy())
-    texts = [insert_of(inserts, n, StreamEvent(str(n), "a", None, None, None, 1)) for n in range(2)]
-    assert [json.loads(text)["Parameters"][1] for text in texts] == [{"S": "0"}, {"S": "1"}]

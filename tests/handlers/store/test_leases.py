@@ -199,10 +199,3 @@ def test_a_look_that_is_late_stops_also_where_nobody_holds_a_stream(aws: Aws) ->
     looks = [rounds.check(NOW_MS, lambda: True) for _ in range(2)]
     assert [(look.is_whole, list(look.away_ms)) for look in looks] == [(False, []), (True, ["y"])]
     assert client.requests == ["query", "query", "batch_get_item"]
-
-
-def test_reading_one_lease(filled: Aws) -> None:
-    """As it stands now; an empty one where there is none."""
-    leases = Leases(filled.dynamodb, CONTROL)
-    assert leases.read("demo:0001").ending == "StreamEnded"
-    assert leases.read("other") == Lease()

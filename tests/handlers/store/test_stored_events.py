@@ -11,7 +11,6 @@ from tests.handlers.aws import (
     Aws,
     Client,
     fails_with,
-    is_sent_twice,
     never_arrives,
 )
 from tests.handlers.store.events import STREAM, an_event, noise, put
@@ -61,19 +60,6 @@ def test_a_write_answers_for_all_its_events(aws: Aws) -> None:
     assert aws.store().write(STREAM, 2, 0, events) == Written(stored=0, duplicates=4, dead_lettered=0)
     positions = [item["position"][-2:] for item in aws.items(EVENTS, STREAM).values()]
     assert positions == ["10", "11", "13"]
-
-
-def test_an_event_whose_answer_was_lost_was_new(aws: Aws) -> None:
-    """The client sends it again and meets its own item: stored; an item of another connection: a duplicate."""
-    twice = aws.store(Client(aws.dynamodb, "put_item", is_sent_twice))
-    assert put(twice, STREAM, 1, 0, an_event()) == STORED
-    assert put(twice, STREAM, 2, 0, an_event()) == DUPLICATE
-
-
-def test_an_empty_text_is_stored(aws: Aws) -> None:
-    """An event with no data in it is an event."""
-    assert put(aws.store(), STREAM, 1, 0, an_event(data="", id="")) == STORED
-    assert aws.items(EVENTS, STREAM)["1"]["data"] == ""
 
 
 def test_whatever_else_aws_refuses_or_does_not_answer_is_store_unavailable(aws: Aws) -> None:
