@@ -204,7 +204,7 @@ class VirtualClock:
         if at_ms <= self.now_ms():
             return
         woken: asyncio.Future[None] = self._loop.create_future()
-        timer = self._loop.call_at_ms(at_ms - self.start_ms, _wake, woken)
+        timer = self._loop.call_at_ms(at_ms - self.start_ms, wake, woken)
         try:
             await woken
         finally:
@@ -338,6 +338,7 @@ def _nothing() -> None:
     return
 
 
-def _wake(sleeper: asyncio.Future[None]) -> None:
+def wake(sleeper: asyncio.Future[None]) -> None:
+    """Let a sleeper go on, unless it was cancelled."""
     if not sleeper.done():
         sleeper.set_result(None)

@@ -18,7 +18,7 @@ from states_language.jsonata.evaluation import to_library
 from states_language.jsonata.library import Functions, JException, Utils
 from states_language.jsonata.patterns import Matcher
 from states_language.jsonpath.intrinsic_functions import ALGORITHMS, scrambled
-from states_language.values import parse_json, parts, units
+from states_language.values import once, parse_json, parts, units
 
 ADDED = ("hash", "parse", "partition", "random", "range", "uuid")
 """The functions that JSONata does not have, or has with another signature."""
@@ -79,17 +79,10 @@ def _hash(text: Any, algorithm: Any = None) -> Any:
 
 def _parse(text: Any) -> Any:
     try:
-        value = parse_json(text, members=_once)
+        value = parse_json(text, members=once)
     except ValueError:
         raise JException("D3137", 0, "Invalid JSON") from None
     return to_library(value)
-
-
-def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    object_ = dict(members)
-    if len(object_) < len(members):
-        raise ValueError("a key appears twice")
-    return object_
 
 
 def _string(value: Any, prettify: Any = None) -> Any:

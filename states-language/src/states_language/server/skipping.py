@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from states_language import Perform, TaskCall
-from states_language.clock import Clock, Timer
+from states_language.clock import Clock, Timer, wake
 
 _QUIET = 6
 """So many passes of the event loop without an event, a timer or a call: everything of an execution waits."""
@@ -26,11 +26,6 @@ class _Timer:
 
     def cancel(self) -> None:
         self.callback = None
-
-
-def _wake(sleeper: "asyncio.Future[None]") -> None:
-    if not sleeper.done():
-        sleeper.set_result(None)
 
 
 class SkippingClock:
@@ -62,7 +57,7 @@ class SkippingClock:
         if at_ms <= self.now_ms():
             return
         woken = asyncio.get_running_loop().create_future()
-        timer = self.call_at(at_ms, functools.partial(_wake, woken))
+        timer = self.call_at(at_ms, functools.partial(wake, woken))
         self._sleeping += 1
         try:
             await woken
