@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from machines import machine, raising, types
-from states_language import DefinitionError, Execution
-from states_language.clock import VirtualClock
+from states_language import Behaviour, DefinitionError
 from states_language.jsonata.ecmascript import translated
 
 TOO_DEEP = "Stack overflow error: Check for non-terminating recursive function. Consider rewriting as tail-recursive"
@@ -203,27 +202,14 @@ def test_a_value_of_the_wrong_type_is_refused(state: dict[str, Any], cause: str)
 def test_a_task_is_timed_and_a_fail_is_worded_by_expressions() -> None:
     """TimeoutSeconds, Error and Cause may be expressions."""
 
-    def run(**task: Any) -> Execution:
-        state = {
-            "Type": "Task",
-            "Resource": "arn:aws:states:::lambda:invoke",
-            "Arguments": {"FunctionName": "work"},
-            "TimeoutSeconds": "{% $states.input.limit %}",
-            "Catch": [{"ErrorEquals": ["States.Timeout"], "Next": "F"}],
-            "Next": "Z",
-            **task,
-        }
-        fail = {"Type": "Fail", "Error": "{% 'Late' & '!' %}", "Cause": "{% $string($states.input.Error) %}"}
-        execution: Execution = query(("A", state), ("Z", {"Type": "Pass"}), ("F", fail)).execute(
-            {"limit": 5}, functions={"work": slow}, clock=clock
-        )
-        return execution
-
-    clock = VirtualClock()
-
-    async def slow(_payload: Any, _lambda_context: Any) -> None:
-        await clock.sleep_until(clock.now_ms() + 60_000)
-
-    late = run()
+    state = {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::lambda:invoke",
+        "Arguments": {"FunctionName": "work"},
+        "TimeoutSeconds": "{% $states.input.limit %}",
+        "Catch": [{"ErrorEquals": ["States.Timeout"], "Next": "F"}],
+    }
+    fail = {"Type": "Fail", "Error": "{% 'Late' & '!' %}", "Cause": "{% $string($states.input.Error) %}"}
+    late = query(("A", state), ("F", fail)).execute({"limit": 5}, functions={"work": Behaviour(delay_ms=60_000)})
     assert (late.error, late.cause) == ("Late!", "States.Timeout")
     assert (late.stopped_ms or 0) - late.started_ms == 5000
