@@ -184,47 +184,6 @@ def test_a_nested_execution_that_fails_fails_the_task(pattern: str) -> None:
 ACTIVITY = "arn:aws:states:us-east-1:111111111111:activity:a"
 
 
-def worked(worker: Holder, **fields: Any) -> Execution:
-    """Return the execution of one activity; the worker gets its token once the work waits."""
-    tokens = Tokens()
-    works: list[asyncio.Task[None]] = []
-
-    async def perform(call: TaskCall) -> None:
-        async def later() -> None:
-            await asyncio.sleep(5)
-            assert call.pending is not None
-            assert call.pending.token is not None
-            call.pending.start("me")
-            await worker(tokens, call.pending.token)
-
-        works.append(asyncio.get_running_loop().create_task(later()))
-
-    return machine(("S", {"Type": "Task", "Resource": ACTIVITY, **fields})).execute(
-        {"n": 1}, perform=perform, tokens=tokens
-    )
-
-
-def test_a_worker_takes_an_activity_on_and_answers() -> None:
-    """Scheduled with its input, started with the worker's name, ended with what the worker said."""
-    execution = worked(says(60, ("succeed", {"done": True})))
-    assert execution.output == {"done": True}
-    assert types(execution)[2:5] == ["ActivityScheduled", "ActivityStarted", "ActivitySucceeded"]
-    scheduled, started = (execution.history[2], execution.history[3])
-    assert scheduled["activityScheduledEventDetails"]["resource"] == ACTIVITY
-    assert scheduled["activityScheduledEventDetails"]["input"] == '{"n":1}'
-    assert started["activityStartedEventDetails"] == {"workerName": "me"}
-    failed = worked(says(("fail", "Bad", "It was.")))
-    assert (failed.error, types(failed)[4]) == ("Bad", "ActivityFailed")
-
-
-def test_heartbeats_of_an_activity_count_from_its_start() -> None:
-    """An activity that no worker has taken on misses none; TimeoutSeconds counts from the beginning."""
-    worker = says(2, ("heartbeat",))
-    execution = worked(worker, HeartbeatSeconds=3)
-    assert (at_ms(execution, "ActivityTimedOut"), execution.error) == ([10_000], "States.Timeout")
-    assert at_ms(worked(worker, TimeoutSeconds=4), "ActivityTimedOut") == [4000]
-
-
 def test_an_activity_does_not_exist() -> None:
     """Recorded: the execution fails, for nobody has made the activity."""
     execution = machine(("S", {"Type": "Task", "Resource": ACTIVITY})).execute()
@@ -248,7 +207,9 @@ def test_an_activity_is_scheduled_before_its_worker(
     answer: Any, limits: dict[str, int], seconds: int, events: list[str]
 ) -> None:
     """One that nobody polls times out; the heartbeat counts from the worker's start."""
-    run = run_machine(machine(("A", {**APPROVE, **limits})), functions={"activity:approve": answer})
+    run = run_machine(machine(("A", {**APPROVE, **limits})), {"n": 1}, functions={"activity:approve": answer})
+    scheduled = run.history[2]["activityScheduledEventDetails"]
+    assert (scheduled["resource"], scheduled["input"]) == (APPROVE["Resource"], '{"n":1}')
     assert (run.elapsed_s, [event["type"] for event in run.history if "Activity" in event["type"]]) == (
         seconds,
         [f"Activity{event}" for event in events],

@@ -315,11 +315,6 @@ def test_a_broken_file_is_refused_in_one_sentence(tmp_path: Path, name: str, tex
     assert "\n" not in str(refusal.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DefinitionError, match=r"nowhere.yml cannot be read: No such file or directory"):
-        load(tmp_path / "nowhere.yml")
-
-
 def test_loading_files_leaves_yaml_itself_as_it_was() -> None:
     """The reader's types are its own."""
     assert yaml.safe_load("on: 1:30") == {True: 90}

@@ -107,16 +107,6 @@ def test_an_answer_is_six_megabytes_long_at_most() -> None:
     assert len(invoked(lambda _payload, _: "x" * (RESPONSE_LIMIT_BYTES - 2))) == RESPONSE_LIMIT_BYTES - 2
 
 
-def test_request_ids_follow_from_the_seed() -> None:
-    def request_id(_payload: Any, lambda_context: Any) -> str:
-        return str(lambda_context.aws_request_id)
-
-    def of(seed: int) -> Any:
-        return machine(("T", task())).execute(functions={"work": request_id}, clock=VirtualClock(seed=seed)).output
-
-    assert of(1)["Payload"] == of(1)["Payload"] != of(2)["Payload"]
-
-
 KILLED = """
 import asyncio, gc, sys
 from states_language import TaskFailure

@@ -17,7 +17,6 @@ from states_language.place import Redriven
 CONFIG = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
 PASS = {"Type": "Pass"}
 PUT = "arn:aws:states:::s3:putObject"
-FIRST_ROW = {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"}
 ODD = (
     ("C", {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 1, "Next": "F"}], "Default": "P"}),
     ("P", PASS),

@@ -49,19 +49,6 @@ def test_answers_are_callables_values_failures_or_several_in_turn(run_machine: R
     assert run.events("LambdaFunctionFailed") == [{"error": "Busy"}]
 
 
-def test_an_error_is_asserted_with_its_cause(run_machine: RunMachine) -> None:
-    """The function raises, the Catcher leads to a Fail state."""
-
-    async def declined(_payload: Any, _context: Any) -> Any:
-        raise ValueError("no money")
-
-    run = run_machine(ORDER, functions={"charge": declined})
-    run.assert_path("Charge", "Refund")
-    run.assert_error("NotCharged", "the card was declined")
-    (details,) = run.events("LambdaFunctionFailed")
-    assert details["error"] == "ValueError"
-
-
 @pytest.mark.parametrize("form", [load, dict, json.dumps])
 def test_a_definition_comes_in_every_form(run_machine: RunMachine, form: Any) -> None:
     """A machine that was loaded, data, or a text; `load` takes the rest (test_sources.py)."""

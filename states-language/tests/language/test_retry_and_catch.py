@@ -4,52 +4,34 @@ The published examples are run from files, in tests/workbench/test_attempts.py.
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from machines import at_ms, machine, raising, task, types
-from states_language import Execution
+from machines import at_ms, machine, raising, task
 from states_language.testing import run_machine
 
 FACTS = json.loads((Path(__file__).parent / "data" / "retry-and-catch.json").read_text(encoding="utf-8"))
 SCENARIOS = {scenario["name"]: scenario for scenario in FACTS["scenarios"]}
-ALWAYS = 1000
-
-
-def waits_s(execution: Execution) -> list[float]:
-    """Return the seconds between the failure of one attempt and the start of the next."""
-    ended = at_ms(execution, "TaskFailed") + at_ms(execution, "TaskTimedOut")
-    begun = at_ms(execution, "TaskScheduled")[1:]
-    return [(begin - end) / 1000 for end, begin in zip(sorted(ended), begun, strict=False)]
-
-
-def attempts(execution: Execution) -> int:
-    return types(execution).count("TaskScheduled")
-
-
-def replayed(work: Callable[[Any, Any], Any], data: Any = None, **fields: Any) -> Execution:
-    """Return an execution of one Task with fallback states for its Catchers."""
-    names = {catcher["Next"] for catcher in fields.get("Catch", [])}
-    fallbacks = [(name, {"Type": "Pass"}) for name in sorted(names)]
-    return machine(("T", task(**fields)), *fallbacks).execute(data, functions={"work": work})
 
 
 def test_the_error_output_stands_beside_the_input_or_replaces_it() -> None:
-    scenario = SCENARIOS["error output kept beside the input"]
-    beside = replayed(raising("java.lang.Exception"), {"foo": 1}, Catch=scenario["catch"])
-    assert beside.output["foo"] == 1
-    assert beside.output["error-info"].keys() == {"Error", "Cause"}
-    alone = replayed(raising("Other"), {"foo": 1}, Catch=scenario["catch"])
-    assert alone.output.keys() == {"Error", "Cause"}
+    def output(error: str) -> Any:
+        work = task(Catch=SCENARIOS["error output kept beside the input"]["catch"])
+        ends = [(name, {"Type": "Pass", "End": True}) for name in ("RecoveryState", "EndState")]
+        return machine(("T", work), *ends).execute({"foo": 1}, functions={"work": raising(error)}).output
+
+    beside = output("java.lang.Exception")
+    assert (beside["foo"], beside["error-info"].keys()) == (1, {"Error", "Cause"})
+    assert output("Other").keys() == {"Error", "Cause"}
 
 
 def test_the_defaults_are_three_retries_after_1_2_and_4_s() -> None:
     assert FACTS["defaults"] == {"IntervalSeconds": 1, "MaxAttempts": 3, "BackoffRate": 2.0}
-    execution = replayed(raising(*["Any"] * ALWAYS), Retry=[{"ErrorEquals": ["States.ALL"]}])
-    assert waits_s(execution) == [1, 2, 4]
+    retried = machine(("T", task(Retry=[{"ErrorEquals": ["States.ALL"]}])))
+    execution = retried.execute(functions={"work": raising(*["Any"] * 9)})
+    assert at_ms(execution, "TaskScheduled") == [0, 1000, 3000, 7000]
 
 
 def test_a_transition_back_resets_the_counts() -> None:

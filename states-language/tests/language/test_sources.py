@@ -62,7 +62,7 @@ def test_problems_and_warnings_take_what_load_takes(tmp_path: Path) -> None:
         "/States/A",
         "/StartAt",
     ]
-    with pytest.raises(DefinitionError, match="cannot be read"):
+    with pytest.raises(DefinitionError, match="cannot be read: No such file or directory"):
         warnings(tmp_path / "nowhere.json")
     with pytest.raises(DefinitionError, match="must be a JSON object"):
         warnings({"States": {"A": 1}, "StartAt": "A"})

@@ -8,9 +8,3 @@ from states_language.supported import page
 def test_the_page_is_made_from_the_code() -> None:
     """`python -m states_language.supported` prints docs/supported.md, to the byte."""
     assert (Path(__file__).parents[2] / "docs" / "supported.md").read_text(encoding="utf-8") == page()
-
-
-def test_the_page_lists_what_the_tables_have() -> None:
-    """One of each: a state type, an intrinsic function, an operator, an integration with its patterns."""
-    for name in ("`Parallel`", "`States.MathAdd`", "`NumericLessThanPath`", "`startExecution` (`.sync`, `.sync:2`"):
-        assert name in page()

@@ -125,6 +125,7 @@ def test_a_worker_asks_for_an_activitys_work(states: Any) -> None:
     assert over(states, execution)["output"] == '"dug"'
     events = states.get_execution_history(executionArn=execution)["events"]
     assert [event["type"] for event in events][2:5] == ["ActivityScheduled", "ActivityStarted", "ActivitySucceeded"]
+    assert events[3]["activityStartedEventDetails"] == {"workerName": "mole"}
     states.delete_activity(activityArn=activity)
     refused = ("ActivityDoesNotExist", f"Activity does not exist: '{activity}'")
     assert refusal(states.get_activity_task, activityArn=activity) == refused

@@ -12,7 +12,6 @@ from states_language import TaskFailure
 from states_language.server.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions, Retention
 from states_language.server.journals import Journals
 from states_language.server.known_executions import KnownExecution
-from states_language.server.requests import Refusal
 
 FUNCTION = "arn:aws:lambda:us-east-1:000000000000:function:any"
 WAITS, TRIES, ANSWERS = PREFIX + "waits", PREFIX + "tries", PREFIX + "answers"
@@ -43,29 +42,6 @@ def in_service(folder: Path, body: Callable[[Executions], Awaitable[Any]], **opt
             return await body(states.executions)
 
     return asyncio.run(run())
-
-
-def test_an_ended_execution_exists_after_a_restart(tmp_path: Path) -> None:
-    """Status, output and history of an ended execution are read from disk."""
-
-    async def first(executions: Executions) -> None:
-        await over(executions.start(ANSWERS, '{"a":1}', "done"))
-
-    async def second(executions: Executions) -> None:
-        assert executions.restore() == []
-        (known,) = executions.all()
-        assert (known.status, known.opening.name, known.closing and known.closing.output) == (
-            "SUCCEEDED",
-            "done",
-            '{"a":1}',
-        )
-        kinds = [event["type"] for event in executions.history(known)]
-        assert kinds == ["ExecutionStarted", "PassStateEntered", "PassStateExited", "ExecutionSucceeded"]
-        with pytest.raises(Refusal, match="Already Exists"):
-            executions.start(ANSWERS, '{"a":1}', "done")
-
-    in_service(tmp_path, first)
-    in_service(tmp_path, second)
 
 
 def test_a_running_execution_is_aborted_and_has_a_successor(tmp_path: Path) -> None:

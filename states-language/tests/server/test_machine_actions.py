@@ -92,7 +92,7 @@ def test_created_machines_exist_after_a_restart(tmp_path: Path) -> None:
         states = states_client(url)
         arn = created(states, "kept", tags=[{"key": "a", "value": "b"}])
         execution = states.start_execution(stateMachineArn=arn, name="one")["executionArn"]
-        over(states, execution)
+        answer = over(states, execution)["output"]
         states.update_state_machine(stateMachineArn=arn, definition=json.dumps(WAIT))
         states.update_state_machine(stateMachineArn=PREFIX + "deployed", definition=json.dumps(WAIT))
         states.delete_state_machine(stateMachineArn=created(states, "gone"))
@@ -103,7 +103,12 @@ def test_created_machines_exist_after_a_restart(tmp_path: Path) -> None:
         deployed = states.describe_state_machine(stateMachineArn=PREFIX + "deployed")
         assert json.loads(deployed["definition"]) == PASS
         assert states.list_tags_for_resource(resourceArn=arn)["tags"] == [{"key": "a", "value": "b"}]
-        assert states.describe_execution(executionArn=execution)["status"] == "SUCCEEDED"
+        described = states.describe_execution(executionArn=execution)
+        assert (described["status"], described["output"]) == ("SUCCEEDED", answer)
+        events = states.get_execution_history(executionArn=execution)["events"]
+        assert [event["type"] for event in events][-1] == "ExecutionSucceeded"
+        again = refusal(states.start_execution, stateMachineArn=arn, name="one", input='{"other":1}')
+        assert again[0] == "ExecutionAlreadyExists"
         kept = states.describe_state_machine_for_execution(executionArn=execution)
         assert json.loads(kept["definition"]) == PASS
 

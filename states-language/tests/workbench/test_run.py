@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from machines import INVOKE, line, task
+from machines import line, task
 from states_language.__main__ import main
 from states_language.workbench import run as command
 
@@ -86,34 +86,6 @@ def test_a_function_that_is_not_named(tmp_path: Path, capsys: pytest.CaptureFixt
         "states-language: --functions does not name dynamodb:getItem; it returns {}.",
     ]
     assert shown.out.splitlines() == ["SUCCEEDED after 0.000 s, 2 transitions, 12 events", "path: A → B", "output: {}"]
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "error"),
-    [
-        ({"never": True}, "Sandbox.Timedout"),
-        ({"error": "Custom", "cause": "why"}, "Custom"),
-        ({"answer": "x" * 300_000}, "States.DataLimitExceeded"),
-    ],
-)
-def test_how_a_function_can_fail(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], behaviour: dict[str, Any], error: str
-) -> None:
-    """By its own limit, by an error, by an answer that is too large: exit status 1."""
-    machine, functions = written(tmp_path, "a.json", DIRECT), written(tmp_path, "f.json", {"work": behaviour})
-    status, result = ran(capsys, machine, "--virtual", "--functions", functions)
-    assert (status, result["error"]) == (1, error)
-
-
-def test_a_task_token_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A behaviour answers a Task that waits for a token, too."""
-    parameters = {"FunctionName": "work", "Payload": {"token.$": "$$.Task.Token"}}
-    state = {"Type": "Task", "Resource": f"{INVOKE}.waitForTaskToken", "Parameters": parameters}
-    machine = written(tmp_path, "a.json", line(("A", state)))
-    functions = written(tmp_path, "f.json", {"work": {"sequence": [{"answer": 7}, {"error": "No"}]}})
-    assert ran(capsys, machine, "--virtual", "--functions", functions)[1]["output"] == 7
-    functions = written(tmp_path, "f.json", {"work": {"error": "No"}})
-    assert ran(capsys, machine, "--virtual", "--functions", functions)[1]["error"] == "No"
 
 
 def test_the_history_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
