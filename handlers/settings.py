@@ -357,6 +357,6 @@ def _within_ms(environment: Mapping[str, str], name: str) -> int:
 
 def _whole(environment: Mapping[str, str], name: str, unit: str, least: int, most: int) -> int:
     text = _text(environment, name)
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and least <= int(text) <= most):
+    if not (text.isascii() and text.isdigit() and len(text) <= 13 and least <= int(text) <= most):
         raise SettingsError(f"the variable {name} must be a whole number of {unit} from {least} to {most}")
     return int(text)
