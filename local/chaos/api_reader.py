@@ -24,7 +24,7 @@ from handlers.store.event_reader import EventReader, key_at, position_of
 from handlers.store.stream_records import StreamRecords
 from local.chaos.figure_rules import wrong_shares
 from local.chaos.invariants import end_word, over_as
-from local.chaos.losses import ledger, ledger_rows
+from local.chaos.losses import lease, ledger, ledger_rows
 from local.chaos.schedule import REFUSALS, SLOW_MS, requests
 from local.chaos.world import World
 from local.simulation.unreliable_clients import LATEST_MS
@@ -254,7 +254,19 @@ class ApiReader:
             return {"stopping", *ends}
         if (over := over_as(world)) in ("ended", "rejected"):
             return {over}  # a predecessor's function that is connected reads on, and its execution waits for it
-        return {"running"} if is_open else {"starting", "reconnecting"}
+        words = {"running"} if is_open else {"starting", "reconnecting"}
+        return words | {"stopping"} if self._is_held_by_stopped() else words
+
+    def _is_held_by_stopped(self) -> bool:
+        """Returns whether an execution that is to stop holds the stream: none of its functions has seen the request."""
+        world = self._world
+        stopped_ms = [
+            at_ms
+            for at_ms, method in requests(world.schedule)
+            if method == "DELETE" and world.origin_ms + at_ms <= self._clock.now_ms()
+        ]
+        holder = world.account.executions.get(typed_values.text(lease(world), "execution") or "")
+        return bool(stopped_ms) and holder is not None and holder.started_ms < world.origin_ms + max(stopped_ms)
 
     def _is_settled(self) -> bool:
         """Returns whether nothing has changed for so long that everything is written down."""
