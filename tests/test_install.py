@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ import pytest
 
 from local.checkout import ROOT
 from local.service import osls
+from tests.harness import free_port
 
 README = (ROOT / "states-language" / "README.md").read_text(encoding="utf-8")
 ROOMS = ("handlers", "local", "streamkeeper", "timeline", "states-language/src")
@@ -225,15 +225,7 @@ def command(tmp_path: Path) -> Environment:
 @pytest.fixture
 def port() -> int:
     """The first of three ports that are free."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            first: int = one.getsockname()[1]
-        try:
-            for number in range(first, first + 3):
-                socket.create_server(("127.0.0.1", number)).close()
-        except (OSError, OverflowError):
-            continue
-        return first
+    return free_port()
 
 
 @pytest.fixture

@@ -11,20 +11,17 @@ from local.chaos.plans import Fault
 from local.chaos.schedule import PAGE, Schedule, generate
 from local.simulation.upstream_memory import EVERYTHING, Memory
 
+
+def outage(at_ms: int, for_ms: int) -> tuple[Fault, Fault]:
+    """The connection is reset, and nobody listens for a while."""
+    return Fault(at_ms, "reset"), Fault(at_ms, "no listener", for_ms)
+
+
 # --- one stream -------------------------------------------------------------------------------------------------------
 
 ALONE = Schedule(0, "evicts", True, False, 0, False, 0, 300, ())
 # The second outage comes while the first is made up for. Each is shorter than the upstream goes back, both are longer.
-TWO_OUTAGES = replace(
-    ALONE,
-    faults=(
-        Fault(10_000, "reset"),
-        Fault(10_000, "no listener", 5_000),
-        Fault(17_500, "reset"),
-        Fault(17_500, "no listener", 5_000),
-    ),
-    memory=Memory(keeps_ms=10_000),
-)
+TWO_OUTAGES = replace(ALONE, faults=(*outage(10_000, 5_000), *outage(17_500, 5_000)), memory=Memory(keeps_ms=10_000))
 
 # --- groups -----------------------------------------------------------------------------------------------------------
 
@@ -57,12 +54,7 @@ NAMED = {
         ALONE,
         timed=True,
         key="path",
-        faults=(
-            Fault(10_000, "reset"),
-            Fault(10_000, "no listener", 6_000),
-            Fault(22_000, "reset"),
-            Fault(22_000, "no listener", 9_500),
-        ),
+        faults=(*outage(10_000, 6_000), *outage(22_000, 9_500)),
         memory=Memory(keeps_ms=10_000),
     ),
     # The next POST asks for what came since the handover, of which nobody knows that it brought all.
@@ -87,7 +79,7 @@ NAMED = {
     "repaired page by page": replace(generate(9017), memory=Memory(keeps=6, word="status")),
     "forgets by a status": replace(
         ALONE,
-        faults=(Fault(20_000, "reset"), Fault(20_000, "no listener", 9_000)),
+        faults=outage(20_000, 9_000),
         memory=Memory(keeps=6, word="status"),
     ),
     # What it keeps is less than a holder has read between two heartbeats: many a successor's first request is in vain.
@@ -112,13 +104,13 @@ NAMED = {
         faults=tuple(
             fault
             for at_ms in (12_000, 27_000, 42_000)
-            for fault in (Fault(at_ms, "reset"), Fault(at_ms, "no listener", 6_500), Fault(at_ms + 11_000, "reset"))
+            for fault in (*outage(at_ms, 6_500), Fault(at_ms + 11_000, "reset"))
         ),
     ),
     # The answers of the store are lost while the upstream says that the cursor is too old.
     "lost answers": replace(
         ALONE,
-        faults=(Fault(10_000, "reset"), Fault(10_000, "no listener", 9_000), Fault(18_000, "unknown outcomes", 6_000)),
+        faults=(*outage(10_000, 9_000), Fault(18_000, "unknown outcomes", 6_000)),
         memory=Memory(keeps_ms=6_000, word="status"),
     ),
     # What a pause held back comes in pieces, and the connection is reset in the middle of one.
@@ -212,9 +204,7 @@ NAMED = {
     "stopped and posted": group(stream("evicts", Fault(9_500, "stop and post", 0, 800)), CALM),
     # Two of a hot standby that follow an outage have both caught up long before they end.
     "caught up": group(
-        stream(
-            "tolerates", Fault(6_000, "reset"), Fault(6_000, "no listener", 4_000), hot=True, memory=Memory(keeps=6)
-        ),
+        stream("tolerates", *outage(6_000, 4_000), hot=True, memory=Memory(keeps=6)),
         CALM,
     ),
     # Cut, its connection of the newer function counts as behind for long; soon the older one's successor follows.
