@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -19,6 +21,17 @@ Script = Callable[["Peer"], None]
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 UNTIL_CLOSE = OK + b"\r\n"
+
+# The clients that a test has made.
+MADE: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def closing() -> Iterator[None]:
+    """No connection of a client in MADE outlives its test, in a module that imports this."""
+    yield
+    while MADE:
+        MADE.pop().close()
 
 
 class Peer:

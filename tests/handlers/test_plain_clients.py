@@ -2,7 +2,7 @@
 
 import datetime
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -15,36 +15,32 @@ from botocore.exceptions import BotoCoreError, ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.aws.clients import boto3_client, bucket, functions, queue
+from handlers.aws.clients import boto3_client, bucket, dynamodb, functions, queue
 from handlers.aws.plain_clients import PlainLambda, PlainS3
 from handlers.dynamodb.client import DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.errors import StoreUnavailable
-from handlers.settings import plain_aws
+from handlers.settings import PlainAws, plain_aws
 from handlers.store.overflow import Objects
 from tests.handlers.aws import BUCKET, Aws
-from tests.handlers.servers import Peer, Server, serving
+from tests.handlers.servers import MADE, Peer, Server, closing, serving
 
 KEYS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=40)
 
+__all__ = ["closing"]
 
-MADE: list[PlainS3] = []
 
-
-@pytest.fixture(autouse=True)
-def closing() -> Iterator[None]:
-    """No connection outlives its test."""
-    yield
-    while MADE:
-        MADE.pop().close()
+def plain_at(url: str, token: str = "") -> PlainAws | None:
+    """What a function is told by an environment whose services are all at `url`."""
+    credentials = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": token}
+    return plain_aws({"AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "eu-central-1", **credentials})
 
 
 def plain(aws: Aws) -> PlainS3:
     """The client that a function gets in the environment of the embedded AWS."""
-    url = aws.s3.meta.endpoint_url
-    environment = {"AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "eu-central-1"}
-    client = bucket(plain_aws({**environment, "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}), tries=1)
+    client = bucket(plain_at(aws.s3.meta.endpoint_url), tries=1)
     assert isinstance(client, PlainS3)
+    MADE.append(client)
     return client
 
 
@@ -55,12 +51,12 @@ def scripted(server: Server, delays: list[float], tries: int = 4) -> PlainS3:
     return client
 
 
-def answers(status: int, body: bytes = b"") -> Callable[[Peer], None]:
-    head = b"HTTP/1.1 %d X\r\nx-amz-request-id: ABC\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+def answers(status: int, body: bytes = b"", more: bytes = b"x-amz-request-id: ABC\r\n") -> Callable[[Peer], None]:
+    head = b"HTTP/1.1 %d X\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n"
 
     def script(peer: Peer) -> None:
         peer.read_body()
-        peer.send(head % (status, len(body)) + body)
+        peer.send(head % (status, more, len(body)) + body)
 
     return script
 
@@ -96,7 +92,6 @@ def test_what_is_put_can_be_got(aws: Aws, body: str | bytes) -> None:
         client.put_object(Bucket=BUCKET, Key=key, Body=body)
         assert aws.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() == content
         assert client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == content
-    client.close()
 
 
 def test_an_object_that_has_not_changed_is_not_sent_again(aws: Aws) -> None:
@@ -111,7 +106,6 @@ def test_an_object_that_has_not_changed_is_not_sent_again(aws: Aws) -> None:
         assert caught.value.response["Error"]["Code"] == "304"
     client.put_object(Bucket=BUCKET, Key="same", Body="b")
     assert client.get_object(Bucket=BUCKET, Key="same", IfNoneMatch=etag)["Body"].read() == b"b"
-    client.close()
 
 
 def test_an_object_that_is_not_there_is_told_as_boto3_tells_it(aws: Aws) -> None:
@@ -121,7 +115,6 @@ def test_an_object_that_is_not_there_is_told_as_boto3_tells_it(aws: Aws) -> None
     with pytest.raises(ClientError) as caught:
         client.get_object(Bucket=BUCKET, Key="none")
     assert caught.value.response["Error"]["Code"] == "NoSuchKey"
-    client.close()
 
 
 @given(KEYS, st.booleans(), st.binary(max_size=100), st.sampled_from(["", "token"]))
@@ -176,10 +169,9 @@ def test_an_endpoint_that_does_not_answer_is_told_by_its_kind() -> None:
 
 def test_a_message_comes_as_it_was_sent(aws: Aws) -> None:
     """By the client that speaks to DynamoDB, signed for SQS; a queue that is not there is told by its code."""
-    url = aws.sqs.meta.endpoint_url
-    environment = {"AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "eu-central-1"}
-    client = queue(plain_aws({**environment, "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}), tries=1)
+    client = queue(plain_at(aws.sqs.meta.endpoint_url), tries=1)
     assert isinstance(client, DynamoDb)
+    MADE.append(client)
     body = json.dumps({"text": "é\n\"'"})
     client.send_message(QueueUrl=aws.queue_url, MessageBody=body)
     assert aws.dead_letters() == [json.loads(body)]
@@ -187,14 +179,14 @@ def test_a_message_comes_as_it_was_sent(aws: Aws) -> None:
         client.send_message(QueueUrl=f"{aws.queue_url}-none", MessageBody=body)
     # boto3 says AWS.SimpleQueueService.NonExistentQueue, which stands in a header for its sake.
     assert caught.value.response["Error"]["Code"] == "QueueDoesNotExist"
-    client.close()
 
 
 def test_without_all_that_is_needed_boto3_makes_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a profile of AWS's names the credentials."""
+    """As where a profile of AWS's names the credentials, or in a region whose endpoints are named otherwise."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     boto3_client.cache_clear()
-    assert [type(make(None, tries=1)).__name__ for make in (queue, bucket)] == ["SQS", "S3"]
+    made = [make(None, tries=1) for make in (dynamodb, queue, bucket)] + [functions(None, read_timeout_s=10)]
+    assert [type(each).__name__ for each in made] == ["DynamoDB", "SQS", "S3", "Lambda"]
     boto3_client.cache_clear()
 
 
@@ -203,10 +195,9 @@ NAMES = st.sampled_from(["manager", "manager:stable", "arn:aws:lambda:eu-central
 
 def lambda_client(url: str, token: str = "") -> PlainLambda:
     """The client that a function gets in such an environment."""
-    credentials = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": token}
-    environment = {"AWS_ENDPOINT_URL_LAMBDA": url, "AWS_DEFAULT_REGION": "eu-central-1", **credentials}
-    client = functions(plain_aws(environment), read_timeout_s=60)
+    client = functions(plain_at(url, token), read_timeout_s=60)
     assert isinstance(client, PlainLambda)
+    MADE.append(client)
     return client
 
 
@@ -219,23 +210,12 @@ def test_an_invocation_is_signed_as_botocore_signs_it(name: str, payload: bytes,
 
 
 @pytest.mark.parametrize(
-    ("head", "expected"),
-    [
-        (b"HTTP/1.1 200 OK\r\n", {}),
-        (b"HTTP/1.1 200 OK\r\nX-Amz-Function-Error: Unhandled\r\n", {"FunctionError": "Unhandled"}),
-    ],
+    ("more", "expected"), [(b"", {}), (b"X-Amz-Function-Error: Unhandled\r\n", {"FunctionError": "Unhandled"})]
 )
-def test_what_a_function_answers_is_returned(head: bytes, expected: dict[str, str]) -> None:
+def test_what_a_function_answers_is_returned(more: bytes, expected: dict[str, str]) -> None:
     """An error of its own is an answer too."""
-
-    def script(peer: Peer) -> None:
-        peer.read_body()
-        peer.send(head + b"Content-Length: 8\r\nConnection: close\r\n\r\n" + b'{"n": 1}')
-
-    with serving(script) as server:
-        client = lambda_client(server.address)
-        answer = client.invoke(FunctionName="manager:stable", Payload=b"{}")
-        client.close()
+    with serving(answers(200, b'{"n": 1}', more)) as server:
+        answer = lambda_client(server.address).invoke(FunctionName="manager:stable", Payload=b"{}")
     assert answer.pop("Payload").read() == b'{"n": 1}'
     assert answer == expected
     assert server.peers[0].request.startswith(b"POST /2015-03-31/functions/manager%3Astable/invocations HTTP/1.1")
@@ -244,26 +224,10 @@ def test_what_a_function_answers_is_returned(head: bytes, expected: dict[str, st
 @pytest.mark.parametrize("status", [403, 404, 429, 500, 503])
 def test_a_refused_invocation_is_sent_once(status: int) -> None:
     """Whoever asked does not know whether it ran, so this does not ask again; AWS's name for it is the error's code."""
-    head = (
-        b"HTTP/1.1 %d X\r\nx-amzn-ErrorType: SomeException:http://x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    )
-
-    def script(peer: Peer) -> None:
-        peer.read_body()
-        peer.send(head % status + b"Connection: close\r\n\r\n")
-
-    with serving(script) as server:
-        client = lambda_client(server.address)
+    with serving(answers(status, more=b"x-amzn-ErrorType: SomeException:http://x\r\n")) as server:
         with pytest.raises(ClientError) as caught:
-            client.invoke(FunctionName="manager", Payload=b"{}")
-        client.close()
+            lambda_client(server.address).invoke(FunctionName="manager", Payload=b"{}")
         assert len(server.peers) == 1
     assert caught.value.response["Error"]["Code"] == "SomeException"
     with pytest.raises(BotoCoreError):  # nobody listens there any more
         lambda_client(server.address).invoke(FunctionName="manager", Payload=b"{}")
-
-
-def test_lambda_is_boto3s_where_the_environment_does_not_say_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a region whose endpoints are named otherwise, or without credentials there."""
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    assert functions(None, read_timeout_s=10).meta.service_model.service_name == "lambda"

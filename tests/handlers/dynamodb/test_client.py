@@ -5,7 +5,7 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,12 @@ from handlers.dynamodb.client import DELAY_MOST_S, THROTTLED_DELAY_S, TRANSIENT_
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.settings import PlainAws, plain_aws
 from tests.handlers.aws import EVENTS, Aws
-from tests.handlers.servers import Peer, Script, Server, certificate, serving
+from tests.handlers.servers import MADE, Peer, Script, Server, certificate, closing, serving
 
 WAIT_S = 60.0
 SECRETS = ("secret-key", "secret-token")
 
-
-MADE: list[DynamoDb] = []
-
-
-@pytest.fixture(autouse=True)
-def closing() -> Iterator[None]:
-    """No connection outlives its test."""
-    yield
-    while MADE:
-        MADE.pop().close()
+__all__ = ["closing"]
 
 
 class Small:
@@ -270,7 +261,6 @@ def test_it_answers_as_boto3_does(aws: Aws, tables: str) -> None:
         for each in (expected, answer):
             del each["ResponseMetadata"]
         assert answer == expected
-    small.close()
 
 
 @given(st.binary(max_size=60))
@@ -319,11 +309,9 @@ def test_the_environment_of_a_function_is_plain() -> None:
         {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1/path"},
     ],
 )
-def test_what_is_not_plain_is_left_to_boto3(change: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_plain_is_left_to_boto3(change: dict[str, str]) -> None:
     """Without credentials or a region, in another partition, with a profile, a proxy and the like."""
     assert plain_aws({**PLAIN, **change}) is None
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    assert dynamodb(None, tries=2).meta.service_model.service_name == "dynamodb"
 
 
 def test_tls_is_the_systems_own() -> None:
