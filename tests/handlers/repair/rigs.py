@@ -54,7 +54,6 @@ class Rig:
         self.work = RepairWork(self.tables, "control")
         self.gap = Gap(2, self.at(missed.start - 1), self.at(missed.stop), "reset", OPEN)
         self.alerts: list[str] = []
-        self.left_ms = 10**9
         self.dies_after: int | None = None
         partitions = 0 if store == "log" else 1
         self.tables.put_item(
@@ -85,14 +84,14 @@ class Rig:
         else:
             self.store.write("s", fence, 0, events, StoragePolicy())
 
-    def run(self, *, request: bool = True) -> Outcome:
+    def run(self, *, request: bool = True, left_ms: int = 10**9) -> Outcome:
         """One invocation, and how it ended; raises Killed where it dies at an Ask."""
         if request:
             self.work.request("s", self.now, self.now)
         deps = Deps(
             self.work, self.records, self.store, self.reader, lambda _stream: self.profile, lambda _profile: {},
             self.rest.fetch, lambda _stream, _gap, repair: self.alerts.append(repair.reason), lambda: self.now,
-            lambda: self.left_ms, f"h{self.now}",
+            lambda: left_ms, f"h{self.now}",
         )  # fmt: skip
         steps, answer = repairs(deps, "s"), None
         while True:

@@ -41,18 +41,15 @@ def test_what_was_missed_is_stored_once_and_marked(store: str, is_inclusive: boo
     assert rig.repaired.span == (rig.gap.from_ms, rig.gap.to_ms)
 
 
-def test_an_address_without_the_edges_is_asked_again_beyond_them() -> None:
-    """First between the keys at the edges, as the profile says; then from an event earlier to an event later."""
-    rig = Rig(RestWays(limit=100))
+@pytest.mark.parametrize(
+    ("is_inclusive", "asked"), [(False, ["after=9&before=15", "after=8&before=16"]), (True, ["after=9&before=15"])]
+)
+def test_an_address_without_the_edges_is_asked_again_beyond_them(is_inclusive: bool, asked: list[str]) -> None:
+    """First between the keys at the edges, as the profile says; then, unless they are in it, beyond them."""
+    rig = Rig(RestWays(limit=100, is_inclusive=is_inclusive))
     rig.run()
-    assert [address.partition("?")[2] for address in rig.rest.addresses] == ["after=9&before=15", "after=8&before=16"]
-
-
-def test_one_walk_suffices_where_the_edges_are_in_it() -> None:
-    """An address that repeats both edges is asked once."""
-    rig = Rig(RestWays(limit=100, is_inclusive=True))
-    rig.run()
-    assert len(rig.rest.asked) == 1
+    assert [address.partition("?")[2] for address in rig.rest.addresses] == asked
+    assert len(rig.rest.asked) == len(asked)
 
 
 @pytest.mark.parametrize("limit", [2, 3, 100])
@@ -61,8 +58,7 @@ def test_an_address_without_an_order_hides_nothing(address: str, limit: int) -> 
     """What was missed may stand beyond both edges, or on a later page: all is stored, and one page alone proves it."""
     ways = RestWays(limit=limit, is_inclusive=True, is_shuffled=True)
     rig = Rig(ways, address=f"https://rest.example/events?{address}")
-    rig.left_ms = 1
-    rig.run()
+    rig.run(left_ms=1)
     assert sorted(brought(rig)) == MISSED
     assert rig.repaired.state == (REPAIRED if limit == 100 else PARTLY)
 
@@ -96,14 +92,13 @@ def test_an_order_is_that_of_the_pages(pages: list[list[int]], way: int) -> None
 def test_an_answer_without_an_overlap_proves_nothing(lie: str) -> None:
     """Whatever came is stored, and the gap is marked as repaired only once the address has both edges."""
     rig = Rig(RestWays(limit=100, lie=lie, lies_ms=10**9))
-    rig.left_ms = 1
-    rig.run()
+    rig.run(left_ms=1)
     repair = rig.repaired
     assert repair.state == (PARTLY if repair.stored else FAILED)
     assert repair.reason
     assert repair.next_ms > rig.now
     rig.lies(lie="")
-    rig.left_ms, rig.now = 10**9, repair.next_ms
+    rig.now = repair.next_ms
     rig.run(request=False)
     assert rig.repaired.state == REPAIRED
     assert sorted(brought(rig)) == MISSED
@@ -116,8 +111,7 @@ def test_what_came_while_the_connection_caught_up_is_no_edge() -> None:
     assert [address.partition("?")[2] for address in rig.rest.addresses] == ["after=9&before=18", "after=8&before=19"]
     assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
     behind = Rig(RestWays(limit=100), live=30)
-    behind.left_ms = 1
-    behind.run()
+    behind.run(left_ms=1)
     assert (behind.repaired.state, behind.repaired.reason, behind.rest.addresses) == (OPEN, NO_EVENT_AFTER, [])
 
 
@@ -128,8 +122,7 @@ def test_a_quiet_gap_is_proved_by_both_edges_alone() -> None:
     assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, 0)
     assert brought(rig) == []
     other = Rig(RestWays(limit=100, lie="is empty", lies_ms=10**9), missed=range(10, 10))
-    other.left_ms = 1
-    other.run()
+    other.run(left_ms=1)
     assert other.repaired.state == FAILED
 
 
@@ -149,8 +142,7 @@ def test_an_address_that_lags_is_asked_until_it_has_the_event_after_the_gap() ->
 def test_an_address_that_has_not_come_so_far_yet_repairs_a_part() -> None:
     """It shows the event before the gap and not the one after it: what is between may be missing."""
     rig = Rig(RestWays(lag_ms=10_000, limit=100), time="$.at")
-    rig.left_ms = 1
-    rig.run()
+    rig.run(left_ms=1)
     repair = rig.repaired
     assert (repair.state, repair.stored) == (PARTLY, 1)
     assert repair.reason == "the address does not have the first event after the gap"
@@ -241,8 +233,7 @@ def test_whoever_lost_his_turn_stores_no_verdict() -> None:
 def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
     """What it has is stored; the record says what is open, and an alert is sent once nobody tries it again."""
     rig = Rig(RestWays(limit=100, keeps_ms=8_500), reach_s=60, time="$.at")
-    rig.left_ms = 1
-    rig.run()
+    rig.run(left_ms=1)
     repair = rig.repaired
     assert (repair.state, repair.stored) == (PARTLY, 3)
     assert repair.reason == "the address does not go back to the last event before the gap"
@@ -251,7 +242,7 @@ def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
     assert not rig.alerts
     while not rig.repaired.is_over:
         rig.now = max(rig.now, rig.repaired.next_ms)
-        rig.run(request=False)
+        rig.run(request=False, left_ms=1)
     assert rig.repaired.state == PARTLY
     assert len(rig.alerts) == 1
     assert rig.now <= rig.gap.to_ms + 60_000
@@ -261,8 +252,7 @@ def test_without_an_event_before_the_gap_nothing_can_be_asked_for_behind_it() ->
     """The stream began with the gap, or all before it has expired."""
     rig = Rig(missed=range(5))
     rig.gap = replace(rig.gap, from_ms=rig.at(-1))
-    rig.left_ms = 1
-    rig.run()
+    rig.run(left_ms=1)
     assert (rig.repaired.state, rig.repaired.reason) == (FAILED, NO_EVENT_BEFORE)
     assert rig.rest.asked == []
 
@@ -270,12 +260,12 @@ def test_without_an_event_before_the_gap_nothing_can_be_asked_for_behind_it() ->
 def test_without_an_event_after_the_gap_it_waits_for_one() -> None:
     """The connection that ended it has brought nothing yet: the gap stays open, and that is no failure."""
     rig = Rig(RestWays(limit=100), missed=range(10, 15), events=15)
-    rig.left_ms, rig.now = 1, rig.now + 5_000
-    rig.run()
+    rig.now += 5_000
+    rig.run(left_ms=1)
     assert (rig.repaired.state, rig.repaired.reason) == (OPEN, NO_EVENT_AFTER)
     rig.emitted_ms.extend(rig.at(number) for number in (15, 16))
     rig.connected(2, range(15, 17))
-    rig.left_ms, rig.now = 10**9, rig.repaired.next_ms
+    rig.now = rig.repaired.next_ms
     rig.run(request=False)
     assert rig.repaired.state == REPAIRED
     assert brought(rig) == MISSED
@@ -302,8 +292,7 @@ def test_the_profile_may_say_why_no_overlap_can_be_seen() -> None:
 def test_pages_that_go_round_are_bounded() -> None:
     """After `pages` of them the walk ends, and says so."""
     rig = Rig(RestWays(limit=2, lie="goes round", lies_ms=10**9), pages=4)
-    rig.left_ms = 1
-    rig.run()
+    rig.run(left_ms=1)
     assert rig.repaired.state in (PARTLY, FAILED)
     assert len(rig.rest.asked) <= 4
 
