@@ -123,15 +123,11 @@ def test_the_graph_has_every_state_and_transition_of_the_machine() -> None:
     """Of both branches too; an edge that only an error takes is called caught."""
     drawn = graph(definition())
 
-    def names(part: dict[str, Any]) -> list[str]:
-        inner = [name for one in part["states"].values() for each in one.get("branches", ()) for name in names(each)]
-        return [*part["states"], *inner]
+    def names(part: dict[str, Any], states: str, branches: str) -> list[str]:
+        inner = [each for one in part[states].values() for each in one.get(branches, ())]
+        return sorted([*part[states], *(name for each in inner for name in names(each, states, branches))])
 
-    def declared(part: dict[str, Any]) -> list[str]:
-        inner = [name for one in part["States"].values() for each in one.get("Branches", ()) for name in declared(each)]
-        return [*part["States"], *inner]
-
-    assert sorted(names(drawn)) == sorted(declared(definition()))
+    assert names(drawn, "states", "branches") == names(definition(), "States", "Branches")
     assert drawn["start"] == "Read request"
     lane = drawn["states"]["Lanes"]["branches"][0]["states"]
     assert {one["to"]: one["caught"] for one in lane["Connect A"]["next"]} == {

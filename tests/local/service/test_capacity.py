@@ -101,20 +101,25 @@ def room(sizes: dict[str, int], *running: str, most: int = 2, members: tuple[str
     )
 
 
-def test_who_joins_a_group_that_runs_is_let_in() -> None:
+@pytest.mark.parametrize(
+    ("sizes", "running", "members", "is_let_in"),
+    [
+        ({"#1": 1}, "#1", (), True),
+        ({"#1": 2}, "#1", (), False),
+        ({}, "#1", ("a",), True),
+        ({}, "#1", (), False),
+        ({"#1": 1}, "#2", (), False),
+        ({"#1": 0}, "b", (), False),
+        # The oldest group with a place is filled first, by its number.
+        ({"#9": 2, "#10": 1}, "#10", (), True),
+        ({"#9": 1, "#10": 1}, "#10", (), False),
+    ],
+)
+def test_who_joins_a_group_that_runs_is_let_in(
+    sizes: dict[str, int], running: str, members: tuple[str, ...], is_let_in: bool
+) -> None:
     """Also a member that is asked for again; one that would open a group, or wake one that is over, is not."""
-    assert room({"#1": 1}, "#1").admits("a")
-    assert not room({"#1": 2}, "#1").admits("a")
-    assert room({}, "#1", members=("a",)).admits("a")
-    assert not room({}, "#1").admits("a")
-    assert not room({"#1": 1}, "#2").admits("a")
-    assert not room({"#1": 0}, "b").admits("a")
-
-
-def test_the_oldest_group_with_a_place_is_filled_first() -> None:
-    """By its number; of those before it none has a place."""
-    assert room({"#9": 2, "#10": 1}, "#10").admits("a")
-    assert not room({"#9": 1, "#10": 1}, "#10").admits("a")
+    assert room(sizes, running, members=members).admits("a") is is_let_in
 
 
 def test_where_each_stream_has_its_own_function_no_table_is_asked() -> None:

@@ -203,24 +203,6 @@ def test_the_start_says_how_to_call_a_stage_that_asks_for_signatures(
         assert not [line for line in said if "hidden" in line or "curl" in line]
 
 
-def test_a_taken_port_stops_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One sentence, exit status 2, and nothing is left of the attempt."""
-    port = free_port()
-    own = {"STREAMKEEPER_STAGE": "test", "PORT": str(port), "STREAMKEEPER_DATA": str(tmp_path / "data")}
-    for name, value in own.items():
-        monkeypatch.setenv(name, value)
-    with socket.create_server(("127.0.0.1", port + 1)):
-        status, said = main(["run"]), capsys.readouterr()
-    assert (status, said.out) == (2, "")
-    assert said.err.splitlines() == [
-        f"streamkeeper: Port {port + 1}, needed for the AWS endpoint, is in use;"
-        " stop the process that listens there or set PORT to another number."
-    ]
-    assert not (tmp_path / "data").exists()
-
-
 @pytest.mark.long
 @pytest.mark.cpu(10)
 def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
@@ -253,9 +235,13 @@ def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
     assert service.end(signal.SIGTERM) == 0
 
 
+TAKEN = "needed for the AWS endpoint, is in use; stop the process that listens there or set PORT to another number."
+
+
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
+        ({}, TAKEN),
         ({"PORT": "many"}, "PORT must be a number from 1 to 65533, not 'many'"),
         ({"STREAMKEEPER_STAGE": "none"}, "There is no stage 'none'"),
         ({"AWS_ENDPOINT_URL_DYNAMODB": "garbage"}, "AWS_ENDPOINT_URL_DYNAMODB must be the URL of an endpoint"),
@@ -270,12 +256,14 @@ def test_a_bad_option_is_one_sentence(
     variables: dict[str, str],
     words: str,
 ) -> None:
-    """One sentence that names the variable's problem, exit status 2."""
-    usual = {"PORT": str(free_port()), "STREAMKEEPER_STAGE": "test", "STREAMKEEPER_DATA": str(tmp_path / "data")}
+    """One sentence that names the variable's problem, or the port that is taken; exit status 2, and nothing is left."""
+    port = free_port()
+    usual = {"PORT": str(port), "STREAMKEEPER_STAGE": "test", "STREAMKEEPER_DATA": str(tmp_path / "data")}
     for name, value in environment(**(usual | variables)).items():
         monkeypatch.setenv(name, value)
-    status, said = main(["run"]), capsys.readouterr()
-    assert (status, len(said.err.splitlines()), words in said.err) == (2, 1, True), said.err
+    with socket.create_server(("127.0.0.1", port + 1)):
+        status, said = main(["run"]), capsys.readouterr()
+    assert (status, said.out, len(said.err.splitlines()), words in said.err) == (2, "", 1, True), said.err
     assert not (tmp_path / "data").exists()
 
 
