@@ -83,7 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         accept_any_text(stream)
     try:
-        status = _run(arguments)
+        parsed = parser_of(arguments[:1]).parse_args(arguments)
+        status: int = parsed.run(parsed)
         sys.stdout.flush()
     except UserError as mistake:
         print(f"streamkeeper: {printable_lines(str(mistake))}", file=sys.stderr)
@@ -92,7 +93,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         package = (missing.name or "").partition(".")[0]
         if not package or package in OURS:
             raise
-        print(f"streamkeeper: {_needs(package, arguments)}", file=sys.stderr)
+        print(
+            f"streamkeeper: `streamkeeper {arguments[0]}` needs the Python package {package}, which is not installed: "
+            "`pip install streamkeeper` installs everything that the verbs need, and so does `make setup` in a "
+            "checkout.",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -100,14 +106,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (`| head`) has seen enough. Discard the buffer, or Python would complain at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    return status
-
-
-def _run(arguments: list[str]) -> int:
-    name = arguments[0] if arguments else ""
-    parser = parser_of([name])
-    parsed = parser.parse_args(arguments)
-    status: int = parsed.run(parsed)
     return status
 
 
@@ -184,13 +182,6 @@ class _Version(argparse.Action):
             version = "(not installed)"
         print(f"{parser.prog} {version}")
         parser.exit()
-
-
-def _needs(package: str, arguments: list[str]) -> str:
-    return (
-        f"`streamkeeper {arguments[0]}` needs the Python package {package}, which is not installed: "
-        "`pip install streamkeeper` installs everything that the verbs need, and so does `make setup` in a checkout."
-    )
 
 
 if __name__ == "__main__":

@@ -22,16 +22,11 @@ def harmless(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as problem:
-        _report(what, problem)
-
-
-def _report(what: str, problem: Exception) -> None:
-    cause = (what, type(problem).__name__)
-    if cause in _reported or len(_reported) >= _MOST:
-        return
-    _reported.add(cause)
-    # Standard error may be the closed pipe or be on the full disk.
-    with contextlib.suppress(Exception):
+        cause = (what, type(problem).__name__)
+        if cause in _reported or len(_reported) >= _MOST:
+            return
+        _reported.add(cause)
         sentence = f"streamkeeper: {what} failed, and the service goes on without it: {cause[1]}: {problem}"
-        sys.stderr.write(printable(sentence).encode("ascii", "backslashreplace").decode("ascii") + "\n")
-        sys.stderr.flush()
+        # Standard error may be the closed pipe or be on the full disk.
+        with contextlib.suppress(Exception):
+            print(printable(sentence).encode("ascii", "backslashreplace").decode(), file=sys.stderr, flush=True)

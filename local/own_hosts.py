@@ -9,6 +9,7 @@ and functions send the Host of their address, and neither of the others.
 Invariant: a refused request has no effect; its body is not read.
 """
 
+import contextlib
 import ipaddress
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -90,23 +91,23 @@ def refusal(headers: Headers, port: int, names: Collection[str], also: Collectio
     alone = " and ".join(f"{name}:{port}" for name in _OWN).replace(" and ", ", ", 1)
     if len(hosts) != 1 or not _is_allowed(hosts[0].decode("latin-1").lower(), "http", port, (*names, *also)):
         return f"This address only serves {alone}, and the request has another Host; {VARIABLE} can name more."
-    if origins and (len(origins) != 1 or not _is_allowed_origin(origins[0].decode("latin-1").lower(), port, names)):
+    origin = _ORIGIN.fullmatch(origins[0].decode("latin-1").lower()) if len(origins) == 1 else None
+    if origins and (origin is None or not _is_allowed(origin[2], origin[1], port, names)):
         return f"This address only serves {alone}, and the request has another Origin; {VARIABLE} can name more."
     if not origins and any(site not in _FETCHED_BY_OWN for site in sites):
         return "The request comes from a page of another site (Sec-Fetch-Site); type the address yourself."
     return ""
 
 
-def _is_allowed_origin(origin: str, port: int, names: Collection[str]) -> bool:
-    match = _ORIGIN.fullmatch(origin)
-    return match is not None and _is_allowed(match[2], match[1], port, names)
-
-
 def _is_allowed(host: str, scheme: str, port: int, names: Collection[str]) -> bool:
     match = _HOST.fullmatch(host)
     if match is None:
         return False
-    name, at = _spelled(match[1]), match[2] or _DEFAULT_PORT[scheme]
+    name, at = match[1], match[2] or _DEFAULT_PORT[scheme]
+    if name.startswith("["):
+        # An IPv6 address in its short form.
+        with contextlib.suppress(ValueError):
+            name = f"[{ipaddress.IPv6Address(name[1:-1])}]"
     if scheme == "http" and name in _OWN and at == str(port):
         return True
     return any(
@@ -114,13 +115,3 @@ def _is_allowed(host: str, scheme: str, port: int, names: Collection[str]) -> bo
         for allowed in names
         for spelling in (name, f"{name}:{at}")
     )
-
-
-def _spelled(name: str) -> str:
-    """An IPv6 address in its short form; any other name unchanged."""
-    if not name.startswith("["):
-        return name
-    try:
-        return f"[{ipaddress.IPv6Address(name[1:-1])}]"
-    except ValueError:
-        return name

@@ -52,7 +52,9 @@ def reference(described: dict[str, Any]) -> Iterator[str]:
             for status, answer in operation["responses"].items():
                 yield from _answer(status, answer)
     for name, schema in described["components"]["schemas"].items():
-        yield from (f"## {name}", "", *_sentence(schema.get("description", "")))
+        yield from (f"## {name}", "")
+        if text := schema.get("description", ""):
+            yield from (f"{text}{'' if text.endswith('.') else '.'}", "")
         yield from _fields(schema)
 
 
@@ -76,13 +78,11 @@ def _answer(status: str, answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _bodies(title: str, body: dict[str, Any]) -> Iterator[str]:
-    if not body:
-        return
-    yield from (f"**{title}**", "")
+    if body:
+        yield from (f"**{title}**", "")
     for content, one in body.get("content", {}).items():
         yield from (f"`{content}`: {kind(one['schema'])}", "")
-        if "example" in one and one["example"] is not None:
-            shown = one["example"]
+        if (shown := one.get("example")) is not None:
             text = shown if isinstance(shown, str) else json.dumps(shown, indent=2, ensure_ascii=False)
             yield from ("```json" if "json" in content else "```", text.rstrip("\n"), "```", "")
 
@@ -126,10 +126,6 @@ def _of_type(name: str, schema: dict[str, Any]) -> str:
         return f"{schema.get('minimum', 0)} to {schema['maximum']}"
     words = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
     return "an instant" if schema.get("format") == "date-time" and name == "string" else words.get(name, name)
-
-
-def _sentence(text: str) -> tuple[str, ...]:
-    return (f"{text}{'' if text.endswith('.') else '.'}", "") if text else ()
 
 
 def _write(path: Path, text: str) -> None:

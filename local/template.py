@@ -139,16 +139,15 @@ class Resources:
         if name == "Fn::GetAtt":
             key, attribute = argument.split(".", 1) if isinstance(argument, str) else argument
             return self.attribute(key, attribute)
-        resolved = self.resolve(argument, place)
-        match name:
-            case "Fn::Join":
-                return str(resolved[0]).join(text_of(part) for part in resolved[1])
-            case "Fn::Select":
-                return resolved[1][int(resolved[0])]
-            case "Fn::Split":
-                return str(resolved[1]).split(str(resolved[0]))
-            case "Fn::FindInMap":
-                return self._template["Mappings"][resolved[0]][resolved[1]][resolved[2]]
+        match name, self.resolve(argument, place):
+            case "Fn::Join", [between, parts]:
+                return str(between).join(map(text_of, parts))
+            case "Fn::Select", [index, parts]:
+                return parts[int(index)]
+            case "Fn::Split", [between, text]:
+                return str(text).split(str(between))
+            case "Fn::FindInMap", [table, first, second]:
+                return self._template["Mappings"][table][first][second]
         raise UserError(f"The local service does not support {name}, which the compiled template uses at {place}.")
 
     def _sub(self, argument: Any, place: str) -> str:

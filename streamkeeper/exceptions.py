@@ -74,15 +74,9 @@ class Unavailable(Refused):
 
 def refusal(status: int, headers: Mapping[str, str], body: str) -> Refused:
     """The error for an answer outside of 2xx; header names are in lower case."""
-    if status == 404:
-        return NotFound(status, headers, body)
-    if status in (401, 403):
-        return NotAllowed(status, headers, body)
-    if status == 429:
-        return Throttled(status, headers, body)
-    if status >= 500:
-        return Unavailable(status, headers, body)
-    return Invalid(status, headers, body) if status >= 400 else Refused(status, headers, body)
+    known = {404: NotFound, 401: NotAllowed, 403: NotAllowed, 429: Throttled}
+    other = Unavailable if status >= 500 else Invalid if status >= 400 else Refused
+    return known.get(status, other)(status, headers, body)
 
 
 def phrase(status: int) -> str:

@@ -17,8 +17,7 @@ Invariant: an instant that has passed is never shown as one at which something w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from handlers.api import status_words
 from handlers.api.answers import at
@@ -38,16 +37,11 @@ _MEMBERS = (
 _NOTHING: dict[str, Any] = dict.fromkeys(_MEMBERS)
 
 
-@dataclass(frozen=True, slots=True)
-class Retries:
+class Retries(NamedTuple):
     """How long after its end the machine tries a connection again, at the latest, by what the function raised."""
 
     dropped_ms: int
     throttled_ms: int
-
-    def within_ms(self, error: str) -> int | None:
-        """None where nobody knows."""
-        return {"StreamDropped": self.dropped_ms, "StreamThrottled": self.throttled_ms}.get(error)
 
 
 def last_error(status: str, connections: Connections, rest: Rest, retries: Retries) -> dict[str, Any] | None:
@@ -127,7 +121,7 @@ def _next_try(
         return None, None, "is being tried again" if rest.tried_ms > _failed_ms(one) else ""
     if rest.until_ms > now_ms:
         return rest.until_ms, None, "tried again after its back-off"
-    within_ms = retries.within_ms(one.error)
+    within_ms = {"StreamDropped": retries.dropped_ms, "StreamThrottled": retries.throttled_ms}.get(one.error)
     by_ms = None if within_ms is None else _failed_ms(one) + within_ms
     if by_ms is None or by_ms <= now_ms:
         return None, None, ""

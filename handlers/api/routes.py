@@ -102,13 +102,8 @@ ROUTES = {
 
 def index(profiles: Iterable[str]) -> dict[str, Any]:
     """Returns the answer of `GET /`; a stream id is a profile's name, or the name, a colon and any text."""
-    summaries = {name: route.summary for name, route in ROUTES.items()}
-    return {
-        "service": "streamkeeper",
-        "routes": summaries,
-        "profiles": sorted(profiles),
-        "documentation": "docs/api.md",
-    }
+    summaries, names = {name: route.summary for name, route in ROUTES.items()}, sorted(profiles)
+    return {"service": "streamkeeper", "routes": summaries, "profiles": names, "documentation": "docs/api.md"}
 
 
 def methods(path: str) -> list[str]:
@@ -125,13 +120,9 @@ def console_files() -> dict[str, Path]:
 def bad_method(method: str, resource: str) -> Problem:
     """405: there is no such method of this path."""
     # RFC 9110, section 15.5.6: a 405 says in Allow which methods there are.
-    allowed = methods(resource)
-    return Problem(
-        "bad-method",
-        f"there is no {method} of {resource} here",
-        fix=f"Use one of {', '.join(allowed)}.",
-        headers={"Allow": ", ".join(allowed)},
-    )
+    allowed = ", ".join(methods(resource))
+    words = f"there is no {method} of {resource} here"
+    return Problem("bad-method", words, fix=f"Use one of {allowed}.", headers={"Allow": allowed})
 
 
 def console(resource: str, parameters: object) -> dict[str, Any]:

@@ -108,8 +108,18 @@ def again(lease: Lease) -> str:
 
 def ended_why(status: str, connections: Connections) -> str:
     """Why the last run ended, in a phrase; "" where it was stopped, or has not ended."""
-    words = {"ended": _ended, "rejected": _rejected, "broken": _broken}.get(status)
-    return "" if words is None else words(connections)
+    lease, newest = connections.lease, connections.newest
+    if status == "ended":
+        says = newest is not None and newest.ended_by == "ended" and newest.detail
+        return detail(newest) if newest is not None and says else "the upstream ended the stream"
+    if status == "broken":
+        return f"the last execution failed: {of_execution(lease)}"
+    if status != "rejected":
+        return ""
+    one = next((one for one in reversed(connections.all) if one.is_rejected), None)
+    # A request or a profile that is wrong was refused before any connection.
+    is_met = lease.ending == "StreamRejected" and one is not None
+    return of_connection(connections.cause(one), one) if is_met and one is not None else of_execution(lease)
 
 
 def short(cause: str, one: Connection) -> str:
@@ -148,25 +158,6 @@ def unwell(status: str, connections: Connections, records: Records) -> str:
     quiet = pauses.words(started_ms, now_ms, is_late=is_late) if is_known else ""
     spending = records.spending
     return epochs.words(records.epoch, now_ms) or quiet or ("" if spending is None else spending.words(now_ms))
-
-
-def _ended(connections: Connections) -> str:
-    newest = connections.newest
-    says = newest is not None and newest.ended_by == "ended"
-    return detail(newest) if newest is not None and says and newest.detail else "the upstream ended the stream"
-
-
-def _rejected(connections: Connections) -> str:
-    lease = connections.lease
-    one = next((one for one in reversed(connections.all) if one.is_rejected), None)
-    # A request or a profile that is wrong was refused before any connection.
-    if lease.ending == "StreamRejected" and one is not None:
-        return of_connection(connections.cause(one), one)
-    return of_execution(lease)
-
-
-def _broken(connections: Connections) -> str:
-    return f"the last execution failed: {of_execution(connections.lease)}"
 
 
 def of_connection(cause: str, one: Connection) -> str:

@@ -70,7 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
 def app(api: Api, word: str) -> Starlette:
     """The application that passes on the API's answers below `/<word>/`."""
 
-    async def asked(request: Request) -> Response:
+    async def guarded(request: Request) -> Response:
+        # Compared here, not by a route's pattern, so that the time taken tells nothing about the word.
+        if not secrets.compare_digest(request.scope["path"].split("/")[1].encode(), word.encode()):
+            return Response(status_code=404)
         # Undecoded, because an encoded slash is not a slash.
         path = request.scope["raw_path"].decode("ascii", "replace").removeprefix(f"/{word}")
         query = request.scope["query_string"].decode("ascii", "replace")
@@ -98,12 +101,6 @@ def app(api: Api, word: str) -> Starlette:
         passed = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
         return Response(answer.body, answer.status, passed)
 
-    # Compared here, not by a route's pattern, so that the time taken tells nothing about the word.
-    async def guarded(request: Request) -> Response:
-        typed = request.scope["path"].split("/")[1].encode()
-        is_known = secrets.compare_digest(typed, word.encode())
-        return await asked(request) if is_known else Response(status_code=404)
-
     return Starlette(routes=[Route("/{path:path}", guarded, methods=["GET", "POST", "DELETE"])])
 
 
@@ -111,17 +108,18 @@ async def _served(api: Api, port: int) -> int:
     word = secrets.token_urlsafe(16)
     listener = Listener(app(api, word), bind(port, "the page"))
     await listener.start()
-    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
     for number, status in ((signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 0)):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set_result, status)
+        loop.add_signal_handler(number, ended.set_result, status)
     print(f"http://{HOST}:{listener.port}/{word}/console", flush=True)
     print(f"The page reads {printable(api.url)} with your credentials; Ctrl-C ends it.", file=sys.stderr)
     try:
         return await ended
     finally:
         # A second Ctrl-C ends it immediately.
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_signal_handler(signal.SIGTERM)
         await listener.close()
 
 

@@ -236,7 +236,8 @@ class Pool:
         try:
             await sandbox.start()
         finally:
-            self._in_background(self._end_start(sandbox, starts))
+            # The next may start once this one has ended its init phase.
+            self._in_background(sandbox.initialised()).add_done_callback(lambda _: starts.release())
         return sandbox
 
     def _sandbox(self, function: Function, task_root: Path) -> Sandbox:
@@ -247,18 +248,14 @@ class Pool:
         self._all.add(sandbox)
         return sandbox
 
-    async def _end_start(self, sandbox: Sandbox, starts: asyncio.Semaphore) -> None:
-        """Allows the next start once this sandbox has ended its init phase."""
-        await sandbox.initialised()
-        starts.release()
-
     def _discard(self, sandbox: Sandbox) -> None:
         self._in_background(self._close(sandbox))
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     async def _close(self, sandbox: Sandbox) -> None:
         await sandbox.close()

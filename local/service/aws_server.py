@@ -108,7 +108,9 @@ class AwsServer:
             return Response(status_code=204)
         try:
             if kind == "Event":
-                self._run_in_background(asyncio.create_task(self._invoke_later(name, payload)))
+                task = asyncio.create_task(self._invoke_later(name, payload))
+                self._invocations.add(task)
+                task.add_done_callback(self._invocations.discard)
                 return Response(status_code=202)
             answer = await self._functions.invoke(name, payload)
         except UnknownFunction:
@@ -145,7 +147,9 @@ class AwsServer:
         ):
             return _query_error(400, "ValidationError", _REASON)
         answer = await asyncio.to_thread(self._forward, request, body)
-        return _readable(answer) if _is_query(request) else answer
+        # A request of the Query protocol has its action in a form or in the address.
+        is_form = request.headers.get("content-type", "").startswith(_FORM)
+        return _readable(answer) if is_form or "Action" in request.query_params else answer
 
     async def _has_room(self, body: bytes) -> bool:
         """Whether a stream that is started like by a POST is admitted, as by the gateway."""
@@ -169,15 +173,6 @@ class AwsServer:
         kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
         kept.pop("content-length", None)
         return Response(answer.data, answer.status, headers=kept)
-
-    def _run_in_background(self, task: "asyncio.Task[Any]") -> None:
-        self._invocations.add(task)
-        task.add_done_callback(self._invocations.discard)
-
-
-def _is_query(request: Request) -> bool:
-    """Whether a request is of the Query protocol: an action in a form or in the address."""
-    return "Action" in request.query_params or request.headers.get("content-type", "").startswith(_FORM)
 
 
 def _query_error(status: int, code: str, message: str) -> Response:

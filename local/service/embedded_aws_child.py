@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import time
-from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -83,7 +82,10 @@ class Saver:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 die_with_parent(signal.SIGKILL, parent_pid)
                 os.nice(5)
-                save()
+                from ministack import app
+                from ministack.core.persistence import save_all
+
+                save_all(app._build_persistence_save_dict())
             finally:
                 os._exit(0)
         self._writer_pid = pid
@@ -96,14 +98,6 @@ class Saver:
         if self._writer_pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._writer_pid, signal.SIGKILL)
-
-
-def save() -> None:
-    """Writes the state of every service that was used."""
-    from ministack import app
-    from ministack.core.persistence import save_all
-
-    save_all(app._build_persistence_save_dict())
 
 
 class _NotSaved(logging.Handler):
@@ -130,22 +124,19 @@ async def serve(listening: socket.socket) -> list[str]:
     # The service forwards requests with their original Host, which has its own port, and without their Origin.
     server = Server(changes, listening, (), (*own_hosts.more(os.environ), *own_hosts.LOOPBACK), lifespan="on")
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.end.set)
-    saver = Saver(changes)
+    saver, not_saved = Saver(changes), _NotSaved()
     saving = asyncio.create_task(saver.run())
-    not_saved = _NotSaved()
-    end_of_saving = asyncio.create_task(_stop_saving(server.end, saver, saving, not_saved))
+
+    async def stop_saving() -> None:
+        await server.end.wait()
+        logging.getLogger("persistence").addHandler(not_saved)
+        saving.cancel()
+        saver.stop()
+
+    end_of_saving = asyncio.create_task(stop_saving())
     await server.serve(sockets=[listening])
     end_of_saving.cancel()
     return not_saved.names
-
-
-async def _stop_saving(
-    end: asyncio.Event, saver: Saver, saving: "asyncio.Task[Any]", not_saved: logging.Handler
-) -> None:
-    await end.wait()
-    logging.getLogger("persistence").addHandler(not_saved)
-    saving.cancel()
-    saver.stop()
 
 
 def main(arguments: list[str]) -> None:

@@ -6,6 +6,7 @@ same when the child is restarted; only one child uses a data folder, because it 
 """
 
 import asyncio
+import contextlib
 import os
 import platform
 import random
@@ -98,15 +99,11 @@ class EmbeddedDynamoDB(Supervisor):
 
     async def answers(self) -> None:
         """Returns once the port answers HTTP at all."""
-        while not await self._has_answered():
+        line = b""
+        while not line.startswith(b"HTTP/"):
             await asyncio.sleep(_ASK_AGAIN_S)
-
-    async def _has_answered(self) -> bool:
-        try:
-            reader, writer = await asyncio.open_connection(self._host, self._port)
-        except OSError:
-            return False
-        writer.write(b"GET / HTTP/1.1\r\nHost: dynamodb\r\nConnection: close\r\n\r\n")
-        line = await reader.readline()
-        writer.close()
-        return line.startswith(b"HTTP/")
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection(self._host, self._port)
+                writer.write(b"GET / HTTP/1.1\r\nHost: dynamodb\r\nConnection: close\r\n\r\n")
+                line = await reader.readline()
+                writer.close()

@@ -181,15 +181,18 @@ class EventSourceMapping:
         try:
             records, is_last = await self._read(shard)
             # A killed function is called again from the saved place.
-            done = await self._handle(shard, records) if records else 0
+            if not await self._call([record for record in records if matches(record, self._source.filters)]):
+                return None
+            if records:
+                await asyncio.to_thread(self._places.set, shard, records[-1]["dynamodb"]["SequenceNumber"])
         except Exception as problem:
             self._failed(problem)
             return None
-        if is_last and done == len(records):
+        if is_last:
             # All of it is done, and it is closed.
             self._ended.add(shard.of_stream)
             self._has_ended.set()
-        return done
+        return len(records)
 
     async def _read(self, shard: Shard) -> tuple[list[Record], bool]:
         """As `Streams.records`, from the saved place, or from the oldest record if that is forgotten."""
@@ -211,15 +214,10 @@ class EventSourceMapping:
             self._say(f"ALERT: nothing reaches {self._source.function} for now, it is tried again: {words}")
         self._said = words
 
-    async def _handle(self, shard: Shard, records: Sequence[Record]) -> int | None:
-        wanted = [record for record in records if matches(record, self._source.filters)]
-        if wanted and not await self._call(wanted):
-            return None
-        await asyncio.to_thread(self._places.set, shard, records[-1]["dynamodb"]["SequenceNumber"])
-        return len(records)
-
     async def _call(self, records: Sequence[Record]) -> bool:
-        """Whether the function accepted the records."""
+        """Whether the function accepted the records, of which there may be none."""
+        if not records:
+            return True
         try:
             payload = json.dumps({"Records": [as_event(record) for record in records]}).encode()
             answer = await self._invoke(self._source.function, payload)

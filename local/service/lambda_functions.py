@@ -113,8 +113,7 @@ class LambdaFunctions:
             wanted = read_object(await request.body()).get("FunctionVersion")
             if wanted is not None and not self._versions.point(name, alias, str(wanted)):
                 return missing(f"Function not found: {arn(name, str(wanted))}")
-        version = self._versions.alias(name, alias)
-        if version is None:
+        if (version := self._versions.alias(name, alias)) is None:
             return missing(f"Cannot find alias arn: {arn(name, alias)}")
         return JSONResponse({"AliasArn": arn(name, alias), "Name": alias, "FunctionVersion": version})
 

@@ -119,24 +119,19 @@ class LeftStreams:
         suspects = list(self._suspects.take())
         if not suspects:
             return damage
-        youngest = self._youngest()
+        # The youngest execution of each stream, preferably a running one.
+        executions = [known for known in self._executions.all() if stream_of(known)]
+        executions.sort(key=lambda known: known.closing is None)
+        described = [(stream_of(known), _described(known)) for known in executions]
+        youngest = {stream_id: one for stream_id, one in described if one.verdict is not Verdict.ASIDE}
         if self._shares_tables:
             suspects = [(stream_id, lease) for stream_id, lease in suspects if stream_id in youngest]
         return damage | await asyncio.to_thread(self._check, suspects, youngest, now_ms, seen.groups)
 
-    def _youngest(self) -> dict[str, Described]:
-        """The youngest execution of each stream, preferably a running one."""
-        executions = [known for known in self._executions.all() if stream_of(known)]
-        executions.sort(key=lambda known: known.closing is None)
-        return {stream_of(known): _described(known) for known in executions if not _is_aside(known)}
-
     def _check(
-        self,
-        suspects: list[tuple[str, Lease]],
-        youngest: Mapping[str, Described],
-        now_ms: int,
+        self, suspects: list[tuple[str, Lease]], youngest: Mapping[str, Described], now_ms: int,
         groups: Mapping[str, Sequence[str]],
-    ) -> dict[str, str]:
+    ) -> dict[str, str]:  # fmt: skip
         def of(stream_id: str, execution: str) -> Described:
             return youngest.get(stream_id) or self._states.describe(execution)
 
@@ -156,10 +151,6 @@ class LeftStreams:
 def _described(known: KnownExecution) -> Described:
     output = known.closing.output if known.closing is not None else None
     return Described(known.opening.arn, verdict(known.status, output or ""), known.opening.started_ms)
-
-
-def _is_aside(known: KnownExecution) -> bool:
-    return _described(known).verdict is Verdict.ASIDE
 
 
 async def repair_overdue(work: Callable[[], RepairWork], invoke: Callable[[str], Awaitable[Any]]) -> None:

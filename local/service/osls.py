@@ -108,8 +108,7 @@ def _fingerprint(root: Path) -> str:
 
 def _package(stage: str, root: Path, target: Path, besides: Mapping[str, str]) -> None:
     """Packages the project with the further texts in `besides`, by path."""
-    node = shutil.which("node")
-    if node is None:
+    if (node := shutil.which("node")) is None:
         raise UserError("Node is missing: install Node 20 or later, then run `make setup`.")
     if not (root / OSLS).is_file():
         raise UserError("The deploy tool is missing: run `make setup`.")

@@ -63,11 +63,8 @@ class _Input:
 
     def params(self) -> Any:
         """The parameters of the path, the query and the headers."""
-        return {
-            "path": dict(self._call.path),
-            "querystring": dict(self._call.query),
-            "header": dict(self._call.headers),
-        }
+        call = self._call
+        return {"path": dict(call.path), "querystring": dict(call.query), "header": dict(call.headers)}
 
     def path(self, expression: str) -> Any:
         """The value at a JSON path of names, such as `$.a.b`; or an empty text."""

@@ -12,11 +12,11 @@ import signal
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from local.printable import printable
 from local.streams import asking
-from local.streams.asking import Streams, path_of
+from local.streams.asking import path_of
 from streamkeeper.following import Following, polling
 from streamkeeper.stored import MOST
 from streamkeeper.transport import with_query
@@ -39,46 +39,29 @@ def add(subparsers: Any) -> None:
 @asking.refusals
 def run(arguments: argparse.Namespace) -> int:
     """Ends when the API refuses; raises KeyboardInterrupt at Ctrl-C."""
-    follower = _Follower(asking.streams(arguments), arguments)
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     from_at = arguments.from_at or (None if arguments.all or arguments.after else now)
+    streams, following = asking.streams(arguments), Following(arguments.after)
+    base, printed = path_of(arguments.stream_id, "/events"), arguments.after
+
+    def path(after: str) -> str:
+        return with_query(base, {"after": after, "limit": MOST, "from": from_at})
+
     try:
-        follower.run(from_at)
+        while True:
+            for event in streams.performed(polling(following, path, EVERY_S)):
+                words = json.dumps(event, ensure_ascii=False) if arguments.json else line(event)
+                with _uninterrupted():
+                    print(words)
+                    # A late event stands before others, and the place never goes back.
+                    printed = following.later(printed, event["position"])
+            sys.stdout.flush()
     except KeyboardInterrupt:
         sys.stdout.flush()
-        more = f" --after {shlex.quote(follower.printed)}" if follower.printed else ""
+        more = f" --after {shlex.quote(printed)}" if printed else ""
         stands = f"streamkeeper follow {shlex.quote(arguments.stream_id)}{more}"
         print(f"\nstreamkeeper: continue with `{printable(stands)}`", file=sys.stderr)
         raise
-
-
-class _Follower:
-    """Prints new events; `printed` is the position of the last one that was printed completely."""
-
-    def __init__(self, streams: Streams, arguments: argparse.Namespace) -> None:
-        self.printed: str = arguments.after
-        self._following = Following(arguments.after)
-        self._streams = streams
-        self._arguments = arguments
-
-    def run(self, from_at: str | None) -> NoReturn:
-        """Raises Refused if the API refuses for good, UserError if it never answers."""
-        base = path_of(self._arguments.stream_id, "/events")
-
-        def path(after: str) -> str:
-            return with_query(base, {"after": after, "limit": MOST, "from": from_at})
-
-        while True:
-            self._print(self._streams.performed(polling(self._following, path, EVERY_S)))
-
-    def _print(self, events: list[dict[str, Any]]) -> None:
-        for event in events:
-            words = json.dumps(event, ensure_ascii=False) if self._arguments.json else line(event)
-            with _uninterrupted():
-                print(words)
-                # A late event stands before others, and the place never goes back.
-                self.printed = self._following.later(self.printed, event["position"])
-        sys.stdout.flush()
 
 
 @contextlib.contextmanager

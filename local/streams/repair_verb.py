@@ -23,35 +23,26 @@ def run(arguments: argparse.Namespace) -> int:
     asking.check_order(arguments)
     streams, stream_id = asking.streams(arguments), arguments.stream_id
     times = {"from": arguments.from_at, "to": arguments.to_at}
-    query = {name: at for name, at in times.items() if at is not None}
-    answer = streams.ask(
-        "POST", path_of(stream_id, "/repair"), query | ({"dry_run": "true"} if arguments.dry_run else {})
-    )
+    query = times | {"dry_run": "true" if arguments.dry_run else None}
+    answer = streams.ask("POST", path_of(stream_id, "/repair"), query)
     wanted = {gap["from_at"]: gap for gap in answer["gaps"]}
-    if not wanted:
-        print(
-            json.dumps(answer)
-            if arguments.json
-            else printable(f"{stream_id} has no gap in which events may be missing")
-        )
-        return DONE
-    if arguments.dry_run:
+    if wanted and arguments.dry_run:
         for gap in answer["gaps"]:
             _show(gap, arguments.json, "would be ")
         return DONE
-    if arguments.no_wait:
-        print(json.dumps(answer) if arguments.json else f"{counted(len(wanted), 'gap')} will be repaired")
+    if not wanted or arguments.no_wait:
+        words = f"{counted(len(wanted), 'gap')} will be repaired"
+        words = words if wanted else f"{stream_id} has no gap in which events may be missing"
+        print(json.dumps(answer) if arguments.json else printable(words))
         return DONE
     with saying(f"repairing {counted(len(wanted), 'gap')} …"):
         ended = _wait(streams, stream_id, times, wanted, is_json=arguments.json)
-    pages = sum(gap["repair"]["tries"] for gap in ended.values() if "repair" in gap)
+    left = len(wanted) - sum(gap["state"] in ("repaired", "delivered") for gap in ended.values())
     if not arguments.json:
-        stored = sum(gap["repair"]["stored"] for gap in ended.values() if "repair" in gap)
-        left = len(wanted) - sum(gap["state"] in ("repaired", "delivered") for gap in ended.values())
+        stored, pages = (sum(gap["repair"][name] for gap in ended.values()) for name in ("stored", "tries"))
         cost = f"about ${cost_usd(len(wanted), pages, stored):.6f}"
         print(f"{counted(stored, 'event')} came, {counted(left, 'gap')} left; {cost}")
-    is_done = len(ended) == len(wanted) and all(gap["state"] in ("repaired", "delivered") for gap in ended.values())
-    return DONE if is_done else NOT_REPAIRED
+    return NOT_REPAIRED if left else DONE
 
 
 def _wait(

@@ -3,8 +3,9 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from handlers.api.verdict import counted, since, spelled
@@ -57,21 +58,10 @@ def add_times(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def start(arguments: argparse.Namespace) -> int:
-    """Returns the exit status."""
+def _changed(method: str, field: str, words: Callable[[dict[str, Any]], str], arguments: argparse.Namespace) -> int:
+    """Starts or stops a stream or many; returns the exit status."""
     if arguments.all or arguments.match:
-        return fleet_verbs.by_pattern(arguments, "connected")
-    return _one(arguments, "POST", lambda a: "runs already" if a.get("already_running") else "is starting")
-
-
-def stop(arguments: argparse.Namespace) -> int:
-    """Returns the exit status."""
-    if arguments.all or arguments.match:
-        return fleet_verbs.by_pattern(arguments, "stopped")
-    return _one(arguments, "DELETE", lambda a: f"is {a['status']}. {a['message']}")
-
-
-def _one(arguments: argparse.Namespace, method: str, words: Any) -> int:
+        return fleet_verbs.by_pattern(arguments, field)
     if arguments.stream_id is None:
         raise UserError("Name a stream, or say --all or --match PATTERN.")
     if arguments.dry_run:
@@ -218,6 +208,8 @@ def repair(arguments: argparse.Namespace) -> int:
 
 
 MANY = ("start", "stop")
+start = partial(_changed, "POST", "connected", lambda a: "runs already" if a.get("already_running") else "is starting")
+stop = partial(_changed, "DELETE", "stopped", lambda a: f"is {a['status']}. {a['message']}")
 VERBS: dict[str, tuple[str, list[str], asking.Run]] = {
     "start": (
         "Starts a stream, or reports that it is running already. The service starts many at a safe rate.",
