@@ -9,7 +9,6 @@ from local.cli import main
 
 SCENARIO = str(stages.ROOT / "tests" / "timelines" / "handover.yml")
 VERBS = (
-    ("chaos", "--schedules", "1"),
     ("replay", SCENARIO, "--json"),
     ("compare", "--hours", "2", "--strategy", "streamkeeper"),
 )
