@@ -11,7 +11,7 @@ of the template keeps its version.
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -90,10 +90,12 @@ class Versions:
 
 def _digest(function: Function, task_root: Path) -> str:
     digest = hashlib.sha256(json.dumps(asdict(function), sort_keys=True).encode())
-    for path in sorted(_files(task_root)):
-        digest.update(f"\0{path.relative_to(task_root)}\0".encode() + path.read_bytes())
+    for name, data in sorted(files_of(task_root).items()):
+        digest.update(f"\0{name}\0".encode() + data)
     return digest.hexdigest()
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Returns the files of a function's code by their paths, without compiled ones."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}

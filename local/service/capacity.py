@@ -21,7 +21,7 @@ from handlers.group import GROUP, is_group
 from handlers.store.control_table import Table
 from handlers.store.group_store import OPEN, group_lease
 from handlers.store.typed_values import text
-from local.user_error import UserError
+from local.options import whole
 
 SETTING = "STREAMKEEPER_STREAMS"
 STREAMS_PER_CORE = 40
@@ -49,11 +49,7 @@ class Capacity:
 def read(environment: Mapping[str, str]) -> Capacity:
     """Returns the number in STREAMKEEPER_STREAMS, or what cores and memory allow; raises UserError for a bad one."""
     text = environment.get(SETTING, "")
-    if not text:
-        return computed(cores(), free_mb())
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST):
-        raise UserError(f"{SETTING} must be a whole number from 1 to {_MOST}, not {text!r}.")
-    return Capacity(int(text), f"{SETTING} says so")
+    return Capacity(whole(SETTING, text, 1, _MOST), f"{SETTING} says so") if text else computed(cores(), free_mb())
 
 
 def computed(cores: float, free_mb: int) -> Capacity:

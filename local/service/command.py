@@ -25,7 +25,7 @@ from local.service import capacity, osls
 from local.service.backend import Sockets
 from local.service.embedded_aws import lock, try_lock
 from local.service.lifecycle import Service
-from local.service.redeploy import Redeploy, delivers
+from local.service.redeploy import Redeploy, delivering
 from local.service.screen import Screen
 from local.stack import Route
 from local.template import REGION
@@ -82,7 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
         locked.callback(screen.close)
         sockets = _bind(options.port, held)
         screen.plain(f"Streamkeeper is starting, stage {options.stage} ...")
-        template = osls.template(options.stage, delivers=options.profiles is not None and delivers(options.profiles))
+        delivers_own = options.profiles is not None and bool(delivering(options.profiles))
+        template = osls.template(options.stage, delivers=delivers_own)
         # The folder comes last, so that a failed start leaves none behind.
         lock_file = try_lock(options.data)
         if lock_file is None:

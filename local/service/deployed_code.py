@@ -9,12 +9,13 @@ import itertools
 import re
 import shutil
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
+from local.functions.function_versions import files_of
 from local.profiles.profile_files import placeholders
 from local.stack import ProxyRoute, Route
 
@@ -60,7 +61,7 @@ class DeployedCode:
         """Makes the first copy and returns a line for each profile that is broken."""
         shutil.rmtree(self._folder, ignore_errors=True)
         copy = self._new(self._root)
-        copy.code, copy.profiles = _files(self._root / CODE), _profiles(*self._streams)
+        copy.code, copy.profiles = files_of(self._root / CODE), _profiles(*self._streams)
         copy.refused = {name: reason for name, data in copy.profiles.items() if (reason := _problem(name, data))}
         self._copy = copy
         return [f"profile {name} is refused: {reason}" for name, reason in sorted(copy.refused.items())]
@@ -71,7 +72,7 @@ class DeployedCode:
         `start_problem` returns why a function cannot start from the copy in a folder, as a phrase, or "".
         """
         before, lines = self._copy, []
-        code, profiles = _files(self._root / CODE), _profiles(*self._streams)
+        code, profiles = files_of(self._root / CODE), _profiles(*self._streams)
         refusal = _syntax_error({name: data for name, data in code.items() if before.code.get(name) != data})
         copy = None
         if not refusal and code != before.code:
@@ -108,11 +109,13 @@ class DeployedCode:
     def routes(self, compiled: Iterable[Route | ProxyRoute]) -> list[Route | ProxyRoute]:
         """Returns the template's routes with the deployed profiles instead of those it was compiled with."""
 
-        def known(route: Route) -> Route:
-            texts = {kind: with_names(text, self.names) for kind, text in route.request_templates.items()}
-            return replace(route, request_templates=texts)
+        def known(templates: Mapping[str, str]) -> dict[str, str]:
+            return {kind: with_names(text, self.names) for kind, text in templates.items()}
 
-        return [route if isinstance(route, ProxyRoute) else known(route) for route in compiled]
+        return [
+            route if isinstance(route, ProxyRoute) else replace(route, request_templates=known(route.request_templates))
+            for route in compiled
+        ]
 
     def _profile(self, name: str, profiles: dict[str, bytes], refused: dict[str, str]) -> Iterator[str]:
         """Yields lines about one profile; a refused one keeps its former version in `profiles`."""
@@ -156,11 +159,6 @@ def by_upgrade(line: str) -> str:
     """The line for streams with a version of their own, which only an upgrade changes."""
     said = line.replace(HANDOVER, "streams take it by `streamkeeper upgrade`")
     return f"{said}, after `streamkeeper upgrade`" if USABLE in line else said
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    paths = (path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def _profiles(*folders: Path) -> dict[str, bytes]:

@@ -54,11 +54,6 @@ def delivering(streams: Path) -> Stamp:
     return frozenset((path, says, 0) for path, *at in profiles if (says := _delivery(path, *at)) is not None)
 
 
-def delivers(streams: Path) -> bool:
-    """Returns whether a profile there delivers."""
-    return bool(delivering(streams))
-
-
 @lru_cache(maxsize=1024)
 def _delivery(path: str, _size: int, _changed_ns: int) -> int | None:
     """A number for a profile that delivers, else None; it is read once for each of its stamps."""
@@ -118,7 +113,7 @@ class Redeploy:
         if template != self._template:
             self._template = template
             try:
-                delivers_own = self._own is not None and delivers(self._own)
+                delivers_own = self._own is not None and bool(delivering(self._own))
                 compiled = await asyncio.to_thread(osls.template, self._stage, self._root, delivers=delivers_own)
                 changed = await self._use_template(compiled)
             except (UserError, OSError) as problem:

