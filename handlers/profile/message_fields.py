@@ -96,7 +96,7 @@ def _subscribe(fields: Fields) -> tuple[Exchange, ...]:
 
 
 def _ping(fields: Fields) -> Exchange | None:
-    inner = fields.table("ping", _SHAPES["ping"])
+    inner = _table(fields, "ping")
     if inner is None:
         return None
     every_s = inner.read("every_s", number(above=0, most=3600))
@@ -110,12 +110,20 @@ def _ping(fields: Fields) -> Exchange | None:
 
 
 def _leave(fields: Fields) -> Exchange | None:
-    inner = fields.table("leave", _SHAPES["leave"])
+    inner = _table(fields, "leave")
     if inner is None:
         return None
     send = _message(inner, is_needed=True)
     inner.refuse_the_rest("leave: send")
     return Exchange(send)
+
+
+def _table(fields: Fields, field: str) -> Fields | None:
+    value = fields.take(field)
+    if value is None or isinstance(value, dict):
+        return None if value is None else fields.inside(field, value)
+    fields.wrong(field, f"must be {_SHAPES[field]}")
+    return None
 
 
 def _exchange(inner: Fields, answer: str, *, needs_message: bool) -> Exchange:
