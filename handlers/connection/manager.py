@@ -217,8 +217,8 @@ class Manager:
 
     def _lease_read(self, now_ms: int, read: inputs.LeaseRead) -> list[Effect]:
         self._lease = lease = read.lease
-        self._record.settles(read.settled)
-        self._record.learns(now_ms, read.wide)
+        if (account := self._record.account) is not None:
+            account.reads(now_ms, read.settled, read.wide)
         if read.is_log:
             self._intake.gathers()
         view = lease_view(lease, self._record.fence)

@@ -148,16 +148,6 @@ class Record:
         self.bytes += data_bytes
         return before_ms
 
-    def settles(self, spending: tuple[str, str] | None) -> None:
-        """Records what the connection before has stored of the budget, as it was known and as it ended."""
-        if spending is not None and self.account is not None:
-            self.account.settles(*spending)
-
-    def learns(self, now_ms: int, wide: tuple[int, str] | None) -> None:
-        """Records how much of a budget that it shares is used."""
-        if wide is not None and self.account is not None:
-            self.account.learns(now_ms, *wide)
-
     def stored(self, written: Written, *, drops: bool = False) -> list[Effect]:
         """Records the answer to the oldest write; returns the effects that record events lost by it.
 

@@ -8,7 +8,7 @@ once that one is released (`settled`): each event was counted by the connection 
     connection 2   claims at 100, stores 20: 120; connection 1 is released: 124
 
 A budget of the profile or of the stage has one count for all its streams. To that each connection adds what it has
-stored itself (`counted`), once a minute at most, and learns how much is used (`learns`).
+stored itself (`counted`), once a minute at most, and reads how much is used.
 
 What a killed connection has stored since its last heartbeat is not counted. Of a write in which some events were known
 already the bytes are counted in proportion. Pure: instants are integer milliseconds. Invariant: within a day no count
@@ -129,7 +129,15 @@ class Account:
                 day=found.day, events=found.events, bytes=found.bytes, left_out=found.left_out
             )
 
-    def settles(self, known: str, final: str) -> None:
+    def reads(self, now_ms: int, settled: tuple[str, str] | None, wide: tuple[int, str] | None) -> None:
+        """Takes what an answer of the store says of the budget: `settled` and `wide` as LeaseRead has them."""
+        if settled is not None:
+            self._settles(*settled)
+        if wide is not None:
+            percent, whose = wide
+            self.spent = self.spent.on(now_ms // DAY_MS)._replace(wide_percent=percent, whose=whose)
+
+    def _settles(self, known: str, final: str) -> None:
         """Adds what the connection before has stored since it was `known`, now that it is over."""
         before, after = spending_of(known), spending_of(final)
         if after is None or after.day < self.spent.day:
@@ -138,10 +146,6 @@ class Account:
         mine = self.spent.on(after.day)
         more = (after.events - base.events, after.bytes - base.bytes, after.left_out - base.left_out)
         self.spent = mine.plus(*(max(0, one) for one in more))
-
-    def learns(self, now_ms: int, percent: int, whose: str) -> None:
-        """Records how many percent of the most used budget that it shares are used, and whose that is."""
-        self.spent = self.spent.on(now_ms // DAY_MS)._replace(wide_percent=percent, whose=whose)
 
     def sent(self, events: Sequence[StreamEvent], *, joins: bool) -> None:
         """Records that events are on their way, in a write of their own or in the newest (`joins`)."""

@@ -79,10 +79,7 @@ class KeptConnections:
 
     def post(self, request: UpstreamRequest, timeout: urllib3.Timeout) -> int:
         """Returns the answer's status, drops its body; raises RedirectRefused, AddressRefused and urllib3's errors."""
-        response = self._pool(request).urlopen(
-            request.method, _target_of(request.address), body=request.body, headers=request.headers, timeout=timeout,
-            retries=False, redirect=False, preload_content=False, decode_content=False,
-        )  # fmt: skip
+        response = _asked(self._pool(request), request, timeout)
         try:
             if response.status in _REDIRECTS and response.headers.get("location") is not None:
                 raise RedirectRefused("the upstream redirected, which is not followed here")
@@ -99,16 +96,28 @@ class KeptConnections:
         pool, used_s = self._pools.get(which, (None, 0.0))
         # A function that stood still does not know whether a connection has ended meanwhile.
         if pool is None or time.time() - used_s > KEPT_S:
-            trusted = tls() if which[0][0] == "https" else None
-            pools = urllib3.PoolManager(1, maxsize=KEPT, cert_reqs="CERT_REQUIRED", ssl_context=trusted)
-            pool = pools.connection_from_url(request.address)
-            pool.ConnectionCls = _checked(pool.ConnectionCls, StrictResponse, request.allow_private, lambda _: None)
+            pool = _pool_of(request, StrictResponse, lambda _: None, maxsize=KEPT)
         self._pools[which] = pool, time.time()
         return pool
 
 
-def _target_of(address: str) -> str:
-    return parse_url(address).request_uri
+def _pool_of(request: UpstreamRequest, response_class: ResponseClass, watch: Watch, **sizes: Any) -> Any:
+    """Returns a pool of connections to the request's origin."""
+    trusted = None
+    if _origin(request.address)[0] == "https":
+        trusted = tls() if request.trust is None else own_tls(request.trust)
+    pools = urllib3.PoolManager(1, cert_reqs="CERT_REQUIRED", ssl_context=trusted, **sizes)
+    pool: Any = pools.connection_from_url(request.address)
+    pool.ConnectionCls = _checked(pool.ConnectionCls, response_class, request.allow_private, watch)
+    return pool
+
+
+def _asked(pool: Any, request: UpstreamRequest, timeout: urllib3.Timeout) -> Any:
+    """Returns the answer to the request, whose body is unread yet; urllib3's decoders pass over damage."""
+    return pool.urlopen(
+        request.method, parse_url(request.address).request_uri, body=request.body, headers=request.headers,
+        timeout=timeout, retries=False, redirect=False, preload_content=False, decode_content=False,
+    )  # fmt: skip
 
 
 def redirected(request: UpstreamRequest, status: int, location: str) -> UpstreamRequest:
@@ -156,23 +165,8 @@ def _answer(
     request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch, response_class: ResponseClass
 ) -> Iterator[urllib3.BaseHTTPResponse]:
     # A pool of its own: no connection is shared, reused or retried without the manager's knowledge.
-    trusted = None
-    if _origin(request.address)[0] == "https":
-        trusted = tls() if request.trust is None else own_tls(request.trust)
-    with urllib3.PoolManager(1, maxsize=1, block=True, cert_reqs="CERT_REQUIRED", ssl_context=trusted) as pools:
-        pool = pools.connection_from_url(request.address)
-        pool.ConnectionCls = _checked(pool.ConnectionCls, response_class, request.allow_private, watch)
-        response = pools.urlopen(
-            request.method,
-            request.address,
-            body=request.body,
-            headers=request.headers,
-            timeout=timeout,
-            retries=False,
-            redirect=False,
-            preload_content=False,
-            decode_content=False,  # urllib3's decoders pass over damage; `encodings` does not
-        )
+    with _pool_of(request, response_class, watch, maxsize=1, block=True) as pool:
+        response = _asked(pool, request, timeout)
         try:
             yield response
         finally:

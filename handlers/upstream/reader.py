@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import urllib3
 
-from handlers.connection.inputs import Chunk, Closed, Opened
+from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.connection.opening_steps import Ask, Call, Preparation, Unready, only
 from handlers.framing import content_codings
 from handlers.profile.secret_references import Secrets
@@ -39,9 +39,6 @@ JOIN_S = 0.1
 CLOSED_HERE = Closed("closed_here")
 # A read that takes longer than this has waited for the socket.
 AT_ONCE_S = 0.001
-
-Arrival = Opened | Chunk | Closed
-
 
 # If a read brings less than this, there was no more to read at once.
 LITTLE_BYTES = 2048

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from urllib3.util import parse_url
 
-from handlers.connection.inputs import Chunk, Closed, Opened
+from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.address_policy import AddressRefused, refusal, resolve
 from handlers.upstream.opening import MAX_REDIRECTS, RedirectRefused, redirected
-from handlers.upstream.reader import Arrival, Upstream
+from handlers.upstream.reader import Upstream
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, certificate, serving
 
 WAIT_S = 60.0

@@ -15,10 +15,10 @@ import urllib3
 from urllib3 import exceptions
 
 from handlers import tls as trust
-from handlers.connection.inputs import Chunk, Closed, Opened
+from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.explained import explain
-from handlers.upstream.reader import INBOX_BYTES, Arrival, Upstream
+from handlers.upstream.reader import INBOX_BYTES, Upstream
 from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, sends, serving
 
 WAIT_S = 60.0
