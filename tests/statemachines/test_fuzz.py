@@ -19,7 +19,7 @@ from states_language.tasks.stubs import Behaviour
 from tests.statemachines.connections import ROOT, after, definition
 from tests.statemachines.test_definitions import MACHINES
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES") or examples(120))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES") or examples(60))
 MANAGER = "streamkeeper-test-connection-manager"
 SOON = "connections, renewed soon"
 DEFINITIONS = {name: definition(name) for name in MACHINES} | {SOON: after(1, 3)}

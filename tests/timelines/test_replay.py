@@ -3,7 +3,6 @@
 import itertools
 import json
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,13 +111,13 @@ def test_a_replay_is_the_same_to_the_byte() -> None:
     assert text(first, 96) == text(second, 96)
 
 
-@pytest.mark.parametrize(("days", "renewals"), [(3, 1), pytest.param(60, 26, marks=pytest.mark.long)])
-def test_sixty_days_cross_renewals_without_a_gap(days: int, renewals: int) -> None:
+@pytest.mark.long
+def test_sixty_days_cross_renewals_without_a_gap() -> None:
     """At 15 minutes a function, 26 renewals in sixty days: no gap, no event lost, no history near its limit."""
-    result = replay(replace(read(HERE / "sixty-days.yml", "local"), run_for_ms=days * 86_400_000))
+    result = run("sixty-days.yml")
     assert (result.gaps, result.deliveries.lost, result.status) == ([], 0, "RUNNING")
-    assert len(result.runs) == renewals + 1
-    assert [run.output for run in result.runs[:-1]] == [{"status": "superseded"}] * renewals
+    assert len(result.runs) == 27
+    assert [run.output for run in result.runs[:-1]] == [{"status": "superseded"}] * 26
     assert result.history_events == max(run.history_events for run in result.runs) <= bounds.ALLOWED
 
 
@@ -157,7 +156,7 @@ def test_an_outage_renews_and_ends_no_stream() -> None:
 def test_the_end_of_the_stream_ends_a_renewal_with_it() -> None:
     """Whenever the stream ends about a renewal, both executions end within a minute, cleanly, and nothing begins."""
     renewed_ms = run_table(short("tolerates")).runs[1].from_ms
-    for late_ms in (0, 10, 25, 26, 500, 1_000, 3_000):
+    for late_ms in (0, 25, 26, 1_000):
         table = short("tolerates", upstream={"policy": "tolerates", "ends_at_ms": renewed_ms + late_ms})
         result = run_table(table)
         assert {run.status for run in result.runs} == {"SUCCEEDED"}
@@ -169,7 +168,7 @@ def test_lanes_that_began_together_get_out_of_step() -> None:
     """By jitter, which a seed fixes: each wait is up to `jitter_s` shorter than `wait_s`, and no overlap is shorter."""
     waits: list[list[int]] = []
     for seed in (1, 2):
-        result = run_table(short("tolerates", 100, run_for_s=3_000, seed=seed, settings={"wait_s": 30, "jitter_s": 8}))
+        result = run_table(short("tolerates", 100, run_for_s=1_800, seed=seed, settings={"wait_s": 30, "jitter_s": 8}))
         assert result.gaps == []
         waits.append([span.to_ms - span.from_ms for span in result.spans if span.kind == "wait" and span.to_ms])
     assert waits[0] != waits[1]
