@@ -1,18 +1,14 @@
 """Starts thousands of streams at once, in virtual time: what their POSTs request of AWS, and what is refused.
 
 Each client waits at random before its first POST, and backs off with full jitter after a 429 or 503. API Gateway
-accepts as many as the stage's throttle and the account's quota allow. If each stream has its own execution, a POST
-requests StartExecution, whose quota is a token bucket, and repeats a refused request once within a second (`once_more`
-of the machine). If streams share functions, the deployed machine answers each POST. A function opens a stream that has
-joined with its next heartbeat. Invariant: in the end every stream has joined or started once, and no group has more
-than it may.
+accepts as many as the stage's throttle and the account's quota allow, and the deployed machine answers each POST. A
+function opens a stream that has joined with its next heartbeat. Invariant: in the end every stream has joined once, and
+no group has more than it may.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-import random
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
@@ -21,25 +17,12 @@ from typing import Any
 from handlers.run.group_function import HEARTBEAT_EVERY_MS
 from handlers.store.typed_values import key
 from local import stages
-from local.scale.throttled import (
-    ACCOUNT,
-    API,
-    ARN,
-    CONTROL,
-    FUNCTIONS,
-    NAMES,
-    RETRY_MOST_S,
-    START,
-    Aws,
-    Buckets,
-    Limits,
-)
+from local.scale.throttled import ACCOUNT, API, ARN, CONTROL, NAMES, Aws, Limits
 from states_language import Machine, TaskCall, load
 from states_language.clock import VirtualClock
 
 # The back-off of a client after a 503: drawn from 0 to this, which doubles each time up to a maximum.
 BACKOFF_S, BACKOFF_MOST_S = 2.0, 60.0
-RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,45 +113,3 @@ async def started(aws: Aws, machine: Machine, stream: str, request: str) -> bool
     )
     await execution.wait()
     return execution.status == "SUCCEEDED"
-
-
-# --- streams alone ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """The result: refusals of each quota, POSTs answered by 429 or 503, and when all streams had a function."""
-
-    streams: int
-    spread_s: float
-    at_the_api: int
-    refused: int
-    busy: int
-    functions_refused: int
-    over_after_s: float
-
-
-def start(streams: int, spread_s: float, limits: Limits, seed: int = 1) -> Started:
-    """Starts so many streams, each with its own execution, with POSTs spread over so many seconds."""
-    draws = random.Random(seed)
-    # The instant, the stream, its refused POSTs, and the next step.
-    due = [(draws.uniform(0, spread_s), stream, 0, "post") for stream in range(streams)]
-    heapq.heapify(due)
-    buckets, busy, at_s = Buckets(limits), 0, 0.0
-    while due:
-        at_s, stream, times, what = heapq.heappop(due)
-        if what == "call":
-            if not buckets.takes(FUNCTIONS, at_s):
-                heapq.heappush(due, (at_s + draws.uniform(1, RETRY_MOST_S), stream, times, what))
-            continue
-        is_taken = what == "retry" or buckets.admits(at_s)
-        if is_taken and buckets.takes(START, at_s):
-            heapq.heappush(due, (at_s + buckets.calls_after_s(at_s), stream, 0, "call"))
-        elif is_taken and what == "post":
-            heapq.heappush(due, (at_s + draws.uniform(0, RETRY_S), stream, times, "retry"))
-        else:
-            busy += 1
-            rest_s = draws.uniform(0, min(BACKOFF_MOST_S, BACKOFF_S * 2.0**times))
-            heapq.heappush(due, (at_s + rest_s, stream, times + 1, "post"))
-    refused = buckets.refused
-    return Started(streams, spread_s, refused[API] + refused[ACCOUNT], refused[START], busy, refused[FUNCTIONS], at_s)
