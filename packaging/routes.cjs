@@ -1,0 +1,29 @@
+// Resolves ${file(packaging/routes.cjs)}: the requests that the function behind the API answers, by their paths. A POST of
+// a stream goes to a machine. Every other method is a 405 that says which there are; API Gateway's own answer is 403.
+'use strict';
+
+const STREAM = 'connections/{streamId}';
+const ROUTES = {
+  '/': ['get'],
+  'openapi.json': ['get'],
+  fleet: ['put', 'get'],
+  connections: ['get'],
+  [STREAM]: ['get', 'delete'],
+  [`${STREAM}/events`]: ['get'],
+  [`${STREAM}/gaps`]: ['get'],
+  [`${STREAM}/timeline`]: ['get'],
+  [`${STREAM}/machine`]: ['get'],
+  [`${STREAM}/cost`]: ['get'],
+  [`${STREAM}/latest`]: ['get'],
+  [`${STREAM}/dead-letters`]: ['get'],
+  [`${STREAM}/redrive`]: ['post'],
+  [`${STREAM}/repair`]: ['post'],
+  [`${STREAM}/sinks`]: ['get', 'post'],
+};
+// The page itself, which is the same for everybody: packaging/api.cjs asks for no key there.
+const PAGE = { console: ['get'], 'console/{file}': ['get'] };
+
+const events = (routes, more) =>
+  Object.entries(routes).flatMap(([path, methods]) => [...methods, 'any'].map((method) => ({ http: { path, method, ...more } })));
+
+module.exports = [...events(ROUTES, { private: true }), ...events(PAGE, {})];
