@@ -1,0 +1,121 @@
+// The alarms, all on the stage's topic; docs/runbook.md says of each what to do. No resource belongs to a single stream, so any
+// number is watched. An alarm acts when it begins, so each counts what is new and is over soon: one that went on while a
+// message lies in the queue would tell nobody of the next.
+'use strict';
+
+const METRICS = '${self:custom.names.metrics}';
+const alerts = [{ Ref: 'AlertsTopic' }];
+const dimensions = (values) => Object.entries(values).map(([Name, Value]) => ({ Name, Value }));
+const machine = (id) => dimensions({ StateMachineArn: { Ref: id } });
+const lambda = (id) => dimensions({ FunctionName: { Ref: `${id}LambdaFunction` } });
+const SERVICE = dimensions({ service: '${self:service}' });
+const QUEUE = dimensions({ QueueName: { 'Fn::GetAtt': ['DeadLetterQueue', 'QueueName'] } });
+const API = dimensions({ ApiName: '${sls:stage}-${self:service}', Stage: '${sls:stage}' });
+
+const ABOVE_NONE = { Threshold: 0, ComparisonOperator: 'GreaterThanThreshold', TreatMissingData: 'notBreaching' };
+const AT_LEAST = { ComparisonOperator: 'GreaterThanOrEqualToThreshold' };
+const ONCE_IN_5_MINUTES = { Statistic: 'Sum', Period: 300, EvaluationPeriods: 1, ...ABOVE_NONE };
+// Of three minutes, for counts may come late; three minutes later it acts again.
+const SOON = { Statistic: 'Sum', Period: 60, EvaluationPeriods: 3, DatapointsToAlarm: 1, ...ABOVE_NONE };
+// The watch reports its numbers every minute, zero included.
+const UNCONNECTED = {
+  Statistic: 'Maximum', Period: 60, EvaluationPeriods: 3, Threshold: '${self:custom.settings.unconnected_after_s}', ...AT_LEAST,
+  TreatMissingData: 'breaching', OKActions: alerts,
+};
+
+// By its name: namespace, metric, dimensions, when it acts, and the words of the message.
+const ALARMS = {
+  Unconnected: [METRICS, 'LongestUnconnected', SERVICE, UNCONNECTED,
+    'A stream that should be connected has not been for ${self:custom.settings.unconnected_after_s} s, or the function that watches ' +
+    'is silent. Another message, and the log of ${self:custom.names.connection_watch}, name each stream; ' +
+    'GET /connections/{streamId} shows more.'],
+  Orphaned: [METRICS, 'Orphaned', SERVICE, { Statistic: 'Maximum', Period: 60, EvaluationPeriods: 1, ...ABOVE_NONE },
+    'The lease of a stream named an execution that is over, though no stop was requested. The log of ${self:custom.names.connection_watch} ' +
+    'names the stream, and the execution that was started for it if one may be. Somebody aborted an execution, or set the table back.'],
+  ExecutionFailed: ['AWS/States', 'ExecutionsFailed', machine('Connections'), ONCE_IN_5_MINUTES,
+    'An execution ended as Broken, so a stream is no longer kept connected. Its error and cause say why.'],
+  ExecutionTimedOut: ['AWS/States', 'ExecutionsTimedOut', machine('Connections'), ONCE_IN_5_MINUTES,
+    'Step Functions ended an execution at its limit of a year, which no renewal should let it reach.'],
+  Rejections: [METRICS, 'Rejections', null, SOON,
+    'The upstream rejected a stream, or its profile is wrong. Nobody tries again. The log of ${self:custom.names.connection_manager} ' +
+    'and a dead-letter message name it; `streamkeeper redrive --restart` starts it again.'],
+  DeadLetters: ['AWS/SQS', 'NumberOfMessagesSent', QUEUE, SOON,
+    'New dead-letter messages - events that could not be stored, streams that were rejected or could not be claimed, each with ' +
+    'its reason. `streamkeeper redrive --dry-run` lists them.'],
+  ForgottenDeadLetters: ['AWS/SQS', 'ApproximateNumberOfMessagesVisible', QUEUE,
+    { ...ONCE_IN_5_MINUTES, Statistic: 'Maximum', Period: 86400, EvaluationPeriods: 7 },
+    'The dead-letter queue has had messages on each of seven days. A message is deleted after fourteen.'],
+  StartFailed: ['AWS/States', 'ExecutionsFailed', machine('Start'), SOON,
+    'A POST failed - the Express execution of ${self:custom.names.start} that answers it did. The stream may not have been started.'],
+  StartTimedOut: ['AWS/States', 'ExecutionsTimedOut', machine('Start'), SOON,
+    'A POST had no answer in 28 s - Step Functions or DynamoDB is slow. The stream may not have been started.'],
+  ApiErrors: ['AWS/ApiGateway', '5XXError', API, SOON,
+    'The HTTP API answered with 5XX, also where a POST or another request reached no machine and no function.'],
+  // The API's metrics have no number for 429 alone. What comes in hundreds is refused for its number.
+  ApiRefusals: ['AWS/ApiGateway', '4XXError', API, { ...ONCE_IN_5_MINUTES, ...AT_LEAST, Threshold: 100 },
+    'The HTTP API refused a hundred requests within five minutes - mostly with 429, more than api_requests_per_s or an ' +
+    "account's quota."],
+  UpgradeFailed: ['AWS/States', 'ExecutionsFailed', machine('Upgrade'), SOON,
+    'An upgrade of the streams ended as failed or died - nobody may be looking at the command. Its streams may run two versions.'],
+  UpgradeAborted: ['AWS/States', 'ExecutionsAborted', machine('Upgrade'), SOON,
+    'Somebody aborted an upgrade of the streams in Step Functions, so it did not go back. Its streams may run two versions.'],
+  FleetFailed: ['AWS/States', 'ExecutionsFailed', machine('Fleet'), SOON,
+    'The execution that applies a document about the fleet died. The streams behind the place it had come to are as before.'],
+  FleetAborted: ['AWS/States', 'ExecutionsAborted', machine('Fleet'), SOON,
+    'Somebody aborted the execution that applies a document about the fleet. The streams behind the place it had come to ' +
+    'are as before.'],
+  Throttles: ['AWS/Lambda', 'Throttles', lambda('ConnectionManager'), ONCE_IN_5_MINUTES,
+    "Lambda refuses to start connections - the account's concurrency is used up, or connection_concurrency. Streams may be without " +
+    'a connection.'],
+  ControlErrors: ['AWS/Lambda', 'Errors', lambda('ConnectionControl'), ONCE_IN_5_MINUTES,
+    'The function that shows and stops streams failed. Every expected error has a response, so this is a defect.'],
+  UnexpectedErrors: [METRICS, 'UnexpectedErrors', null, ONCE_IN_5_MINUTES,
+    'The connection manager raised an error that handlers/errors.py does not have, which is a defect; its log has the traceback.'],
+  Kills: [METRICS, 'Kills', null, { ...ONCE_IN_5_MINUTES, Period: 3600, Threshold: 2 },
+    'Connection managers are killed, at their limit or for memory. One leaves before its limit by itself.'],
+  Stuck: [METRICS, 'StuckAtCursor', null, ONCE_IN_5_MINUTES,
+    'A stream does not get beyond its cursor - one connection after the other came to the same end there. The log of the ' +
+    'connection manager names it.'],
+  StoreRefusals: [METRICS, 'StoreRefusals', null, { ...ONCE_IN_5_MINUTES, Threshold: 2 },
+    "DynamoDB or the dead-letter queue refuses what connections write, again and again after the client's own retries."],
+  Missing: [METRICS, 'MissingGaps', null, ONCE_IN_5_MINUTES,
+    'Events of a stream are missing, or may be - its upstream announced a loss, or nobody could ask for all that came while it was away.'],
+};
+
+// What the log of the connection manager counts into a metric, by the filter's name: the runtime writes "[ERROR] <class>: ..." for
+// what a function raises. A connection ends by raising an error by name, so Lambda's own count of errors is never 0.
+const EXPECTED = [
+  'StreamTakenOver', 'StreamDropped', 'StreamThrottled', 'ConnectionExpired', 'RenewalDue', 'StreamRejected', 'StoreUnavailable',
+  'InvalidRequest', 'StreamBroken',
+];
+const FILTERS = {
+  // Of the streams that were rejected, and of requests for a stream that has no profile, or a wrong one.
+  Rejections: ['Rejections', '?"[ERROR] StreamRejected" ?"[ERROR] InvalidRequest"'],
+  UnexpectedErrors: ['UnexpectedErrors', ['"[ERROR]"', ...EXPECTED.map((name) => `-"[ERROR] ${name}"`)].join(' ')],
+  Kills: ['Kills', '?"Task timed out" ?"Runtime exited" ?"Runtime.ExitError" ?"Runtime.OutOfMemory"'],
+  Stuck: ['StuckAtCursor', '"stuck at its cursor"'],
+  StoreRefusals: ['StoreRefusals', '"[ERROR] StoreUnavailable"'],
+  Missing: ['MissingGaps', '{ $.Missing > 0 }', '$.Missing'],
+};
+
+const Resources = {
+  AlertsTopic: {
+    Type: 'AWS::SNS::Topic',
+    Properties: {
+      TopicName: '${self:custom.names.alerts}',
+      DisplayName: 'Streamkeeper ${sls:stage}',
+      Subscription: '${file(packaging/alert-subscriptions.cjs)}',
+    },
+  },
+};
+for (const [name, [Namespace, MetricName, Dimensions, when, AlarmDescription]] of Object.entries(ALARMS)) {
+  const named = { AlarmDescription, Namespace, MetricName, ...(Dimensions && { Dimensions }) };
+  Resources[`${name}Alarm`] = { Type: 'AWS::CloudWatch::Alarm', Properties: { ...named, ...when, AlarmActions: alerts } };
+}
+for (const [name, [MetricName, FilterPattern, MetricValue = '1']] of Object.entries(FILTERS)) {
+  const MetricTransformations = [{ MetricNamespace: METRICS, MetricName, MetricValue }];
+  const LogGroupName = { Ref: 'ConnectionManagerLogGroup' };
+  Resources[`${name}Filter`] = { Type: 'AWS::Logs::MetricFilter', Properties: { LogGroupName, FilterPattern, MetricTransformations } };
+}
+
+module.exports = { Resources };
