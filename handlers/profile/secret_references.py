@@ -18,7 +18,7 @@ from typing import Literal, cast
 
 from handlers.profile.addresses import ProfileError
 
-# Each stage has a folder below it; its function's role may read that and nothing else (packaging/resources/roles.yml).
+# Each stage has a folder below it; its function's role may read that and nothing else (packaging/resources/roles.cjs).
 PREFIX = "/streamkeeper/"
 _WHOLE = re.compile(PREFIX + r"[a-z][a-z0-9-]*/.+")
 # Where a name ends like this, its value is a credential.

@@ -66,8 +66,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 def refusal(service: Service, project: Path) -> tuple[int, str]:
     """How the API answers when an index may no longer be read, as a changed file says, and the line of the run."""
-    path = project / "packaging" / "resources" / "roles.yml"
-    changed(path, ("Action: dynamodb:Query\n", "Action: dynamodb:Scan\n"))
+    path = project / "packaging" / "resources" / "roles.cjs"
+    changed(path, ("Query', BY_POSITION)", "Scan', BY_POSITION)"))
     service.refused = {"ConnectionControlRole dynamodb:Query"}
     assert until(lambda: "ConnectionControlRole" in service.log, 20), service.log
     status, _ = service.ask("GET", f"{permissions.STREAM}/events?limit=100")
