@@ -146,18 +146,10 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     return answer(Asked(stream_id, profile, fields.get("queryStringParameters"), fields))
 
 
-def _index(asked: Asked) -> Answer:
-    return routes.to_page(asked.fields) or said(200, routes.index(profiles.names()))
-
-
 def _openapi(asked: Asked) -> Answer:
     from handlers.api.openapi import document
 
     return said(200, document.document(routes.base(asked.fields)))
-
-
-def _console(asked: Asked) -> Answer:
-    return routes.console(str(asked.fields["resource"]), asked.fields.get("pathParameters"))
 
 
 def _status(asked: Asked) -> Answer:
@@ -355,11 +347,11 @@ def _dead_letters(stream_id: str, _: Records) -> dict[str, Any]:
 
 
 _ROUTES: dict[str, Callable[[Asked], Answer]] = {
-    "GET /": _index,
+    "GET /": lambda asked: routes.to_page(asked.fields) or said(200, routes.index(profiles.names())),
     "GET /openapi.json": _openapi,
     "GET /connections": _streams,
-    "GET /console": _console,
-    "GET /console/{file}": _console,
+    "GET /console": lambda _: routes.console(routes.PAGE),
+    "GET /console/{file}": lambda asked: routes.console(str((asked.fields.get("pathParameters") or {}).get("file"))),
     "GET /fleet": _fleet,
     "PUT /fleet": functools.partial(_fleet, is_put=True),
     f"GET {STREAM}": _status,

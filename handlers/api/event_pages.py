@@ -47,22 +47,18 @@ MORE_MS, NO_MORE_MS = 100, 3000
 
 def check_place(after: str, order: Order, *, by_time: bool = False) -> None:
     """Raises Problem where a stream of this order has no such position, or it is one of another order."""
-    is_there = after.startswith(TIME) == by_time
-    after = after[len(f"{TIME}{0:015d}.") :] if after.startswith(TIME) else after
-    is_there = is_there and after.startswith("key.") == (order == "none")
-    if after and is_there and order == "none":
-        try:
-            key_at(after)
-        except ValueError:
-            is_there = False
+    own = after[len(f"{TIME}{0:015d}.") :] if after.startswith(TIME) else after
+    try:
+        is_there = after.startswith(TIME) == by_time and own.startswith("key.") == (order == "none")
+        if is_there and order == "none":
+            key_at(own)
+    except ValueError:
+        is_there = False
     if after and not is_there:
         read = "in order of time" if by_time else "by key" if order == "none" else "in order of arrival"
-        raise Problem(
-            "no-such-position",
-            f"the position is not that of an event of this stream, which is read {read}",
-            "after",
-            "Use the position of an event of this stream, or leave out after to begin with its first.",
-        )
+        words = f"the position is not that of an event of this stream, which is read {read}"
+        fix = "Use the position of an event of this stream, or leave out after to begin with its first."
+        raise Problem("no-such-position", words, "after", fix)
 
 
 def within(entries: Iterable[Entry], request: PageRequest, layout: Layout) -> Iterator[Entry]:

@@ -29,11 +29,11 @@ class KnownProfiles:
 
     def fields(self, profile: str) -> frozenset[str]:
         """Returns the names of the fields of a profile."""
-        return frozenset(_fields(self.text(profile)))
+        return frozenset(fields_of(self.text(profile)))
 
     def keeps_ms(self, profile: str) -> int:
         """Returns how far back the upstream goes by the profile; 0 where it does not say."""
-        resume = _fields(self.text(profile)).get("resume")
+        resume = fields_of(self.text(profile)).get("resume")
         reach_s = resume.get("reach_s") if isinstance(resume, Mapping) else None
         return reach_s * 1000 if isinstance(reach_s, int) else 0
 
@@ -70,16 +70,17 @@ class KnownProfiles:
 
 
 @functools.lru_cache(100)
-def _fields(text: str) -> Mapping[str, Any]:
+def fields_of(text: str) -> Mapping[str, Any]:
+    """Returns the fields of a profile's text; none where it is not TOML."""
     try:
         return tomllib.loads(text)
-    except ValueError:  # it is not TOML
+    except ValueError:
         return {}
 
 
 def sinks_of(profile: str, text: str) -> frozenset[str]:
     """Returns the labels of the sinks that the text of a profile names; none where it is not TOML."""
-    if "deliver" not in _fields(text):
+    if "deliver" not in fields_of(text):
         return frozenset()
     # Few profiles deliver, and what is imported lengthens each cold start.
     from handlers.profile.checked_fields import Fields

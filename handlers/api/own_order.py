@@ -14,7 +14,6 @@ later page.
 
 from __future__ import annotations
 
-import tomllib
 from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -23,6 +22,7 @@ from typing import Any
 
 from handlers.api.answers import at
 from handlers.api.event_pages import PAGE_BYTES, TIME, fitting
+from handlers.api.known_profiles import fields_of
 from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, PageRequest
 from handlers.profile.checked_fields import Fields
@@ -36,10 +36,7 @@ ORDER = "by the events' own time"
 @lru_cache(100)
 def time_of(profile: str) -> OwnTime:
     """Where events say when they happened, by a profile's text: its `time`, or its repair's; raises Problem."""
-    try:
-        table = tomllib.loads(profile)
-    except ValueError:
-        table = {}
+    table = fields_of(profile)
     for place in (table, table.get("repair")):
         time = own_time(Fields("", place, [])) if isinstance(place, Mapping) else OwnTime()
         if time.path is not None:

@@ -125,10 +125,9 @@ def bad_method(method: str, resource: str) -> Problem:
     return Problem("bad-method", words, fix=f"Use one of {allowed}.", headers={"Allow": allowed})
 
 
-def console(resource: str, parameters: object) -> dict[str, Any]:
+def console(name: str) -> dict[str, Any]:
     """200 with a file of the page, as the Lambda proxy takes it."""
-    named = parameters.get("file") if isinstance(parameters, Mapping) else None
-    path = console_files().get(PAGE if resource == CONSOLE else str(named))
+    path = console_files().get(name)
     if path is None:
         raise Problem("no-such-file", "the page has no such file", "file")
     headers = {"Content-Type": TYPES[path.suffix], **HEADERS}

@@ -3,7 +3,7 @@
 // about, and the others are counted.
 
 import { ask, streamPath } from './api.js';
-import { element, keyed, scrolled, set, svg, text } from './dom.js';
+import { attempt, element, keyed, scrolled, set, svg, text } from './dom.js';
 import { clock, counted, length, words } from './words.js';
 
 const HOUR_MS = 3_600_000;
@@ -14,7 +14,6 @@ const WIDTH = 300;
 /** The part of the stream `id`; `show` takes its status. */
 export function groupPart(id) {
   let group = '';
-  let isBusy = false;
   const table = scrolled('Streams of the function', ['Stream', 'Status', 'Gaps', 'In all', 'The last hour']);
   const said = element('p', { class: 'soft', role: 'status' });
   const summary = element('summary');
@@ -22,30 +21,22 @@ export function groupPart(id) {
   const details = element('details', { ontoggle: () => details.open && load() }, summary, said, table.node, again);
   const node = element('section', { class: 'card', 'aria-label': 'Function', hidden: true }, details);
 
-  async function load() {
-    if (isBusy || !group) return;
-    isBusy = true;
-    try {
-      const members = await membersOf(group);
-      const now = Date.now();
-      const from = new Date(now - HOUR_MS).toISOString();
-      const shown = [];
-      for (const one of members.slice(0, MOST)) {
-        const { gaps } = await ask(`${streamPath(one.stream, '/gaps')}?limit=1000&from=${encodeURIComponent(from)}`);
-        shown.push({ ...one, gaps });
-        if (!details.open) return;
-      }
-      shown.sort((a, b) => sum(b.gaps) - sum(a.gaps));
-      keyed(table.rows, shown, (one) => one.stream, row, (each, one) => update(each, one, now));
-      const running = members.filter((one) => one.status === 'running').length;
-      const more = members.length > MOST ? ` The first ${MOST} are shown.` : '';
-      text(said, `${running} of ${counted(members.length, 'stream')} running, as of ${clock(new Date(now).toISOString())}.${more}`);
-    } catch (failure) {
-      text(said, failure.message);
-    } finally {
-      isBusy = false;
+  const load = () => group && !again.disabled && attempt(again, async () => {
+    const members = await membersOf(group);
+    const now = Date.now();
+    const from = new Date(now - HOUR_MS).toISOString();
+    const shown = [];
+    for (const one of members.slice(0, MOST)) {
+      const { gaps } = await ask(`${streamPath(one.stream, '/gaps')}?limit=1000&from=${encodeURIComponent(from)}`);
+      shown.push({ ...one, gaps });
+      if (!details.open) return '';
     }
-  }
+    shown.sort((a, b) => sum(b.gaps) - sum(a.gaps));
+    keyed(table.rows, shown, (one) => one.stream, row, (each, one) => update(each, one, now));
+    const running = members.filter((one) => one.status === 'running').length;
+    const more = members.length > MOST ? ` The first ${MOST} are shown.` : '';
+    return `${running} of ${counted(members.length, 'stream')} running, as of ${clock(new Date(now).toISOString())}.${more}`;
+  }, said, said);
 
   return {
     node,

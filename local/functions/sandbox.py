@@ -44,12 +44,6 @@ class Answer:
     request_id: str
 
 
-def failure(error_type: str, message: str, request_id: str) -> Answer:
-    """Returns Lambda's own answer for a function that could not answer."""
-    text = json.dumps({"errorType": error_type, "errorMessage": f"RequestId: {request_id} Error: {message}"})
-    return Answer(text.encode(), "Unhandled", request_id)
-
-
 def _init_phrase(report: bytes, task_root: Path) -> str:
     """The runtime client's report of a failed init phase, as a phrase that begins with the file and line at fault."""
     error = json.loads(report)
@@ -269,13 +263,14 @@ class Sandbox:
         if invocation is None or invocation.answer.done():
             return
         if self._init_failure is not None:
-            answer = Answer(self._init_failure, "Unhandled", invocation.request_id)
-        elif self._expired_s is not None:
-            message = f"Task timed out after {self._expired_s:.2f} seconds"
-            answer = failure("Sandbox.Timedout", message, invocation.request_id)
+            payload = self._init_failure
         else:
-            answer = failure("Runtime.ExitError", self._exit_message(), invocation.request_id)
-        invocation.answer.set_result(answer)
+            # Lambda's own answer for a function that could not answer.
+            timeout = self._expired_s and f"Task timed out after {self._expired_s:.2f} seconds"
+            kind, message = ("Sandbox.Timedout", timeout) if timeout else ("Runtime.ExitError", self._exit_message())
+            text = f"RequestId: {invocation.request_id} Error: {message}"
+            payload = json.dumps({"errorType": kind, "errorMessage": text}).encode()
+        invocation.answer.set_result(Answer(payload, "Unhandled", invocation.request_id))
 
     def _exit_message(self) -> str:
         code = None if self._process is None else self._process.returncode

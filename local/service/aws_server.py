@@ -93,17 +93,17 @@ class AwsServer:
         if named(name)[0] not in self._functions:
             return missing(f"Function not found: {name}")
         if kind not in _INVOKE_TYPES:
-            return lambda_error(400, "InvalidParameterValueException", f"Unknown invocation type: {kind}", "User")
+            return lambda_error(400, "InvalidParameterValueException", f"Unknown invocation type: {kind}")
         payload = await request.body() or b"{}"
         most = EVENT_LIMIT_BYTES if kind == "Event" else REQUEST_LIMIT_BYTES
         if len(payload) > most:
             message = f"Request must be smaller than {most} bytes for the InvokeFunction operation"
-            return lambda_error(413, "RequestTooLargeException", message, "User")
+            return lambda_error(413, "RequestTooLargeException", message)
         try:
             parsed(payload)
         except ValueError:
             message = "Could not parse request body into json: the payload is not valid JSON."
-            return lambda_error(400, "InvalidRequestContentException", message, "User")
+            return lambda_error(400, "InvalidRequestContentException", message)
         if kind == "DryRun":
             return Response(status_code=204)
         try:
@@ -116,7 +116,7 @@ class AwsServer:
         except UnknownFunction:
             return missing(f"Function not found: {name}")
         except TooManyRequests as refused:
-            return lambda_error(429, "TooManyRequestsException", str(refused), "User", Reason=RESERVED)
+            return lambda_error(429, "TooManyRequestsException", str(refused), Reason=RESERVED)
         headers = {"X-Amz-Executed-Version": "$LATEST", "x-amzn-RequestId": answer.request_id}
         if answer.function_error is not None:
             headers["X-Amz-Function-Error"] = answer.function_error

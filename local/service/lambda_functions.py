@@ -64,7 +64,7 @@ class LambdaFunctions:
             wanted, package = _wanted(table), _package(table.get("Code"))
             if wanted.function.name in self._functions:
                 message = f"Function already exist: {wanted.function.name}"
-                return lambda_error(409, "ResourceConflictException", message, "User")
+                return lambda_error(409, "ResourceConflictException", message)
             known = await asyncio.to_thread(self._created.put, wanted, package)
         except (Unacceptable, BadPackage) as problem:
             return _refused(problem)
@@ -198,18 +198,18 @@ def _configuration(created: CreatedFunction) -> dict[str, Any]:
 
 
 def _refused(problem: Exception) -> Response:
-    return lambda_error(400, "InvalidParameterValueException", str(problem), "User")
+    return lambda_error(400, "InvalidParameterValueException", str(problem))
 
 
-def lambda_error(status: int, code: str, message: str, kind: str, **more: str) -> Response:
+def lambda_error(status: int, code: str, message: str, **more: str) -> Response:
     """An error of Lambda's API."""
-    text = json.dumps({"Type": kind, "Message": message, "message": message} | more)
+    text = json.dumps({"Type": "User", "Message": message, "message": message} | more)
     return Response(text, status, media_type="application/json", headers={"x-amzn-ErrorType": code})
 
 
 def missing(message: str) -> Response:
     """The error for something that does not exist."""
-    return lambda_error(404, "ResourceNotFoundException", message, "User")
+    return lambda_error(404, "ResourceNotFoundException", message)
 
 
 def arn(function: str, qualifier: str = "") -> str:

@@ -109,7 +109,11 @@ class StreamView:
         news = [sentence for failure in failures for sentence in self._failed(failure)]
         recent = [one for one in now.all if (one.opened_ms or 0) >= self.since_ms]
         news += [sentence for one in recent for sentence in self._news(one, now_ms)]
-        return news + [self._lost(loss) for loss in losses if self._is_new(loss)]
+        for loss in losses:
+            if loss.to_ms >= self.since_ms and self._report_once(f"lost until {loss.to_ms}", loss.fence):
+                length_s, cause = (loss.to_ms - loss.from_ms) / 1000, loss.cause.replace("_", " ")
+                news.append(f"{self.stream_id}: events of {length_s:.1f} s are lost: {cause}")
+        return news
 
     @property
     def stored(self) -> int:
@@ -195,49 +199,34 @@ class StreamView:
         return [f"{self.stream_id}: lane {failure.lane} cannot connect: {failure.reason}"]
 
     def _news(self, connection: Connection, now_ms: int) -> list[str]:
-        news = []
-        if connection.opened_ms is not None and self._report_once("opened", connection.fence):
+        if connection.opened_ms is None:
+            return []
+        news, head = [], f"{self.stream_id}: lane {connection.lane} is"
+        if self._report_once("opened", connection.fence):
             again = self._failing is not None and connection.opened_ms > self._failing.at_ms
             self._failing = None if again else self._failing
             word = "connected again" if again else "connected"
-            news.append(
-                f"{self.stream_id}: lane {connection.lane} is {word}"
-                f" (fencing token {connection.fence}){self._after(connection)}"
-            )
+            news.append(f"{head} {word} (fencing token {connection.fence}){self._after(connection)}")
         news += self._silence(connection)
-        if (
-            self._is_over(connection)
-            and connection.opened_ms is not None
-            and self._report_once("closed", connection.fence)
-        ):
+        if self._is_over(connection) and self._report_once("closed", connection.fence):
             failure = self._failure_of(connection)
-            ended_by = connection.ended_by.replace("_", " ") or (
-                failure.reason if failure else "nobody recorded how it ended"
-            )
-            lasted_s = (self._end_ms(connection, now_ms) - (connection.opened_ms or 0)) / 1000
-            news.append(
-                f"{self.stream_id}: lane {connection.lane} is closed after {lasted_s:.1f} s: {ended_by};"
-                f" {_came(connection)}{self._handover(connection, now_ms)}"
-            )
+            unrecorded = failure.reason if failure else "nobody recorded how it ended"
+            ended_by = connection.ended_by.replace("_", " ") or unrecorded
+            lasted_s = (self._end_ms(connection, now_ms) - connection.opened_ms) / 1000
+            came = f"{_came(connection)}{self._handover(connection, now_ms)}"
+            news.append(f"{head} closed after {lasted_s:.1f} s: {ended_by}; {came}")
         return news
 
     def _silence(self, connection: Connection) -> list[str]:
         """News of a connection that falls silent, or is heard of again."""
         is_silent, fence = self._is_silent(connection), connection.fence
-        if is_silent == (fence in self._silent) or connection.opened_ms is None:
+        if is_silent == (fence in self._silent):
             return []
         self._silent ^= {fence}
         if not is_silent and self._is_over(connection):
             return []
         words = UNHEARD_OF if is_silent else "heard of again"
         return [f"{self.stream_id}: lane {connection.lane} is {words} (fencing token {fence})"]
-
-    def _is_new(self, loss: Gap) -> bool:
-        return loss.to_ms >= self.since_ms and self._report_once(f"lost until {loss.to_ms}", loss.fence)
-
-    def _lost(self, loss: Gap) -> str:
-        length_s = (loss.to_ms - loss.from_ms) / 1000
-        return f"{self.stream_id}: events of {length_s:.1f} s are lost: {loss.cause.replace('_', ' ')}"
 
     def _after(self, connection: Connection) -> str:
         """How long there was no connection before this one."""

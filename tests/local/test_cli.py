@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,16 +19,6 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=PROJECT, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (BROKEN_PIPE, b"")
-
-
-def test_a_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit status 2, and the file that is meant."""
-    assert main(["replay", str(tmp_path / "absent.yml")]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("streamkeeper: ")
-    assert said.err.count("\n") == 1
-    assert "absent.yml" in said.err
 
 
 def test_help_lists_every_verb_by_what_a_person_wants(capsys: pytest.CaptureFixture[str]) -> None:

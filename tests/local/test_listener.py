@@ -3,20 +3,10 @@
 import asyncio
 import socket
 
-import pytest
 import urllib3
 from starlette.types import Receive, Scope, Send
 
 from local.listener import Listener, bind
-from local.user_error import UserError
-
-
-def test_a_taken_port_is_named() -> None:
-    """The sentence names the port and what it was for."""
-    with bind(0, "a test") as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=rf"^Port {port}, needed for the HTTP API, is in use;"):
-            bind(port, "the HTTP API")
 
 
 def test_an_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:

@@ -207,8 +207,5 @@ def test_a_setting_that_cannot_be_obeyed_is_refused(
     with pytest.raises(UserError) as refusal:
         guard.at_edges({guard.SETTING: value} | more, stack_template(), tmp_path, print)
     assert str(refusal.value) == f"{guard.SETTING}{sentence}"
-
-
-def test_without_the_setting_nothing_is_looked_at(tmp_path: Path) -> None:
-    """The edges are what they are."""
-    assert not guard.at_edges({}, {}, tmp_path, print).is_enforcing
+    # Without the setting the edges are what they are.
+    assert not guard.at_edges(more, {}, tmp_path, print).is_enforcing

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import StoreUnavailable, StreamDropped, StreamTakenOver
+from handlers.errors import StreamDropped, StreamTakenOver
 from local.service.function_failures import Failure, Failures
-from local.service.stream_view import StreamView
 from states_language import load
 from states_language.clock import VirtualClock
 
@@ -59,9 +58,3 @@ def test_failures_are_read_from_a_history() -> None:
 def test_the_reason_is_the_message_or_the_error(error: str, message: str, reason: str) -> None:
     """The function's message, else the error's name; one that is known to be killed is called so, and no other."""
     assert Failure("A", 0, 0, error, message).reason == reason
-
-
-def test_an_error_without_a_message_has_its_name() -> None:
-    """An error without a message is reported by its name."""
-    (failure, *_) = lanes(iter([StoreUnavailable(), "ended", "ended"]))
-    assert StreamView("demo", 0).update(None, 1, [failure]) == ["demo: lane B cannot connect: StoreUnavailable"]

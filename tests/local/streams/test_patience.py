@@ -36,20 +36,6 @@ def test_an_export_goes_on_where_it_was(tmp_path: Path, waits: list[float], caps
     assert said[-2:] == ["streamkeeper: the API answers again.", f"2 events in {file}"]
 
 
-def test_an_export_gives_up_in_the_end(tmp_path: Path, waits: list[float]) -> None:
-    """After ten minutes, with the status of a refusal; no file is left."""
-    with serving(answers({}, 503)) as server:
-        assert cli.main(["events", "demo", "--url", server.address, "--output", str(tmp_path / "demo.ndjson")]) == 1
-    assert 540 < sum(waits) <= 600
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_api_that_never_answered_is_not_waited_for(tmp_path: Path, waits: list[float]) -> None:
-    """The address may be wrong: one sentence, at once."""
-    assert cli.main(["events", "demo", "--url", "http://127.0.0.1:9", "--output", str(tmp_path / "x")]) == 2
-    assert waits == []
-
-
 def test_follow_waits_for_a_stream_that_starts(waits: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     """Until its execution has claimed it, for so long; a profile that is not there is told at once."""
     never = problem("never-started")
