@@ -61,14 +61,16 @@ def missing(world: World) -> dict[int, str]:
 
 def _first_ms(world: World, records: list[Record]) -> int:
     """Returns when the stream was first opened, by an opening that could be written down; now if there is none."""
+    return min(_written_openings(world, records), default=world.clock.now_ms())
+
+
+def _written_openings(world: World, records: list[Record]) -> Iterator[int]:
+    """Yields when each connection was opened that was written down, or could have been."""
     known = {record.fence for record in records} | set(world.watch.stored_by)
     known_links = [world.link_of(fence) for fence in known]
-    opened = [
-        link.opened_ms
-        for link in world.upstream.links
-        if link.opened_ms is not None and (link in known_links or not _was_unspeakable(world, link))
-    ]
-    return min(opened, default=world.clock.now_ms())
+    for link in world.upstream.links:
+        if link.opened_ms is not None and (link in known_links or not _was_unspeakable(world, link)):
+            yield link.opened_ms
 
 
 def _was_unspeakable(world: World, link: Link) -> bool:
@@ -232,8 +234,8 @@ def _unasked(world: World, records: list[Record]) -> Iterator[tuple[int, int]]:
         if _has_outlived(world, before, post_ms):
             continue
         closed = [end_ms for _, end_ms in before]
-        opened = [link.opened_ms for link in world.upstream.links if (link.opened_ms or 0) > post_ms]
-        yield max([stop_ms, *closed]), min(filter(None, opened), default=sys.maxsize)
+        opened = [opened_ms for opened_ms in _written_openings(world, records) if opened_ms > post_ms]
+        yield max([stop_ms, *closed]), min(opened, default=sys.maxsize)
 
 
 def _has_outlived(world: World, before: list[tuple[Record, int]], post_ms: int) -> bool:

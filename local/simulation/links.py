@@ -185,8 +185,9 @@ class NotedSlot(Slot):
         self._drawn.clear()
         self._ended_ms = self._clock.now_ms()
         self._failed = self.links_by_fence.get(report.progress.fence)
-        if report.outcome.error == "StoreUnavailable":
-            self._failed = None  # what it comes to may never be written down
+        # What it comes to may never be written down; what a stop has ended owes no rest, however it ended besides.
+        if report.outcome.error == "StoreUnavailable" or report.outcome.status == "stopped":
+            self._failed = None
 
     def open(self, cursor: str | None, heard: Callable[[], None]) -> VirtualReader:
         """Opens the stream's upstream."""
