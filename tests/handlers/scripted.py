@@ -160,6 +160,7 @@ class Functions(World):
     # Of a profile that says nothing more, and when it all begins.
     usual: ClassVar[dict[str, Any]] = {}
     origin_ms = 0
+    every_ms = 1_000  # how often a lease is read, and renewed
 
     def __init__(self, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
         self.tables = MemoryDynamoDB("events", "control")
@@ -179,7 +180,10 @@ class Functions(World):
     def invocation(self, lane: str = "A", execution: str = "") -> Invocation:
         """The next one."""
         self.called += 1
-        return Invocation("demo", lane, execution, f"r{self.called}", self.now_ms + 900_000, 4_000, 1_000, 1_000, 0)
+        deadline_ms = self.now_ms + 900_000
+        return Invocation(
+            "demo", lane, execution, f"r{self.called}", deadline_ms, 4_000, self.every_ms, self.every_ms, 0
+        )
 
     def start(self, lane: str = "A", **fields: Any) -> Report:
         """How the next function ends."""

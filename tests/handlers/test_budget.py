@@ -36,6 +36,7 @@ class World(Functions):
     """Functions of a stream with ids, one after the other."""
 
     origin_ms = LATE_MS
+    every_ms = 5_000
 
     def __init__(self, *scripts: Script, looks_s: Sequence[int] = ()) -> None:
         self.told: dict[int, dict[str, Any]] = {}

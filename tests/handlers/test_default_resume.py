@@ -15,7 +15,7 @@ from handlers.connection.steps import Report
 from handlers.profile.parse import parse
 from handlers.run.threads import SystemClock
 from handlers.store.stream_records import StreamRecords
-from tests.handlers.aws import CONTROL, EVENTS, Aws
+from tests.handlers.aws import CONTROL, Aws
 from tests.handlers.lanes import run, start
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, sends, serving
 from tests.handlers.test_driver import STREAM, event, ledger, stored
@@ -161,17 +161,3 @@ def test_none_turns_it_off(aws: Aws) -> None:
             connect(server, aws, resume="none")
     assert keeper.asked == [None, None]
     assert ledger(aws, 2)["resumed"] is False
-
-
-def test_json_lines_of_an_event_stream_are_refused_before_any_is_stored(aws: Aws) -> None:
-    """The sentence says what came and what to write; nothing is stored."""
-    with serving(Keeper(resumes=True)) as server:
-        report = connect(server, aws, framing="ndjson")
-    outcome = report.outcome
-    assert (outcome.error, report.progress.ended_by, outcome.detail) == (
-        "StreamDropped",
-        "unreadable",
-        'the upstream answered with text/event-stream, which framing = "ndjson" cannot read: '
-        'write framing = "sse" in the profile',
-    )
-    assert aws.items(EVENTS, STREAM) == {}

@@ -12,7 +12,7 @@ from handlers.profile.parse import parse
 from handlers.run.threads import SystemClock
 from tests.handlers.aws import CONTROL, EVENTS, Aws, Client
 from tests.handlers.lanes import run
-from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, Server, sends, serving
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, sends, serving
 
 STREAM = "demo"
 WAIT_S = 60.0
@@ -95,23 +95,6 @@ def test_the_next_connection_resumes_behind_the_cursor_and_stores_nothing_twice(
     assert aws.store().read(STREAM).cursor == "3"
 
 
-def test_the_same_stream_cut_at_other_places_is_all_duplicates(aws: Aws) -> None:
-    """Chunk boundaries differ between two connections; the events do not, even without ids."""
-    wire = b"data: one\r\n\r\ndata: two\r\ndata: three\r\n\r\n"
-
-    def in_small_chunks(peer: Peer) -> None:
-        peer.send(CHUNKED)
-        for at in range(0, len(wire), 3):
-            peer.chunk(wire[at : at + 3])
-        peer.send(b"0\r\n\r\n")
-
-    with serving(sends(UNTIL_CLOSE + wire), in_small_chunks) as server:
-        run(profile_of(server), aws.store())
-        report = run(profile_of(server), aws.store())
-    assert stored(aws) == ["one", "two\nthree"]
-    assert (report.progress.stored, report.progress.duplicates) == (0, 2)
-
-
 def test_it_leaves_before_its_deadline(aws: Aws) -> None:
     """A stream that never pauses is left a margin before the kill; the cursor is that of the last stored event."""
     with serving(goes_on(1)) as server:
@@ -139,21 +122,6 @@ def test_a_store_that_hangs_does_not_outlast_the_deadline(aws: Aws) -> None:
         assert server.peers[0].gone.wait(WAIT_S)
     released.set()
     given_up_requests_end()
-
-
-def test_a_slow_store_slows_the_upstream_and_loses_nothing(aws: Aws) -> None:
-    """Events wait in the inbox while a write takes its time; all of them are stored, in order."""
-    idle = threading.Event()
-
-    def slow(call: Callable[..., Any], **parameters: Any) -> Any:
-        idle.wait(0.01)
-        return call(**parameters)
-
-    store = aws.store(Client(aws.dynamodb, "put_item", slow))
-    with serving(sends(UNTIL_CLOSE, *(event(number) for number in range(60)))) as server:
-        report = run(profile_of(server), store)
-    assert stored(aws) == [str(number) for number in range(60)]
-    assert report.progress.stored == 60
 
 
 def test_thousands_of_events_in_one_read_keep_neither_cursor_nor_lease_waiting(aws: Aws) -> None:

@@ -203,20 +203,6 @@ def test_each_stream_of_a_function_ends_by_itself(aws: Aws) -> None:
     assert [heartbeat.is_ended for heartbeat in one.records.read().heartbeats.values()] == [True]
 
 
-def test_a_profile_that_was_deployed_since_is_asked_for(aws: Aws) -> None:
-    """The function that runs is told it, and connects the stream beside the others, of which none is opened again."""
-    with group(aws) as one:
-        one.unknown.add("new")
-        one.join("calm")
-        one.start("r1")
-        assert until(lambda: one.keys("calm") == [1, 2, 3])
-        one.join("new")
-        assert until(lambda: one.keys("new") == [1, 2, 3])
-        assert [peer.request.split()[1] for peer in one.server.peers] == [b"/calm", b"/new"]
-        one.leave("calm", "new")
-    assert (one.ended["r1"].status, one.asked, one.reported) == ("stopped", ["new"], [])
-
-
 def test_a_profile_that_was_corrected_is_asked_for(aws: Aws) -> None:
     """Once its stream was rejected and joins anew, the function that runs connects it; no other is opened again."""
     with group(aws) as one:

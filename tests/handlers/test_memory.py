@@ -17,7 +17,7 @@ from handlers.run.threads import Bell, Pool
 from handlers.store.event_items import event_item
 
 MB = 1024 * 1024
-BOUND = 4 * MB
+BOUND = 2 * MB
 READ = 64 * 1024
 
 
@@ -49,7 +49,7 @@ def test_an_event_is_decoded_in_twice_its_size() -> None:
 @pytest.mark.usefixtures("traced")
 def test_a_text_is_compressed_piece_by_piece() -> None:
     """Beside the text there is what came of it, and no copy of it in bytes."""
-    event = StreamEvent("1", "x" * BOUND, "1", None, None, 0)
+    event = StreamEvent("1", "x" * 4 * MB, "1", None, None, 0)
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
     item = event_item("demo", 1, 1, event)

@@ -120,7 +120,7 @@ def test_every_profile_that_ships_is_played() -> None:
     assert set(PROVIDERS) == set(BEHAVIOURS)
 
 
-@pytest.mark.parametrize("name", one_in(3, FOLLOWED))
+@pytest.mark.parametrize("name", one_in(4, FOLLOWED))
 def test_a_handover_loses_nothing_and_stores_each_once(aws: Aws, name: str) -> None:
     """Two lanes, one provider: the older is taken over, and the stored events have no hole and no double."""
     with played(aws, name, **BUSY) as stage:
@@ -152,7 +152,7 @@ def test_a_completion_is_requested_once(aws: Aws) -> None:
         assert (older.last.outcome.status, stage.most()) == ("stopped", 1)
 
 
-@pytest.mark.parametrize("name", one_in(3, RESUMED))
+@pytest.mark.parametrize("name", one_in(4, RESUMED))
 def test_what_came_since_the_providers_own_end_is_asked_for(aws: Aws, name: str) -> None:
     """It says so in band or just ends; with nobody connected for a while, the next request's cursor closes the gap."""
     with played(aws, name, **BUSY, life_s=0.3) as stage:
@@ -167,7 +167,7 @@ def test_what_came_since_the_providers_own_end_is_asked_for(aws: Aws, name: str)
     assert (numbers, len(numbers) > len(first)) == (list(range(numbers[0], numbers[-1] + 1)), True)
 
 
-@pytest.mark.parametrize("name", one_in(3, PASSING))
+@pytest.mark.parametrize("name", one_in(4, PASSING))
 def test_what_cannot_be_asked_for_again_is_a_gap(aws: Aws, name: str) -> None:
     """The provider closes and keeps nothing: the next connection begins with what comes then; the gap stays."""
     with played(aws, name, **BUSY, life_s=1) as stage:
@@ -220,7 +220,7 @@ def test_without_a_heartbeat_silence_is_a_dead_connection(aws: Aws, name: str) -
 OUTAGE_S = {"x-filtered": 5, "companies-house": 5, "oanda": 1}
 
 
-@pytest.mark.parametrize("name", one_in(3, sorted(BEHAVIOURS)))
+@pytest.mark.parametrize("name", one_in(4, sorted(BEHAVIOURS)))
 def test_a_refusal_has_its_error_and_its_rest(aws: Aws, name: str) -> None:
     """A wrong key may be mended meanwhile; an outage is as the profile says, or longer if the provider asks."""
     outage_s = OUTAGE_S.get(name, 0)

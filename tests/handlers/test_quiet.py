@@ -27,6 +27,7 @@ class World(Functions):
     """Functions of a stream one after the other; `told` is what is said of it at each of some instants."""
 
     origin_ms = 1_700_000_000_000
+    every_ms = 3_000
 
     def __init__(self, scripts: list[Script], *at_s: float, **fields: Any) -> None:
         self.told: dict[float, str] = {}

@@ -184,12 +184,22 @@ def test_the_deadline_is_left_before() -> None:
     assert outcome(effects).error == "ConnectionExpired"
 
 
-def test_the_deadline_is_put_off_while_a_successor_connects() -> None:
-    """Claimed by a successor at the margin, it reads on for half the margin, so that a slow connect leaves no gap."""
-    claimed = Lease(fence=FENCE + 1, connected_token=FENCE)
-    manager = connected()
+@pytest.mark.parametrize(
+    ("standby", "lease"),
+    [
+        ("cold", Lease(fence=FENCE + 1, connected_token=FENCE)),
+        ("cold", RENEWED := Lease(fence=FENCE, connected_token=FENCE, execution="next", expires_at_ms=DEADLINE_MS)),
+        ("hot", RENEWED),
+    ],
+)
+def test_the_deadline_is_put_off_while_somebody_is_on_the_way(standby: str, lease: Lease) -> None:
+    """A successor that connects, or the first function of the execution that has claimed the stream.
+
+    It reads on for half the margin, so that a slow connect leaves no gap.
+    """
+    manager = connected("tolerates", standby=standby)
     assert manager.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
-    assert CloseUpstream not in kinds(manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(claimed)))
+    assert CloseUpstream not in kinds(manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(lease)))
     assert (manager.phase, manager.wake_at_ms) == (Phase.CONNECTED, DEADLINE_MS - MARGIN_MS // 2)
     assert CloseUpstream in kinds(manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken()))
 
@@ -200,16 +210,6 @@ def test_another_execution_that_took_over_makes_it_return() -> None:
     manager.handle(40, Closed("ended_by_upstream"))
     effects = manager.handle(40, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="other")))
     assert (outcome(effects).error, outcome(effects).status) == ("", "superseded")
-
-
-@pytest.mark.parametrize("standby", ["cold", "hot"])
-def test_the_holder_waits_at_its_margin_for_the_execution_that_has_claimed_the_stream(standby: str) -> None:
-    """Its first function is on the way: there would be nobody until it is connected."""
-    manager = connected("tolerates", standby=standby)
-    renewed = Lease(fence=FENCE, connected_token=FENCE, execution="next", expires_at_ms=DEADLINE_MS)
-    manager.handle(DEADLINE_MS - MARGIN_MS, Woken())
-    assert CloseUpstream not in kinds(manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(renewed)))
-    assert CloseUpstream in kinds(manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken()))
 
 
 def test_one_that_leaves_at_half_its_margin_has_time_to_drain() -> None:

@@ -1,5 +1,6 @@
 """As what a connection ends."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -8,6 +9,7 @@ from handlers.connection import ends
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Closed
 from handlers.connection.lease import Lease, LeaseView
+from handlers.connection.steps import Invocation
 
 TAKEOVER = Outcome("StreamTakenOver", "", "connection 4 has taken over")
 
@@ -34,6 +36,14 @@ def test_a_renewal_that_is_due_stands_in_the_place_of_a_usual_end() -> None:
     assert ends.renewal_due(ends.EXPIRED).message.startswith("ConnectionExpired: ")
     for outcome in (ends.LET_GO, ends.STOPPED, ends.SUPERSEDED, ends.NOT_DRAINED):
         assert ends.renewal_due(outcome) is outcome
+
+
+def test_a_renewal_is_due_from_the_cycle_on_that_the_machine_names() -> None:
+    """It may name none, as an older one does; a cycle may be missed."""
+    who = Invocation("demo", "A", "", "r1", 0, 0, 0, 0, 0)
+    cycles = [(0, 0), (3, 5), (4, 5), (9, 5)]
+    is_due = [replace(who, cycles=before, renew_after=after).is_renewal_due for before, after in cycles]
+    assert is_due == [False, False, True, True]
 
 
 @pytest.mark.parametrize(

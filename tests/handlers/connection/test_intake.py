@@ -70,9 +70,7 @@ def test_the_answer_decides(status: int, headers: dict[str, str], error: str, re
     ("framing", "content_type", "message"),
     [
         ("sse", "text/event-stream", ""),
-        ("sse", "Text/Event-Stream; charset=utf-8", ""),
         ("sse", "text/html", "the upstream answered with something else than text/event-stream"),
-        ("sse", "", "the upstream answered with something else than text/event-stream"),
         ("ndjson", "text/html; charset=utf-8", "the upstream answered with an HTML page instead of a stream"),
     ],
 )
@@ -104,12 +102,13 @@ def test_bytes_that_cannot_be_framed_end_it_after_the_events_before_them() -> No
 
 
 def test_the_end_of_the_stream_is_stored_and_returned() -> None:
-    """The event that ends the stream is stored like any other; then the function returns."""
+    """The event that ends the stream is stored like any other, and nothing behind it; then the function returns."""
     manager = connected()
     effects = manager.handle(40, Chunk(event(8) + b"event: end\ndata: y\n\n" + event(9)))
     assert kinds(effects) == [Write, CloseUpstream]
     assert isinstance(effects[0], Write)
     assert [e.data for e in effects[0].events] == ["x", "y"]
+    assert manager.handle(41, Chunk(event(10))) == []
     assert manager.handle(45, Closed("closed_here")) == []
     effects = manager.handle(50, Written(2, 0))
     assert kinds(effects) == [SaveRecord, RecordGaps, Release, Finish]
@@ -253,13 +252,6 @@ def test_what_comes_after_a_silence_is_stored() -> None:
     manager = connected()
     assert kinds(manager.handle(40, Chunk(event(8)))) == [Write]
     assert kinds(manager.handle(50_000, Chunk(event(9)))) == [Write]
-
-
-def test_nothing_behind_the_end_is_an_event() -> None:
-    """What follows the event that ends the stream, in the same chunk or a later one, is not stored."""
-    manager = connected()
-    manager.handle(40, Chunk(b"event: end\ndata: y\n\n" + event(9)))
-    assert manager.handle(41, Chunk(event(10))) == []
 
 
 def test_a_loss_is_recorded_before_the_cursor_passes_it() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from handlers.framing.decoders import Framing, decoder
@@ -122,6 +122,7 @@ def pieces_of(data: bytes, places: list[int]) -> Iterator[bytes]:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 90_000)), max_size=4), PLACES)
+@example([(False, 70_010)], [40])  # more than can be held, and ten that come after
 def test_what_trails_belongs_to_it_only_where_there_is_too_much(
     runs: list[tuple[bool, int]], places: list[int]
 ) -> None:
@@ -148,12 +149,3 @@ def test_what_trails_belongs_to_it_only_where_there_is_too_much(
 def test_a_line_without_anything_to_see_is_a_heartbeat(wire: bytes, frames: list[Any]) -> None:
     """However long it is; and a line end is no part of a line."""
     assert says("ndjson", one_by_one(wire), most=4, skips=True).frames == frames
-
-
-def test_a_run_that_could_not_be_held_belongs_to_the_frame_to_its_end() -> None:
-    """However it is cut: of 70,010 blanks not the last ten either are left out."""
-    for sizes in ((70_010,), (70_000, 10), (10, 70_000), (35_000, 35_000, 10)):
-        skipping = Skipping(b" ")
-        for piece in (b"x", *(b" " * size for size in sizes)):
-            skipping.add(piece)
-        assert skipping.result(is_whole=True) == what_is_left(b"x" + b" " * 70_010)

@@ -179,14 +179,6 @@ def test_a_defect_ends_one_connection() -> None:
     assert kept.report.outcome.message == "a defect: RuntimeError"
 
 
-def test_a_stream_that_is_not_to_be_kept_rests_no_longer_than_a_look() -> None:
-    """A long rest holds up no end of its function."""
-    throttled: Script = [(0, Opened(429))]
-    group = Group(a=[throttled])
-    group.kept_until["a"] = 1_500
-    assert next_step_of(group.keep(2_500)["a"]) == (NextStep.AGAIN, "StreamThrottled")
-
-
 @pytest.mark.parametrize("count", [2, 20])
 def test_one_that_floods_holds_up_nobody(count: int) -> None:
     """Between two chunks of one stream every other that has one is served."""

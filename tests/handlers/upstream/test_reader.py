@@ -67,47 +67,30 @@ def ends(script: Script, *, stall_after_s: float = 5) -> tuple[bytes, Closed]:
     return body, closed
 
 
+@pytest.mark.parametrize("is_packed", [False, True])
 @pytest.mark.parametrize("is_chunked", [False, True])
-def test_a_body_arrives_as_it_is_sent(is_chunked: bool) -> None:
-    """The transfer coding is removed, and nothing is held back until a block is full."""
-    go_on = threading.Event()
+def test_a_body_arrives_as_it_is_sent(is_chunked: bool, is_packed: bool) -> None:
+    """The codings are removed, and nothing is held back until a block is full: it is read as it is flushed."""
+    go_on, packer = threading.Event(), zlib.compressobj(wbits=31)
+
+    def packed(data: bytes) -> bytes:
+        return packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH) if is_packed else data
 
     def script(peer: Peer) -> None:
         send = peer.chunk if is_chunked else peer.send
-        peer.send(CHUNKED if is_chunked else UNTIL_CLOSE)
-        send(b"one")
+        head = CHUNKED if is_chunked else UNTIL_CLOSE
+        peer.send(head.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n") if is_packed else head)
+        send(packed(b"one"))
         assert go_on.wait(WAIT_S)
-        send(b"two")
+        send(packed(b"two") + (packer.flush() if is_packed else b""))
         peer.send(b"0\r\n\r\n" if is_chunked else b"")
 
     with serving(script) as server, upstream(server.address) as reader:
         opened = take(reader)
-        assert is_chunked or opened == Opened(200, {"content-type": "text/event-stream"})
+        assert is_chunked or is_packed or opened == Opened(200, {"content-type": "text/event-stream"})
         assert take(reader) == Chunk(b"one")
         go_on.set()
         assert take_all(reader) == ([Closed("ended_by_upstream")], b"two")
-
-
-def test_a_compressed_body_is_decoded_as_it_is_flushed() -> None:
-    """An upstream that compresses in spite of `identity` is read event by event, chunked or not."""
-    for head, chunked in ((CHUNKED, True), (UNTIL_CLOSE, False)):
-        go_on = threading.Event()
-
-        def script(peer: Peer, head: bytes = head, chunked: bool = chunked, go_on: threading.Event = go_on) -> None:
-            compressor = zlib.compressobj(wbits=31)
-            send = peer.chunk if chunked else peer.send
-            peer.send(head.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n"))
-            send(compressor.compress(b"one") + compressor.flush(zlib.Z_SYNC_FLUSH))
-            assert go_on.wait(WAIT_S)
-            send(compressor.compress(b"two") + compressor.flush())
-            if chunked:
-                peer.send(b"0\r\n\r\n")
-
-        with serving(script) as server, upstream(server.address) as reader:
-            assert isinstance(take(reader), Opened)
-            assert take(reader) == Chunk(b"one")
-            go_on.set()
-            assert take_all(reader) == ([Closed("ended_by_upstream")], b"two")
 
 
 def test_the_request_is_what_the_profile_says_and_nothing_else() -> None:
