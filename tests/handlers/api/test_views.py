@@ -268,10 +268,15 @@ def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: Module
     assert len(aws.dead_letters()) == len(bodies)
 
 
-@pytest.mark.parametrize("name", ["timeline", "machine", "cost", "dead-letters", "latest"])
-def test_a_view_of_a_stream_that_was_never_started(function: ModuleType, name: str) -> None:
+def test_a_view_of_a_stream_that_was_never_started(function: ModuleType) -> None:
     """It is 404, as the stream's status is."""
-    assert view(function, name)[0] == 404
+    for name in ("timeline", "machine", "cost", "dead-letters", "latest"):
+        assert view(function, name)[0] == 404
+
+
+def test_every_route_is_answered_but_the_start(function: ModuleType) -> None:
+    """That one's answer is Step Functions' own."""
+    assert {*function._ROUTES} == {*routes.ROUTES} - {"POST /connections/{streamId}"}
 
 
 def test_the_page_comes_with_a_policy_and_asks_for_nothing_else(function: ModuleType) -> None:
