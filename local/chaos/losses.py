@@ -124,11 +124,13 @@ def _told_late(world: World, records: list[Record], number: int, slack_ms: int) 
 Span = Callable[[Link, int], tuple[int, int]]
 
 
-def _open_span(link: Link, opened_ms: int) -> tuple[int, int]:
-    return opened_ms, link.over_ms or sys.maxsize
-
-
-def uncovered(world: World, from_ms: int, to_ms: int, *, span: Span = _open_span) -> list[tuple[int, int]]:
+def uncovered(
+    world: World,
+    from_ms: int,
+    to_ms: int,
+    *,
+    span: Span = lambda link, opened_ms: (opened_ms, link.over_ms or sys.maxsize),
+) -> list[tuple[int, int]]:
     """Returns the intervals within [from_ms, to_ms) of the clock in which no function that lives was connected.
 
     A connection counts for the `span` that is made of it and of when it was opened: as a rule until its close.

@@ -34,16 +34,12 @@ def most_ms(world: World) -> int:
     """Returns the longest rest that may be owed after a failure; another try may have to be waited for then."""
     owed_ms = [world.schedule.retry_after_s * 1000]
     owed_ms += [round(pace.max_s * 1000) for _, pace in world.version.profile.backoff]
-    owed_ms.append(_longest_after_refusals_ms(world))
-    return max(owed_ms) + CONNECT_TIMEOUT_MS + TRY_MS if any(owed_ms) else 0
-
-
-def _longest_after_refusals_ms(world: World) -> int:
-    """Returns the longest back-off that the schedule's refusals may reach: it doubles each time."""
     refused_ms = sum(fault.for_ms for fault in world.schedule.faults if fault.kind in REFUSED)
-    if not refused_ms:
-        return 0
-    return round((1 + JITTER) * min(refused_ms + REFUSAL_PACE.rest_ms(1), 1000 * REFUSAL_PACE.max_s))
+    if refused_ms:
+        # The back-off after refusals doubles each time.
+        longest_ms = min(refused_ms + REFUSAL_PACE.rest_ms(1), 1000 * REFUSAL_PACE.max_s)
+        owed_ms.append(round((1 + JITTER) * longest_ms))
+    return max(owed_ms) + CONNECT_TIMEOUT_MS + TRY_MS if any(owed_ms) else 0
 
 
 def in_step(world: World) -> list[str]:
@@ -78,16 +74,13 @@ def hasty(world: World) -> list[str]:
         frozen_ms = max((fault.for_ms for fault in world.schedule.faults if fault.kind == "freeze"), default=0)
         slack_ms = RENEWAL_MS + 2 * world.schedule.skew_ms + frozen_ms
         since_ms = max(refused_ms) - limit_ms + slack_ms
-        lived_ms = [link.closed_ms or 0 for link in links if link.marked_ms and _life_ms(link) > slack_ms]
+        lived = [link for link in links if link.marked_ms and link.opened_ms]
+        lived_ms = [at_ms for one in lived if (at_ms := one.closed_ms or 0) - (one.opened_ms or 0) > slack_ms]
         reading = [link for link in world.upstream.links if link.marked_ms and (link.over_ms or ended_ms) >= ended_ms]
         lived_ms += [ended_ms for link in reading if (link.marked_ms or 0) < ended_ms - slack_ms]
         if min(refused_ms) > since_ms or max(lived_ms, default=0) > since_ms:
             texts.append(f"{name} was rejected before it was refused for {limit_ms / 1000:g} s without a pause")
     return texts
-
-
-def _life_ms(link: Link) -> int:
-    return (link.closed_ms or 0) - (link.opened_ms or link.closed_ms or 0)
 
 
 def too_late(world: World) -> list[str]:
@@ -148,14 +141,8 @@ def _kind(world: World, link: Link) -> FailureKind | None:
     if link.opened_ms is not None or link.ended_by not in UNANSWERED:
         return None
     # A connection that was relieved before it was answered ended for that: the upstream answers others.
-    return None if _was_another_answered(world, link) else "network"
-
-
-def _was_another_answered(world: World, link: Link) -> bool:
-    until_ms = link.closed_ms or 0
-    return any(
-        other.opened_ms is not None and link.asked_ms <= other.opened_ms <= until_ms for other in world.upstream.links
-    )
+    opened = [other.opened_ms for other in world.upstream.links if other.opened_ms is not None]
+    return None if any(link.asked_ms <= at_ms <= (link.closed_ms or 0) for at_ms in opened) else "network"
 
 
 def _knows(link: Link, failed: Link) -> bool:

@@ -37,7 +37,6 @@ from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.wire import Wire
 from local.upstreams.played_auth import PlayedAuth
 from states_language import Execution, TaskCall, TaskFailure
-from states_language.clock import Timer
 from states_language.timestamps import written
 
 # How long a request of the machine's takes at most; half of that on its way there.
@@ -255,7 +254,14 @@ class World:
         limit_ms = self.version.settings["function_timeout_s"] * 1000
         limit = clock.call_at(clock.now_ms() + limit_ms, lambda: self._time_out(function))
         function.start(self._needs(function))
-        return self._to_response(function, await answer, limit)
+        outcome = await answer
+        if not function.is_lost:
+            limit.cancel()
+        if isinstance(outcome, str):
+            message = f"RequestId: {function.task.invocation.request_id} Error: the function was killed"
+            return answer_of(Outcome(outcome, "", message))
+        self.say(f"{self.name(function)} ends: {outcome.error or outcome.status} ({outcome.message})")
+        return answer_of(outcome)
 
     def _needs(self, function: VirtualFunction) -> Needs:
         """Returns what a function of the stream does."""
@@ -272,15 +278,6 @@ class World:
         settings = self.version.function
         who = read_invocation(call.payload, settings, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)
         return Task(number, who, self.version.number, who.deadline_ms - now_ms, wrong_ms)
-
-    def _to_response(self, function: VirtualFunction, outcome: Outcome | str, limit: Timer) -> Any:
-        if not function.is_lost:
-            limit.cancel()
-        if isinstance(outcome, str):
-            message = f"RequestId: {function.task.invocation.request_id} Error: the function was killed"
-            return answer_of(Outcome(outcome, "", message))
-        self.say(f"{self.name(function)} ends: {outcome.error or outcome.status} ({outcome.message})")
-        return answer_of(outcome)
 
     def name(self, function: VirtualFunction) -> str:
         """Returns how the trace calls a function."""

@@ -57,7 +57,7 @@ def written(root: Path = ROOT) -> dict[Path, str]:
         tables[name] = shown(command.rows([result.as_json(memory_mb, listed) for result in results]))
     recovered = backoff_kinds.simulated()
     tables["backoff"] = backoff_kinds.rows(recovered)
-    text = with_tables(text, "compare", {name: lines(rows) for name, rows in tables.items()})
+    text = with_tables(text, "compare", {name: table(rows[0], rows[1:]) for name, rows in tables.items()})
     source, results = answered(["--faults", DRAWN, "--hours", DRAWN_HOURS])
     groups = [group(result, listed, source.settings["memory_mb"]) for result in results]
     picture = svg.draw(groups, source.run_for_ms, heading(source, DRAWN))
@@ -69,11 +69,6 @@ def shown(rows: list[list[str]]) -> list[list[str]]:
     """Returns the columns that the page has."""
     places = [rows[0].index(title) for title in COLUMNS]
     return [[row[place] for place in places] for row in rows]
-
-
-def lines(rows: list[list[str]]) -> list[str]:
-    """Returns a table for the page."""
-    return table(rows[0], rows[1:])
 
 
 if __name__ == "__main__":

@@ -54,18 +54,13 @@ def control_table() -> Table:
 
 def _table(resource: dict[str, Any], *, has_events: bool) -> Table:
     properties = resource["Properties"]
-    indexes = {
-        index["IndexName"]: Index(_keys(index["KeySchema"]), _projected(index["Projection"]))
-        for index in properties.get("GlobalSecondaryIndexes", ())
-    }
+    indexes = {}
+    for index in properties.get("GlobalSecondaryIndexes", ()):
+        shown = index["Projection"]
+        projected = None if shown["ProjectionType"] == "ALL" else tuple(shown.get("NonKeyAttributes", ()))
+        indexes[index["IndexName"]] = Index(_keys(index["KeySchema"]), projected)
     return Table(_keys(properties["KeySchema"]), indexes, has_events)
 
 
 def _keys(schema: list[dict[str, str]]) -> tuple[str, ...]:
     return tuple(key["AttributeName"] for key in schema)
-
-
-def _projected(projection: dict[str, Any]) -> tuple[str, ...] | None:
-    if projection["ProjectionType"] == "ALL":
-        return None
-    return tuple(projection.get("NonKeyAttributes", ()))

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import botocore.session
 from botocore.exceptions import BotoCoreError, ClientError
@@ -84,16 +83,13 @@ def of_api(streams: Streams, stream_ids: Sequence[str], origin_ms: int, until_ms
     times = {"from": instant(origin_ms), "to": instant(origin_ms + until_ms)}
     for stream_id in dict.fromkeys(stream_ids):
         pages = streams.pages(path_of(stream_id, "/gaps"), times)
-        found[stream_id] = _moved(
-            [_of_answer(gap, origin_ms + until_ms) for page in pages for gap in page["gaps"]], origin_ms, until_ms
-        )
+        gaps = []
+        for gap in (gap for page in pages for gap in page["gaps"]):
+            # One that goes on has no end there.
+            to_ms = instant_ms(gap["to_at"]) or origin_ms + until_ms
+            gaps.append(Gap(instant_ms(gap["from_at"]) or 0, to_ms, gap["cause"], gap["state"]))
+        found[stream_id] = _moved(gaps, origin_ms, until_ms)
     return GroupStreams("", found)
-
-
-def _of_answer(gap: Mapping[str, Any], now_ms: int) -> Gap:
-    """A gap of the API; one that goes on has no end there."""
-    to_ms = instant_ms(gap["to_at"])
-    return Gap(instant_ms(gap["from_at"]) or 0, now_ms if to_ms is None else to_ms, gap["cause"], gap["state"])
 
 
 def _kept_by(data: str) -> str:

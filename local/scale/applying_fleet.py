@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from handlers.fleet.turns import Ask, Asking, Outcome, Rate, most_per_s
@@ -72,11 +72,6 @@ def apply(streams: int, per_function: int, limits: Limits) -> Applied:
         )  # fmt: skip
 
     return clock.run(run())
-
-
-def write_applied(found: Applied) -> None:
-    """Writes the counts into a file; for 100,000 streams this takes a quarter of an hour."""
-    APPLIED.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
 
 
 def applied() -> Applied:

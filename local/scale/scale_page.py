@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from local import stages
 from local.checkout import ROOT
@@ -21,7 +19,7 @@ from local.costs.counted_run import NAMES
 from local.costs.model import Load
 from local.costs.stage_costs import read_units
 from local.generated_pages import run, table, with_tables
-from local.scale.applying_fleet import applied, apply, write_applied
+from local.scale.applying_fleet import APPLIED, applied, apply
 from local.scale.fleet import Cycle, Day, cycle_of, day, limits_of_a_day, quotas
 from local.scale.joining import Joined, join
 from local.scale.throttled import ACCOUNT, API, FUNCTIONS, START, TRANSITIONS, Limits
@@ -103,12 +101,8 @@ def _day(found: Counted, days: list[Day]) -> list[str]:
         "write units of the events table a second, mean": events_units,
         "read units of a run of the watch": f"{found.watch_read_units:,.0f}",
     }
-    return _filled(heads, rows, days)
-
-
-def _filled(heads: Sequence[str], rows: Mapping[str, str], columns: Sequence[Any]) -> list[str]:
-    """A table with a format for each row, which every column fills."""
-    return table(heads, ((name, *(form.format(one) for one in columns)) for name, form in rows.items()))
+    # Every day fills the format of each row.
+    return table(heads, ((name, *(form.format(one) for one in days)) for name, form in rows.items()))
 
 
 def limits(found: Counted, one: Day) -> list[str]:
@@ -145,8 +139,8 @@ def files(root: Path = ROOT) -> dict[Path, str]:
 
 
 def _write_counts() -> None:
-    COUNTED.write_text(json.dumps(asdict(count()), indent=1) + "\n", encoding="utf-8")
-    write_applied(apply(STREAMS, STREAMS // GROUPS, limits_of_streams()))
+    for path, found in ((COUNTED, count()), (APPLIED, apply(STREAMS, STREAMS // GROUPS, limits_of_streams()))):
+        path.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
