@@ -73,13 +73,13 @@ def test_an_outage_of_the_table_starts_an_execution_every_nine_hours() -> None:
 @pytest.mark.parametrize("posts", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_what_is_posted_while_the_table_is_away_runs_when_it_is_back(posts: int) -> None:
     """One of them has the stream then; the others learn of it."""
-    world = World({"table"}, 0, 24 * DAYS)
+    world = World({"table"}, 0, 11)
 
     async def story() -> None:
         await world.hour(1)
         for _ in range(posts):
             world.post()
-        await world.hour(24 * DAYS + 1)
+        await world.hour(12)
         assert world.alive == [world.holder]
 
     live(world, story())

@@ -57,6 +57,12 @@ def test_ten_thousand_streams_in_two_minutes_are_below_every_quota(region: str) 
     assert {name: rate for name, rate in asked.items() if rate >= rates[name][0]} == {}
 
 
+def test_who_backs_off_is_started_within_two_minutes() -> None:
+    """Ten thousand streams, as was counted: at once most POSTs are refused, spread over a minute none is."""
+    assert max(one.over_after_s for one in FOUND.joins) < 120
+    assert [one.busy for one in FOUND.joins if one.spread_s >= 60] == [0, 0]
+
+
 def test_every_quota_names_its_source() -> None:
     """A page of AWS's, and when it was read."""
     listed = quotas()
