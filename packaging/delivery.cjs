@@ -22,7 +22,7 @@ const SINKS = {
   s3: (name, { prefix = '' }) => [['s3:PutObject'], `arn:\${AWS::Partition}:s3:::${name}/${prefix}*`],
   lambda: (name) => [['lambda:InvokeFunction'], arn('lambda', `function:${name}`)],
 };
-// Characters of ARNs in the role's policy; the statements of resources/delivery.yml take a tenth of what AWS allows.
+// Characters of ARNs in the role's policy; the statements of resources/delivery.cjs take a tenth of what AWS allows.
 const ROOM = 8000;
 const MOST_PARTS = 4;
 const WRITTEN = { eventName: ['INSERT', 'MODIFY'] };

@@ -30,7 +30,7 @@ PART_REST_MS = 250
 # A shorter wait is slept through; a longer one is left to the sweep.
 SLEPT_MS = 10_000
 
-# How many records a call brings, as packaging/resources/delivery.yml has it.
+# How many records a call brings, as packaging/resources/delivery.cjs has it.
 BATCH = 250
 
 # done: nothing is left. more: time is up. rests: backs off until `until_ms`. lost: somebody else works at it.

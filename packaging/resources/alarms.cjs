@@ -17,15 +17,19 @@ const AT_LEAST = { ComparisonOperator: 'GreaterThanOrEqualToThreshold' };
 const ONCE_IN_5_MINUTES = { Statistic: 'Sum', Period: 300, EvaluationPeriods: 1, ...ABOVE_NONE };
 // Of three minutes, for counts may come late; three minutes later it acts again.
 const SOON = { Statistic: 'Sum', Period: 60, EvaluationPeriods: 3, DatapointsToAlarm: 1, ...ABOVE_NONE };
-// The watch reports its numbers every minute, zero included.
-const UNCONNECTED = {
-  Statistic: 'Maximum', Period: 60, EvaluationPeriods: 3, Threshold: '${self:custom.settings.unconnected_after_s}', ...AT_LEAST,
-  TreatMissingData: 'breaching', OKActions: alerts,
-};
+// Of numbers that are reported every minute, zero included: none is a trouble too.
+const late = (EvaluationPeriods, Threshold) => ({
+  Statistic: 'Maximum', Period: 60, EvaluationPeriods, Threshold, ...AT_LEAST, TreatMissingData: 'breaching', OKActions: alerts,
+});
+
+function alarm(Namespace, MetricName, Dimensions, when, AlarmDescription) {
+  const named = { AlarmDescription, Namespace, MetricName, ...(Dimensions && { Dimensions }) };
+  return { Type: 'AWS::CloudWatch::Alarm', Properties: { ...named, ...when, AlarmActions: alerts } };
+}
 
 // By its name: namespace, metric, dimensions, when it acts, and the words of the message.
 const ALARMS = {
-  Unconnected: [METRICS, 'LongestUnconnected', SERVICE, UNCONNECTED,
+  Unconnected: [METRICS, 'LongestUnconnected', SERVICE, late(3, '${self:custom.settings.unconnected_after_s}'),
     'A stream that should be connected has not been for ${self:custom.settings.unconnected_after_s} s, or the function that watches ' +
     'is silent. Another message, and the log of ${self:custom.names.connection_watch}, name each stream; ' +
     'GET /connections/{streamId} shows more.'],
@@ -108,14 +112,11 @@ const Resources = {
     },
   },
 };
-for (const [name, [Namespace, MetricName, Dimensions, when, AlarmDescription]] of Object.entries(ALARMS)) {
-  const named = { AlarmDescription, Namespace, MetricName, ...(Dimensions && { Dimensions }) };
-  Resources[`${name}Alarm`] = { Type: 'AWS::CloudWatch::Alarm', Properties: { ...named, ...when, AlarmActions: alerts } };
-}
+for (const [name, row] of Object.entries(ALARMS)) Resources[`${name}Alarm`] = alarm(...row);
 for (const [name, [MetricName, FilterPattern, MetricValue = '1']] of Object.entries(FILTERS)) {
   const MetricTransformations = [{ MetricNamespace: METRICS, MetricName, MetricValue }];
   const LogGroupName = { Ref: 'ConnectionManagerLogGroup' };
   Resources[`${name}Filter`] = { Type: 'AWS::Logs::MetricFilter', Properties: { LogGroupName, FilterPattern, MetricTransformations } };
 }
 
-module.exports = { Resources };
+module.exports = { METRICS, ONCE_IN_5_MINUTES, Resources, SERVICE, alarm, dimensions, late };

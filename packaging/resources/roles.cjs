@@ -145,13 +145,15 @@ function role(service, PolicyName, Statement) {
   };
 }
 
+// With the log that a function writes.
+function functionRole(name, statements) {
+  const log = named('logs', `log-group:/aws/lambda/\${self:custom.names.connection_${name}}:*`);
+  return role('lambda', `connection-${name}`, [...statements, allow('logs', 'CreateLogStream PutLogEvents', log)]);
+}
+
 const capital = (name) => name[0].toUpperCase() + name.slice(1);
 const Resources = { ApiRole: role('apigateway', 'start', [allow('states', 'StartSyncExecution', ref('Start'))]) };
-for (const [name, statements] of Object.entries(FUNCTIONS)) {
-  const log = named('logs', `log-group:/aws/lambda/\${self:custom.names.connection_${name}}:*`);
-  const writes = allow('logs', 'CreateLogStream PutLogEvents', log);
-  Resources[`Connection${capital(name)}Role`] = role('lambda', `connection-${name}`, [...statements, writes]);
-}
+for (const [name, statements] of Object.entries(FUNCTIONS)) Resources[`Connection${capital(name)}Role`] = functionRole(name, statements);
 for (const [name, statements] of Object.entries(MACHINES)) Resources[`${capital(name)}Role`] = role('states', name, statements);
 
-module.exports = { Resources };
+module.exports = { BY_POSITION, CONTROL, EVENTS, LETTERS, Resources, allow, arn, functionRole, named, ref, sub };

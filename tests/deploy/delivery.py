@@ -4,23 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from local.service import osls
 from local.stages import ROOT
+from tests.deploy import node
 from tests.harness import STAGE
 
 
 def delivery_resources() -> dict[str, Any]:
     """The resources that a stage has besides where a profile delivers, as they stand in their file."""
-
-    class Loader(yaml.SafeLoader):
-        """Knows CloudFormation's short forms."""
-
-    Loader.add_multi_constructor("!", lambda _loader, _suffix, node: {"": node.value})
-    with (ROOT / "packaging" / "resources" / "delivery.yml").open(encoding="utf-8") as file:
-        loaded: dict[str, Any] = yaml.load(file, Loader)
-    return loaded
+    found: dict[str, Any] = node.run("return require('./packaging/resources/delivery.cjs')")
+    return found
 
 
 def delivering(folder: Path, profiles: Mapping[str, str]) -> Path:
