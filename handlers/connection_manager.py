@@ -143,8 +143,7 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
     """Returns how the group's function ended; raises a class of `handlers.errors`. It was invoked by the ARN."""
     # Few stages have groups, and what is imported lengthens each cold start.
     from handlers.group.next_step import Delays
-    from handlers.run.group_invocation import run_group
-    from handlers.run.group_log import GroupLog
+    from handlers.run.group_invocation import GroupLog, run_group
     from handlers.run.group_ports import GroupTables, ReadProfiles, reports_to
     from handlers.settings import load_delays
 

@@ -12,7 +12,6 @@ answered; no answer is waited for longer than the profile says; what it reports 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from handlers.connection.effects import Effect, Outcome, Send, bounded
 from handlers.connection.ends import ENDED, EXPIRED_CURSOR, End
@@ -46,32 +45,14 @@ UNREAD_POLL_MS = 100
 _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
 
 
-@dataclass(frozen=True, slots=True)
-class Speaker:
-    """Whose connection it is, and the values of the secrets that its messages hold."""
-
-    profile: Profile
-    stream_id: str
-    secrets: Secrets
-
-    def says(self, exchange: Exchange, cursor: str | None) -> Effect:
-        """Returns the message."""
-        if exchange.send is None:
-            return Send(PING, b"")
-        return Send(TEXT, message_of(self.profile, exchange.send, self.stream_id, cursor, self.secrets))
-
-    def shown(self, text: str) -> str:
-        """Returns the upstream's words as they may be shown."""
-        for secret in sorted(self.secrets.values(), key=len, reverse=True):
-            text = text.replace(secret, _HIDDEN) if secret else text
-        return bounded(text)
-
-
 class Conversation:
-    """The conversation of one connection; `begins` is called once the upstream has answered."""
+    """The conversation of a stream's connection; `begins` is called once the upstream has answered.
 
-    def __init__(self, speaker: Speaker) -> None:
-        self._speaker = speaker
+    `secrets` are the values that its messages hold.
+    """
+
+    def __init__(self, profile: Profile, stream_id: str, secrets: Secrets) -> None:
+        self._profile, self._stream_id, self._secrets = profile, stream_id, secrets
         self._left: list[Exchange] = []  # the first is sent and not answered yet
         self._cursor: str | None = None
         self._answer_by_ms: int | None = None
@@ -103,11 +84,22 @@ class Conversation:
 
     def begins(self, now_ms: int, cursor: str | None, places: Secrets | None = None) -> list[Effect]:
         """Returns the first messages, which resume after the cursor; `places` are the token and the ticket, if any."""
-        self._speaker = replace(self._speaker, secrets={**self._speaker.secrets, **(places or {})})
-        self._left, self._cursor = list(self._speaker.profile.subscribe), cursor
+        self._secrets = {**self._secrets, **(places or {})}
+        self._left, self._cursor = list(self._profile.subscribe), cursor
         said = self._next(now_ms, is_sent=False)
         self._is_connected = self.is_complete
         return said
+
+    def _says(self, exchange: Exchange) -> Effect:
+        if exchange.send is None:
+            return Send(PING, b"")
+        return Send(TEXT, message_of(self._profile, exchange.send, self._stream_id, self._cursor, self._secrets))
+
+    def _shown(self, text: str) -> str:
+        """Returns the upstream's words as they may be shown."""
+        for secret in sorted(self._secrets.values(), key=len, reverse=True):
+            text = text.replace(secret, _HIDDEN) if secret else text
+        return bounded(text)
 
     def takes(
         self, now_ms: int, decoded: Decoded, decoder: Decoder, failure: FramingError | None
@@ -135,7 +127,7 @@ class Conversation:
 
     def _keeps(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Returns all that has come once events count; until then keeps it and returns nothing."""
-        kind = self._speaker.profile.marks.kind
+        kind = self._profile.marks.kind
         self._early += frames
         self._early_bytes += sum(len(one.data) for one in frames if not isinstance(one.data, Oversize))
         has_stopped = any(kind(frame) in _STOPS for frame in frames)
@@ -147,8 +139,8 @@ class Conversation:
 
     def _closed(self, ended: Ended) -> End:
         """Returns how a close by the upstream ends the connection."""
-        profile, code = self._speaker.profile, ended.code
-        reason = f": {self._speaker.shown(ended.reason)}" if ended.reason else ""
+        profile, code = self._profile, ended.code
+        reason = f": {self._shown(ended.reason)}" if ended.reason else ""
         before = "" if self.is_complete else f" before it answered {self._name_of_first}{self._instead}"
         message = f"the upstream closed the socket with {code}{reason}{before}"
         match profile.close_meaning(code):
@@ -172,12 +164,12 @@ class Conversation:
             del self._left[0]
         while self._left:
             exchange = self._left[0]
-            effects.append(self._speaker.says(exchange, self._cursor))
+            effects.append(self._says(exchange))
             if exchange.expect:
                 self._answer_by_ms = now_ms + exchange.within_ms
                 return effects
             del self._left[0]
-        ping = self._speaker.profile.ping
+        ping = self._profile.ping
         self._ping_ms = None if ping is None else now_ms + ping.every_ms
         return effects
 
@@ -188,7 +180,7 @@ class Conversation:
             if self._answer_by_ms is None:
                 break
             if self._awaits_pong:
-                ping = self._speaker.profile.ping
+                ping = self._profile.ping
                 if ping is not None and _fits(ping.expect, frame):
                     self._awaits_pong, self._answer_by_ms = False, None
                 continue
@@ -200,14 +192,14 @@ class Conversation:
                 effects += self._next(now_ms, is_sent=True)
                 self._instead = ""
             elif isinstance(frame.data, str):
-                self._instead = f"; it said {self._speaker.shown(frame.data)}"
+                self._instead = f"; it said {self._shown(frame.data)}"
         return effects, None
 
     def _refused(self, exchange: Exchange, frame: Frame) -> End:
         said = None if exchange.reason is None else text_at(parse_json(frame.data), exchange.reason)
         said = said if said is not None else frame.data if isinstance(frame.data, str) else "no text"
-        message = f"the upstream refused {self._name_of_first}: {self._speaker.shown(said)}"
-        limit_ms = self._speaker.profile.reject_after_ms
+        message = f"the upstream refused {self._name_of_first}: {self._shown(said)}"
+        limit_ms = self._profile.reject_after_ms
         return End(Outcome("StreamRejected", "", message, detail=message), "rejected", refused_ms=limit_ms)
 
     def passes(self, now_ms: int, unread_ms: int | None = None) -> tuple[list[Effect], End | None]:
@@ -224,17 +216,17 @@ class Conversation:
                 return [], End(outcome, "stalled", asks_lease=True)
             # The answer may be among what came in time and waits for a slow store.
             self._unread_until_ms = now_ms + UNREAD_POLL_MS
-        ping = self._speaker.profile.ping
+        ping = self._profile.ping
         if ping is None or self._ping_ms is None or now_ms < self._ping_ms:
             return [], None
         self._ping_ms = now_ms + ping.every_ms
         if ping.expect and self._answer_by_ms is None:
             self._awaits_pong, self._answer_by_ms = True, now_ms + ping.within_ms
-        return [self._speaker.says(ping, self._cursor)], None
+        return [self._says(ping)], None
 
     @property
     def _name_of_first(self) -> str:
-        subscribe = self._speaker.profile.subscribe
+        subscribe = self._profile.subscribe
         return f"subscribe[{len(subscribe) - len(self._left)}]"
 
     def leaves(self, code: int = NORMAL) -> list[Effect]:
@@ -242,8 +234,8 @@ class Conversation:
         was_over, self._is_over = self._is_over, True
         if was_over:
             return []
-        leave = self._speaker.profile.leave
-        words = [] if leave is None or code != NORMAL else [self._speaker.says(leave, self._cursor)]
+        leave = self._profile.leave
+        words = [] if leave is None or code != NORMAL else [self._says(leave)]
         return [*words, Send(CLOSE, close_payload(code))]
 
 

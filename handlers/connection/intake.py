@@ -55,9 +55,9 @@ class Intake:
     def speaks(self, stream_id: str, secrets: Secrets) -> None:
         """From the answer on the connection sends this stream's messages."""
         # Imported here: few streams send messages, and each import lengthens the cold start.
-        from handlers.connection.conversation import Conversation, Speaker
+        from handlers.connection.conversation import Conversation
 
-        self._talk = Conversation(Speaker(self._profile, stream_id, secrets))
+        self._talk = Conversation(self._profile, stream_id, secrets)
         self.has_instants = True
 
     @property

@@ -1,7 +1,9 @@
 """Keeps the streams of a group connected for one invocation, on threads.
 
 `handlers/connection_manager.py` imports it for a sandbox's first group, so a stage without groups pays nothing for it.
-It only decides what is made anew for each invocation. Invariant: `run_group` returns before the deadline, whatever the
+It only decides what is made anew for each invocation, and what of its streams is logged. A connection that a newer
+function relieved, and that shows nothing unusual, is added to the others of its profile and logged once, at the
+function's end: a handover of hundreds is one line. Invariant: `run_group` returns before the deadline, whatever the
 store and the upstreams do.
 """
 
@@ -9,14 +11,17 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
-from handlers.connection.steps import Invocation
+from handlers.connection.steps import Invocation, Report
+from handlers.connection.stuck import STUCK_AFTER
 from handlers.group.keeping import kept
 from handlers.group.next_step import Delays
+from handlers.profile.behaviour import Profile
+from handlers.run.connection_metrics import numbers
 from handlers.run.group_function import group_steps
 from handlers.run.group_ports import Ask, GroupPorts, GroupTables, Needs, ReadProfiles, Reports
 from handlers.run.performer import hard_stop_ms
@@ -44,6 +49,39 @@ def run_group(
             clock, bell, pool, opens, secrets, log_report, kept=keeps_one, profiles=profiles, reports=reports
         )
         return _perform(group_steps(invocation, tables, delays, ports), stop_ms, clock, bell)
+
+
+# Of these the longest counts; everything else is summed.
+_LONGEST = frozenset({"BlockedMs", "ConnectMs"})
+
+
+def is_usual(report: Report) -> bool:
+    """Returns whether nobody needs to read how just this connection ended."""
+    progress = report.progress
+    remarkable = progress.conflicts or progress.dead_lettered or progress.missing or report.same_ends >= STUCK_AFTER
+    return report.outcome.error == "StreamTakenOver" and not remarkable
+
+
+class GroupLog:
+    """The log of one function; `log_one` logs a connection at once."""
+
+    def __init__(self, log_one: LogReport) -> None:
+        self._log_one = log_one
+        self._sums: dict[str, dict[str, int]] = {}
+
+    def report(self, profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:
+        """Logs a connection that has ended, or adds it to the others."""
+        if not is_usual(report):
+            self._log_one(profile, who, report, blocked_ms)
+            return
+        sums = self._sums.setdefault(profile.name, {})
+        for name, value in numbers(report, blocked_ms).items():
+            before = sums.get(name, 0)
+            sums[name] = max(before, value) if name in _LONGEST else before + value
+
+    def summed(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Returns the sums of each profile that has any, by the names of their metrics."""
+        yield from sorted(self._sums.items())
 
 
 def _perform(steps: Needs, stop_ms: int, clock: SystemClock, bell: Bell) -> Outcome:

@@ -5,7 +5,7 @@ For a stream that is not a socket it sends nothing, and passes on what comes.
 
 import time
 
-from handlers.connection.conversation import Conversation, Speaker
+from handlers.connection.conversation import Conversation
 from handlers.connection.effects import Effect, Send
 from handlers.connection.ends import End
 from handlers.connection.inputs import Opened
@@ -21,8 +21,7 @@ class Talking:
     """The conversation with one upstream for a stream."""
 
     def __init__(self, profile: Profile, stream_id: str, secrets: Secrets, upstream: Upstream) -> None:
-        speaker = Speaker(profile, stream_id, secrets)
-        self._talk = Conversation(speaker) if profile.is_socket else None
+        self._talk = Conversation(profile, stream_id, secrets) if profile.is_socket else None
         self._upstream = upstream
 
     def opened(self, answer: Opened, decoder: Decoder, cursor: str | None) -> None:

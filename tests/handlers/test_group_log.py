@@ -11,7 +11,7 @@ from handlers.connection.stuck import STUCK_AFTER
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.connection_metrics import document
-from handlers.run.group_log import GroupLog
+from handlers.run.group_invocation import GroupLog
 from local.costs import stage_costs
 
 WHO = Invocation("#1", "A", "arn", "r1", 900_000, 20_000, 2_000, 5_000, 0)
