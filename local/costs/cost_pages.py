@@ -94,7 +94,7 @@ def quoted() -> Quoted:
         "invocations": f"{months.ours.invocations:,.0f}",
         "transitions": f"{months.ours.transitions:,.0f}",
         "event_units": f"{found.million('heavy')['events'] / write_usd:.2g}",
-        "alarms": f"{stage_costs.alarm_metrics()}",
+        "alarms": f"{stage_costs.ALARMS}",
     }
     return replace(found, words=words)
 

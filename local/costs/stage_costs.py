@@ -19,13 +19,15 @@ from handlers.run.connection_metrics import kept, numbers
 from handlers.store.group_store import heartbeat_name, heartbeat_value
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
-from local.costs.deployed_tables import control_table, resources
+from local.costs.deployed_tables import control_table
 from local.costs.month import DAY_S, MONTH_S
 from local.costs.prices import GB, HOURS, Prices
 from local.costs.units import Item, item_bytes
 from local.costs.units import read_units as billed_units
 
 MEASURED = Path(__file__).with_name("measured.toml")
+# The alarms of packaging/resources/alarms.cjs, each of one metric, which is billed.
+ALARMS = 22
 # The watch runs once a minute (serverless.yml).
 WATCHES = MONTH_S / 60
 # The metrics that the watch prints in each run (handlers/watch.py); a test compares them.
@@ -51,18 +53,12 @@ def fixed_usd(settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
     # Each subnet should be in a different zone.
     endpoints = len(ENDPOINTS) * len(subnets) * HOURS * prices.usd("vpc", "endpoint_hour")
     return ({"vpc": endpoints} if subnets else {}) | {
-        "alarms": alarm_metrics() * prices.usd("cloudwatch", "alarm_month"),
+        "alarms": ALARMS * prices.usd("cloudwatch", "alarm_month"),
         "metrics": len(WATCH_METRICS) * metric_usd,
         "dashboard": prices.usd("cloudwatch", "dashboard_month"),
         "watch": _watch_usd(settings, prices),
         "encryption": encryption_usd(BESIDE_CONNECTIONS, TABLES, prices),
     }
-
-
-def alarm_metrics() -> int:
-    """The number of metrics that the stage's alarms read, each of which is billed."""
-    alarms = [one for one in resources("alarms").values() if one["Type"] == "AWS::CloudWatch::Alarm"]
-    return sum(sum("MetricStat" in each for each in one["Properties"].get("Metrics", ())) or 1 for one in alarms)
 
 
 def connection_log_usd(invocations: float, prices: Prices) -> float:

@@ -10,6 +10,7 @@ import pytest
 
 from handlers import errors
 from local import stages
+from local.costs import stage_costs
 from local.service import osls
 from tests.deploy.delivery import delivery_resources
 from tests.deploy.test_template import resources
@@ -41,9 +42,13 @@ def filters() -> dict[str, str]:
 
 
 def test_every_alarm_acts_on_the_topic() -> None:
-    """One for each kind of trouble; none is of one stream, and silence is an alarm of the watch alone."""
+    """One for each kind of trouble; none is of one stream, and silence is an alarm of the watch alone.
+
+    Each is of one metric, and priced.
+    """
     ours = "streamkeeper-test"
     every = alarms()
+    assert len(every) == stage_costs.ALARMS
     assert set(every) == {
         f"{ours}/LongestUnconnected",
         f"{ours}/Orphaned",
