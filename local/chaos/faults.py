@@ -5,12 +5,7 @@ same fault in the same world does the same.
 """
 
 import functools
-import json
 import random
-from datetime import UTC, datetime
-from typing import Any
-
-from botocore.exceptions import ClientError
 
 from handlers.store.leases import Leases
 from handlers.watching.orphan_recovery import Orphans, StepFunctions
@@ -19,6 +14,7 @@ from local.chaos.group_world import Group
 from local.chaos.plans import Fault
 from local.chaos.schedule import requests_of
 from local.chaos.world import MACHINE_ARN, World
+from local.simulation.started_executions import StatesClient
 from local.simulation.virtual_function import VirtualFunction
 
 # How often the deployed watch checks for executions that somebody stopped.
@@ -134,7 +130,11 @@ class OrphanWatch:
     def __init__(self, group: Group) -> None:
         self._group = group
         leases = Leases(group.tables, group.control_table)
-        states = StepFunctions(lambda: _States(group), MACHINE_ARN, lambda: None)
+        client = StatesClient(
+            lambda arn: group.account.executions.get(arn) or group.started_as(arn.rpartition(":")[2]),
+            lambda name, data: group.named(data["pathParameters"]["streamId"]).successor({"Name": name, "Input": data}),
+        )
+        states = StepFunctions(lambda: client, MACHINE_ARN, lambda: None)
         self._read_lease = leases.read
         self._orphans = Orphans(states, leases.read, states.youngest, may_start=lambda _group: True)
 
@@ -149,25 +149,3 @@ class OrphanWatch:
             if orphan is not None:
                 self._group.say(f"the watch: {orphan.sentence}")
         self.begin(CHECK_EVERY_MS)
-
-
-class _States:
-    """Step Functions as boto3's client offers it, for the executions of groups."""
-
-    def __init__(self, group: Group) -> None:
-        self._group = group
-
-    def describe_execution(self, *, executionArn: str) -> dict[str, Any]:
-        """DescribeExecution, by an ARN or by one that is made of a name."""
-        name = executionArn.rpartition(":")[2]
-        one = self._group.account.executions.get(executionArn) or self._group.started_as(name)
-        if one is None:
-            raise ClientError({"Error": {"Code": "ExecutionDoesNotExist"}}, "DescribeExecution")
-        output = {"output": json.dumps(one.output)} if one.status == "SUCCEEDED" else {}
-        return {"status": one.status, "startDate": datetime.fromtimestamp(one.started_ms / 1000, UTC), **output}
-
-    def start_execution(self, *, name: str, input: str, **_machine: str) -> dict[str, Any]:
-        """StartExecution."""
-        data = json.loads(input)
-        group = self._group.named(data["pathParameters"]["streamId"])
-        return {"executionArn": group.successor({"Name": name, "Input": data}).arn}

@@ -5,7 +5,11 @@ Invariant: executions are kept in the order in which they began, and none is for
 
 import asyncio
 import json
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
+
+from botocore.exceptions import ClientError
 
 from states_language import Execution, Latencies, Machine, Pending, Perform, TaskCall, TaskFailure
 from states_language.clock import Clock
@@ -96,3 +100,22 @@ async def _finish(pending: Pending, pattern: str, execution: Execution) -> None:
         cause=execution.cause,
     )
     settle(pending, pattern, ended)
+
+
+class StatesClient:
+    """Step Functions as boto3's client offers it: `find` has an execution by its ARN, `start` begins one of a name."""
+
+    def __init__(self, find: Callable[[str], Execution | None], start: Callable[[str, Any], Execution]) -> None:
+        self._find, self._start = find, start
+
+    def describe_execution(self, *, executionArn: str) -> dict[str, Any]:
+        """DescribeExecution; ExecutionDoesNotExist where there is none."""
+        one = self._find(executionArn)
+        if one is None:
+            raise ClientError({"Error": {"Code": "ExecutionDoesNotExist"}}, "DescribeExecution")
+        output = {"output": json.dumps(one.output)} if one.status == "SUCCEEDED" else {}
+        return {"status": one.status, "startDate": datetime.fromtimestamp(one.started_ms / 1000, UTC), **output}
+
+    def start_execution(self, *, name: str, input: str, **_machine: str) -> dict[str, Any]:
+        """StartExecution."""
+        return {"executionArn": self._start(name, json.loads(input)).arn}

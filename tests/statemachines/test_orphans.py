@@ -1,19 +1,17 @@
 """The table is set back under a running stream, at any instant: one execution is started, and only where it may be."""
 
 import inspect
-import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handlers.store.leases import Leases
 from handlers.watching.orphan_recovery import Orphan, Orphans, StepFunctions
+from local.simulation.started_executions import StatesClient
 from states_language import load
 from tests.examples import examples
 from tests.statemachines.connections import LEASE, definition
@@ -25,28 +23,23 @@ MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:machine"
 RENEWING = load(definition("connections", STAGE, renew_after=2, give_up_after=12))
 
 
-class States:
+class States(StatesClient):
     """Step Functions as boto3's client offers it, for the executions of a world."""
 
     def __init__(self, world: World) -> None:
+        super().__init__(
+            lambda arn: next((one for one in world.executions if one.arn == arn), None),
+            lambda name, data: world.start({"Name": name, "Input": data}),
+        )
         self._world = world
         self.starts_ms: list[int] = []
 
-    def describe_execution(self, *, executionArn: str) -> dict[str, Any]:
-        """DescribeExecution."""
-        for one in self._world.executions:
-            if one.arn == executionArn:
-                output = {"output": json.dumps(one.output)} if one.status == "SUCCEEDED" else {}
-                started = datetime.fromtimestamp(one.started_ms / 1000, UTC)
-                return {"status": one.status, "startDate": started, **output}
-        raise ClientError({"Error": {"Code": "ExecutionDoesNotExist"}}, "DescribeExecution")
-
-    def start_execution(self, *, stateMachineArn: str, name: str, input: str) -> dict[str, Any]:
+    def start_execution(self, *, name: str, **wanted: str) -> dict[str, Any]:
         """StartExecution of a name that no execution has, or one that runs."""
-        assert stateMachineArn == MACHINE_ARN
+        assert wanted["stateMachineArn"] == MACHINE_ARN
         if name not in self._world.names:
             self.starts_ms.append(self._world.clock.now_ms())
-        return {"executionArn": self._world.start({"Name": name, "Input": json.loads(input)}).arn}
+        return super().start_execution(name=name, **wanted)
 
 
 class Watched(World):

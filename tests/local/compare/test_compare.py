@@ -46,7 +46,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
     """What `--json` prints of all strategies in the measured experiment, and the page with their picture."""
     path, said = tmp_path_factory.mktemp("compared") / "out.html", io.StringIO()
     with contextlib.redirect_stdout(said):
-        assert main(["compare", "--json", *SHORT, "--picture", str(path)]) == 0
+        assert main(["compare", "--json", "--lanes", *SHORT, "--picture", str(path)]) == 0
     return json.loads(said.getvalue()), path.read_text(encoding="utf-8")
 
 
@@ -54,6 +54,11 @@ def test_the_measured_experiment(measured: tuple[dict[str, Any], str]) -> None:
     """Under the measured latencies the retried Task has a gap of one to two seconds and a connect in each cycle, the
     joined pair one in each iteration, and the two branches none."""
     found = {one["strategy"]: one for one in measured[0]["strategies"]}
+    lanes = {one["strategy"]: one for one in measured[0]["lanes"]}
+    # As in the record, with which tests/timelines compares all of it.
+    spans = [(span["lane"], span["kind"], span["from_ms"]) for span in lanes["staggered"]["spans"]]
+    assert {("B", "task", 25), ("A", "wait", 144_974)} <= {*spans}
+    assert lanes["staggered"]["gaps"] == []
     assert [set(one) for one in found.values()] == [FIELDS] * len(STRATEGIES)
     # 180 s are four whole cycles of 40 s: 1 s of back-off each, and the connects that were measured.
     assert (found["retry"]["gaps"], found["retry"]["gap_ms"]) == (4, 4 * 1000 + 1582 + 946 + 912 + 925)
@@ -64,28 +69,6 @@ def test_the_measured_experiment(measured: tuple[dict[str, Any], str]) -> None:
     assert found[GROUP]["gaps"] == 5
     assert (found[GROUP]["transitions"], found[GROUP]["connections"]) == (0.17, 6)
     assert dict(read(PROJECT / "tests" / "timelines" / "recorded.yml", "local").latencies_ms) == MEASURED_MS
-
-
-def test_the_measured_run_comes_out_to_the_millisecond(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every start and end of a Wait and a Task that was measured on AWS is one of the plain machine's, and no other."""
-    assert main(["compare", "--json", "--lanes", *SHORT, "--hours", "0.0403", "--strategy", "staggered"]) == 0
-    (lanes,) = json.loads(capsys.readouterr().out)["lanes"]
-    found = [
-        (span[f"{edge}_ms"], span["lane"], f"{span['kind']} {verb}")
-        for span in lanes["spans"]
-        for edge, verb in (("from", "started"), ("to", "ended"))
-        if span[f"{edge}_ms"] is not None
-    ]
-    rows = json.loads((PROJECT / "tests" / "timelines" / "recorded.json").read_text())["rows"]
-    measured = [
-        (row["at_ms"], lane, said.split(" (")[0].lower())
-        for row in rows
-        for lane in "AB"
-        for said in row.get(lane, "").split(", ")
-        if said
-    ]
-    # The record stops in the middle of its last row: the lane that was taken over goes back to its Wait.
-    assert sorted(found) == sorted([*measured, (144_974, "A", "wait started")])
 
 
 def test_two_connections_overlap_where_that_is_tolerated(capsys: pytest.CaptureFixture[str]) -> None:
