@@ -70,6 +70,7 @@ def test_a_page_for_a_minute_ends_nothing() -> None:
     """The stream that comes after it is read, and the next page begins a row of its own."""
     page = REFUSALS["a page"]
     machine = Machine(lambda: page if machine.now_ms < ORIGIN_MS + 60_000 else LIVED)
+    machine.every_ms = 20_000
     assert machine.until_rejected(12, reject_after=90) == [DROPPED] * 12
     assert machine.store.read("demo").rest.refused_since_ms == 0
 

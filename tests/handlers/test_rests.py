@@ -159,9 +159,9 @@ def test_who_made_room_for_a_successor_asked_nothing_of_the_upstream() -> None:
     assert functions.store.read("demo").rest == Rest()
 
 
-def reasons_to_rest_on() -> list[tuple[dict[str, Any], str]]:
-    """What stands in the lease once a rest is over, and as what the function that rested ends."""
-    return [
+@pytest.mark.parametrize(
+    ("changed", "end"),
+    [
         ({"stop": {"BOOL": True}}, "stopped"),
         ({"execution": {"S": "other"}}, "superseded"),
         ({"ending": {"S": "StreamEnded"}, "ended_at": {"S": "1970-01-01T00:00:01.000Z"}}, "superseded"),
@@ -169,10 +169,8 @@ def reasons_to_rest_on() -> list[tuple[dict[str, Any], str]]:
         ({"ending": {"S": "Internal"}, "ended_at": {"S": "1970-01-01T00:00:10.500Z"}}, "superseded"),
         ({"ending": {"S": "Internal"}, "ended_at": {"S": "1969-12-31T23:59:59.999Z"}}, ""),
         ({"fence": {"N": "2"}, "connected": {"N": "2"}, "holder": {"S": "B/r9"}}, "StreamTakenOver"),
-    ]
-
-
-@pytest.mark.parametrize(("changed", "end"), reasons_to_rest_on())
+    ],
+)
 def test_the_claim_after_a_rest_looks_for_itself(changed: dict[str, Any], end: str) -> None:
     """After the last pause nothing is read, and what others did in it is heeded all the same."""
 
@@ -204,6 +202,7 @@ def asked_ms(*scripts: Script, count: int = 2, **fields: Any) -> list[int]:
     """When the upstream was asked by so many functions, each started at once after the one before; then it stays."""
     left = list(scripts)
     functions = Functions(lambda: left.pop(0) if left else [(0, Opened(200))])
+    functions.every_ms = 20_000
     for _ in range(count):
         functions.start(**{"backoff": {}, **fields})
     return functions.asked_ms
@@ -259,6 +258,7 @@ def test_a_handover_is_no_reconnection(connected_ms: int) -> None:
 def test_who_leaves_at_its_deadline_owes_no_rest() -> None:
     """It was not lost: the next one connects at once."""
     functions = Functions(lambda: asks(b"5000", until_ms=10**7))
+    functions.every_ms = 20_000
     report = functions.start()
     assert (report.outcome.error, functions.store.read("demo").rest) == ("ConnectionExpired", Rest())
 
@@ -278,6 +278,7 @@ def test_a_function_comes_back_in_place_with_time_for_more_than_leaving() -> Non
     for after_ms in (887_999, 888_000):
         lived: Script = [(0, Opened(200)), (after_ms, Closed("reset"))]
         functions = Functions(partial(list, lived))
+        functions.every_ms = 20_000
         functions.start(reconnect_tries=3, backoff={})
         openings.append(len(functions.asked_ms))
     assert openings == [2, 1]
