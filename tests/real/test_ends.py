@@ -165,7 +165,8 @@ def test_a_failure_says_until_when_the_upstream_is_left_alone(local_run: LocalRu
     error, counts = over["last_error"], over["counts"]
     assert error["message"] == "refused: 503 Service Unavailable; over"
     assert (error["tried_again_at"], error["failures"]) == (None, 2)
-    assert (counts["stored"], counts["duplicates"], counts["conflicts"]) == (1, 2, 1)
+    # Each connection after the first, which a slow machine may have, brings the one that is stored once more.
+    assert (counts["stored"], counts["duplicates"]) == (1, 3 * counts["conflicts"] - 1)
     assert "secret-reason" not in service.log
 
 

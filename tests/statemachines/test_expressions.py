@@ -1,9 +1,11 @@
-"""Expressions of the deployed machine, evaluated on their own, where whole executions do not reach all that they say.
+"""Every expression of the deployed machine, evaluated on its own: what it comes to from which variables.
 
-What is not here shows in what an execution does: how it claims and stops (`test_claims.py`, `test_stop.py`), rests and
-renews (`test_connections.py`, `test_renewal.py`), and ends.
+An expression that only reads a variable or a path is held to read that; each other one has its cases below. One that
+is added without a case fails `test_every_expression_has_its_cases`.
 """
 
+import hashlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,11 +17,15 @@ from tests.statemachines.connections import MINE, NAMES, OTHER, definition
 
 NUMBERS = {"wait_s": 40, "jitter_s": 10, "cool_down_s": 20, "throttle_max_delay_s": 300}
 MACHINE = definition("connections", "test", **NUMBERS)
+SHA_1 = hashlib.sha1(MINE.encode()).hexdigest()
 LATER = "2026-01-01T00:00:00Z"
 BEFORE = "2025-12-31T00:00:00Z"
 POST = {"pathParameters": {"streamId": "demo"}}
 DELEGATED = {**POST, "renews": "", "asked_at": BEFORE, "after": OTHER}
 EXECUTION = {"Execution": {"Id": MINE, "StartTime": LATER}}
+FREE = "attribute_not_exists(execution) AND (attribute_not_exists(ended_at) OR ended_at <= :before)"
+MINE_OR_FREE = "attribute_not_exists(stop) AND (attribute_not_exists(execution) OR execution = :before)"
+NO_STOP = "(attribute_not_exists(stop_at) OR stop_at < :asked_at) AND "
 SET = "SET execution = :me, generation = if_not_exists(generation, :zero) + :one, started_at = "
 OF_A_POST = (
     ":started, stopped_at = if_not_exists(stop_since, :started)"
@@ -75,6 +81,14 @@ CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
             ({**DELEGATED, "asked_at": 3}, False),
         )
     ],
+    "Read request/Choices/0/Assign/renews": [({"input": POST}, ""), ({"input": {"renews": OTHER}}, OTHER)],
+    "Read request/Choices/0/Assign/asked_at": [
+        ({"input": POST, "context": EXECUTION}, LATER),
+        ({"input": {**POST, "renews": OTHER}, "context": EXECUTION}, "1970-01-01T00:00:00Z"),
+        ({"input": DELEGATED, "context": EXECUTION}, BEFORE),
+    ],
+    "Read request/Choices/0/Assign/after": [({"input": POST}, ""), ({"input": DELEGATED}, OTHER)],
+    "Read request/Choices/0/Assign/dead": [({}, "")],
     "Claim lease/Arguments/UpdateExpression": [
         (
             {"renews": "", "dead": ""},
@@ -94,13 +108,61 @@ CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
         ({"result": {"Attributes": {}}}, "stable"),
         ({"result": {}}, "stable"),
     ],
+    # The function's limit and what its start may take besides, as the stage has them.
+    "Connect A/TimeoutSeconds": [({}, 8 + 4)],
     "Connect A/Arguments/FunctionName": [({"code": "7"}, f"{NAMES['connection_manager']}:7")],
+    "Claim lease/Arguments/ConditionExpression": [
+        ({"renews": "", "dead": ""}, NO_STOP + FREE),
+        ({"renews": OTHER, "dead": ""}, NO_STOP + MINE_OR_FREE),
+        ({"renews": OTHER, "dead": MINE}, f"{NO_STOP}execution = :before"),
+    ],
+    "Claim lease/Arguments/ExpressionAttributeValues/:before/S": [
+        ({"renews": "", "dead": "", "context": {"State": {"EnteredTime": LATER}}}, LATER),
+        ({"renews": OTHER, "dead": ""}, OTHER),
+        ({"renews": OTHER, "dead": MINE}, MINE),
+    ],
+    "Claim lease/Catch/0/Assign/tries": [({"tries": 1}, 2)],
     "Read lease/Assign/code": [(lease(code_version={"S": "7"}), "7"), (lease(), "stable")],
     "Read lease/Assign/holder": [
         (lease(execution={"S": OTHER}), OTHER),
         (lease(), ""),
         ({"result": {}}, ""),
         (lease(execution={"S": 3}), ""),
+    ],
+    "Read lease/Assign/stop": [(lease(stop={"BOOL": True}), True), (lease(), False)],
+    "Read lease/Assign/stop_at": [(lease(stop_at={"S": LATER}), LATER), (lease(), "")],
+    "Describe holder/Arguments/ExecutionArn": [
+        ({"holder": OTHER, "context": EXECUTION}, OTHER),
+        ({"holder": "", "context": EXECUTION}, MINE),
+    ],
+    "Describe holder/Assign/holder_status": [
+        ({"result": {"Status": "ABORTED"}}, "ABORTED"),
+        ({"result": {}}, ""),
+    ],
+    "Who holds the lease/Choices/0/Condition": [
+        ({"holder": MINE, "context": EXECUTION}, True),
+        ({"holder": OTHER, "context": EXECUTION}, False),
+        ({"holder": "", "context": EXECUTION}, False),
+    ],
+    "Who holds the lease/Choices/1/Condition": [
+        ({"renews": renews, "holder": holder, "stop_at": stop_at, "asked_at": LATER}, holds)
+        for renews, holder, stop_at, holds in (
+            ("", "", LATER, True),
+            ("", "", BEFORE, False),
+            ("", "", "", False),
+            ("", OTHER, LATER, False),
+            (OTHER, "", LATER, False),
+        )
+    ],
+    "Who holds the lease/Choices/2/Condition": [
+        ({"stop_at": stop_at, "asked_at": LATER, "renews": renews, "stop": stop}, holds)
+        for stop_at, renews, stop, holds in (
+            ("", "", False, False),
+            (BEFORE, "", True, False),
+            (LATER, "", True, True),
+            ("", OTHER, True, True),
+            ("", OTHER, False, False),
+        )
     ],
     "Who holds the lease/Choices/3/Condition": [
         ({"holder": holder, "after": after, "holder_status": status}, free)
@@ -122,17 +184,34 @@ CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
             ("", "RUNNING", False, False),
         )
     ],
+    "Try again/Choices/0/Condition": [({"tries": 144}, True), ({"tries": 143}, False)],
+    "Try again/Choices/1/Condition": [({"tries": 115}, True), ({"tries": 114}, False)],
+    "Back off/Seconds": [({"tries": 1, "dead": ""}, 0), ({"tries": 99, "dead": OTHER}, 0)],
+    "Delegate claim/Arguments/Name": [({"context": EXECUTION}, f"{SHA_1}-claim")],
+    "Start last successor/Arguments/Name": [({"context": EXECUTION}, f"{SHA_1}-last")],
+    "Release lease/Arguments/ConditionExpression": [
+        ({"status": "stopped"}, "attribute_not_exists(execution) AND stop_at >= :mine"),
+        ({"status": ""}, "execution = :mine"),
+    ],
+    "Release lease/Arguments/ExpressionAttributeValues/:mine/S": [
+        ({"status": "stopped", "asked_at": BEFORE, "context": EXECUTION}, BEFORE),
+        ({"status": "", "asked_at": BEFORE, "context": EXECUTION}, MINE),
+    ],
     "Release lease/Arguments/ExpressionAttributeValues/:cause/S": [
         ({"ending": STOPPED}, "stopped"),
         ({"ending": {"Error": "X", "Cause": "x" * 2_000}}, "x" * 1_000),
         ({"ending": {"Error": "X"}}, ""),
     ],
+    "Choose ending/Choices/0/Condition": [({"status": "handed_on"}, True), ({"status": ""}, False)],
+    "Choose ending/Choices/1/Condition": [({"status": "rejected"}, True), ({"status": ""}, False)],
     "Choose ending/Choices/2/Condition": [
         ({"ending": SUPERSEDED, "refused": False}, True),
         ({"ending": STOPPED, "refused": True}, False),
         ({"ending": {"Error": "RenewalFailed", "Cause": ""}, "refused": True}, True),
         ({"ending": {"Error": "RenewalFailed", "Cause": ""}, "refused": False}, False),
     ],
+    "Choose ending/Choices/3/Condition": [({"ending": STOPPED}, True), ({"ending": ENDED}, False)],
+    "Choose ending/Choices/4/Condition": [({"ending": ENDED}, True), ({"ending": {"Error": "X"}}, False)],
     "Choose ending/Choices/5/Condition": [
         ({"ending": {"Error": "StreamRejected"}, "reports": 0}, True),
         ({"ending": {"Error": "InvalidRequest"}, "reports": 0}, True),
@@ -150,16 +229,39 @@ CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
             ("aws-us-gov", "us-gov-west-1", ""),
         )
     ],
+    "Send dead-letter message/Assign/status": [
+        ({"status": ""}, "rejected"),
+        ({"status": "handed_on"}, "handed_on"),
+    ],
+    "Already running/Output": [({"holder": OTHER}, {"status": "AlreadyRunning", "execution": OTHER})],
+    "Ended/Output": [({"ending": ENDED}, {"status": "ended"})],
+    "Renewed/Output": [({"status": "superseded"}, {"status": "superseded"})],
+    "Rejected/Output": [
+        (
+            {"status": "rejected", "ending": {"Error": "StreamRejected", "Cause": "No."}},
+            {"status": "rejected", "error": "StreamRejected", "cause": "No."},
+        )
+    ],
+    "Begin A/Assign/rest_s": [({}, 30)],
+    "Wait A/Seconds": [({"rest_s": 0}, 0)],
+    "Connect A/Arguments/Payload/lane": [({"context": {"State": {"Name": f"Connect {lane}"}}}, lane) for lane in "AB"],
     "Connect A/Arguments/Payload/cycles": [
         ({"cycles": 114, "looked": 0}, 114),
         ({"cycles": 115, "looked": 115}, 115),
         ({"cycles": 115, "looked": 114}, ERROR),
     ],
+    "Connect A/Assign/cycles": [({"cycles": 7}, 8)],
     "Connect A/Assign/end": [
         ({"result": {"Payload": {"status": "ended"}}}, ENDED),
         ({"result": {"Payload": {"status": 3}}}, None),
         ({"result": {"Payload": None}}, None),
         ({"result": {"Payload": []}}, None),
+    ],
+    "Connect A/Catch/0/Assign/rest_s": [
+        (cause("StreamTakenOver"), 30),
+        (cause("taken; late by 7 s"), 23),
+        (cause("taken; late by 31 s"), 0),
+        ({"errorOutput": {"Error": "StreamTakenOver"}}, 30),
     ],
     "Connect A/Catch/2/Assign/taken_over": [
         (cause("StreamTakenOver"), True),
@@ -184,6 +286,19 @@ CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
         ({"died": "x" * 900} | died("r2", "2100-01-01T00:00:00Z"), "r2\n" + "x" * 897),
         (lived_since("2000-01-01T00:00:00Z") | {"errorOutput": {"Error": "Sandbox.Timedout"}}, "\n"),
     ],
+    "Connect A/Catch/5/Assign/rest_s": [
+        ({"errorOutput": {"Error": "StreamThrottled"}}, 300),
+        ({"errorOutput": {"Error": "StreamDropped"}}, 20),
+    ],
+    "Renewal due A/Choices/0/Condition": [({"end": None}, False), ({"end": ENDED}, True)],
+    "Renewal due A/Choices/1/Condition": [({"cycles": 114}, False), ({"cycles": 115}, True)],
+    "Read lease A/Assign/end": [
+        (lease(execution={"S": OTHER}, stop={"BOOL": True}), SUPERSEDED),
+        (lease(execution={"S": MINE}, stop={"BOOL": True}), STOPPED),
+        (lease(stop={"BOOL": True}), STOPPED),
+        (lease(execution={"S": MINE}), None),
+        (lease(), None),
+    ],
     "Successor needed A/Choices/1/Condition": [
         ({"cycles": 115, "due": 0}, True),
         ({"cycles": 116, "due": 125}, False),
@@ -193,8 +308,13 @@ CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
         ({"taken_over": True, "rest_s": 30}, 30),
         ({"taken_over": False, "rest_s": 0}, 300),
     ],
+    "Start successor A/Arguments/Name": [({"successor": 2, "context": EXECUTION}, f"{SHA_1}-2")],
+    "Start successor A/Catch/0/Assign/successor": [({"successor": 1}, 2)],
+    "Start successor A/Catch/0/Assign/due": [({"cycles": 115}, 125)],
+    "Give up A/Choices/0/Condition": [({"cycles": 144}, False), ({"cycles": 145}, True)],
     "End A/Cause": [({"end": ENDED}, "ended"), ({"end": {"Error": "StreamRejected"}}, "")],
 }
+BARE = re.compile(r"\{% \$([\w.]+) %\}")
 
 
 def expressions(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
@@ -225,6 +345,11 @@ def evaluated(expression: str, given: dict[str, Any], seed: int = 0) -> Executio
     return load(machine).execute(clock=VirtualClock(seed=seed))
 
 
+def test_every_expression_has_its_cases() -> None:
+    """A case for each that does more than read a variable, and none for what is not there."""
+    assert {place for place, expression in placed().items() if not BARE.fullmatch(expression)} == set(CASES)
+
+
 def test_each_expression_comes_to_what_its_cases_say() -> None:
     """The value, or the error that a Catcher takes."""
     known, wrong = placed(), []
@@ -234,6 +359,17 @@ def test_each_expression_comes_to_what_its_cases_say() -> None:
         if (execution.status == "FAILED", found) != (value == ERROR, value):
             wrong.append((place, given, value, found))
     assert wrong == []
+
+
+def test_each_other_expression_reads_what_it_names() -> None:
+    """A variable, a member of one, or what the state gives."""
+    for expression, name in [(one, match[1]) for one in placed().values() if (match := BARE.fullmatch(one))]:
+        first, *rest = name.split(".")
+        value: Any = "marked"
+        for member in reversed(rest):
+            value = {member: value}
+        given = value if first == "states" else {first: value}
+        assert evaluated(expression, given).output == "marked", expression
 
 
 @pytest.mark.parametrize(
