@@ -18,6 +18,7 @@ from handlers.connection.effects import Claim, Effect, TakeTurn
 from handlers.connection.ends import End
 from handlers.connection.lease import Lease, LeaseView, is_connected, is_over, may_open
 from handlers.connection.lifetime import Lifetime
+from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
 
 RELEASE_POLL_MS = 200
@@ -39,14 +40,18 @@ def claim(
 
 
 def turn(
-    profile: Profile, lifetime: Lifetime, died: str, now_ms: int, fence: int, lease: Lease, view: LeaseView
+    profile: Profile, lifetime: Lifetime, invocation: Invocation, now_ms: int, fence: int, lease: Lease, view: LeaseView
 ) -> tuple[list[Effect], End | None]:
     """Returns how a connection that waits takes its turn, nothing while it is not its turn, or how it ends instead."""
     if view is not LeaseView.HOLDER or lease.connected_token > fence:
         return [], MAKES_WAY
+    died = invocation.died
     if not profile.again and is_connected(lease, now_ms, died):
         return [], End(ends.asked_already(is_alive=True), "claimed_by_successor")
-    if not may_open(lease, fence, now_ms, died):
+    # A function has one connection of a stream at a time. An older turn of its own came with a claim whose answer was
+    # lost, and a group's function would keep it alive with its heartbeats.
+    is_over_here = is_over(lease, died) or lease.connected_by == invocation.request_id != ""
+    if not is_over_here and not may_open(lease, fence, now_ms, died):
         return [], None
-    over = lease.connected_token if is_over(lease, died) else 0
+    over = lease.connected_token if is_over_here else 0
     return [TakeTurn(fence, lifetime.expires_at_ms(now_ms), over)], None

@@ -156,8 +156,7 @@ class Manager:
             self._has_turn = True
             self.lease_due_ms = now_ms + self._invocation.lease_every_ms
             return self._open(now_ms, resumption)
-        died = self._invocation.died
-        following, end = turn(self._profile, self._lifetime, died, now_ms, self.fence, self._lease, view)
+        following, end = turn(self._profile, self._lifetime, self._invocation, now_ms, self.fence, self._lease, view)
         if end is not None:
             return self._leave(now_ms, end)
         self.lease_due_ms = now_ms + RELEASE_POLL_MS

@@ -97,6 +97,15 @@ def test_a_turn_is_taken_from_the_dead_alone() -> None:
     assert (type(turn), turn.over) == (TakeTurn, FENCE - 1)  # type: ignore[union-attr]
 
 
+def test_an_older_turn_of_the_function_itself_is_over() -> None:
+    """The claim that brought it was made and its answer lost; in a group the function's heartbeats keep it alive."""
+    manager = fresh("forbids")
+    manager.start(0)
+    own = Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000, connected_by="r1")
+    (turn,) = manager.handle(10, Claimed(own, Resumption(None)))
+    assert (type(turn), turn.over) == (TakeTurn, FENCE - 1)  # type: ignore[union-attr]
+
+
 def test_a_claim_in_place_takes_the_turn_with_it() -> None:
     """Where nobody came since, the request goes out at once; where the claim brings no turn, it is asked for."""
     manager = fresh("forbids")
