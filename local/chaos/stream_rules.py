@@ -69,7 +69,8 @@ def end_ms(world: World) -> int:
     redeployed_ms = max((fault.at_ms for fault in world.schedule.faults if fault.kind == "redeploy"), default=0)
     # A function of the version before lives on.
     calm_ms = max(CALM_MS, int(world.settings["function_timeout_s"]) * 1000 + SPARE_MS)
-    quiet = quiet_ms(world.schedule, world.settings)
+    # A stream may join after the last fault of all.
+    quiet = max(quiet_ms(world.schedule, world.settings), world.schedule.joins_ms)
     if world.schedule.repair is not None:
         calm_ms = max(quiet, world.schedule.repair.calm_ms)
         calm_ms += repair_rules.CLOSED_AFTER_MS + world.schedule.repair.rest.lag_ms
