@@ -58,6 +58,8 @@ def answer(
     lease, holder, cursor = records.lease, connections.holder, records.cursor
     status = status_words.status(connections)
     error = last_error(status, connections, records.rest, retries)
+    is_failing = status == "reconnecting" and error is not None and error["over_at"] is None
+    fault = error["message"] if is_failing and error is not None else ""
     stuck = _stuck(status, connections, records)
     covered = coverage(status, connections, records)
     # The status is that of a lease without what cannot be read.
@@ -76,12 +78,7 @@ def answer(
         "status": status,
         "verdict": verdict(standing, covered),
         "since_at": at(None if at_least else since_ms),
-        "reason": damage
-        or status_words.reason(status, connections)
-        or _stuck_words(stuck)
-        or (error["message"] if status == "reconnecting" and error is not None and error["over_at"] is None else None)
-        or unwell
-        or None,
+        "reason": damage or status_words.reason(status, connections) or _stuck_words(stuck) or fault or unwell or None,
         "execution": lease.execution or None,
         **({"group": records.group} if records.group else {}),
         "generation": lease.generation,

@@ -31,7 +31,7 @@ __all__ = ["closing"]
 
 
 def plain_at(url: str, token: str = "") -> PlainAws | None:
-    """What a function is told by an environment whose services are all at `url`."""
+    """What a function reads in an environment whose services are all at `url`."""
     credentials = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": token}
     return plain_aws({"AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "eu-central-1", **credentials})
 
