@@ -1,7 +1,7 @@
-"""What all streams of a run share: clock, tables, Lambda, Step Functions, and the faults that meet every stream.
+"""Holds what the streams of a run share: clock, tables, Lambda, Step Functions, and the faults that affect all of them.
 
-It knows no stream but by its id. Invariant: a change of an item reaches the stream that the item belongs to and no
-other; a request in the name of a stream that names another is in `crossed`, once for each sentence.
+It knows streams by their ids only. Invariants: a change of an item reaches the stream that the item belongs to and no
+other; a request that one stream makes about another is recorded in `crossed`, each sentence once.
 """
 
 from collections import Counter
@@ -25,14 +25,17 @@ Machines = Callable[[Version], Machine]
 
 
 class Account:
-    """Of one run; `names` are a stage's, `machine_of` loads the definition of a version."""
+    """The AWS account of one run.
+
+    `names` are the names of a stage's resources; `machine_of` loads the definition of a version.
+    """
 
     def __init__(self, seed: int, names: Mapping[str, str], machine_of: Machines) -> None:
         self.machine_of = machine_of
         self.clock = VirtualClock(seed=seed)
         self.origin_ms = self.clock.now_ms()
         self.events_table, self.control_table = names["events_table"], names["control_table"]
-        # Of a function's store, whose back-off takes no time.
+        # The arguments of a function's store; its back-off takes no time.
         self.store_settings: dict[str, Any] = {
             "events_table": self.events_table,
             "control_table": self.control_table,
@@ -42,37 +45,37 @@ class Account:
         self.tables = MemoryDynamoDB(self.events_table, self.control_table, on_change=self._changed)
         self.dynamodb = UnreliableDynamoDB(self.clock, self.tables)
         self.queue = UnreliableQueue(self.clock, self.dynamodb, QUEUE_URL)
-        self.stream = TableStream(self.clock)  # of the events table
-        self.delivery: Delivery | None = None  # what came of it, when the run is over
-        self.starts_late: tuple[int, int] = (0, 0)  # until when, and how late
-        self.until_ms: Counter[str] = Counter()  # by kind, when a fault of Lambda or Step Functions is over
+        self.stream = TableStream(self.clock)  # the stream of the events table
+        self.delivery: Delivery | None = None  # the result of the delivery, once the run is over
+        self.starts_late: tuple[int, int] = (0, 0)  # until when functions start late, and by how much
+        self.until_ms: Counter[str] = Counter()  # by kind, when a fault of Lambda or Step Functions ends
         self.executions: dict[str, Execution] = {}  # by ARN
         self.crossed: dict[str, None] = {}
         self.log: list[str] = []
         self._watches: dict[str, Changed] = {}
-        # Of a group that nobody has watched yet.
+        # Finds the watch of a group that has none in `_watches` yet.
         self.watch_group: Callable[[str], Changed | None] = lambda _group: None
 
     def holds(self, fault: str) -> bool:
-        """Returns whether the fault meets requests of now."""
+        """Returns whether requests meet the fault now."""
         return self.clock.now_ms() < self.until_ms[fault]
 
     def watch(self, stream: str, changed: Changed) -> None:
-        """From now on `changed` is called after each change of an item of the stream."""
+        """Calls `changed` after each later change of an item of the stream."""
         self._watches[stream] = changed
 
     def store_of(self, stream: str, start_repair: Callable[[str], None] = lambda _stream: None) -> Store:
-        """Returns the store of the stream's functions; `start_repair` starts who repairs its gaps."""
-        # Alone a stream can cross none.
+        """Returns the store of the stream's functions; `start_repair` starts the repair of its gaps."""
+        # A stream that runs alone cannot touch another.
         client = self.dynamodb if len(self._watches) == 1 else OwnItems(self.dynamodb, stream, self.cross)
         return Store(client, lambda: self.queue, start_repair=start_repair, **self.store_settings)
 
     def cross(self, text: str) -> None:
-        """Records that something of one stream touched another."""
+        """Records that one stream touched another."""
         self.crossed[text] = None
 
     def say(self, text: str) -> None:
-        """Takes a line into the trace."""
+        """Adds a line to the trace."""
         self.log.append(f"{(self.clock.now_ms() - self.origin_ms) / 1000:>8.3f} s  {text}")
 
     def _changed(self, table: str, key: Key, item: Item) -> None:
@@ -87,7 +90,7 @@ class Account:
 
 
 class OwnItems(UnreliableDynamoDB):
-    """The client of one stream's functions; a request that names an item of another stream is recorded."""
+    """The client of one stream's functions; it records each request that names an item of another stream."""
 
     def __init__(self, dynamodb: UnreliableDynamoDB, stream: str, cross: Callable[[str], None]) -> None:
         self._dynamodb = dynamodb
@@ -95,9 +98,9 @@ class OwnItems(UnreliableDynamoDB):
         self._cross = cross
 
     def send(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Returns the answer to a request, whose keys are checked first."""
+        """Checks the keys of a request and returns the answer."""
         for name in _partitions(request):
-            # In the control table a partition key is an id as it is.
+            # In the control table the partition key is the id itself.
             if self._stream not in (name, stream_of({"PK": {"S": name}})):
                 self._cross(f"{operation} in the name of {self._stream} is about an item of {name}")
         return self._dynamodb.send(operation, request)

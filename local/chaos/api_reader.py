@@ -1,7 +1,7 @@
-"""Asks the control API's own code about a stream while it runs, and compares its pages and its status with the world.
+"""Reads pages and the status of a running stream through the control API's own code, and compares them with the world.
 
-A status follows the world by as long as a connection takes to be written down, or to be known as dead: only what has
-not changed for longer is compared exactly. Invariant: what is requested is drawn from the schedule's seed alone.
+A status lags behind the world until a new connection is recorded, or a dead one is known to be dead. Only what has not
+changed for longer is compared exactly. Invariant: the requests depend on the schedule's seed alone.
 """
 
 import bisect
@@ -29,24 +29,24 @@ from local.chaos.schedule import REFUSALS, SLOW_MS, requests
 from local.chaos.world import World
 from local.simulation.unreliable_clients import LATEST_MS
 
-# How long passes between two questions, and how many entries a page may have.
+# The time between two requests, and how many entries a page may have.
 LEAST_MS, MOST_MS = 6_000, 20_000
 LIMITS, MOST = (1, 2, 3, 7, 25, 25, 100), 1_000
-# How often a page goes on where the last one ended; else it begins anywhere.
+# The share of pages that continue where the last one ended; the others begin anywhere.
 GOES_ON = 0.85
-# How long nothing may have changed where a status is compared exactly, beyond the time after which a silent connection
-# counts as dead: until a claim, an opening and a record are written.
+# A status is compared exactly if nothing has changed for this long, plus the time after which a silent connection
+# counts as dead. It covers the writing of a claim, an opening and a record.
 SETTLED_MS = 1_000
-# Of a second opening, a kill, a store that is slow for a moment.
+# Allows for a second opening, a kill, and a store that is slow for a moment.
 SLACK_MS = 1_500
-# What makes the tables late or the functions.
+# The faults that delay the tables or the functions, and for how long after their end.
 UNSETTLING = {"throttles": 0, "unknown outcomes": LATEST_MS, "slow store": 4 * max(SLOW_MS), "freeze": 0}
-# When the machine tries again: nothing that is compared follows from it.
+# When the machine tries again; nothing that is compared depends on it.
 RETRIES = Retries(60_000, 60_000)
 
 
 class ApiReader:
-    """Of one stream; its world takes what was wrong."""
+    """Reads about one stream; reports what is wrong to the stream's world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -55,20 +55,20 @@ class ApiReader:
         self._records = StreamRecords(world.tables, world.control_table, world.account.events_table)
         self._events = EventReader(world.tables, world.account.events_table, lambda _key: None)
         self._after = ""
-        self._delivered: set[tuple[str, str]] = set()  # what was ever shown as delivered, from when to when
+        self._delivered: set[tuple[str, str]] = set()  # begin and end of each gap that was ever shown as delivered
 
     @property
     def _dead_after_ms(self) -> int:
-        """When a silent holder counts as dead, of whichever version it is."""
+        """The time after which a silent holder of any deployed version counts as dead."""
         functions = [version.function for version in self._world.deployed]
         return LEASE_TTL_READS * max(max(one.lease_every_ms, one.progress_every_ms) for one in functions)
 
     def begin(self) -> None:
-        """From now on it asks, until the run is over."""
+        """Schedules the next request; one follows the other until the run is over."""
         self._clock.call_at(self._clock.now_ms() + self._draws.randrange(LEAST_MS, MOST_MS), self._ask)
 
     def end(self) -> None:
-        """Requests both for the last time, and reads on to the end of the stream."""
+        """Reads the rest of the events, and the status for the last time."""
         while self.page(MOST):
             pass
         self.status()
@@ -81,7 +81,7 @@ class ApiReader:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def page(self, limit: int) -> bool:
-        """Reads one page; whether there may be more behind it."""
+        """Reads one page, and returns whether there may be more after it."""
         world, layout = self._world, self._records.layout(self._world.stream)
         if layout is None:
             return False
@@ -89,7 +89,7 @@ class ApiReader:
         order = world.watch.keys if is_by_key else world.watch.order
         position = position_of if is_by_key else str
         if is_by_key and "/" in self._after:
-            self._after = ""  # of the order that the stream had
+            self._after = ""  # it is a position in the order that the stream had before
         if order and self._draws.random() >= GOES_ON:
             self._after = position(self._draws.choice(order)[0])
         after = self._after
@@ -130,7 +130,7 @@ class ApiReader:
         known = {one.fence: bool(one.ended_by) for one in records.connections}
         wrong = [*self._wrong_counts(said, known), *self._wrong_word(said["status"])]
         coverage = said["coverage"]
-        # Where the stream may have been started again, what came before is not shown.
+        # After another start, the status does not show what came before it.
         if coverage is not None and coverage["reaches_start"] and len(requests(world.schedule)) == 1:
             wrong += self._wrong_gaps(coverage, records.repairs)
             wrong += wrong_shares(world, coverage, self._told_until_ms)
@@ -138,7 +138,7 @@ class ApiReader:
             world.blame("wrong-status", text)
 
     def _wrong_gaps(self, coverage: dict[str, Any], repairs: Sequence[tuple[Gap, Repair]]) -> Iterator[str]:
-        """Gaps that are shown otherwise than the records of all connections and the announced losses have them."""
+        """Yields the gaps that differ from those in the records of all connections and the announced losses."""
         world = self._world
         spans = {
             state: {
@@ -156,9 +156,9 @@ class ApiReader:
         losses = [Gap(fence, *span, "", LOST, count) for (fence, count), span in world.watch.losses.items() if count]
         known = [*gaps(records, self._clock.now_ms(), self._dead_after_ms), *corrected(losses, records)]
         expected = sorted((at(gap.from_ms), at(gap.to_ms), gap.state) for gap in applied(known, repairs))
-        # What begins when the last of all ended is ended by no connection, but by the stream's end.
+        # No connection ends the gap after the last connection; only the end of the stream does.
         last = at(max(record.last_ms for record in records)) if records else None
-        # A loss that was announced may begin there as well.
+        # An announced loss may begin at the same instant.
         told = [gap for gap in coverage["gaps"] if gap["to_at"]]
         ended = [gap for gap in told if gap["from_at"] != last or gap["state"] == LOST]
         shown = sorted((gap["from_at"], gap["to_at"], gap["state"]) for gap in ended)
@@ -166,7 +166,7 @@ class ApiReader:
             yield f"the gaps {shown} are shown, and there are {expected}"
 
     def _records_with_ends(self) -> Iterator[Record]:
-        """Yields the ledger's records; one whose function has connected again ended when it was last seen."""
+        """Yields the ledger's records; if a function has connected again, its former record ends when last seen."""
         known = {typed_values.count(row, "fence") for row in ledger_rows(self._world)}
         over: set[int] = set()
         for slot in self._world.slots:
@@ -177,14 +177,14 @@ class ApiReader:
             yield replace(record, closed_ms=max(record.opened_ms, record.seen_ms)) if is_over else record
 
     def _wrong_counts(self, said: dict[str, Any], known: dict[int, bool]) -> Iterator[str]:
-        """Yields what the answer counts of the connections it knows of: as much as there is, or less where it says so.
+        """Yields the counts that differ from the sums of the known connections, or exceed them where `at_least` is set.
 
-        `known` says of each whether it has an end. Of one that has none the last heartbeat may have landed after a
-        successor had read the record, and before that one wrote its own over it.
+        `known` says whether each connection has an end. Without an end, the last heartbeat may have been written after
+        a successor had read the record and before the successor overwrote it.
         """
         counts, watch = said["counts"], self._world.watch
         there = sum(count for fence, count in watch.stored_by.items() if fence in known)
-        # One that is shown without an end writes more, and has perhaps not said all.
+        # A connection without an end still writes, and may not have reported everything.
         is_all = not counts["at_least"] and sum(counts["ends"].values()) == counts["connections"]
         is_true = counts["stored"] == there if is_all else counts["stored"] <= there
         if not is_true:
@@ -196,7 +196,7 @@ class ApiReader:
             yield f"the counts {counts} are not the sums of the connections' {most}, {least} of those that ended"
 
     def _wrong_word(self, word: str) -> Iterator[str]:
-        """Yields what is wrong with the status, whenever it is requested, and where nothing has changed of late."""
+        """Yields what is wrong with the status at any time, and what is wrong if nothing has changed of late."""
         world, now_ms = self._world, self._clock.now_ms()
         ends = {end for execution in world.executions if (end := end_word(execution))}
         yield from self._unfounded(word, ends)
@@ -210,12 +210,12 @@ class ApiReader:
             yield f"the status is {word} and not {' or '.join(sorted(expected))}, though nothing changed of late"
 
     def _unfounded(self, word: str, ends: Container[str]) -> Iterator[str]:
-        """Yields what is wrong with a status that nothing can have led to; `ends` are the last words of executions."""
+        """Yields a complaint if nothing can have led to the status; `ends` are the final statuses of executions."""
         world, now_ms = self._world, self._clock.now_ms()
         methods = {method for at_ms, method in requests(world.schedule) if world.origin_ms + at_ms <= now_ms}
         links = world.upstream.links
         refused = {link.refused_with for link in links}
-        # When something was connected last.
+        # The last instant with a connection.
         until_ms = max((link.closed_ms or 0 for link in links if link.opened_ms), default=0)
         until_ms = now_ms if world.upstream.open_links else until_ms
         reasons = {
@@ -231,17 +231,17 @@ class ApiReader:
             yield f"the status is {word}, and there is no reason for that"
 
     def _told_until_ms(self, over_ms: int) -> int:
-        """Returns until when a stream may be told as connected whose last connection was over then."""
+        """Returns until when a stream may be shown as connected whose last connection ended at `over_ms`."""
         return self._released_by_ms(over_ms + self._dead_after_ms + SLACK_MS + 2 * self._world.schedule.skew_ms)
 
     def _released_by_ms(self, until_ms: int) -> int:
-        """Returns until when a stream may be taken for connected that was so until then."""
+        """Returns until when a stream that was connected until `until_ms` may be taken for connected."""
         return until_ms
 
     def _expected(self, asked: str, ends: set[str]) -> set[str]:
-        """Returns what the status is where all that happened is written down; nothing where that cannot be known.
+        """Returns the possible statuses once everything is recorded; nothing if they cannot be known.
 
-        `ends` are what the executions that are over wrote down. A claim of one that a person aborted stands.
+        `ends` are the final statuses of executions. The claim of an execution that a person aborted remains.
         """
         world = self._world
         is_open = any(link.function.is_alive for link in world.upstream.open_links)
@@ -253,12 +253,12 @@ class ApiReader:
         if asked == "DELETE":
             return {"stopping", *ends}
         if (over := over_as(world)) in ("ended", "rejected"):
-            return {over}  # a predecessor's function that is connected reads on, and its execution waits for it
+            return {over}  # a predecessor's connected function reads on, and its execution waits for it
         words = {"running"} if is_open else {"starting", "reconnecting"}
         return words | {"stopping"} if self._is_held_by_stopped() else words
 
     def _is_held_by_stopped(self) -> bool:
-        """Returns whether an execution that is to stop holds the stream: none of its functions has seen the request."""
+        """Returns whether the stream's holder should stop, but none of its functions has seen the request yet."""
         world = self._world
         stopped_ms = [
             at_ms
@@ -269,7 +269,7 @@ class ApiReader:
         return bool(stopped_ms) and holder is not None and holder.started_ms < world.origin_ms + max(stopped_ms)
 
     def _is_settled(self) -> bool:
-        """Returns whether nothing has changed for so long that everything is written down."""
+        """Returns whether nothing has changed for so long that everything is recorded."""
         world, now_ms = self._world, self._clock.now_ms()
         since_ms = now_ms - self._dead_after_ms - SETTLED_MS - self._world.schedule.skew_ms
         for fault in world.schedule.faults:
@@ -290,5 +290,5 @@ class ApiReader:
 
 
 def _sums(told: Mapping[int, tuple[int, int, int]], fences: Iterable[int]) -> list[int]:
-    """Returns what these connections told of themselves, together: stored, duplicates, dead-lettered."""
+    """Returns the sums of what these connections reported: stored, duplicates, dead-lettered."""
     return [sum(of) for of in zip(*(told[fence] for fence in fences if fence in told), strict=True)] or [0, 0, 0]

@@ -1,7 +1,7 @@
 """The verb `chaos`: runs schedules of faults in virtual time and counts what broke.
 
-Invariant: the last line begins with `schedules N lost n` and names every count; the exit status is 1 where one is not
-0, and then a command that replays the first failure stands above, with its shortest schedule.
+Invariant: the last line begins with `schedules N lost n` and names every count. If a count is not 0, the exit status is
+1, and the lines above show a command that replays the first failure, with its shortest schedule.
 """
 
 import argparse
@@ -25,14 +25,14 @@ from local.chaos.stream_rules import COUNTED
 from local.printable import lines_of
 from local.user_error import UserError
 
-INTERRUPTED = 130  # as a shell says of a command that SIGINT ended
-# A run leaves little garbage in cycles; looking for it after each object would cost a tenth of the time.
+INTERRUPTED = 130  # the exit status that a shell gives a command that SIGINT ended
+# A run leaves little garbage in cycles; Python's usual collections would cost a tenth of the time.
 COLLECT_EVERY = 200
 CHUNK = 2
 
-# How often a line is rewritten on a terminal, and written elsewhere.
+# How often the line of progress is rewritten on a terminal, and how often one is printed elsewhere.
 TERMINAL_S, ELSEWHERE_S = 0.2, 15.0
-# Before that the rate says more about the start than about the schedules.
+# Earlier, the rate says more about the start than about the schedules.
 KNOWN_S = 3.0
 
 
@@ -49,15 +49,15 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="how many processes (1)")
     parser.add_argument(
-        "--store", choices=STORES, default="", help="where every stream's events lie (by default the seed decides)"
+        "--store", choices=STORES, default="", help="how all streams store events (by default the seed decides)"
     )
-    parser.add_argument("--groups", action="store_true", help="only groups (else a tenth)")
+    parser.add_argument("--groups", action="store_true", help="only schedules of groups (otherwise a tenth)")
     parser.add_argument("--trace", action="store_true", help="print each schedule and what happened")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns 0 where every schedule kept the promise, else 1."""
+    """Returns 0 if every schedule kept the promise, else 1."""
     if args.schedules < 1 or args.jobs < 1 or args.seed < 0:
         raise UserError("--schedules and --jobs must be at least 1, and --seed at least 0.")
     counts: Counter[str] = Counter()
@@ -92,41 +92,41 @@ def run(args: argparse.Namespace) -> int:
 
 
 def command(seed: int, schedules: int, store: str = "", *, groups: bool = False, jobs: int = 1) -> str:
-    """Returns the command that runs these schedules, where `store`, or `groups` alone, was chosen."""
+    """Returns the command that runs these schedules with the same options."""
     options = (f" --jobs {jobs}" if jobs > 1 else "") + (f" --store {store}" if store else "")
     return f"streamkeeper chaos --seed {seed} --schedules {schedules}{options}" + (" --groups" if groups else "")
 
 
 def summary(schedules: int, counts: Counter[str]) -> list[str]:
-    """Returns what begins the last line: how many schedules broke each rule."""
+    """Returns the beginning of the last line: how many schedules broke each rule."""
     return [f"schedules {schedules}", *(f"{kind} {counts[kind]}" for kind in COUNTED)]
 
 
 def trace(result: Result) -> str:
-    """Returns the schedule, what happened, and what was broken."""
+    """Returns the schedule, what happened, and the rules that were broken."""
     broken = [f"VIOLATION {violation.kind}: {violation.text}" for violation in result.violations]
     return "\n".join([str(result.schedule), "", *result.log, *broken])
 
 
 def report(result: Result, store: str = "", *, groups: bool = False) -> str:
-    """Returns how to replay this schedule, and the shortest one that fails as it does."""
+    """Returns the command that replays this schedule, and the shortest schedule that fails in the same way."""
     shortest = trace(shrink(result))
     return f"{replay(result, store, groups=groups)}\nThe shortest schedule that fails in the same way:\n{shortest}\n"
 
 
 def replay(result: Result, store: str = "", *, groups: bool = False) -> str:
-    """Returns how to replay it."""
+    """Returns the line with the command that replays it."""
     return f"Replay with: {command(result.schedule.seed, 1, store, groups=groups)} --trace"
 
 
 def runs(seeds: Iterable[int], jobs: int, store: str = "", groups: bool = False) -> Iterator[Result]:
-    """Yields what each seed's schedule led to, in the order of the seeds; `store` and `groups` as in `generate`."""
+    """Yields the result of each seed's schedule, in the order of the seeds; `store` and `groups` as in `generate`."""
     run_one = partial(_run, store=store, groups=groups)
     if jobs == 1:
         yield from map(run_one, seeds)
         return
-    # Ctrl-C reaches every process of the terminal; this one alone says what is done. What is ignored here as they start
-    # they ignore from their first instruction on.
+    # Ctrl-C reaches every process of the terminal, and only this one should react. The workers ignore from their first
+    # instruction on what is ignored here while they start.
     interrupts = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         pool = multiprocessing.get_context("spawn").Pool(jobs)
@@ -147,11 +147,11 @@ def _run(seed: int, store: str, groups: bool) -> Result:
 
 
 class Progress:
-    """Says on standard error how far a run of `total` schedules has come: one line, rewritten on a terminal.
+    """Shows on standard error how far a run of `total` schedules has come, in one line:
 
     1,240 of 10,000 schedules, 48 a second, all kept the promise, 3 min left
 
-    Elsewhere a line comes now and then. `now_s` is a clock that never goes back.
+    A terminal gets it rewritten in place, anything else a new line every 15 s. `now_s` is a monotonic clock.
     """
 
     def __init__(self, total: int, stream: TextIO, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -164,7 +164,7 @@ class Progress:
         self.broken = 0
 
     def add(self, seed: int, kinds: Iterable[str]) -> None:
-        """Counts a schedule that is over, and what it broke."""
+        """Counts a finished schedule, and the kinds of rules that it broke."""
         self.done += 1
         broken = sorted(set(kinds))
         if broken:
@@ -177,13 +177,13 @@ class Progress:
             self._say(self.line())
 
     def clear(self) -> None:
-        """Takes the line from the terminal, where there is one."""
+        """Removes the line from the terminal, if there is one."""
         if self._is_terminal:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
 
     def line(self) -> str:
-        """Returns how far it has come."""
+        """Returns the line of progress."""
         elapsed_s = self._now_s() - self._began_s
         kept = f"{self.broken:,} broke the promise" if self.broken else "all kept the promise"
         parts = [f"{self.done:,} of {counted(self._total, 'schedule')}", kept]
@@ -197,7 +197,7 @@ class Progress:
         if not self._is_terminal:
             print(line, file=self._stream, flush=True)
             return
-        # A line that wraps could not be rewritten.
+        # A line that wraps cannot be rewritten.
         most = shutil.get_terminal_size().columns - 1
         self._stream.write(f"\r\x1b[K{line[:most]}")
         self._stream.flush()

@@ -1,7 +1,7 @@
-"""Decides whether a run's events were delivered: what is missing, late, overtaken, forged, or buried without a reason.
+"""Decides whether a run's events were delivered: finds the missing, late, overtaken, forged and wrongly buried ones.
 
-It reads what the run wrote with the code that readers read it with, and not with that of the delivery. Invariant: a
-violation is one sentence with the sink and the key.
+It reads the tables with the readers' code, not with that of the delivery. Invariant: a violation is one sentence with
+the sink and the key.
 """
 
 from collections.abc import Iterator
@@ -18,17 +18,17 @@ from local.simulation.table_stream import Write
 from local.simulation.virtual_delivery import SWEEP_MS
 
 COUNTED = ("undelivered", "overtaken", "forged", "buried", "delayed")
-# What harms every sink for a while: calls that are lost, and a queue that poison waits for.
+# The faults that delay every sink: lost calls, and a dead-letter queue that refuses poison.
 _EVERYBODYS = {"no queue", "lost bells"}
-# So long after a call died its bell may be out unanswered, besides the longest request: it is due, and a sweep comes.
+# How long, besides the longest request, a call that died may keep its place waiting: until it is due and a sweep comes.
 _UNANSWERED_MS = SLEPT_MS + ANSWERED_MS + SWEEP_MS
-# So long an event may wait at a sink without a fault, behind what that had to do for itself.
+# How long an event may wait at a sink without a fault.
 DELAY_MS = 1_000
 Name = tuple[str, str]  # stream and key
 
 
 class _Stored(NamedTuple):
-    """An event, where its first write stands, and in which shard and partition."""
+    """A stored event, with the instant, the shards and the partition of its first write."""
 
     event: StoredEvent
     name: Name
@@ -38,7 +38,7 @@ class _Stored(NamedTuple):
 
 
 def broken(delivery: Delivery) -> list[tuple[str, str]]:
-    """Returns what was broken, each with its kind, one of COUNTED."""
+    """Returns the violations, each with its kind, one of COUNTED."""
     stored = _stored(delivery)
     texts = [("forged", text) for text in delivery.sinks.misused]
     if not delivery.is_over:
@@ -84,7 +84,7 @@ def _absent(_key: str) -> None:
 
 
 def _is_whole(event: dict[str, str], stored: _Stored | None) -> bool:
-    """Returns whether what arrived is what was stored: the chaos's events are texts."""
+    """Returns whether an event arrived as it was stored; all events of chaos are text."""
     if stored is None:
         return False
     one = stored.event
@@ -94,7 +94,7 @@ def _is_whole(event: dict[str, str], stored: _Stored | None) -> bool:
 def _missing(
     delivery: Delivery, target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]
 ) -> Iterator[tuple[str, str]]:
-    """Yields what neither the sink nor the queue has, and what the queue has though the sink would have taken it."""
+    """Yields the events that neither the sink nor the queue has, and those in the queue without a reason."""
     letters = {(one.stream_id, one.key): one for one, _ in delivery.letters if one.label == target.label}
     for name in stored:
         if name not in arrived and name not in letters:
@@ -110,10 +110,10 @@ def _missing(
 def _delayed(
     delivery: Delivery, target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]
 ) -> Iterator[tuple[str, str]]:
-    """Events that came late to a sink without a fault, though it had nothing else to do.
+    """Yields the events that came late to a sink that had no fault and nothing else to do.
 
-    Of a stream's events it is at one after the other: one is late since the last of them, or since Lambda could bring
-    it. A call that died excuses its own place; one that noted or swept may have rung for any.
+    A sink takes the events of a stream one after the other, so an event's time counts from the one before it, or from
+    when Lambda could bring it. A dead call of the worker excuses its own place, any other dead call every place.
     """
     plan = delivery.plan
     hit = {plan.victim(fault) for fault in plan.faults if fault.for_ms}
@@ -134,12 +134,12 @@ def _delayed(
 
 
 def _overtaken(target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]) -> Iterator[tuple[str, str]]:
-    """Events that came before one that stands before them: by position, and in the writes of one line of shards."""
+    """Yields the events that overtook another with a lower position, written to the same line of shards."""
     before: dict[Name, list[tuple[int, _Stored]]] = {}
     for name, one in stored.items():
         at = arrived.get(name)
         if at is None:
-            continue  # poison, or given up: nothing waits for it
+            continue  # poison, or given up: other events do not wait for it
         earlier = before.setdefault((one.name[0], one.partition), [])
         for latest, other in reversed(earlier):
             if latest < at:
@@ -148,5 +148,5 @@ def _overtaken(target: Target, stored: dict[Name, _Stored], arrived: dict[Name, 
             if arrived[other.name] > at and other.event.position < one.event.position and is_one_line:
                 yield "overtaken", f"{target.label} got {name} before {other.name}"
                 break
-        # Beside each the latest arrival until then: where that is past, so are all.
+        # Beside each event is the latest arrival so far: if that is before `at`, all of them are.
         earlier.append((max(at, earlier[-1][0]) if earlier else at, one))

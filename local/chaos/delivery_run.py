@@ -1,4 +1,4 @@
-"""Delivers what a run wrote, after the run: the function's own steps, called as Lambda calls them.
+"""Delivers what a run wrote, after the run: calls the delivery function's own steps as Lambda calls them.
 
 Invariant: the same run and plan give the same deliveries.
 """
@@ -25,9 +25,9 @@ _SINKS_OWN = ("part", "no answers", "away", "hang", "slow sink")
 
 @dataclass
 class Delivery:
-    """What came of a plan: `sinks` have what arrived; the dead-letter messages, each with its time.
+    """The result of a plan: `sinks` have what arrived, `letters` the dead-letter messages with their instants.
 
-    `deaths` says when which of its calls died.
+    `deaths` has the instant and, for a call of the worker, the place of each call that died.
     """
 
     plan: DeliveryPlan
@@ -40,12 +40,12 @@ class Delivery:
     is_over: bool = True
 
     def say(self, text: str) -> None:
-        """Takes a line into the trace."""
+        """Adds a line to the trace."""
         self.log.append(f"{(self.sinks.now_ms - self.origin_ms) / 1000:>8.3f} s  delivery: {text}")
 
 
 class _Dying:
-    """A client in whose requests the function may die, before they are carried out or after."""
+    """A client of the tables; the function may die before or after each of its requests."""
 
     def __init__(self, tables: MemoryDynamoDB, sinks: VirtualSinks) -> None:
         self._tables, self._sinks = tables, sinks
@@ -78,7 +78,7 @@ class Lambda:
         self.virtual.loses = lambda: self._sinks.holds("lost bells")
 
     def run(self, redeployed_ms: Iterable[int]) -> None:
-        """Returns when all is done, or Lambda has called too often."""
+        """Runs until everything is delivered, or Lambda has called too often."""
         for at_ms in redeployed_ms:
             self.virtual.at(at_ms, self.virtual.restart)
         for fault in self._of.plan.faults:
@@ -103,7 +103,7 @@ class Lambda:
             self._sinks.until_ms[which] = max(self._sinks.until_ms.get(which, 0), self._sinks.now_ms + fault.for_ms)
 
     def _read(self, shard: Shard, place: int) -> None:
-        """Has Lambda bring what a shard has from a place on; children when all of it is noted."""
+        """Makes Lambda deliver a shard's records from `place` on, and then those of its children."""
         if place == len(shard.writes):
             for child in shard.children:
                 self._read(child, 0)
@@ -133,12 +133,12 @@ class Lambda:
         self._of.letters.append((letter, sinks.now_ms))
         self._of.say(f"dead-letter message of {letter.stream_id} {letter.key}: {letter.reason}")
         sinks.step()
-        # The answer may be lost: then it is sent again.
+        # If the answer is lost, the message is sent again.
         return not sinks.holds("no queue", of_ten=3)
 
 
 def run(plan: DeliveryPlan, stream: TableStream, origin_ms: int, redeployed_ms: Iterable[int] = ()) -> Delivery:
-    """Returns what comes of the plan, with the writes of a run that is over."""
+    """Returns the result of the plan for the writes of a finished run."""
     splits = [(origin_ms + fault.at_ms, fault.value) for fault in plan.faults if fault.kind == "split"]
     sinks = VirtualSinks(plan.seed, has_poison=plan.has_poison)
     delivery = Delivery(plan, stream.shards(splits), sinks, origin_ms)

@@ -1,7 +1,7 @@
 """Decides what is deployed when: the first version of a run, and what each redeployment changes in code and definition.
 
-What starts is of the newest version; what runs goes on as it began. Invariant: the same schedule deploys the same
-versions; a version differs from the one before it.
+New functions and executions have the newest version; running ones keep theirs. Invariants: the same schedule deploys
+the same versions; each version differs from the one before it.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from local.upstreams.played_auth import CLIENT
 
 STAGE = "local"
 QUEUE_URL = "https://sqs.us-east-1.amazonaws.com/111111111111/dead-letters"
-# The streams of a run, the first of them mostly alone. What one id and a number sign begin, another id goes on with.
+# The streams of a run; mostly only the first. Each id begins with the one before it, to provoke mistakes with prefixes.
 STREAMS = ("chaos", "chaos:b", "chaos:b#1")
 # Short limits, so that a minute holds several handovers; the proportions are those of 900 seconds.
 LIMITS: Mapping[str, int] = {
@@ -38,8 +38,8 @@ LIMITS: Mapping[str, int] = {
     "jitter_s": 1,
 }
 RENEWS_SOON, RENEWS_LATE = 3, 100
-# What a redeployment may change, each to the other value: settings of the definition and of the functions, and the
-# profile that ships with the functions' code.
+# What a redeployment may change, with the other value of each: settings of the definition and of the functions, and
+# fields of the profile, which ships with the functions' code.
 OTHER_SETTINGS: tuple[tuple[str, int], ...] = (("wait_s", 13), ("margin_s", 3), ("progress_every_s", 2))
 OTHER_PROFILE: tuple[tuple[str, Any], ...] = (
     ("reconnect_tries", 2),
@@ -49,14 +49,14 @@ OTHER_PROFILE: tuple[tuple[str, Any], ...] = (
     ("store", "items"),
     ("order", "none"),
 )
-# In a group nothing is begun within three margins of a function's end, and its successor must come before. A connection
-# must have caught up within its life, with a cursor that is an eighth of its function's life old.
+# In a group, nothing begins within three margins of a function's end, and the successor must come before. A connection
+# must have caught up within its life even if its cursor is as old as an eighth of its function's life.
 GROUP_LIMITS: Mapping[str, int] = {"function_timeout_s": 48, "wait_s": 36, "margin_s": 2}
 OTHER_GROUP_SETTINGS: Mapping[str, int] = {"wait_s": 33}
-# It may shorten the limit as well, and the wait with it: below the wait of the executions that run already.
+# A redeployment may also shorten the limit, and the wait with it: to less than the wait of the running executions.
 SHORTER, SHORTER_BY_S, GROUP_SHORTER_BY_S = "function_timeout_s", 4, 14
 TOGETHER = "streams_per_function"
-# The profile's rests. What a long one comes to is more than a function has left of its life.
+# The profile's back-offs. The long one grows beyond what a function has left of its life.
 PACES: Mapping[str, Mapping[str, Any]] = {
     "short": {
         "network": {"start_s": 0.25, "step_s": 0.25, "max_s": 2},
@@ -73,9 +73,9 @@ PACES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One deployment: `number` counts from 1, `changes` says how it differs from the first.
+    """One deployment: `number` counts from 1, `changes` names what differs from the first.
 
-    `settings` are the stage's, `function` is what the connection manager reads of them in its environment.
+    `settings` are the stage's; `function` has those that the connection manager reads from its environment.
     """
 
     number: int
@@ -86,7 +86,7 @@ class Version:
 
 
 def versions(schedule: Schedule) -> list[Version]:
-    """Returns the first version and one more for each redeployment of the schedule, in order of time."""
+    """Returns the first version, and one for each redeployment of the schedule, in order of time."""
     changed: frozenset[str] = frozenset()
     deployed = [_version(schedule, 1, changed)]
     names = changeable(schedule)
@@ -99,13 +99,13 @@ def versions(schedule: Schedule) -> list[Version]:
 
 
 def changeable(schedule: Schedule) -> list[str]:
-    """Returns what a redeployment may change; of a fault's value each has a bit."""
+    """Returns the names of what a redeployment may change; each has a bit in the fault's value."""
     names = [*(name for name, _ in (*OTHER_SETTINGS, *OTHER_PROFILE)), SHORTER]
     for name in ("partitions", "order") if schedule.store == "log" else ("store",):
         names.remove(name)
     if schedule.policy != "tolerates":
         names.remove("standby")
-    # Gaps are repaired by the order in which events came.
+    # A repair needs the order in which events came.
     if schedule.repair is not None and "order" in names:
         names.remove("order")
     return [*names, TOGETHER] if schedule.together else names
@@ -145,7 +145,7 @@ def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Versio
 
 @cache
 def stage_settings(renews: bool, overrides: tuple[tuple[str, int], ...] = ()) -> Mapping[str, Any]:
-    """Returns the stage's settings with the short limits, and `overrides` over them."""
+    """Returns the stage's settings with the short limits, and then with `overrides`."""
     limits = {**LIMITS, "renew_after": RENEWS_SOON if renews else RENEWS_LATE, **dict(overrides)}
     return stages.load(
         STAGE, {name: value for name, value in limits.items() if name in settings_schema.schema()["properties"]}

@@ -1,7 +1,7 @@
-"""Carries the faults of a schedule out in the world of a run.
+"""Carries out the faults of a schedule in the world of a run.
 
-Decides which function a fault meets; how a fault shows is the world's, the store's and the upstream's. Invariant: the
-same fault in the same world does the same.
+It chooses the function that a fault affects; the world, the store and the upstream carry out the effect. Invariant: the
+same fault in the same world has the same effect.
 """
 
 import functools
@@ -19,7 +19,7 @@ from local.simulation.virtual_function import VirtualFunction
 
 # How often the deployed watch checks for executions that somebody stopped.
 CHECK_EVERY_MS = 60_000
-# A function without CPU stands still for so long, and then runs for so long.
+# The bounds of how long a function without CPU stands still, and of how long it then runs.
 STARVED_MS, RUNS_MS = (100, 1_500), (1, 80)
 
 
@@ -92,7 +92,7 @@ def _strike_function(world: World, fault: Fault, until_ms: int) -> None:
     elif fault.kind == "orphan":
         world.lose(function)
     elif fault.kind == "kill":
-        # A socket that lingers at the upstream is that of a function of which nobody can prove that it is over.
+        # If the socket lingers at the upstream, nobody can prove that the function has ended.
         world.kill(function, fault.value, "Lambda.Unknown" if fault.value else "Runtime.ExitError")
     else:
         if fault.kind == "kill in the store":
@@ -103,7 +103,7 @@ def _strike_function(world: World, fault: Fault, until_ms: int) -> None:
 
 
 def _starve(world: World, function: VirtualFunction, until_ms: int, draws: random.Random) -> None:
-    """Lets the function run for a moment now and then until the instant, as a host that has no CPU left does."""
+    """Freezes the function until `until_ms`, except for short moments, as a host without free CPU does."""
     now_ms = world.clock.now_ms()
     if now_ms >= until_ms or not function.is_alive:
         return
@@ -118,14 +118,14 @@ def _strike_execution(world: World, fault: Fault) -> None:
             execution.stop("Aborted", "somebody stopped the execution")
     if fault.kind == "abort" and isinstance(world, Group):
         OrphanWatch(world).begin(fault.value)
-    # Each stream of a group whose execution somebody has stopped is requested anew, or none is.
+    # After the executions of a group were stopped, either all of its streams are requested again or none.
     for one in world.members if isinstance(world, Group) else (world,):
         for at_ms, method in requests_of(fault):
             world.clock.call_at(world.origin_ms + at_ms, functools.partial(one.ask, method))
 
 
 class OrphanWatch:
-    """Checks the groups of a run as the deployed watch does; what is orphaned is the product's to say."""
+    """Checks the groups of a run as the deployed watch does, with the product's own rule for what is orphaned."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -139,7 +139,7 @@ class OrphanWatch:
         self._orphans = Orphans(states, leases.read, states.youngest, may_start=lambda _group: True)
 
     def begin(self, after_ms: int) -> None:
-        """It checks so much later for the first time, and then until the run is over."""
+        """Checks for the first time after `after_ms`, and then every minute until the run is over."""
         clock = self._group.clock
         clock.call_at(clock.now_ms() + after_ms, self._check)
 

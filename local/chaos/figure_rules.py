@@ -1,10 +1,10 @@
-"""Compares the figures of a status with what was true in the world: for how long it was connected, and is complete.
+"""Compares the shares in a status, connected and complete, with what was true in the world.
 
-Each gap that is shown has been compared with the world (`gap_rules.py`, `losses.py`): what is not complete is the time
-in those that are open, lost or not repaired. A connection was good until its socket closed or its function died, and
-may be told so only until somebody could know that last. Each of its ends is by one function's clock, and one that was
-killed counts as open until it counts as dead. Invariant: the bounds follow from the links alone, but for until when one
-without an end was known good.
+`gap_rules.py` and `losses.py` compare each shown gap with the world; the time that is not complete is the time in gaps
+that are open, lost or not repaired. A connection was good until its socket closed or its function died, and may be
+shown as good until the last instant at which somebody could know that. Each end is measured by one function's clock,
+and a killed connection counts as open until it counts as dead. Invariant: the bounds follow from the links alone,
+except the last instant at which a connection without an end was known to be good.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,8 @@ from local.simulation.links import Link
 def wrong_shares(world: World, coverage: dict[str, Any], told_until_ms: Callable[[int], int]) -> Iterator[str]:
     """Yields what is wrong with the shares that a status shows.
 
-    One that was over by some instant, and has written down no end, may be told as connected until `told_until_ms`.
+    `told_until_ms` returns, for the end of a connection whose end was not recorded, until when it may be shown as
+    connected.
     """
     since_ms, to_ms = span = instant_ms(coverage["since"]) or 0, instant_ms(coverage["to_at"]) or 0
     records = ledger(world)
@@ -50,13 +51,13 @@ def wrong_shares(world: World, coverage: dict[str, Any], told_until_ms: Callable
 
 
 def _span(gap: dict[str, Any], span: Interval) -> Interval:
-    """Returns from when to when it counts: for a millisecond at least, and within the time that is shown."""
+    """Returns the part of a gap that counts: at least a millisecond, within the time that the status shows."""
     whole = instant_ms(gap["from_at"]), instant_ms(gap["to_at"])
     part = gap["repair"] if gap["state"] == PARTLY else {}
     from_ms = max(whole[0] or 0, instant_ms(part.get("open_from_at")) or 0)
     to_ms = min((ms for ms in (whole[1], instant_ms(part.get("open_to_at"))) if ms is not None), default=None)
     if to_ms is not None and from_ms >= to_ms:
-        # What is still open of one repaired in part lies beside it, by what is known of its ends now.
+        # Since the repair, the gap's ends have become known better, and the part still open lies outside: count it all.
         from_ms, to_ms = whole[0] or 0, whole[1]
     from_ms = max(from_ms, span[0])
     return from_ms, max(from_ms + 1, span[1] if to_ms is None else min(to_ms, span[1]))

@@ -1,17 +1,17 @@
-"""Decides which open gaps of a run nothing explains: those are invented. And which gaps the table does not have.
+"""Finds the open gaps of a run that nothing explains ("invented"), and the gaps that the table lacks ("unrecorded").
 
-An open gap says that events may be missing. Open gaps that touch are one interval: from an instant at which all was
-known to one at which somebody began afresh. Four things must hold of it:
+An open gap says that events may be missing. Open gaps that touch form one interval, from an instant at which everything
+was known to one at which a connection began afresh. Such an interval is explained if all of these hold:
 
-    a hole          in it is an instant at which nobody was connected, as far as the records can know; or a connection
-                    opened and broke off in it, so that nobody knows what it had brought
-    in vain         somebody began afresh in it, or was told that what came in it is too old; or so much had passed that
-                    the upstream's reach was over, or nobody vouches for any reach, or nobody has asked yet
-    nobody stayed   no connection lasted in it for as long as proves that it had caught up
+    a hole          at some instant in it nobody was connected, as far as the records can know; or a connection opened
+                    and broke off in it, so that nobody knows what it had received
+    in vain         a connection began afresh in it, or the upstream refused its cursor as too old; or the interval is
+                    longer than the upstream keeps events, or nobody vouches that it keeps any, or nobody has asked yet
+    nobody stayed   no connection in it lasted long enough to prove that it had caught up
     told            a loss that the upstream announced was announced to that connection
 
-It reads the world after the run. Invariant: what explains a gap is what happened, never what the ledger says of it,
-but for until when a connection that left no end was known to be good.
+It reads the world after the run. Invariant: what happened explains a gap, never what the ledger says about it, except
+the last instant at which a connection without an end was known to be good.
 """
 
 from collections.abc import Iterator
@@ -27,15 +27,15 @@ from local.simulation.links import Link
 from local.simulation.socket_peer import WITHIN_S
 from local.simulation.upstream_memory import SPEED
 
-# A connection that is answered counts from the answer; what it knew when it asked is older by the claim, the readings
-# of the tables and what the upstream takes to answer, each slow at its worst, and by a save that was not made yet.
+# A connection counts from the upstream's answer, but its cursor is older: by the claim, the reads of the tables and the
+# upstream's time to answer, each at its slowest, and by a save that was not made yet.
 ASKED_BEFORE_MS = 6_000
-# How long a gap may be over before it is written down: until a silent connection counts as dead, and two heartbeats.
+# A gap is recorded this long after its end at the latest: when a silent connection counts as dead, plus two heartbeats.
 RECORDED_AFTER_MS = 12_000
 
 
 def invented(world: World) -> list[str]:
-    """Returns the open gaps that nothing explains, and the announced losses that nobody announced."""
+    """Returns a sentence for each open gap that nothing explains, and for each recorded loss that was not announced."""
     records = ledger(world)
     texts = []
     for gap, ended_by in _together(open_gaps(world, records)):
@@ -51,9 +51,9 @@ def invented(world: World) -> list[str]:
 
 
 def unrecorded(world: World) -> list[str]:
-    """Returns the gaps whose item is missing, or differs from the records, though somebody is connected.
+    """Returns a sentence for each gap whose item is missing or differs from the records, while a connection is open.
 
-    The last of them are not known for a while: a connection that was silent may not be dead.
+    The newest gaps are left out: a connection that was silent may not be dead.
     """
     if not world.upstream.open_links:
         return []
@@ -64,11 +64,11 @@ def unrecorded(world: World) -> list[str]:
     if any(record.opened_ms > now_ms - RECORDED_AFTER_MS for record in records) or not all(
         record.has_caught_up for record in is_open
     ):
-        return []  # it may close a gap of long before, and has not checked that yet
+        return []  # an open connection may still close an old gap, which it has not checked yet
     texts = []
     for gap in gaps(records, now_ms, lease_ttl_ms(world)):
         item = ledger_records.gap_item(world.stream, gap)
-        # Without what its repair wrote.
+        # The attributes of a repair are left out.
         known = {name: value for name, value in there.get(item["SK"]["S"], {}).items() if name[:6] != "repair"}
         if gap.to_ms <= now_ms - RECORDED_AFTER_MS and known != item:
             span = f"from {world.at(gap.from_ms)} to {world.at(gap.to_ms)}"
@@ -91,13 +91,13 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
     slack_ms = world.schedule.skew_ms + LATE_MS
     is_long = gap.to_ms - gap.from_ms > 2 * world.schedule.skew_ms + LATE_MS
     begin_ms, stop_ms = gap.from_ms - slack_ms, gap.to_ms + slack_ms
-    # What ended it may have relieved one that had not caught up, and has not caught up itself yet.
+    # The connection that ended the gap may not have caught up yet, and neither may the one that it relieved.
     is_covered = is_long and not _is_catching_up(world, records, parts[-1].fence)
     is_covered = is_covered and not uncovered(
         world,
         begin_ms,
         stop_ms,
-        # As far as anybody can know that it was good.
+        # Only the time in which somebody could know that the connection was good.
         span=lambda link, opened_ms: (noticed_ms(world, opened_ms), last_good_ms(world, records, link)),
     )
     if is_covered and (_is_kept(world, records, gap) or not _broke_off(world, records, begin_ms, stop_ms)):
@@ -110,10 +110,11 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
 
 
 def _is_kept(world: World, records: list[Record], gap: Gap) -> bool:
-    """Returns whether a default resume was relieved so soon that the next one has brought all that came in it.
+    """Returns whether a connection that resumed by default was relieved so soon that the next one received all events.
 
-    By clocks that differ it cannot be told from one that opened too late. Nor is what came longer before the next one
-    opened than an upstream keeps it. One that was relieved itself before it had caught up has brought nothing for sure.
+    It is False if clocks differ, because then it cannot be told from a connection that opened too late, and if the next
+    connection opened later than upstreams are sure to keep events. A next connection that was itself relieved before it
+    had caught up does not count.
     """
     schedule, links = world.schedule, world.upstream.links
     if not schedule.is_left_to_default or schedule.skew_ms or gap.to_ms - gap.from_ms > KEPT_MS:
@@ -124,14 +125,14 @@ def _is_kept(world: World, records: list[Record], gap: Gap) -> bool:
 
 
 def _asked_before_ms(world: World) -> int:
-    """Returns how much longer ago what a connection asked for may have happened than the end of the one before it."""
-    # What waits for a log is not stored yet: the cursor is behind it.
+    """Returns by how much a connection's cursor may be older than the end of the connection before it."""
+    # Events that wait for a segment are not stored yet, so the cursor is behind them.
     waits_ms = round(1000 * world.schedule.flush_s) if world.schedule.store == "log" else 0
     return waits_ms + ASKED_BEFORE_MS
 
 
 def _lives_on(world: World, records: list[Record], link: Link, until_ms: int) -> bool:
-    """Returns whether a connection was there after that, and did not break off before it had caught up."""
+    """Returns whether a connection lasted beyond `until_ms` and did not break off before it had caught up."""
     if link.opened_ms is None or link.is_open:
         return link.is_open
     lived_ms = last_good_ms(world, records, link) - link.opened_ms
@@ -139,48 +140,48 @@ def _lives_on(world: World, records: list[Record], link: Link, until_ms: int) ->
 
 
 def _asked_in_vain(world: World, records: list[Record], gap: Gap, parts: list[Gap], slack_ms: int) -> bool:
-    """Returns whether the connections that ended the gap could not get what came in it, or none has ended it."""
+    """Returns whether the connections that ended the gap could not receive its events, or none has ended it."""
     schedule = world.schedule
     reach_ms = schedule.memory.reach_ms(schedule.skew_ms) if schedule.resumes else 0
     if reach_ms == 0:
         return True
     ended_by = {part.fence for part in parts}
-    # A connection whose cursor a status calls too old is never open.
+    # A connection whose cursor was refused as too old never opens.
     answered = [
         (link, link.closed_ms if link.opened_ms is None and link.has_forgotten else link.opened_ms)
         for link in world.upstream.links
     ]
     about = [link for link, at_ms in answered if gap.from_ms - slack_ms <= (at_ms or 0) <= gap.to_ms + slack_ms]
     late = [link for link in about if link.fence in ended_by]
-    # After a stop nobody requested the stream until the next start, and the first ones after that may break off.
+    # After a stop there is no connection until the next start, and the first ones after it may break off.
     after = [link for link, at_ms in answered if (at_ms or 0) > gap.to_ms and link not in about]
     while after and not any(_lives_on(world, records, link, gap.to_ms + slack_ms) for link in about):
         late.append(after.pop(0))
         about.append(late[-1])
-    # Behind a stop it was asked for later than it ended.
+    # After a stop, the gap's events were requested later than the gap ended.
     asked_ms = max([gap.to_ms, *(link.opened_ms for link in late if link.opened_ms is not None)])
     if reach_ms is not None and asked_ms - gap.from_ms + _asked_before_ms(world) + slack_ms > reach_ms:
         return True
     afresh = any(link.cursor is None or link.has_forgotten for link in about)
-    # Where nobody is connected, what is open is for the next one.
+    # If nobody is connected, an open gap is left to the next connection.
     return afresh or any(part.state == LOST for part in parts) or not world.upstream.open_links
 
 
 def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
-    """Returns whether a connection within the gap surely lasted for as long as it takes to catch up."""
+    """Returns whether a connection within the gap surely lasted long enough to catch up."""
     assert link.opened_ms is not None
     if link.opened_ms < gap.from_ms:
         return False
     end_ms = min(last_good_ms(world, records, link), gap.to_ms)
-    # By the function's own account it was answered later, and was behind by as much more.
+    # The function noticed the answer later, and was behind by as much more.
     late_ms = noticed_ms(world, link.opened_ms) - link.opened_ms
     return end_ms - link.opened_ms - 2 * late_ms > _takes_ms(world, records, link, gap.from_ms)
 
 
 def _is_catching_up(world: World, records: list[Record], fence: int = 0) -> bool:
-    """Returns whether an open connection may not have caught up yet, by when it was last heard.
+    """Returns whether an open connection may not have caught up by its last received byte.
 
-    The one with that fencing token, where it is not 0; it may have ended, if nobody came after it.
+    With a fencing token other than 0 only that connection counts; it may also have ended, if it is the newest.
     """
     newest = [link for link in world.upstream.links if link.opened_ms is not None][-1:] if fence else []
     return any(
@@ -192,18 +193,18 @@ def _is_catching_up(world: World, records: list[Record], fence: int = 0) -> bool
 
 
 def _takes_ms(world: World, records: list[Record], link: Link, since_ms: int | None = None) -> int:
-    """Returns how long it takes a connection at most to have caught up, where that is known to somebody."""
+    """Returns how long a connection takes at most until somebody knows that it has caught up."""
     assert link.opened_ms is not None
     asked_ms = _cursor_ms(world, records, link)
     return link.opened_ms - (asked_ms if since_ms is None else min(since_ms, asked_ms)) + _asked_before_ms(world)
 
 
 def _cursor_ms(world: World, records: list[Record], link: Link) -> int:
-    """Returns how old what a connection asked for may be: from when on.
+    """Returns the earliest instant from which a connection may have requested events.
 
-    It asked from the newest connection's cursor: an older one that outlives that stores, and moves no cursor. While the
-    newest was catching up, its cursor may have been as old as what it had asked for itself; and where it saved none,
-    what is asked for begins with the event after the older one.
+    It resumed from the cursor of the newest connection before it; an older one that outlives that stores events but
+    moves no cursor. While the newest was catching up, its cursor may have been as old as the one that it had resumed
+    from itself. If it saved none, the request begins with the event after that older cursor.
     """
     assert link.opened_ms is not None
     asks_ms = world.upstream.emitted_ms[link.cursor + 1 : link.cursor + 2] if link.cursor is not None else []
@@ -218,18 +219,18 @@ def _newest_cursor_ms(world: World, records: list[Record], link: Link) -> int:
         return link.opened_ms
     newest = before[-1]
     assert newest.opened_ms is not None
-    # Of one that left no end, nobody knew how far it had come but by what it wrote down last.
+    # If a connection left no end, only its last record says how far it had come.
     has_end = any(record.fence == newest.fence and record.closed_ms is not None for record in records)
     late_ms = 0 if has_end else _asked_before_ms(world)
     asked_ms = min(newest.opened_ms, _cursor_ms(world, records, newest) - late_ms)
-    # What came in a silence before that one's end is sent as well: its peer may have been dead.
+    # Events from a silence before its end are sent again too, because its peer may have been dead.
     end_ms = min(link.opened_ms, last_good_ms(world, records, newest), newest.last_byte_ms)
     return min(end_ms, asked_ms + SPEED * (end_ms - newest.opened_ms))
 
 
 def noticed_ms(world: World, opened_ms: int) -> int:
     """Returns when the function can have noticed the upstream's answer: after a freeze, if it was frozen."""
-    # What was answered just before may wait in a queue of the function's.
+    # An answer that came just before the freeze may wait in a queue of the function.
     still = [to_ms for from_ms, to_ms in standstills(world) if from_ms - LATE_MS <= opened_ms < to_ms]
     return max([opened_ms, *still])
 
@@ -237,8 +238,8 @@ def noticed_ms(world: World, opened_ms: int) -> int:
 def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) -> bool:
     """Returns whether a resuming connection ended before anybody knew that it had caught up.
 
-    It began in [from_ms, to_ms) and ended there, or it lasted for no longer than it takes to have brought what it had
-    asked for: after a long outage the functions that follow soon are all in that.
+    Such a connection began and ended in [from_ms, to_ms), or it was too short to receive what it had requested, as all
+    of the short-lived connections right after a long outage are.
     """
     for link in world.upstream.links:
         if link.opened_ms is None or not link.asks or link.opened_ms > to_ms:
@@ -254,20 +255,20 @@ def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) ->
 def last_good_ms(world: World, records: list[Record], link: Link) -> int:
     """Returns until when a connection was good, as far as anybody can know.
 
-    It is the record's word where it was killed or could not write its end, and where it broke: then it is good until it
-    was last heard, or what it had read was stored.
+    If it was killed, could not record its end, or broke, the record decides: it was good until the last byte, or until
+    what it had read was stored.
     """
     end_ms = link.over_ms or world.clock.now_ms()
     record = next((record for record in records if record.fence == link.fence and not record.refused), None)
     if record is None:
         return link.opened_ms or 0
-    # One that broke may be told as taken over, where a successor explains its end.
+    # A broken connection may be recorded as taken over, if a successor explains its end.
     is_mute = link.pinged_ms > 0 and end_ms - link.pinged_ms >= 1000 * WITHIN_S
     is_broken = is_mute or record.ended_by in BROKEN or link.ended_by in BROKEN
-    # And one that ended inside a frame is good until before that.
+    # A connection that ended inside a frame was good until before that frame.
     last_ms = min(end_ms, record.last_ms - link.function.skew_ms)
     if record.closed_ms is None or is_broken or link.has_forgotten or link.held:
         return last_ms
-    # What ended it while its function stood still may have done so at any time since that last ran.
+    # If it ended while its function stood still, it may have ended at any time since the function last ran.
     stood_ms = [from_ms for from_ms, to_ms in standstills(world) if from_ms <= end_ms <= to_ms]
     return max(last_ms, *stood_ms) if stood_ms and link.function.was_frozen else end_ms

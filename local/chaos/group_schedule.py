@@ -1,7 +1,7 @@
-"""Decides what goes wrong where streams share functions: groups of mixed ways, joins and leaves, a stream's own faults.
+"""Decides what goes wrong in groups of streams: various upstreams, joins and leaves, and the faults of each stream.
 
-A schedule of groups is one whose `group` has streams; what meets functions, the store or the machine meets all of them.
-Invariant: as `schedule.py`'s.
+A schedule of groups has streams in `group`; a fault of functions, the store or the machine affects all of them.
+Invariant: the same seed gives the same schedule.
 """
 
 import random
@@ -25,52 +25,52 @@ from local.chaos.schedule import (
     with_socket,
 )
 
-# Of so many seeds one has groups: the one with this rest.
+# One of GROUP_EVERY seeds has groups: the one with this remainder.
 GROUP_EVERY, GROUP_REST = 10, 7
-# How many streams: few mostly, for each costs as much as a schedule of its own.
+# How many streams: mostly few, because each costs as much as a schedule of its own.
 SIZES = (*(2,) * 8, *(3,) * 8, *(4,) * 4, 5, 6, 8, 12, 20)
 MOST_SHARED, MOST_OWN = 4, 3
-# How many streams have no fault of their own.
+# The share of streams without a fault of their own.
 CALM = 0.4
-# The share of schedules in which nothing meets all streams: there the calm ones must not notice anything.
+# The share of schedules without faults that affect all streams: there the calm streams must not notice anything.
 UNSHARED = 0.35
 # Redeployments and what people do to an execution are drawn apart (`_people`).
 ALL = [kind for kind in KINDS if kind in OF_FUNCTIONS | SHARED and kind != "redeploy"]
 OWN = [kind for kind in KINDS if kind not in OF_FUNCTIONS | SHARED and "abort" not in kind]
-# As fast as an upstream can, for so long: `FLOOD` events at once, every `FLOOD_EVERY_MS`.
+# A flood: an upstream sends `FLOOD` events at once, every `FLOOD_EVERY_MS`.
 FLOOD, FLOOD_EVERY_MS = 15, 100
-# How often one is drawn in place of another fault, and a leave or a return.
+# How often a flood replaces another fault, and how often a stream leaves and returns.
 FLOODS, LEAVES = 0.08, 0.25
 # How often there are redeployments, how often somebody stops the executions, and how often nobody requests the streams
-# again for long: for less than a function lives, for more, until all have long been over.
+# again for long: for less than a function lives, for more than that, or until all functions have long ended.
 REDEPLOYED, ABORTED, ABANDONED = 0.3, 0.2, 0.4
 ABANDONED_MS = (15_000, 60_000, 150_000)
-# How often executions are stopped and nobody requests all streams again, where nobody has stopped them otherwise: the
-# watch has to find that, and comes round within `WATCHED_MS`. In half of these somebody requests one stream again.
+# How often executions are stopped and nobody requests all streams again, in schedules without another stop: the watch
+# must find that, and comes within `WATCHED_MS`. In half of these somebody requests one stream again.
 FORSAKEN, WATCHED_MS = 0.06, 60_000
-# How often the profile of a stream that joins after a redeployment has come with that.
+# How often a stream that joins after a redeployment got its profile with that redeployment.
 NEW_PROFILES = 0.5
 RETURNS_MS = (400, 3_000, 15_000, 60_000)
 
 
 def generate(seed: int, store: str = "", *, groups: bool = False) -> Schedule:
-    """Returns the schedule of a seed; one of groups for each tenth of them, or for all where those alone are wanted."""
+    """Returns the schedule of a seed: one of groups for a tenth of the seeds, or for all with `groups`."""
     if groups or seed % GROUP_EVERY == GROUP_REST:
         return generate_groups(seed, store)
     return schedule.generate(seed, store)
 
 
 def generate_groups(seed: int, store: str = "") -> Schedule:
-    """Returns the schedule of groups of a seed."""
+    """Returns the schedule of groups for a seed."""
     drawn = random.Random(f"groups {seed}")
     count = drawn.choice(SIZES)
     shared = 0 if drawn.random() < UNSHARED else drawn.randrange(1, MOST_SHARED + 1)
     whole = schedule.drawn_schedule(seed, drawn, ALL, shared)
-    # Some have room for all in one group, some fill one after the other.
+    # Some fit into one group, some fill several groups one after the other.
     together = drawn.choice((20, 20, max(2, count // 2)))
     whole = replace(whole, policy="tolerates", hot=False, together=together, faults=whole.faults)
     streams = tuple(_stream(seed, drawn, number, whole, store) for number in range(count))
-    if on_socket(whole).socket:  # then each second stream, about
+    if on_socket(whole).socket:  # then about every second stream
         apart = random.Random(f"sockets of groups {seed}")
         streams = tuple(with_socket(one) if apart.random() < 0.5 else one for one in streams)
     still, meanwhile = schedule.standstill(seed)
@@ -82,9 +82,9 @@ def generate_groups(seed: int, store: str = "") -> Schedule:
 
 
 def _people(schedule: Schedule) -> Schedule:
-    """Returns the schedule, perhaps with redeployments, and with stopped executions where faults meet all streams.
+    """Returns the schedule, perhaps with redeployments, and with stopped executions if faults affect all streams.
 
-    Drawn apart, so that all else of a seed is as it was without.
+    Drawn apart, so that everything else of a seed stays the same.
     """
     drawn = random.Random(f"people of groups {schedule.seed}")
     kinds = ["redeploy"] * (drawn.choice((1, 1, 2)) if drawn.random() < REDEPLOYED else 0)
@@ -97,16 +97,16 @@ def _people(schedule: Schedule) -> Schedule:
 
 
 def _guarded(schedule: Schedule) -> Schedule:
-    """Returns the schedule, perhaps with streams that want tokens and tickets, all from the same two servers.
+    """Returns the schedule, perhaps with streams that require tokens and tickets, all from the same two servers.
 
-    Drawn apart, so that all else of a seed is as it was without.
+    Drawn apart, so that everything else of a seed stays the same.
     """
     drawn = random.Random(f"guards of groups {schedule.seed}")
     return with_guards(schedule, drawn) if drawn.random() < GUARDED else schedule
 
 
 def with_guards(schedule: Schedule, drawn: random.Random) -> Schedule:
-    """Returns the schedule of groups; the first stream wants both, and each second of the others, about."""
+    """Returns the schedule of groups in which the first stream, and about half of the others, require both."""
     whole = with_guard(schedule, drawn)
     lives_s = whole.token_lives_s
     group = tuple(
@@ -119,7 +119,7 @@ def with_guards(schedule: Schedule, drawn: random.Random) -> Schedule:
 def _profiled(schedule: Schedule) -> Schedule:
     """Returns the schedule, perhaps with streams whose profile is deployed after their functions have started.
 
-    Drawn apart, so that all else of a seed is as it was without. Nobody requests a stream before it has a profile.
+    Nobody requests a stream before it has a profile. Drawn apart, so that everything else of a seed stays the same.
     """
     drawn = random.Random(f"new profiles of groups {schedule.seed}")
     deployed_ms = min((fault.at_ms for fault in schedule.faults if fault.kind == "redeploy"), default=LAST_MS)
@@ -133,7 +133,7 @@ def _profiled(schedule: Schedule) -> Schedule:
 def _forsaken(schedule: Schedule) -> Schedule:
     """Returns the schedule, perhaps with executions that somebody stops and nobody starts again.
 
-    Drawn apart, and last, so that all else of a seed is as it was without.
+    Drawn apart, and last, so that everything else of a seed stays the same.
     """
     drawn = random.Random(f"forsaken groups {schedule.seed}")
     is_stopped = any("abort" in fault.kind for fault in schedule.faults)

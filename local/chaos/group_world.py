@@ -1,7 +1,7 @@
-"""The world of groups: their machine's Tasks and functions, and each stream with its upstream, faults and requests.
+"""Holds the world of groups: their machine's Tasks and functions, and each stream with its upstream and its faults.
 
-A `POST` is answered by the deployed start machine, a `DELETE` by the code of the control API. Invariant: a group's
-machine requests the group's own items; the faults of one stream's upstream reach no other.
+The deployed start machine answers a `POST`, the control API's code a `DELETE`. Invariants: a group's machine requests
+only the group's own items; the faults of one stream's upstream affect no other.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from states_language import Machine, TaskCall, load
 
 START_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:start"
 FIRST = "#1"
-# How long somebody waits before a request that failed is made again.
+# How long people wait before they repeat a failed request.
 AGAIN_MS = 1_000
-# How long a function takes to start that another one reads a profile from.
+# How long a function takes to start if another one reads a profile from it.
 STARTS_MS = (100, 1_500)
 
 
 @cache
 def start_machine(together: int) -> Machine:
-    """Returns the deployed machine that answers a POST, where functions keep so many streams."""
+    """Returns the deployed machine that answers a POST, for functions that keep `together` streams."""
     definition = stages.definition(stages.ROOT / "statemachines" / "start.asl.yml")
     settings = stages.load(STAGE, {"streams_per_function": together})
     return load(stages.resolve(definition, settings, stages.names(STAGE)))
 
 
 class Group(World):
-    """The first group; those beside it are copies that share everything but their id and their records."""
+    """The first group; the others are copies that share everything except their id and their records."""
 
     def __init__(self, account: Account, schedule: Schedule) -> None:
         super().__init__(account, schedule, schedule.faults, stream=FIRST)
@@ -68,17 +68,17 @@ class Group(World):
 
     @property
     def start_machine(self) -> Machine:
-        """What answers a POST, as it is deployed now."""
+        """The machine that answers a POST, in the version deployed now."""
         return start_machine(int(self.version.settings["streams_per_function"]))
 
     def deploy(self) -> None:
-        """Puts the next version of all groups in place."""
+        """Deploys the next version for all groups."""
         super().deploy()
         for one in self.all.values():
             one.version = self.version
 
     def begin(self, strike: Callable[[World, Fault], None]) -> None:
-        """Lets the faults that meet all streams begin; the streams' own requests start the rest."""
+        """Schedules the faults that affect all streams; the streams' own requests start the rest."""
         self._await_faults(strike)
 
     @property
@@ -87,7 +87,7 @@ class Group(World):
         return [one for one in self.beside if isinstance(one, Member)]
 
     def named(self, group: str) -> Group:
-        """Returns the group of that id, which is made where it is needed first."""
+        """Returns the group of that id, which is made on first use."""
         if group not in self.all:
             self.all[group] = beside = copy.copy(self)
             beside.stream = group
@@ -96,7 +96,7 @@ class Group(World):
         return self.all[group]
 
     async def answers(self, call: TaskCall) -> Any:
-        """A Task's result of the machine that answers a POST."""
+        """Returns the result of a Task of the machine that answers a POST."""
         if call.service == "dynamodb":
             return await self._requested(call)
         await self._on_its_way()
@@ -109,11 +109,11 @@ class Group(World):
         return {"ExecutionArn": execution.arn, "StartDate": execution.started_ms}
 
     def _needs(self, function: VirtualFunction) -> Needs:
-        """Returns what a function of the group does; what one of a version finds of a stream is that version's."""
+        """Returns the ports of a function of the group; its profiles are those of its own version."""
         clock, account = self.clock, self.account
 
         def starts_another(request: Callable[[], Any]) -> Waits[Any]:
-            """Returns the answer of the function as it is deployed now, which has to start for that."""
+            """Returns the answer of a function of the deployed version, which has to start first."""
             yield clock.now_ms() + function.draws.randrange(*STARTS_MS), False
             return request()
 
@@ -152,23 +152,23 @@ class Member(World):
         self.group, self.guard = group, group.guard
         self.say = self._says
         earlier = [fault for fault in schedule.faults if fault.kind == "redeploy" and fault.at_ms < schedule.joins_ms]
-        self.since = 1 + len(earlier) if schedule.has_new_profile else 1  # the version that has its profile first
+        self.since = 1 + len(earlier) if schedule.has_new_profile else 1  # the first version with its profile
         self._asked = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self.wanted = ""  # the newest request of those, which wins whenever it was answered
+        self.wanted = ""  # the newest answered request, which counts whenever it was answered
         self._newest = 0
 
     def _says(self, text: str) -> None:
         self.account.say(f"{self.stream}: {text.strip()}")
 
     def live_of(self, record: Item, live: Item | None) -> Item | None:
-        """Returns the record of its newest connection, which is good until its function's heartbeats say so."""
+        """Returns the record of its newest connection, extended by the heartbeats of its function."""
         group = typed_values.text(record, "group")
         return live if group is None else live_of_member(live, group_lease(self.group.named(group).group_watch.lease))
 
     @property
     def rejections(self) -> list[tuple[str, int]]:
-        """When it was rejected by the upstream."""
+        """The instants at which the upstream rejected it."""
         return super().rejections + [
             (self.stream, at_ms) for at_ms, error in self.watch.endings if error == "StreamRejected"
         ]
@@ -177,7 +177,7 @@ class Member(World):
         self.clock.call_at(self.origin_ms + self.schedule.joins_ms, lambda: self.ask("POST"))
 
     def ask(self, method: str) -> None:
-        """Somebody requests the stream or its stop, until that is answered or something else is requested."""
+        """Requests the stream or its stop, again and again until it is answered or something else is requested."""
         self._asked += 1
         self.say(method)
         self._tasks.append(asyncio.get_running_loop().create_task(self._until_answered(self._asked, method)))

@@ -1,7 +1,7 @@
-"""Decides whether a run kept the promise: what is lost, double, torn, excessive, stuck or ended without a reason.
+"""Decides whether a run kept the promise: finds what is lost, double, torn, excessive, stuck or ended without a reason.
 
-What holds of every stream is `stream_rules.py`'s. Invariants: a violation names its kind, one of `COUNTED`, and its
-place in time; a calm stream of a group is blamed for nothing that only others met.
+`stream_rules.py` has the rules of a single stream. Invariants: a violation names its kind, one of `COUNTED`, and its
+instant; a calm stream of a group is not blamed for the faults of others.
 """
 
 from handlers.store.typed_values import count, text
@@ -24,23 +24,23 @@ from local.chaos.stream_rules import (
 from local.chaos.world import World
 from states_language import Execution
 
-# How soon after the request to stop nobody is connected: the lease is read every second, what was read is drained.
+# Within this time after a request to stop, connections close: the lease is read every second, then events are drained.
 STOP_MS = 4_000
-# How soon after a request is answered it has taken effect: a heartbeat, a reading, and what waits before it.
+# Within this time after its answer, a request takes effect: a heartbeat, a read, and what waits before it.
 EFFECT_MS = 5_000
-# How long openings of others may hold up one: they are paced, and each is young for a second.
+# For so long the openings of other streams may delay one: openings are paced.
 PACED_MS = 3_000
-# What an execution wrote into the lease when it let go of the stream.
+# The statuses that an execution writes into the lease when it releases the stream.
 LAST_WORDS = ("stopped", "ended", "rejected")
 
 
 def end_ms(world: World) -> int:
-    """Returns how long a run goes on: until that of each of its streams is over."""
+    """Returns the length of a run: that of its longest stream."""
     return max(map(stream_rules.end_ms, (world, *world.beside)))
 
 
 def violations(world: World) -> list[Violation]:
-    """Returns all rules that were broken in a run that is over, of a stream or a group and of those beside it."""
+    """Returns all rules that were broken in a finished run, by a stream or a group and by the streams beside it."""
     broken = [violation for one in (world, *world.beside) for violation in _of(one)]
     broken += [Violation("cross-talk", text) for text in world.account.crossed]
     delivery = world.account.delivery
@@ -57,7 +57,7 @@ def _of(world: World) -> list[Violation]:
     if not isinstance(world, Group):
         seen["dead-letters"] += _unlettered(world)
         seen["unnamed-ends"] = [*seen.get("unnamed-ends", ()), *_unexplained(world)]
-    assert seen.keys() <= set(COUNTED), "a kind that nobody counts"
+    assert seen.keys() <= set(COUNTED), "a kind that is not in COUNTED"
     name = "" if world.is_alone else f"{world.stream}: "
     return [Violation(kind, f"{name}{text}") for kind in COUNTED for text in seen.get(kind, ())]
 
@@ -66,7 +66,7 @@ def _of(world: World) -> list[Violation]:
 
 
 def _stuck(world: World) -> list[str]:
-    """Returns whether the stream is not as the last request wants it, or was not connected for too long in the calm."""
+    """Returns why the stream is not as last requested, or when it was not connected for too long after the faults."""
     now_ms, last = world.clock.now_ms(), asked_last(world.schedule)
     member = world if isinstance(world, Member) else None
     quiet_at_ms = world.origin_ms + quiet_ms(world.schedule, world.settings)
@@ -82,7 +82,7 @@ def _stuck(world: World) -> list[str]:
             return ["a POST came after the last request to stop, and the stream stays stopped"]
         if keepers:
             return [f"a stop was requested, and {', '.join(keepers)} keeps it"]
-        # Who stands still hears of a request afterwards, as of one that is made then.
+        # A function that stands still sees a request only afterwards.
         heard_ms = [to_ms + EFFECT_MS for _, to_ms in standstills(world)]
         over_ms = quiet_at_ms + STOP_MS if member is None else max([quiet_at_ms, *heard_ms])
         is_over = uncovered(world, over_ms, now_ms) == [(over_ms, now_ms)]
@@ -94,13 +94,13 @@ def _stuck(world: World) -> list[str]:
     if not keepers:
         if not any(link.refused_with in (204, *REFUSALS) for link in world.upstream.links):
             return ["nobody stopped the stream, its upstream has not ended it, and it is in no group"]
-        # An older function may be connected yet, and reads on.
+        # An older function may still be connected, and reads on.
         late = [link for link in world.upstream.links if link.asked_ms > quiet_at_ms + EFFECT_MS]
         return ["the stream is over and was opened again"] if late else []
     bound = quiet_at_ms + bound_ms(world) + (PACED_MS if member is not None else 0)
     if member is None:
         return not_connected(world, quiet_at_ms, bound, shortened_until_ms(world))
-    # For so long streams with a hot standby keep a function that nobody relieves, when it has left the others.
+    # A function that no successor relieves keeps its hot-standby streams this much longer than the others.
     versions = [version for one in member.group.members for version in one.deployed]
     margins_s = [version.settings["margin_s"] for version in versions if version.profile.standby == "hot"]
     held_up_ms = 1000 * max(margins_s, default=0) // 2
@@ -108,10 +108,10 @@ def _stuck(world: World) -> list[str]:
 
 
 def _running_on(group: Group) -> list[str]:
-    """Executions that run though none of their streams is to be connected."""
+    """Returns the groups whose execution runs although none of their streams should be connected."""
     kept = {lease(one).get("group", {}).get("S") for one in group.members if not is_stopped(one)}
     held = {name: group.named(name).group_watch.lease.get("execution", {}).get("S", "") for name in sorted(group.all)}
-    # One that a person aborted stands in the lease for good, and does not run.
+    # The lease keeps naming an execution that a person aborted; that one does not run.
     running = {arn for arn, execution in group.account.executions.items() if execution.status == "RUNNING"}
     return [
         f"{name} has no stream left, and its execution runs"
@@ -121,14 +121,14 @@ def _running_on(group: Group) -> list[str]:
 
 
 def _disturbed(member: Member) -> list[str]:
-    """Returns where a stream that nothing has met was not connected, though others were cut, flooded, joined or left.
+    """Returns when a stream without a fault was disturbed by others that were cut, flooded, joined or left.
 
-    Nor may it join late, whatever was deployed meanwhile.
+    It must join in time, whatever is deployed meanwhile, and stay connected.
     """
     opened = [link.opened_ms for link in member.upstream.links if link.opened_ms is not None]
     if member.own or not opened:
         return []
-    # A redeployment is no fault, but where executions wait for longer than its functions live.
+    # A redeployment is a fault only if executions wait for longer than its functions live.
     shortens = shortened_until_ms(member.group) > 0
     faults = [fault for fault in member.group.schedule.faults if shortens or fault.kind != "redeploy"]
     begins = [member.origin_ms + fault.at_ms for fault in faults]
@@ -147,9 +147,9 @@ def _disturbed(member: Member) -> list[str]:
 
 
 def _unlettered(world: World) -> list[str]:
-    """Rejections that a person should have got to know of."""
+    """Returns the rejections without a message in the dead-letter queue."""
     messages = world.account.queue.messages
-    # The function of a group reports of a stream, the machine of one stream of its execution.
+    # In a group the function reports the stream; otherwise the machine reports its execution.
     reported = {message["stream"] for message in messages if "error" in message}
     executions = {message.get("execution") for message in messages}
     alone = {execution.name for execution in world.executions if execution.arn in executions}
@@ -161,7 +161,7 @@ def _unlettered(world: World) -> list[str]:
 
 
 def end_word(execution: Execution) -> str:
-    """Returns the result of the stream as it ended: one of LAST_WORDS, or "broken"; "" where it let go of nothing."""
+    """Returns the status with which an execution released the stream, or "broken"; "" if it released nothing."""
     if execution.status == "FAILED":
         return "broken"
     word = execution.output.get("status", "") if isinstance(execution.output, dict) else ""
@@ -169,9 +169,9 @@ def end_word(execution: Execution) -> str:
 
 
 def over_as(world: World) -> str:
-    """Returns the status to which the upstream's answer brought a stream that nobody requested since; "" for none.
+    """Returns the final status that the upstream's answer gave to a stream not requested since; "" for none.
 
-    Not where it has answered a successor of that execution since, which a renewal had started before.
+    An answer does not count if the upstream has since accepted a successor that a renewal had started before.
     """
     last_post_ms = max(at_ms for at_ms, method in requests(world.schedule) if method == "POST") + world.origin_ms
     ends = [
@@ -193,13 +193,13 @@ def _goes_on(world: World, execution: Execution) -> bool:
 
 
 def _unnamed(world: World) -> list[str]:
-    """Executions that ended otherwise than they should, or do not say how."""
+    """Returns the executions that should not have ended so, or do not say how they ended."""
     texts = []
     for execution in world.executions:
         names_it = isinstance(execution.output, dict) and bool(execution.output.get("status"))
         if execution.status == "SUCCEEDED" and not names_it:
             texts.append(f"{execution.name} succeeded and does not say how: {execution.output!r}")
-        # Where the queue refuses, a rejection that cannot be reported is a dirty end.
+        # While the queue refuses, a rejection cannot be reported, and the execution fails.
         is_unreported = execution.error == "StreamRejected" and any(
             fault.kind == "queue refuses" for fault in world.schedule.faults
         )
@@ -209,12 +209,12 @@ def _unnamed(world: World) -> list[str]:
     return texts
 
 
-# How a connection ends for which a server gave no token or ticket: it was away, or it refused.
+# How a connection ends that got no token or ticket: the server was away, or it refused.
 UNREADY = ("refused", "rejected")
 
 
 def _unexplained(world: World) -> list[str]:
-    """Connections whose records do not say that a server gave no token or no ticket."""
+    """Returns the connections that got no token or no ticket, and whose records give another reason."""
     details = {
         count(row, "fence"): text(row, "detail") for row in ledger_rows(world) if text(row, "ended_by") in UNREADY
     }
@@ -226,12 +226,12 @@ def _unexplained(world: World) -> list[str]:
 
 
 def _of_functions(world: World) -> dict[str, list[str]]:
-    """Functions that did not end by themselves, or had no time left to write down how; and those of old versions."""
-    # Freezing excuses it.
+    """Returns the functions that Lambda had to end, or that had no time left for their records; and outdated ones."""
+    # A function that was frozen is excused.
     awake = [function for function in world.functions if not function.was_frozen]
     overdue = [f"{world.name(function)} was killed at its limit" for function in awake if function.timed_out]
     overdue += [f"{world.name(one)} ran out of time to ask the store" for one in awake if one.requests.ran_out]
-    # A function lives for less than the calm, so at the end of a run all that live are of the newest version.
+    # A run goes on for longer than a function lives, so at its end all living functions have the newest version.
     newest = world.version.number
     outdated = [
         f"{world.name(one)} is of version {one.task.version} and {newest} is deployed"

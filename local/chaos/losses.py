@@ -1,7 +1,7 @@
-"""Decides which events of a run are missing, and for which of them there is an excuse (docs/chaos.md says why).
+"""Finds the events of a run that are missing, and the excuse that some of them have (docs/chaos.md gives the reasons).
 
-Every event after the first connection is stored, or lies in an open gap of the ledger. Invariant: an event has an
-excuse only where the fault that made it unknowable hit the very connection that should have brought it.
+Every event after the first connection must be stored, or lie in an open gap of the ledger. Invariant: an event has an
+excuse only if the fault that made it unknowable hit the connection that should have received it.
 """
 
 import sys
@@ -19,9 +19,9 @@ from local.simulation.links import Link
 
 # How long an event may be on its way to the table.
 ON_ITS_WAY_MS = 4_000
-# Ends of a connection that is let go, or evicted, before its silence says that its peer is dead.
+# How a connection ends that was closed or evicted before its silence lasted long enough to prove its peer dead.
 LET_GO = ("closed_here", "ended_by_upstream")
-# What makes a store refuse what a connection says of itself.
+# The faults with which a store refuses a connection's records.
 OF_THE_STORE = ("throttles", "unknown outcomes", "slow store")
 # The excuses.
 PEER_DIED = "its peer fell silent, and the connection was let go before that counts as dead"
@@ -34,11 +34,11 @@ NEXT_ONES = "after the cursor, for the next connection to request"
 
 
 def missing(world: World) -> dict[int, str]:
-    """Events that are neither stored nor in a recorded gap, each with its excuse; "" where there is none."""
+    """Returns the events that are neither stored nor in a recorded gap, each with its excuse, "" for none."""
     records = ledger(world)
     first_ms = _first_ms(world, records)
     recorded = open_gaps(world, records)
-    # Each end of a gap is by one function's clock; half an event may have come when the other half was cut off.
+    # One function's clock measures each end of a gap; and half an event may have come before the rest was cut off.
     slack_ms = world.schedule.skew_ms + LATE_MS
     until_ms = _until_ms(world, records)
     lost = [
@@ -52,7 +52,7 @@ def missing(world: World) -> dict[int, str]:
     if not lost:
         return {}
     excuses = dict(_excuses(world, records))
-    # A connection that has not had the notice knows nothing of the loss that it announces.
+    # A connection that has not received the notice cannot know of the loss.
     announced = {
         n: excuses.get(n + 1, "") or _told_late(world, records, n, slack_ms) for n in lost if n in world.upstream.lost
     }
@@ -60,12 +60,12 @@ def missing(world: World) -> dict[int, str]:
 
 
 def _first_ms(world: World, records: list[Record]) -> int:
-    """Returns when the stream was first opened, by an opening that could be written down; now if there is none."""
+    """Returns the first opening that was, or could have been, recorded; now if there is none."""
     return min(_written_openings(world, records), default=world.clock.now_ms())
 
 
 def _written_openings(world: World, records: list[Record]) -> Iterator[int]:
-    """Yields when each connection was opened that was written down, or could have been."""
+    """Yields the opening of each connection that was, or could have been, recorded."""
     known = {record.fence for record in records} | set(world.watch.stored_by)
     known_links = [world.link_of(fence) for fence in known]
     for link in world.upstream.links:
@@ -74,7 +74,7 @@ def _written_openings(world: World, records: list[Record]) -> Iterator[int]:
 
 
 def _was_unspeakable(world: World, link: Link) -> bool:
-    """Returns whether a connection ended at once, for its function died or the store refused what it said of itself."""
+    """Returns whether a connection ended before it could be recorded: its function died, or the store refused it."""
     assert link.opened_ms is not None
     end_ms = link.over_ms or world.clock.now_ms()
     refusals = [fault for fault in world.schedule.faults if fault.kind in OF_THE_STORE]
@@ -86,9 +86,9 @@ def _was_unspeakable(world: World, link: Link) -> bool:
 
 
 def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
-    """Returns whether a connection that was sent the notice of a lost event has written the loss down.
+    """Returns whether a connection that was sent the notice of a lost event has recorded the loss.
 
-    It says when that was, or when the notice came if it came late.
+    The recorded interval must contain the instant of the loss, or that of the notice if it came late.
     """
     records = ledger(world)
     for link, told in _told(world, number):
@@ -100,7 +100,7 @@ def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
 
 
 def _told(world: World, number: int) -> Iterator[tuple[Link, Gap]]:
-    """Yields the links that were sent the notice of a lost event, each with the loss that its connection wrote down."""
+    """Yields the links that were sent the notice of a lost event, each with the loss that its connection recorded."""
     for (fence, count), (from_ms, to_ms) in world.watch.losses.items():
         link = world.link_of(fence)
         if count and link is not None and link.notices[count - 1] == number + 1:
@@ -108,10 +108,10 @@ def _told(world: World, number: int) -> Iterator[tuple[Link, Gap]]:
 
 
 def _told_late(world: World, records: list[Record], number: int, slack_ms: int) -> str:
-    """Returns the excuse of a loss that is written down behind the end of a connection that nothing came on any more.
+    """Returns the excuse of a loss that was recorded only after the end of a connection that had fallen silent.
 
-    The notice was on its way to that one when it was let go, before its silence counted as its peer's death, or when it
-    was killed, before it could say so; or no store took what it said of its silence.
+    The notice was on its way to that connection when it was closed, before the silence proved its peer dead; or when it
+    was killed, before it could record the silence; or the store refused that record.
     """
     waited = [link for link in world.upstream.links if number + 1 in link.waiting]
     unheard = _unheard(world, records)
@@ -131,9 +131,9 @@ def uncovered(
     *,
     span: Span = lambda link, opened_ms: (opened_ms, link.over_ms or sys.maxsize),
 ) -> list[tuple[int, int]]:
-    """Returns the intervals within [from_ms, to_ms) of the clock in which no function that lives was connected.
+    """Returns the intervals within [from_ms, to_ms) in which no living function was connected.
 
-    A connection counts for the `span` that is made of it and of when it was opened: as a rule until its close.
+    `span` maps a link and its opening to the interval for which it counts; by default until it was over.
     """
     holes = []
     at_ms = from_ms
@@ -151,18 +151,18 @@ def uncovered(
 
 
 def standstills(world: World) -> list[tuple[int, int]]:
-    """Returns from when to when functions stood still, or ran but for moments."""
+    """Returns the intervals in which functions stood still, or ran only for moments."""
     still = [fault for fault in world.schedule.faults if fault.kind in ("freeze", "starvation")]
     return [(world.origin_ms + fault.at_ms, world.origin_ms + fault.at_ms + fault.for_ms) for fault in still]
 
 
 def open_gaps(world: World, records: list[Record]) -> list[Gap]:
-    """Returns the gaps that follow from the records and that no cursor closed."""
+    """Returns the gaps that follow from the records, except those that were delivered later."""
     return [gap for gap in gaps(records, world.clock.now_ms(), lease_ttl_ms(world)) if gap.state != DELIVERED]
 
 
 def lease_ttl_ms(world: World) -> int:
-    """Returns when a silent holder counts as dead."""
+    """Returns the time after which a silent holder counts as dead."""
     return LEASE_TTL_READS * int(max(world.settings["lease_every_s"], world.settings["progress_every_s"])) * 1000
 
 
@@ -171,12 +171,12 @@ def _until_ms(world: World, records: list[Record]) -> int:
     now_ms = world.clock.now_ms()
     if not uncovered(world, now_ms - 1, now_ms):
         return now_ms - ON_ITS_WAY_MS
-    # Nobody is connected: what came after the last end, as the ledger has it, is for the next connection to show.
+    # Nobody is connected: events after the last recorded end are left to the next connection.
     return max((at_ms for _, at_ms in _ends(world, records)), default=0) - LATE_MS
 
 
 def _ends(world: World, records: list[Record]) -> list[tuple[Record, int]]:
-    """Returns until when each connection was good, as the ledger has it, by the clock of the world."""
+    """Returns each record with the instant until which its connection was good, by the world's clock."""
     skews = {link.fence: link.function.skew_ms for link in world.upstream.links}
     return [(record, record.last_ms - skews.get(record.fence, 0)) for record in records]
 
@@ -195,18 +195,18 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
         cursor = int(to_record(lease(world)).cursor or -1)
         if cursor >= 0 or not world.schedule.memory.forgets:
             yield from ((number, NEXT_ONES) for number in range(cursor + 1, len(world.upstream.emitted_ms)))
-    # What an upstream has forgotten is requested in vain, as of one that never resumes.
+    # An upstream that forgets cannot send everything again; neither can one that never resumes.
     if world.schedule.resumes and not world.schedule.memory.forgets:
-        # Until there is a cursor nobody can go on from one: those before the last that began without.
+        # Only the connections before the last one that began without a cursor: nobody could resume for those.
         until_ms = max((link.opened_ms or 0 for link in links if link.cursor is None), default=0)
         links = [link for link in links if link.asked_ms < until_ms]
     differ_ms = 2 * world.schedule.skew_ms
-    # What waited for a log died with its function, so the gap in the ledger begins with that.
+    # Events that waited for a segment died with their function, so the gap in the ledger begins with them.
     waited_ms = round(1000 * world.schedule.flush_s) if world.schedule.store == "log" else 0
     told_until_ms = _told_until(world, records)
     for start, end in uncovered(world, world.origin_ms, until_ms, span=partial(_told_span, world, told_until_ms)):
         if end - start <= differ_ms:
-            # What begins longer before the next opening is a gap by any two clocks.
+            # If it begins longer before the next opening, it is a gap by any two clocks.
             from_ms = max(start - waited_ms, end - differ_ms) - LATE_MS
             emitted = enumerate(world.upstream.emitted_ms)
             yield from ((n, CLOCKS_DIFFER) for n, at_ms in emitted if from_ms <= at_ms <= end)
@@ -220,9 +220,10 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
 
 
 def _unasked(world: World, records: list[Record]) -> Iterator[tuple[int, int]]:
-    """From each stop, or the end that a connection has written down after it, to the first opening after the next POST.
+    """Yields the intervals after a stop: to the first opening after the next POST.
 
-    A handover that met the stop opens after it, and ends too.
+    Each begins with the last recorded end, because a connection may end after the stop, and a handover that meets the
+    stop even opens after it.
     """
     skews = {link.fence: link.function.skew_ms for link in world.upstream.links}
     asked = [(world.origin_ms + at_ms, method) for at_ms, method in requests(world.schedule)]
@@ -241,20 +242,20 @@ def _unasked(world: World, records: list[Record]) -> Iterator[tuple[int, int]]:
 
 
 def _has_outlived(world: World, before: list[tuple[Record, int]], post_ms: int) -> bool:
-    """Returns whether a connection went on past the answer to a POST, and never saw the stop before that."""
+    """Returns whether a connection outlived the answer to the POST without having seen the stop before it."""
     answered_ms = min((at_ms for at_ms in world.answered if at_ms >= post_ms), default=post_ms)
     until_ms = answered_ms + 2 * world.schedule.skew_ms
     return any(end_ms > until_ms and record.ended_by != STOPPED for record, end_ms in before)
 
 
 def _unheard(world: World, records: list[Record]) -> list[Link]:
-    """Returns the connections whose end the ledger has not."""
+    """Returns the connections whose end is not in the ledger."""
     untold = {record.fence for record in records if record.closed_ms is None}
     return [link for link in world.upstream.links if link.fence in untold]
 
 
 def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
-    """Returns until when each connection that was killed has told that it was connected, by the clock of the world."""
+    """Returns, for each killed connection, until when it has recorded that it was connected, by the world's clock."""
     seen_ms = {record.fence: record.seen_ms for record in records if record.closed_ms is None}
     return {
         link: seen_ms[link.fence] - link.function.skew_ms
@@ -264,9 +265,10 @@ def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
 
 
 def _told_span(world: World, told_until_ms: dict[Link, int], link: Link, opened_ms: int) -> tuple[int, int]:
-    """Returns when the ledger has the connection: what it had read and not stored when it was killed is none of it.
+    """Returns the interval for which the ledger has the connection.
 
-    Nor is what it had not been sent when it ended, for it was still catching up.
+    It ends before events that a killed connection had read but not stored, and before events that had not been sent to
+    a connection that was still catching up.
     """
     last_ms = link.last_byte_ms if link.ended_by == "stalled" else link.closed_ms
     if link.backlog and not link.is_open:
@@ -276,13 +278,13 @@ def _told_span(world: World, told_until_ms: dict[Link, int], link: Link, opened_
 
 
 def _was_on_its_way(link: Link, number: int) -> bool:
-    """Returns whether an event of a silence had not come, or hardly, when the connection ended."""
+    """Returns whether an event of a silence had not come, or only just, when the connection ended."""
     came_ms = link.came_ms.get(number)
     return came_ms is None or (link.over_ms or came_ms) - came_ms <= ON_ITS_WAY_MS
 
 
 def _halves(world: World, link: Link) -> Iterator[int]:
-    """Yields the events whose frames the silence cut off."""
+    """Yields the events whose frames were cut off by the silence."""
     rest_bytes = len(link.held) if link.silent else 0
     for number in reversed(link.sent):
         if rest_bytes <= 0:
@@ -297,26 +299,26 @@ def _was_killed(link: Link) -> bool:
 
 
 def lease(world: World) -> typed_values.Item:
-    """Returns the stream's own record; empty where it has none."""
+    """Returns the stream's own record; empty if it has none."""
     key = typed_values.key(world.stream, "lease")
     item: typed_values.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
     return item
 
 
 def ledger(world: World) -> list[Record]:
-    """Returns what the connections of the stream that were answered wrote down of themselves."""
+    """Returns the records of the stream's answered connections."""
     return [record for row in ledger_rows(world) for record in ledger_records.records_of(row)]
 
 
 def ledger_rows(world: World) -> list[typed_values.Item]:
-    """Returns the records of all its connections as they stand in the tables."""
+    """Returns the items of all the stream's connections, as they are in the tables."""
     record = lease(world)
     live = world.live_of(record, to_record(record).live)
     return ledger_records.with_live(rows_of(world, "connection#"), live)
 
 
 def rows_of(world: World, prefix: str) -> list[typed_values.Item]:
-    """Returns the stream's items in the control table whose sort key begins so."""
+    """Returns the stream's items in the control table whose sort key begins with `prefix`."""
     rows: list[typed_values.Item] = world.tables.query(
         TableName=world.control_table,
         KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",

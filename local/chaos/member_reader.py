@@ -1,6 +1,6 @@
-"""Asks the control API about a stream of a group: its word follows from its own requests, not from an execution's end.
+"""Reads about a stream of a group through the control API, as `api_reader.py` does for a lone stream.
 
-As `api_reader.py` does of a stream alone.
+Its status follows from the requests for the stream, not from an execution's end.
 """
 
 from collections.abc import Iterator
@@ -9,26 +9,26 @@ from local.chaos.api_reader import SETTLED_MS, SLACK_MS, UNSETTLING, ApiReader
 from local.chaos.group_world import Member
 from local.chaos.losses import lease
 
-# What a stream that nobody is connected to may be called while it is to be connected.
+# The statuses of a stream that should be connected and is not.
 COMING = frozenset({"starting", "reconnecting"})
-# What it is called once a request to stop has taken effect.
+# The statuses of a stream once a request to stop has taken effect.
 ENDS = frozenset({"stopped", "ended", "rejected"})
 
 
 class MemberReader(ApiReader):
-    """Of one stream of a group."""
+    """Reads about one stream of a group."""
 
     def __init__(self, member: Member) -> None:
         super().__init__(member)
         self._member = member
 
     def _wrong_word(self, word: str) -> Iterator[str]:
-        """Yields what is wrong with the status, whenever it is requested, and where nothing has changed of late."""
+        """Yields what is wrong with the status at any time, and what is wrong if nothing has changed of late."""
         member = self._member
         yield from self._unfounded(word, ())
         if not self._is_settled() or not member.answered:
             return
-        # A stream that was let go of late may have been connected again meanwhile.
+        # An end counts only if the stream was not opened again afterwards.
         since_ms = max([member.answered[-1], *(link.asked_ms for link in member.upstream.links)])
         is_over = [error for at_ms, error in member.watch.endings if at_ms >= since_ms]
         is_open = any(link.function.is_alive for link in member.upstream.open_links)
@@ -41,7 +41,7 @@ class MemberReader(ApiReader):
             yield f"the status is {word} and not {' or '.join(sorted(expected))}, though nothing changed of late"
 
     def _is_kept(self) -> bool:
-        """Returns whether a function of its group has lived for so long that it has seen every request."""
+        """Returns whether a function of its group has lived long enough to have seen every request."""
         group = lease(self._member).get("group", {}).get("S", "")
         since_ms = self._clock.now_ms() - self._dead_after_ms - SETTLED_MS
         tasks = [one.task for one in self._member.group.functions if one.is_alive and not one.is_lost]
@@ -52,10 +52,10 @@ class MemberReader(ApiReader):
         )
 
     def _released_by_ms(self, until_ms: int) -> int:
-        """Longer where a store refused the release.
+        """Returns the same, or later if the store refused the release.
 
-        The function's own heartbeats go on saying so, and it releases with the first of them that the store answers.
-        One that was killed before has said so with its last.
+        The function keeps sending heartbeats, and releases with the first one that the store accepts; if it is killed
+        before that, its last heartbeat counts.
         """
         opened = [link for link in self._member.upstream.links if link.opened_ms is not None]
         if not opened:

@@ -1,7 +1,6 @@
-"""Draws what meets the delivery of a schedule and the repair of its gaps: what they ask, and the faults of both.
+"""Draws the plans of a schedule's delivery and of its repair: the sinks, the repair address, and the faults of both.
 
-Drawn apart from the seed's other numbers, so that all else of a schedule is as it is without. Invariant: the same seed
-gives the same plans.
+They are drawn apart, so that everything else of a seed stays the same. Invariant: the same seed gives the same plans.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
-    """One fault: it begins at `at_ms` and holds for `for_ms`; `value` is a number whose meaning is the kind's."""
+    """One fault: it begins at `at_ms` and lasts for `for_ms`; the meaning of `value` depends on the kind."""
 
     at_ms: int
     kind: str
@@ -33,21 +32,21 @@ class Fault:
 
 
 def in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
-    """Returns the same, in the order of time."""
+    """Returns the faults in order of time."""
     return tuple(sorted(faults, key=lambda fault: fault.at_ms))
 
 
 def fewer(several: tuple[T, ...]) -> list[tuple[T, ...]]:
-    """Returns them without one, for each of them."""
+    """Returns, for each element, the tuple without it."""
     return [several[:at] + several[at + 1 :] for at in range(len(several))]
 
 
 # --- delivery ---------------------------------------------------------------------------------------------------------
 
-# How many of the schedules deliver.
+# The share of schedules that deliver.
 DELIVERS = 0.3
 HOUR_MS = 3_600_000
-# Of each kind how often it is drawn, and for how long it lasts: nothing for what is over at once.
+# By kind: its weight, and how long it may last; () for an instant.
 SINK_KINDS: dict[str, tuple[int, tuple[int, ...]]] = {
     "kill": (6, ()),
     "part": (3, (2_000, 20_000, 90_000)),
@@ -82,10 +81,10 @@ TARGETS = (
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPlan:
-    """Where the events of a run's streams go, in batches of how many records, and what goes wrong.
+    """The sinks of a run's events, the number of records in a batch, and the faults.
 
-    `has_poison`: the sinks will never take some of the events. What a fault's own numbers come from is its `value`,
-    which chooses the sink, too, where the fault is a sink's.
+    `has_poison`: the sinks never accept some of the events. A fault's `value` seeds its own numbers, and chooses the
+    sink if the fault affects one.
     """
 
     seed: int
@@ -95,7 +94,7 @@ class DeliveryPlan:
     faults: tuple[Fault, ...]
 
     def victim(self, fault: Fault) -> str:
-        """Returns the label of the sink that the fault is of."""
+        """Returns the label of the sink that the fault affects."""
         return self.targets[fault.value % len(self.targets)].label
 
     def __str__(self) -> str:
@@ -115,7 +114,7 @@ class DeliveryPlan:
 
 
 def drawn_delivery(seed: int) -> DeliveryPlan | None:
-    """Returns the plan of a seed; None where its streams deliver nothing."""
+    """Returns the plan of a seed; None if its streams deliver nothing."""
     drawn = random.Random(f"delivery {seed}")
     if drawn.random() >= DELIVERS:
         return None
@@ -138,9 +137,9 @@ def drawn_delivery(seed: int) -> DeliveryPlan | None:
 
 # --- repair -----------------------------------------------------------------------------------------------------------
 
-# How often a stream's profile says how its gaps are repaired, where it can.
+# The share of profiles with a repair address, among those that can have one.
 REPAIRS = 0.35
-# How many of the addresses have their events in no order.
+# The share of addresses that return events without an order.
 SHUFFLED = 0.2
 AFTER_S, PACE_S, REACH_S = 2, 0.3, 900
 REPAIRS_MS, MOST_REPAIR_FAULTS = (4_000, 60_000), 4
@@ -149,14 +148,14 @@ REPAIR_KINDS = ("kill", "kill", "kill in the store", "freeze", "rest down")
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """The address's ways, and the faults in the order of time; a kill meets who repairs then, or the next who does."""
+    """How the address behaves, and the faults in order of time; a kill hits the running repair, or else the next."""
 
     rest: RestWays
     faults: tuple[Fault, ...] = ()
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the profile says."""
+        """The fields of the profile."""
         return {
             "repair": {
                 "address": "https://rest.invalid/events?after={after}&before={before}",
@@ -170,7 +169,7 @@ class RepairPlan:
 
     @property
     def calm_ms(self) -> int:
-        """From when on, after the start of the run, the address tells the truth and nobody meets who asks it."""
+        """When, after the start of the run, the address has stopped lying and all faults of the repair are over."""
         return max([self.rest.lies_ms if self.rest.lie else 0, *(one.at_ms + one.for_ms for one in self.faults)])
 
     def __str__(self) -> str:
@@ -178,7 +177,7 @@ class RepairPlan:
         return "\n".join([f"repaired from {self.rest}", *(f"  {fault}" for fault in faults)])
 
     def shorter(self) -> list[RepairPlan]:
-        """Plans without one of the faults, or with plainer ways."""
+        """Returns the plans with one fault less, or with an address that is plainer in one way."""
         plain: dict[str, Any] = {"lag_ms": 0, "limit": 50, "keeps_ms": 0, "refuses": 0, "is_shuffled": False, "lie": ""}
         ways = [{name: value} for name, value in plain.items() if getattr(self.rest, name) != value]
         shorter = [replace(self, faults=faults) for faults in fewer(self.faults)]
@@ -186,7 +185,7 @@ class RepairPlan:
 
 
 def drawn_repair(seed: int) -> RepairPlan | None:
-    """Returns the plan of a seed; None where its gaps are not repaired."""
+    """Returns the plan of a seed; None if its gaps are not repaired."""
     drawn = random.Random(f"repair {seed}")
     if drawn.random() >= REPAIRS:
         return None

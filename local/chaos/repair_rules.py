@@ -1,7 +1,6 @@
-"""Decides what a run's repairs broke: a gap marked as repaired that is not, one never repaired, a pace not kept.
+"""Finds the rules that a run's repairs broke: gaps falsely marked as repaired, gaps never repaired, a pace not kept.
 
-It reads the world after the run. Invariant: what is blamed follows from what the upstream had, never from what the
-repair says of itself.
+It reads the world after the run. Invariant: it judges by what the upstream had, never by the repair's own records.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.slow_requests import MOST_MS
 
-# How long after all is calm a gap may wait for its repair: a turn that was lost, the watch, a longer refusal, walks.
+# How long after the faults a gap may wait for its repair: a lost turn, the watch, a longer refusal, several pages.
 SPARE_MS = 30_000
 CLOSED_AFTER_MS = TURN_MS + CHECK_EVERY_MS + 40_000 + SPARE_MS
 
 
 def gaps_of(world: World) -> list[Gap]:
-    """Returns the stream's gaps as they are written down, each as its repair has it."""
+    """Returns the stream's recorded gaps, with the results of their repairs."""
     written = [ledger_records.recorded_gap(item) for item in rows_of(world, "gap#")]
     return applied(written, [(gap, gap.repair) for gap in written if gap.repair is not None])
 
 
 def broken(world: World, quiet_ms: int) -> dict[str, list[str]]:
-    """What repairs broke, by its kind; the faults of the stream are over by then."""
+    """Returns the violations by kind; `quiet_ms` is when the faults of the stream were over."""
     repairers = world.repairers
     if repairers is None:
         return {}
@@ -47,7 +46,7 @@ def broken(world: World, quiet_ms: int) -> dict[str, list[str]]:
 
 
 def _false_repairs(world: World) -> Iterator[str]:
-    """Gaps that are told as repaired though an event of that time is not stored."""
+    """Yields the gaps that are marked as repaired although an event of that time is not stored."""
     slack_ms = world.schedule.skew_ms + LATE_MS
     for gap in gaps_of(world):
         if gap.state != REPAIRED:
@@ -62,7 +61,7 @@ def _false_repairs(world: World) -> Iterator[str]:
 
 
 def _unrepaired(world: World, repairers: Repairers, calm_at_ms: int) -> Iterator[str]:
-    """Gaps that are not repaired though the address has all of it, and all was calm for long enough."""
+    """Yields the gaps that are not repaired although the address has all their events and the faults are long over."""
     plan = repairers.plan
     now_ms, reach_ms = world.clock.now_ms(), plan.rest.keeps_ms
     requested = rows_of(world, REPAIR)
@@ -70,9 +69,9 @@ def _unrepaired(world: World, repairers: Repairers, calm_at_ms: int) -> Iterator
     first_ms = min(world.watch.stored.values(), default=now_ms)
     for gap in gaps_of(world):
         since_ms = max(calm_at_ms, repairers.rest.refused_ms, asked_ms, gap.to_ms + AFTER_S * 1000 + plan.rest.lag_ms)
-        # What failed is tried again after as long again as it has failed, at most.
+        # After failures, the next try comes at the latest when as much time again has passed.
         bound_ms = since_ms + (since_ms - gap.to_ms) + CLOSED_AFTER_MS
-        # Several pages in no order prove nothing.
+        # Several pages without an order prove nothing.
         is_kept = not reach_ms and not plan.rest.is_shuffled and gap.from_ms > first_ms
         if gap.state not in (REPAIRED, DELIVERED) and is_kept and now_ms > bound_ms and _has_edges(world, gap):
             reason = gap.repair.reason if gap.repair is not None else "nobody has tried"
@@ -80,7 +79,7 @@ def _unrepaired(world: World, repairers: Repairers, calm_at_ms: int) -> Iterator
 
 
 def _has_edges(world: World, gap: Gap) -> bool:
-    """Whether two events before the gap are stored, and two after it, from connections that had caught up."""
+    """Returns whether two events before the gap and two after it are stored, from connections that had caught up."""
     live_ms = {one.fence: one.live_ms if one.resumed else one.opened_ms for one in ledger(world) if not one.refused}
     rows = [event for event in world.watch.arrivals if event[1]]
     before = sum(at_ms <= gap.from_ms and fence < gap.fence for at_ms, fence in rows)
@@ -92,7 +91,7 @@ def _has_edges(world: World, gap: Gap) -> bool:
 
 
 def _crowded(world: World, repairers: Repairers) -> Iterator[str]:
-    """Requests that came closer than the profile's pace, though nobody who asks stood still or was slow."""
+    """Yields the requests that came faster than the profile's pace, unless a function stood still or was slow."""
     kinds = {fault.kind for fault in (*world.schedule.faults, *repairers.plan.faults)}
     if kinds & {"freeze", "slow store", "unknown outcomes"}:
         return
@@ -102,7 +101,7 @@ def _crowded(world: World, repairers: Repairers) -> Iterator[str]:
 
 
 def _unalerted(world: World, repairers: Repairers) -> Iterator[str]:
-    """Gaps that were given up, and nobody was told."""
+    """Yields the gaps that were given up without an alert."""
     told = {(gap.fence, gap.number) for gap, _ in repairers.alerts}
     for gap in gaps_of(world):
         repair = gap.repair

@@ -1,6 +1,6 @@
-"""Repairs the gaps of a run: the product's own function, started as it is deployed, and what meets it.
+"""Repairs the gaps of a run with the product's own function, and carries out the faults of the repair.
 
-Invariants: it is started by what ends a gap, and by the watch; the same plan in the same world does the same.
+Invariants: the end of a gap, or the watch, starts the function; the same plan in the same world has the same effect.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from local.simulation.slow_requests import SlowRequests
 from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.virtual_rest import VirtualRest
 
-# The watch comes round once a minute beside functions of 15; these live for 24 s.
+# The deployed watch comes every minute, beside functions of 15 minutes; the functions here live for 24 s.
 CHECK_EVERY_MS = 15_000
 LIMIT_MS, MARGIN_MS, START_MS = 60_000, 10_000, 150
 NUMBERS = 100_000
 
 
 class Stream(Protocol):
-    """What the functions need of a stream's world."""
+    """The part of a stream's world that the functions need."""
 
     account: Any
     clock: Any
@@ -43,18 +43,18 @@ class Stream(Protocol):
     version: Any
 
     def say(self, text: str, /) -> None:
-        """Takes a line into the trace."""
+        """Adds a line to the trace."""
 
 
 class Repairers:
-    """The functions that repair the gaps of a world's stream; `rest` is the address, `alerts` what people were told."""
+    """The functions that repair the gaps of a world's stream; `rest` is the address, `alerts` the sent alerts."""
 
     def __init__(self, world: Stream, plan: RepairPlan) -> None:
         self._world, self._clock = world, world.clock
         self.plan = plan
         self.functions: list[VirtualFunction] = []
         self.alerts: list[tuple[Gap, Repair]] = []
-        self._due: list[Fault] = []  # kills that wait for somebody to repair
+        self._due: list[Fault] = []  # faults that wait for the next function
         emitted = world.upstream.emitted_ms
         self.rest = VirtualRest(plan.rest, self._clock.now_ms, emitted, world.wire.body)
         self._work = RepairWork(world.dynamodb, world.control_table)
@@ -63,7 +63,7 @@ class Repairers:
         self._clock.call_at(self._clock.now_ms() + CHECK_EVERY_MS, self._watch)
 
     def start(self, _stream_id: str = "") -> bool:
-        """Lets Lambda start a function in a moment; whether it takes the invocation."""
+        """Invokes the function, which starts a moment later; returns whether Lambda accepts the invocation."""
         if self._world.account.holds("no functions"):
             return False
         self._clock.call_at(self._clock.now_ms() + START_MS, self._begin)

@@ -1,7 +1,7 @@
-"""Decides which connections of a run came before a rest was over, without a pause drawn by chance, or too late to last.
+"""Finds the connections of a run that ignored a back-off, came back without a random pause, or began too late to last.
 
-What an upstream refused, or did not answer, owes it a rest, by its own clock. Invariant: a connection is blamed only
-where its function checked after the failed one's had written that down, or should have.
+After a connection that was refused or not answered, the upstream is owed a back-off, by its own clock. Invariant: a
+connection is blamed only if its function checked after the failed function had recorded the failure, or should have.
 """
 
 import itertools
@@ -12,26 +12,26 @@ from local.chaos.world import World
 from local.simulation.chaotic_upstream import CONNECT_TIMEOUT_MS
 from local.simulation.links import Link
 
-# Ends of a link that was never answered.
+# How a link ends that was never answered.
 UNANSWERED = frozenset({"refused", "unreachable"})
-# How long before its end a connection has written at the latest that it is open.
+# A connection has recorded that it is open at least this long before its end.
 RENEWAL_MS = 2_000
-# Refusals, which may pass.
+# Refusals that may be temporary.
 PASSING = frozenset(REFUSALS)
 # The faults that refuse.
 REFUSED = ("rejection", "ticket refused")
-# What a connection that is begun in place must have left: one margin for leaving, and one to be worth an eviction.
+# The time that a reconnection in place must have left, in margins: one for leaving, and one to be worth an eviction.
 LEAST_MARGINS = 2
 
 
 def impatient(world: World) -> list[str]:
-    """Returns what came before a rest was over, and what came beside another try after one."""
+    """Returns the connections that came before a back-off was over, or at once with another try after one."""
     failures = _failures(world)
     return [*_early(world, failures), *_together(world)]
 
 
 def most_ms(world: World) -> int:
-    """Returns the longest rest that may be owed after a failure; another try may have to be waited for then."""
+    """Returns the longest back-off after a failure, plus the time of another try that may come first; 0 for none."""
     owed_ms = [world.schedule.retry_after_s * 1000]
     owed_ms += [round(pace.max_s * 1000) for _, pace in world.version.profile.backoff]
     refused_ms = sum(fault.for_ms for fault in world.schedule.faults if fault.kind in REFUSED)
@@ -43,7 +43,7 @@ def most_ms(world: World) -> int:
 
 
 def in_step(world: World) -> list[str]:
-    """Returns what reconnected after failures in a row without a random pause, where no back-off took its place."""
+    """Returns the reconnections in place after several failures that had no random pause and no back-off instead."""
     if world.schedule.pace or world.schedule.retry_after_s:
         return []
     return [
@@ -57,20 +57,20 @@ def in_step(world: World) -> list[str]:
 
 
 def _was_refused(before: list[Link], link: Link) -> bool:
-    """Returns whether its function was refused just before: that has a random back-off of its own."""
+    """Returns whether the function's previous link was refused; a refusal has a random back-off of its own."""
     own = [other for other in before if other.client is link.client]
     return bool(own) and own[-1].refused_with in PASSING
 
 
 def hasty(world: World) -> list[str]:
-    """Executions that were rejected by refusals that had not gone on for long enough, or before a connection since."""
+    """Returns the executions that were rejected too early: refusals had not lasted, or a connection had interrupted."""
     limit_ms = world.schedule.reject_after_s * 1000
     texts = []
     for name, ended_ms in world.rejections if limit_ms else ():
         links = [link for link in world.upstream.links if link.closed_ms is not None and link.closed_ms <= ended_ms]
         refused_ms = [link.closed_ms or 0 for link in links if link.refused_with in PASSING]
-        # Each function counts by its own clock, and one that is frozen is notified late.
-        # What a connection did not live to write down is not known.
+        # Each function counts by its own clock, and a frozen one is notified late. A connection that was too short to
+        # be recorded does not count.
         frozen_ms = max((fault.for_ms for fault in world.schedule.faults if fault.kind == "freeze"), default=0)
         slack_ms = RENEWAL_MS + 2 * world.schedule.skew_ms + frozen_ms
         since_ms = max(refused_ms) - limit_ms + slack_ms
@@ -84,7 +84,7 @@ def hasty(world: World) -> list[str]:
 
 
 def too_late(world: World) -> list[str]:
-    """Returns what was begun in place when there was hardly time for more than leaving."""
+    """Returns the reconnections in place that began when there was hardly time for more than leaving."""
     return [
         f"link {link.number} was begun in place with {link.again.margins_left:.2f} margins left of its function's time"
         for link in world.upstream.links
@@ -93,7 +93,10 @@ def too_late(world: World) -> list[str]:
 
 
 def _failures(world: World) -> list[tuple[int, Link]]:
-    """Returns the links that lead to a back-off, and until when it lasts by the upstream's clock, by their ends."""
+    """Returns the links that lead to a back-off, in the order of their ends, each with the instant of its end.
+
+    The instants are by the upstream's clock.
+    """
     failures: list[tuple[int, Link]] = []
     before: tuple[Link, int] | None = None
     first_ms = min((link.closed_ms or 0 for link in world.upstream.links if link.refused_with in PASSING), default=0)
@@ -112,7 +115,7 @@ def _failures(world: World) -> list[tuple[int, Link]]:
         before = (link, count)
         assert link.closed_ms is not None
         owed_ms = pace.rest_ms(count) if pace is not None else 0
-        if kind == "refused":  # the last try comes when it is final
+        if kind == "refused":  # the last try comes when the refusal becomes final
             owed_ms = min(owed_ms, max(0, first_ms + limit_ms - link.closed_ms))
         owed_ms = max(link.retry_after_s * 1000, owed_ms)
         failures.append((link.closed_ms + owed_ms, link))
@@ -120,7 +123,7 @@ def _failures(world: World) -> list[tuple[int, Link]]:
 
 
 def _lived_between(world: World, before: Link, link: Link) -> bool:
-    """Returns whether a connection between two failures was open for long enough to end the row."""
+    """Returns whether a connection between two failures was open long enough to end the series."""
     since_ms, until_ms = before.closed_ms or 0, link.asked_ms
     return any(
         other.opened_ms is not None
@@ -132,15 +135,15 @@ def _lived_between(world: World, before: Link, link: Link) -> bool:
 
 def _kind(world: World, link: Link) -> FailureKind | None:
     if link.refused_with in PASSING:
-        # A 404 may be one of the cursor, where that was sent by default.
+        # A 404 may refuse only the cursor, if that was sent by default.
         is_of_cursor = link.refused_with == 404 and link.asks and world.schedule.is_left_to_default
         return "refused" if world.schedule.reject_after_s and not is_of_cursor else None
     if link.refused_with:
-        # 204 and what a retry cannot help owe nothing: they end the stream.
+        # 204, and refusals that a retry cannot help, end the stream: there is no back-off.
         return "throttled" if link.refused_with in (420, 429) else "http" if link.refused_with >= 500 else None
     if link.opened_ms is not None or link.ended_by not in UNANSWERED:
         return None
-    # A connection that was relieved before it was answered ended for that: the upstream answers others.
+    # If another connection was answered meanwhile, this one ended because it was relieved: the upstream does answer.
     opened = [other.opened_ms for other in world.upstream.links if other.opened_ms is not None]
     return None if any(link.asked_ms <= at_ms <= (link.closed_ms or 0) for at_ms in opened) else "network"
 
@@ -153,7 +156,7 @@ def _knows(link: Link, failed: Link) -> bool:
 
 
 def _early(world: World, failures: list[tuple[int, Link]]) -> list[str]:
-    # One function writes down until when the rest lasts, another reads it: each by its own clock.
+    # One function records the end of the back-off and another reads it, each by its own clock.
     differ_ms = 2 * world.schedule.skew_ms
     return [
         f"link {link.number} came {(until_ms - link.asked_ms) / 1000:.3f} s before the end of the"
@@ -165,7 +168,7 @@ def _early(world: World, failures: list[tuple[int, Link]]) -> list[str]:
 
 
 def _together(world: World) -> list[str]:
-    """Of those that rested together one tries: until it was answered, or must have been, no other does."""
+    """Returns the tries that came at once: after a shared back-off only one may try, until it must be answered."""
     tries = [link for link in world.upstream.links if link.took_ms is not None]
     texts = []
     for earlier, later in itertools.pairwise(tries):

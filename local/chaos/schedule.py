@@ -1,7 +1,7 @@
-"""Decides what goes wrong, when: a schedule is an upstream's policy and a list of timed faults, made from a seed.
+"""Decides what goes wrong and when: makes a schedule, an upstream's policy and a list of timed faults, from a seed.
 
-Times are integer milliseconds from the start of the run. It knows nothing of how a fault is carried out. Invariant: the
-same seed gives the same schedule, on every machine; leaving faults out of one leaves the others as they are.
+Times are integer milliseconds from the start of the run; local/chaos/faults.py carries the faults out. Invariants: the
+same seed gives the same schedule on every machine; removing a fault leaves the others as they are.
 """
 
 from __future__ import annotations
@@ -18,36 +18,37 @@ from local.simulation.wire import KEYS
 
 STORES = ("items", "log")
 POLICIES = ("evicts", "tolerates", "forbids")
-# No fault begins before the first connection has had time to come, or after the last instant.
+# Faults begin between these instants; the first connection needs some time to open.
 FIRST_MS, LAST_MS = 500, 50_000
 MOST_FAULTS = 8
-# What an upstream refuses with; 200 is a page for people in place of the stream, and how often it is one.
+# The statuses with which an upstream refuses: 200 is a page for people in place of the stream. PAGES is its share.
 PAGE, PAGES = 200, 0.4
 REFUSALS = (403, 404, PAGE)
-# How long each request of a slow store takes. A holder that cannot renew its lease in time counts as dead, so where a
-# second connection is forbidden a store that is slower still would be a fault of the settings.
+# How long each request of a slow store takes. A holder that cannot renew its lease in time counts as dead; so if a
+# second connection is forbidden, an even slower store would be a mistake of the settings.
 SLOW_MS, SLOW_WHERE_FORBIDDEN_MS = (200, 400, 900, 1_800), 400
 STILL_WHERE_FORBIDDEN_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What one run is made of: the upstream's ways, the profile's choices, the clocks, and the faults in order of time.
+    """One run: how the upstream behaves, the profile's choices, the clocks, and the faults in order of time.
 
-    `resumes`: the upstream goes on from a cursor. `renews`: the execution starts its successor after few cycles.
-    `skew_ms`: how far a function's clock may be wrong. `pace` names the profile's rests after failures, "" for none;
-    `retry_after_s` is what the upstream requests where it refuses, 0 for nothing. `key` is what the profile makes of an
-    event's dedup key; `memory` is how an upstream that resumes forgets. `unstorable` says which events no table takes,
-    "" for none (`wire.py`). `reject_after_s` is for how long a refusal may pass. `store` is where the events lie,
-    `order` whether items are in the index of it, and `flush_s` how long events wait for a log. `beside` are the other
-    streams of the account, each with the faults that are its own; `delivery` is where the events of all go next,
-    `repair` from where gaps are repaired.
+    The upstream: `resumes` says that it goes on from a cursor, and `memory` how it forgets; with `retry_after_s` (0 for
+    none) it refuses; `socket` makes it a WebSocket; if it is `timed`, its JSON events say when they happened; with
+    `token_lives_s` other than 0 it requires a ticket, and a token that expires after that.
 
-    `group` are the streams of groups in place of a stream alone: then `faults` meet all, and each has its own as well.
-    A function keeps `together` of them at most; each has a `name` and a POST at `joins_ms`, and `has_new_profile` where
-    its profile came with the last redeployment before that. `socket` is whether the upstream is a WebSocket; one
-    that is `timed` says when events happened, where they are JSON. Where tokens live `token_lives_s`, and not 0, it
-    wants one, and a ticket.
+    The profile: `pace` names its back-off after failures ("" for none), `key` its rule for dedup keys, `reject_after_s`
+    how long a refusal may last before the stream is rejected, `store` the form of storage, `order` whether items are
+    indexed, `flush_s` how long events wait for a segment. `unstorable` says which events no table takes (`wire.py`).
+
+    The run: `renews` lets an execution start its successor after few cycles; `skew_ms` bounds the error of a function's
+    clock; `beside` has the other streams of the account, each with its own faults; `delivery` says where the events of
+    all go next, `repair` from where gaps are repaired.
+
+    With `group`, groups of streams run in place of a lone stream: `faults` affect all, and each has its own besides. A
+    function keeps at most `together` of them. Each has a `name` and a POST at `joins_ms`; with `has_new_profile` its
+    profile came with the last redeployment before that.
     """
 
     seed: int
@@ -83,7 +84,10 @@ class Schedule:
 
     @property
     def is_timed(self) -> bool:
-        """Whether events say when they happened, and the profile where; one that is sent out of order may say two."""
+        """Whether events say when they happened, and the profile where that stands.
+
+        Reordering excludes it: an event that is sent again out of order could have two times.
+        """
         return self.timed and self.key != "id" and not self.ways.reorders
 
     @property
@@ -95,15 +99,15 @@ class Schedule:
 
     @property
     def is_left_to_default(self) -> bool:
-        """Whether the profile says nothing of resuming: the upstream is asked by default, whether it heeds that or not.
+        """Whether the profile says nothing about resuming: then a cursor is sent, whether or not the upstream heeds it.
 
-        So it is with one that forgets without anybody knowing how, and with half of those that do not resume.
+        This holds for an upstream that forgets in an unknown way, and for half of those that do not resume.
         """
         return self.memory.is_unknown if self.resumes else self.memory.forgets
 
     @property
     def all(self) -> tuple[Schedule, ...]:
-        """The schedule of each stream of the run; the faults that meet every stream are in all of them."""
+        """The schedule of each stream of the run; the faults that affect every stream are in all of them."""
         shared = tuple(fault for fault in self.faults if self.group or fault.kind in SHARED)
         others = (replace(one, faults=in_order((*one.faults, *shared))) for one in self.group or self.beside)
         return (*others,) if self.group else (self, *others)
@@ -142,13 +146,13 @@ class Schedule:
 
 
 def requests(schedule: Schedule) -> list[tuple[int, str]]:
-    """Returns when people send which requests, in order of time: "POST", "DELETE"; the first POST starts the run."""
+    """Returns the requests of people, each an instant and "POST" or "DELETE", in order of time; the first starts it."""
     asked = [(schedule.joins_ms, "POST"), *(one for fault in schedule.faults for one in requests_of(fault))]
     return sorted(asked, key=lambda request: request[0])
 
 
 def requests_of(fault: Fault) -> list[tuple[int, str]]:
-    """Returns those of one fault."""
+    """Returns the requests of one fault."""
     match fault.kind:
         case "post" | "abort and post":
             return [(fault.at_ms + fault.value, "POST")]
@@ -165,7 +169,7 @@ Draw = Callable[[random.Random], tuple[int, int]]
 
 
 def _lasting(least_ms: int, most_ms: int, values: tuple[int, ...] = ()) -> Draw:
-    """Returns a draw of a duration and of a value; without values, of a seed for the fault's own draws."""
+    """Returns a draw of a duration and a value; without `values` the value is a seed for the fault's own draws."""
     return lambda drawn: (
         drawn.randrange(least_ms, most_ms),
         drawn.choice(values) if values else drawn.randrange(1 << 16),
@@ -176,7 +180,7 @@ def _instant(values: tuple[int, ...] = ()) -> Draw:
     return lambda drawn: (0, drawn.choice(values) if values else drawn.randrange(1 << 16))
 
 
-# How often a kind is drawn, and what of. local/chaos/world.py carries them out.
+# By kind of fault: its weight, and how its duration and value are drawn.
 KINDS: dict[str, tuple[int, Draw]] = {
     # Functions: `value` is how long the dead function's socket lingers at the upstream.
     "kill": (6, _instant((0, 0, 300, 2_500))),
@@ -187,11 +191,11 @@ KINDS: dict[str, tuple[int, Draw]] = {
     "freeze": (2, _lasting(100, 2_000)),
     "slow starts": (2, _lasting(2_000, 10_000, (800, 2_500, 6_000))),
     "no functions": (2, _lasting(500, 5_000)),
-    # The store: `value` seeds which requests are hit, or is how long each takes.
+    # The store: `value` seeds the choice of requests, or is how long each takes.
     "throttles": (3, _lasting(200, 6_000)),
     "unknown outcomes": (4, _lasting(500, 8_000)),
     "slow store": (2, _lasting(1_000, 6_000, SLOW_MS)),
-    # The upstream: `value` is a status, or seeds what is cut.
+    # The upstream: `value` is a status, or seeds the choice of what is cut.
     "reset": (5, _instant()),
     "hang-up": (2, _instant()),
     "truncation": (5, _instant()),
@@ -205,13 +209,13 @@ KINDS: dict[str, tuple[int, Draw]] = {
     "reorders": (3, _lasting(1_000, 15_000)),
     "burst": (3, _instant((5, 20))),
     "losses": (3, _lasting(1_000, 15_000)),
-    # The upstream is done with the stream: `value` is the status that says so.
+    # The upstream ends the stream: `value` is the status of its answer.
     "rejection": (1, _lasting(1_000, 6_000, (403, 404))),
     "the end": (1, _lasting(1_000, 6_000, (204,))),
     # The queue of dead-letter messages.
     "queue refuses": (1, _lasting(500, 8_000)),
-    # People. A redeployment changes code and definition; `value` says what of them. Without successors an execution
-    # cannot renew, or does and gets no answer; without descriptions it does not learn whether a holder is dead.
+    # People. A redeployment changes code and definition; `value` chooses the changes. With "no successors" an execution
+    # cannot renew, or gets no answer when it does; with "no descriptions" it cannot learn whether a holder is dead.
     "redeploy": (3, _instant()),
     "no successors": (1, _lasting(2_000, 20_000)),
     "no descriptions": (1, _lasting(500, 8_000)),
@@ -223,37 +227,37 @@ KINDS: dict[str, tuple[int, Draw]] = {
     "abort, post and stop": (2, _instant(tuple(range(20, 100, 5)))),
 }
 
-# What meets every stream of the account.
+# The faults that affect every stream of the account.
 SHARED = frozenset(
     {"slow starts", "no functions", "throttles", "unknown outcomes", "slow store", "redeploy", "no successors"}
     | {"queue refuses", "no descriptions"}
 )
-# What meets functions: in a group that is every stream.
+# The faults that affect a function, and so every stream of a group.
 OF_FUNCTIONS = frozenset(
     {"kill", "kill in the store", "kill between steps", "vanish", "orphan", "freeze", "starvation"}
 )
-# How often a function stands still besides, for how long, and how often its upstream hangs up meanwhile.
+# The share of schedules with a standstill of a function besides, its length, and how often its upstream hangs up then.
 STANDSTILLS, STANDSTILL_MS, HUNG_UP = 0.2, (1_000, 12_000), 0.7
 HANG_UPS = ("reset", "hang-up", "truncation")
-# How often a stream's upstream is a socket. The draw is one by which the seeds in tests/planted, and those that once
-# broke a rule, are none.
+# The share of streams whose upstream is a WebSocket. The number of the draw was chosen so that the seeds in
+# tests/planted, and those that once broke a rule, are none of them.
 SOCKETS, SOCKET_DRAW = 0.12, 737
-# How often an upstream says when events happened; drawn as sockets are.
+# The share of upstreams that say when events happened; drawn as sockets are.
 TIMED, TIME_DRAW = 0.12, 2972
-# How often an upstream wants a token and a ticket, for how long a token may live, and what may happen to both; drawn as
-# sockets are.
+# The share of upstreams that require a token and a ticket, how long a token may live, and how many faults both have;
+# drawn as sockets are.
 GUARDED, GUARD_DRAW, LIVES_S, MOST_OF_GUARD = 0.1, 71, (4, 15, 3_600), 4
 GUARD_FAULTS = ("token server away", "ticket server away", "token revoked")
-# How often a ticket is refused besides; drawn apart, so that all else of a seed is as it was without.
+# How often a ticket is refused besides. Drawn apart, so that everything else of a seed stays the same.
 TICKETS_REFUSED = 0.4
-# How often other streams run beside the first, and how many faults of its own each of them has at most.
+# How often other streams run beside the first, and how many faults of its own each has at most.
 BESIDE, MOST_BESIDE = 0.07, 3
-# How often a stream's events lie in a log, and of the others how often in no index.
+# The share of streams that store events in a log, and the share of the others that have no index.
 LOGS, UNORDERED = 0.35, 0.3
 
 
 def generate(seed: int, store: str = "") -> Schedule:
-    """Returns the schedule of a seed for lone streams; `store` says where events lie, "" leaves it to the seed."""
+    """Returns the schedule of a seed for lone streams; `store` says how events are stored, "" leaves it to the seed."""
     drawn = random.Random(seed)
     schedule = drawn_schedule(seed, drawn, list(KINDS), drawn.randrange(1, MOST_FAULTS + 1))
     if drawn.random() < BESIDE:
@@ -278,29 +282,26 @@ def generate(seed: int, store: str = "") -> Schedule:
 
 
 def on_socket(schedule: Schedule) -> Schedule:
-    """Returns the schedule, perhaps over a socket.
-
-    Drawn apart, so that all else of a seed is as it was without.
-    """
+    """Returns the schedule, perhaps over a socket; drawn apart, so that everything else of a seed stays the same."""
     if random.Random(f"socket {SOCKET_DRAW} {schedule.seed}").random() >= SOCKETS:
         return schedule
     return with_socket(schedule)
 
 
 def with_socket(schedule: Schedule) -> Schedule:
-    """Returns the schedule over a socket: it names events by their numbers, and forgets and reorders nothing."""
+    """Returns the schedule over a socket, whose upstream keys events by number, and forgets and reorders nothing."""
     faults = tuple(fault for fault in schedule.faults if fault.kind != "reorders")
     return replace(schedule, socket=True, key="path", memory=EVERYTHING, faults=faults)
 
 
 def guarded(schedule: Schedule) -> Schedule:
-    """Returns the schedule, perhaps with an upstream that wants a token and a ticket. Drawn apart as sockets are."""
+    """Returns the schedule, perhaps with an upstream that requires a token and a ticket; drawn apart as sockets are."""
     drawn = random.Random(f"guard {GUARD_DRAW} {schedule.seed}")
     return with_guard(schedule, drawn) if drawn.random() < GUARDED else schedule
 
 
 def with_guard(schedule: Schedule, drawn: random.Random) -> Schedule:
-    """Returns the schedule with such an upstream, whose tokens expire and are revoked, and whose servers go away."""
+    """Returns the schedule with such an upstream: tokens expire and are revoked, and the servers of both go away."""
     faults = [
         Fault(drawn.randrange(FIRST_MS, LAST_MS), kind, 0 if kind == "token revoked" else drawn.randrange(500, 9_000))
         for kind in drawn.choices(GUARD_FAULTS, k=drawn.randrange(1, MOST_OF_GUARD + 1))
@@ -313,9 +314,9 @@ def with_guard(schedule: Schedule, drawn: random.Random) -> Schedule:
 
 
 def standstill(seed: int) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
-    """Returns a long freeze or stutter of a function, and a hang-up of its upstream meanwhile; often neither.
+    """Returns a long freeze or starvation of a function, and a hang-up of its upstream meanwhile; often neither.
 
-    Drawn apart, so that all else of a seed is as it was without.
+    Drawn apart, so that everything else of a seed stays the same.
     """
     drawn = random.Random(f"standstill {seed}")
     if drawn.random() >= STANDSTILLS:
@@ -329,23 +330,22 @@ def standstill(seed: int) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
 def stored(schedule: Schedule, number: int, store: str) -> Schedule:
     """Returns the schedule, perhaps with its events in a log, or as items without an order.
 
-    Drawn apart, so that all else of a seed is as it was without.
+    Drawn apart, so that everything else of a seed stays the same.
     """
     drawn = random.Random(f"log {schedule.seed} {number}")
     is_log = drawn.random() < LOGS
     if store == "items" or not (is_log or store == "log"):
         is_unordered = random.Random(f"order {schedule.seed} {number}").random() < UNORDERED
         return replace(schedule, order="none") if is_unordered else schedule
-    # A successor requests what came after the newest segment: an upstream that forgot that is asked too late.
+    # A successor resumes after the newest segment; if events waited too long for it, the upstream has forgotten them.
     flushes = (0, 0.3) if schedule.resumes and schedule.memory.forgets else (0, 0.3, 1, 3)
     return replace(schedule, store="log", partitions=1, flush_s=drawn.choice(flushes))
 
 
 def bearable(fault: Fault) -> Fault:
-    """Returns the fault where a second connection is forbidden.
+    """Returns the fault, shortened for an upstream that forbids a second connection.
 
-    A holder that stands still for longer than its lease lasts counts as dead, and nobody but the upstream can know of
-    its socket.
+    A holder that stands still for longer than its lease counts as dead, and only the upstream knows of its open socket.
     """
     if fault.kind in ("freeze", "starvation"):
         return replace(fault, for_ms=min(fault.for_ms, STILL_WHERE_FORBIDDEN_MS))
@@ -353,12 +353,12 @@ def bearable(fault: Fault) -> Fault:
 
 
 def drawn_schedule(seed: int, drawn: random.Random, kinds: list[str], count: int) -> Schedule:
-    """Returns a stream's ways and so many faults of these kinds, in the order of time."""
+    """Returns a stream's schedule with `count` faults of these kinds, in order of time."""
     policy = drawn.choice(POLICIES)
     faults = []
     for kind in drawn.choices(kinds, [KINDS[kind][0] for kind in kinds], k=count):
         for_ms, value = KINDS[kind][1](drawn)
-        # Drawn apart: all else of a seed stays as it is.
+        # Drawn apart, so that everything else of a seed stays the same.
         value = PAGE if kind == "rejection" and random.Random(seed ^ for_ms).random() < PAGES else value
         faults.append(Fault(drawn.randrange(FIRST_MS, LAST_MS), kind, for_ms, value))
     return Schedule(
@@ -377,7 +377,7 @@ def drawn_schedule(seed: int, drawn: random.Random, kinds: list[str], count: int
         key=drawn.choice(("id", "id", *KEYS)),
         unstorable=drawn.choices(("", "refused", "large"), (90, 8, 2))[0],
         memory=drawn.choice(MEMORIES),
-        # Drawn apart: all else of a seed stays as it is.
+        # Drawn apart, so that everything else of a seed stays the same.
         reject_after_s=random.Random(seed ^ 0x403).choice((0, 3, 300)),
         timed=random.Random(f"time {TIME_DRAW} {seed}").random() < TIMED,
     )

@@ -1,6 +1,6 @@
-"""Runs one schedule and says what it broke; shrinks a schedule that fails to the shortest that still does.
+"""Runs a schedule and returns the rules that it broke; shrinks a failing schedule to the shortest that still fails.
 
-It loads the machine's file once. Invariant: the same schedule and machine give the same answer.
+Invariant: the same schedule and machine give the same result.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ Edit = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one run broke and did; `log` is its trace."""
+    """The violations and the figures of one run; `log` is its trace."""
 
     schedule: Schedule
     violations: list[Violation]
@@ -85,7 +85,7 @@ def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int 
 
 
 def run_schedule(schedule: Schedule, machine_of: Machines = DEPLOYED) -> Result:
-    """Returns what the schedule led to."""
+    """Runs the schedule and returns its result."""
     world = run_world(schedule, machine_of)
     worlds = world.beside if schedule.group else (world, *world.beside)
     return Result(
@@ -115,14 +115,14 @@ def _shorter(schedule: Schedule) -> list[Schedule]:
 
 
 def _smaller(schedule: Schedule) -> Iterator[Schedule]:
-    """Groups with a stream less, with one of its faults, or with plainer ways of one."""
+    """Yields the schedules with a stream less, with a fault less, or with one plainer stream."""
     group = schedule.group
     if len(group) > 1:
         yield from (replace(schedule, group=streams) for streams in fewer(group))
     yield from _without_faults(schedule)
     for at, one in enumerate(group):
         for short in _shorter(one):
-            # Clocks and renewals are the functions', which all of them share.
+            # All streams share their functions, and so the clocks and renewals.
             plainer = replace(short, skew_ms=one.skew_ms, renews=one.renews)
             if plainer != one:
                 yield replace(schedule, group=(*group[:at], plainer, *group[at + 1 :]))
@@ -140,7 +140,7 @@ def _plainer(schedule: Schedule) -> list[Schedule]:
     traits = {"partitions", "pace", "retry_after_s", "key", "store", "order", "reject_after_s", "memory", "beside"}
     traits |= {"timed", "token_lives_s"}
     plain |= {field.name: field.default for field in fields(Schedule) if field.name in traits}
-    # Nothing but a path names the items of an address, and the messages of a socket.
+    # Only a path gives keys to the items of a repair address, and to the messages of a WebSocket.
     plain["key"] = schedule.key if schedule.repair is not None or schedule.socket else plain["key"]
     plans = {"delivery": schedule.delivery, "repair": schedule.repair}
     shorter = ((name, one) for name, plan in plans.items() if plan is not None for one in (None, *plan.shorter()))

@@ -1,7 +1,7 @@
-"""The rules that a stream keeps, alone or in a group: until when a run goes on, and what every stream's world shows.
+"""Holds the rules of a single stream, alone or in a group, and decides how long a run goes on.
 
-It reads the world after the run and changes nothing. What an execution's end must be, and who must be connected, is
-`invariants.py`'s.
+It reads the world after the run and changes nothing. `invariants.py` decides how an execution must end and which
+streams must be connected.
 """
 
 from collections.abc import Mapping
@@ -33,41 +33,41 @@ COUNTED = (
     *("disturbed", "false-repair", "unrepaired", "crowded", "unalerted"),
     *delivery_rules.COUNTED,
 )
-# What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
+# What a connection takes at most besides back-off: a function's start, the claim and the answer, with some to spare.
 CONNECT_MS = 1_000
-# A handover of an upstream that forbids two: the older reads the lease, releases, the newer polls and connects.
+# A handover if two connections are forbidden: the older reads the lease and releases; the newer polls and connects.
 FORBIDDEN_HANDOVER_MS = 3_000
-# A function that was late because of a fault may meet its deadline before its successor comes: retried within a second.
+# A fault may make a function late, so that its deadline comes before its successor, which is retried within a second.
 EXPIRY_MS = 2_000
-# Longer than a function lives, so that the end of a run owes nothing to the faults.
+# Longer than a function lives, so that nothing at the end of a run is due to the faults.
 CALM_MS = 30_000
 SPARE_MS = 6_000
-# How long after its last function an execution is known to be over: where that was killed, its heartbeat has to run
-# out (`progress_every_s` is 2 at most), then nobody has been connected for long, and then the watch comes round.
+# How long after its last function an execution is known to be over: the heartbeat of a killed function has to expire
+# (`progress_every_s` is 2 at most), then the stream has to be away for the grace time, then the watch has to come.
 ORPHANED_MS = LEASE_TTL_READS * 2_000 + GRACE_MS + CHECK_EVERY_MS
-# Openings in the calm: each lane hands over at most twice, and a renewal begins again.
+# The most openings after the faults: each lane hands over at most twice, and a renewal begins again.
 CALM_OPENINGS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What was broken; `kind` is one of COUNTED."""
+    """A broken rule; `kind` is one of COUNTED."""
 
     kind: str
     text: str
 
 
 def quiet_ms(schedule: Schedule, settings: Mapping[str, Any]) -> int:
-    """Returns when the last fault and its aftermath are over. A redeployment is no fault: it excuses nothing."""
+    """Returns when the last fault and its aftermath are over; a redeployment is not a fault, and excuses nothing."""
     task_timeout_s = settings["function_timeout_s"] + settings["start_allowance_s"]
     faults = [fault for fault in schedule.faults if fault.kind != "redeploy"]
     return max((fault.at_ms + _lasts_ms(fault, task_timeout_s) for fault in faults), default=0)
 
 
 def end_ms(world: World) -> int:
-    """Returns how long the run of one stream goes on: until all has long been calm, and each function is the newest."""
+    """Returns the length of one stream's run: long after the faults, when all functions have the newest version."""
     redeployed_ms = max((fault.at_ms for fault in world.schedule.faults if fault.kind == "redeploy"), default=0)
-    # A function of the version before lives on.
+    # A function of the version before lives until its limit.
     calm_ms = max(CALM_MS, int(world.settings["function_timeout_s"]) * 1000 + SPARE_MS)
     # A stream may join after the last fault of all.
     quiet = max(quiet_ms(world.schedule, world.settings), world.schedule.joins_ms)
@@ -79,7 +79,7 @@ def end_ms(world: World) -> int:
 
 
 def shortened_until_ms(world: World) -> int:
-    """Returns until when a redeployment may leave lanes that wait for longer than a function lives: two lives."""
+    """Returns until when a redeployment may leave lanes that wait longer than a function lives: two lives, or 0."""
     redeployed_ms = [fault.at_ms for fault in world.schedule.faults if fault.kind == "redeploy"]
     limits_s = [int(version.settings["function_timeout_s"]) for version in world.deployed]
     changes = zip(redeployed_ms, pairwise(limits_s), strict=True)
@@ -92,9 +92,9 @@ def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
         "kill": fault.value,
         "kill in the store": 6_000,
         "kill between steps": 6_000,
-        # Its end is not notified, so the machine waits for its answer.
+        # The machine is not notified of its end, and waits for its answer.
         "vanish": task_timeout_s * 1000,
-        # Nobody ends it: it lives to its deadline.
+        # Nobody ends it, so it lives until its deadline.
         "orphan": task_timeout_s * 1000,
         "slow starts": fault.value,
         "unknown outcomes": LATEST_MS,
@@ -103,7 +103,7 @@ def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
         "pause": STALL_AFTER_MS,
         "silence": STALL_AFTER_MS,
         "no answers": CONNECT_TIMEOUT_MS,
-        # Its functions live to their limits.
+        # Its functions live until their limits.
         "abort": task_timeout_s * 1000 + ORPHANED_MS,
         "abort and post": fault.value,
         "stop and post": fault.value,
@@ -115,8 +115,8 @@ def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
 def bound_ms(world: World) -> int:
     """Returns how long after the last fault the stream may be away: one capped back-off and one connect.
 
-    Before it a lane may watch a successor that never connects, and may wait for a dead holder's lease to run out. Where
-    the upstream is owed rests, the longest of them, and what a try may take.
+    Before that, a lane may wait for a successor that never connects, and for a dead holder's lease to expire. If the
+    profile has back-offs, the longest of them and one try are added.
     """
     settings = world.settings
     names = ("retry_max_delay_s", "throttle_max_delay_s", "cool_down_s")
@@ -128,7 +128,7 @@ def bound_ms(world: World) -> int:
 
 
 def handover_ms(world: World, from_ms: int) -> int:
-    """For how long a handover in the calm may leave the stream without a connection from that instant on."""
+    """Returns how long a handover without faults may leave the stream unconnected, from that instant on."""
     if world.schedule.policy == "forbids":
         return FORBIDDEN_HANDOVER_MS
     # Back-off, or a retry within a second, and a connect: as after a deadline.
@@ -136,14 +136,14 @@ def handover_ms(world: World, from_ms: int) -> int:
 
 
 def not_connected(world: World, quiet_at_ms: int, bound: int, shortened_ms: int, held_up_ms: int = 0) -> list[str]:
-    """Returns where nobody was connected after the bound, and for longer than a handover may take.
+    """Returns when nobody was connected after the bound, for longer than a handover may take.
 
-    A function that was late because of a fault, or a redeployment that shortens lives (`shortened_ms`), excuse more:
-    there other streams may hold its end up for `held_up_ms`.
+    More is allowed after a fault that made a function late, and until `shortened_ms` after a redeployment that shortens
+    lives; then other streams may delay a function's end by `held_up_ms`.
     """
     texts = []
-    # Within the bound it may fall again: two lanes come back from the same outage, and what a function rested is
-    # missing at the end of its life.
+    # Within the bound the stream may drop again: two lanes return from the same outage, and the time that a function
+    # spent on back-off is missing at the end of its life.
     late_ms = quiet_at_ms + int(world.settings["function_timeout_s"]) * 1000 + most_ms(world)
     for start, end in uncovered(world, quiet_at_ms, world.clock.now_ms()):
         steady_ms = handover_ms(world, start)
@@ -155,9 +155,9 @@ def not_connected(world: World, quiet_at_ms: int, bound: int, shortened_ms: int,
 
 
 def _evicted_in_vain(world: World, link: Link, closed_ms: int) -> bool:
-    """Returns whether a frame told the newer connection, which had evicted the older, that its cursor is too old.
+    """Returns whether a connection evicted the older one, and was then told in a frame that its cursor is too old.
 
-    It is no older than a holder that saves it in time lets it become.
+    It counts only if the cursor was as recent as the regular saves of a holder make it.
     """
     if link.closed_ms != closed_ms or link.opened_ms is None or not link.has_forgotten or link.cursor is None:
         return False
@@ -175,15 +175,15 @@ def is_stopped(world: World) -> bool:
 
 
 def asked_last(schedule: Schedule) -> set[str]:
-    """Returns what was requested last; both where two came in the same millisecond."""
+    """Returns the last requested methods: both if two requests came in the same millisecond."""
     asked = requests(schedule)
     return {method for at_ms, method in asked if at_ms == asked[-1][0]}
 
 
 def broken(world: World) -> dict[str, list[str]]:
-    """Returns what was broken in the run of one stream, by the kind of COUNTED."""
+    """Returns the violations in the run of one stream, by their kind of COUNTED."""
     watch = world.watch
-    # What lies whole in the queue is safe, also where its function died before it could leave a mark.
+    # An event that is whole in the queue is safe, even if its function died before it could leave a mark.
     for key in watch.letters():
         watch.stored.setdefault(world.wire.key_number(key), world.clock.now_ms())
     return world.broken | {
@@ -202,7 +202,7 @@ def broken(world: World) -> dict[str, list[str]]:
 
 
 def _restless(world: World) -> list[str]:
-    """Two lanes that take each other for dropped evict each other for ever, covering every instant."""
+    """Returns too many openings after the faults: lanes that take each other for dropped evict each other for ever."""
     calm_from = world.clock.now_ms() - CALM_MS
     count = sum(link.asked_ms > calm_from for link in world.upstream.links)
     return [f"{count} openings after {world.at(calm_from)}, when all was calm"] if count > CALM_OPENINGS else []

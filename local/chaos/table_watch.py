@@ -1,7 +1,7 @@
-"""Watches the tables during a run: what was stored, what came twice, where the cursor stood, whether counters fell.
+"""Watches the tables during a run: what is stored, what comes twice, where the cursor is, and whether counters fall.
 
-Called after each change of an item; keeps what the invariants need and the violations that only the moment shows. It
-changes nothing.
+It is called after each change of an item, keeps what the invariants need, and reports violations that show only at that
+moment. It changes nothing.
 """
 
 import bisect
@@ -22,20 +22,23 @@ from local.simulation.unreliable_clients import whole_events
 from local.simulation.wire import Wire
 from states_language import Execution
 
-# How far behind the newest event one may be written: a reader asks again from there (docs/store.md).
+# How far behind the newest event another may be written: readers read again from there (docs/store.md).
 FOLLOWED_MS = 15_000
 Blame = Callable[[str, str], None]
 
 
 class Holder:
-    """Which of `executions` has a lease."""
+    """Remembers which of `executions` holds a lease."""
 
     def __init__(self, executions: Mapping[str, Execution]) -> None:
         self._executions = executions
         self._arn = ""
 
     def held_by(self, arn: str) -> str:
-        """Returns what is wrong: what takes it from one that runs must be its successor, or go on with its claim."""
+        """Records the holder; returns what is wrong, "" for nothing.
+
+        Only its successor, or the execution that it handed its claim to, may take the lease from a running execution.
+        """
         if arn == self._arn:
             return ""
         before, self._arn = self._executions.get(self._arn), arn
@@ -48,9 +51,9 @@ class Holder:
 
 
 class Watch:
-    """One stream's listener; `blame` takes what is wrong, by its kind.
+    """Watches one stream's items; calls `blame` with the kind and the text of each violation.
 
-    `link_of` returns the opening that a fencing token had, None where it had none.
+    `link_of` returns the link that the connection with a fencing token opened, or None.
     """
 
     def __init__(self, account: Account, wire: Wire, link_of: Callable[[int], Link | None], blame: Blame) -> None:
@@ -66,22 +69,23 @@ class Watch:
         self._last_cursor: tuple[str, int, Any] = ("", 0, None)
         self._live: Item = {}
         self._ending = ""
-        self._passed: dict[tuple[str, int], int] = {}  # in the log and in the record, by connection
+        # By place (log or record) and connection: up to which of its sent events the cursor has passed.
+        self._passed: dict[tuple[str, int], int] = {}
         self._forgotten: set[int] = set()
         self._partitions = 1
-        self._unordered_from: int | None = None  # the connection whose claim took the stream its order
+        self._unordered_from: int | None = None  # the connection whose claim ended the stream's order
         self._newest_ms = 0
         self.stored_by: Counter[int] = Counter()
         self._marked_by: Counter[int] = Counter()
-        self.arrivals: list[tuple[int, int]] = []  # when each came, and by whom; 0 is by repair
-        self.stored: dict[int, int] = {}  # when; those in the dead-letter queue too
+        self.arrivals: list[tuple[int, int]] = []  # the instant and the connection of each event; 0 is a repair
+        self.stored: dict[int, int] = {}  # when each event was stored, those in the dead-letter queue included
         self.marked: set[int] = set()
-        self.order: list[tuple[str, int]] = []  # positions and events, as a reader is to see them
+        self.order: list[tuple[str, int]] = []  # positions and events, in the order that a reader must see
         self.keys: list[tuple[str, int]] = []  # the same by key
-        self.counts: dict[int, tuple[int, int, int]] = {}  # by connection, as its record has them
-        self.most_counts: dict[int, tuple[int, int, int]] = {}  # the highest that it ever had
-        self.endings: list[tuple[int, str]] = []  # of a stream in a group: when it was over, and as what
-        self.losses: dict[tuple[int, int], tuple[int, int]] = {}  # by connection and number: from when to when
+        self.counts: dict[int, tuple[int, int, int]] = {}  # by connection, as in its record
+        self.most_counts: dict[int, tuple[int, int, int]] = {}  # the highest counts that the record ever had
+        self.endings: list[tuple[int, str]] = []  # of a stream in a group: the instant and the error of each end
+        self.losses: dict[tuple[int, int], tuple[int, int]] = {}  # by connection and number: begin and end
 
     def changed(self, table: str, key: Key, item: Item) -> None:
         """Records one change."""
@@ -113,7 +117,7 @@ class Watch:
             self._blame("misplaced", f"event {number} is in the index, and it is not read there")
 
     def _segment(self, item: Item) -> None:
-        """Its events lie behind all that were there, and its cursor passes none that is not."""
+        """Records a segment: its events must come after all others, and its cursor must not pass events it lacks."""
         if not is_segment(item):
             return
         if self._partitions != LOG:
@@ -133,7 +137,7 @@ class Watch:
             self._saved("log", cursor.text, cursor.fence)
 
     def _stored(self, fence: int, key: str, body: str, *, is_dead: bool) -> int:
-        """Records one event that is in the table, or its mark; returns which it is."""
+        """Records an event that was stored, or the mark of a dead-lettered one, and returns its number."""
         if is_dead:
             number = self._mark(key)
             self._marked_by[fence] += 1
@@ -148,7 +152,7 @@ class Watch:
         return number
 
     def _mark(self, key: str) -> int:
-        """Returns what stands in place of an event that went to the queue."""
+        """Records the mark that stands in place of a dead-lettered event, and returns the event's number."""
         letters = self.letters()
         number = self._wire.key_number(key)
         if key not in letters:
@@ -157,7 +161,7 @@ class Watch:
         return number
 
     def letters(self) -> dict[str, dict[str, Any]]:
-        """Returns the events of the stream that lie whole in the queue, by key; what is wrong with one is noted."""
+        """Returns the stream's events that are whole in the queue, by key, and blames those that are wrong."""
         events = {}
         for event in whole_events(self._queue.messages):
             if event["stream"] != self._wire.stream:
@@ -181,14 +185,14 @@ class Watch:
         self._newest_ms = max(self._newest_ms, received_ms)
 
     def _connection(self, item: Item) -> None:
-        """A record tells no more than there is, and one that is closed tells all."""
+        """Checks a connection's record: it counts no more events than there are, and all of them once it is closed."""
         fence = int(item["fence"]["N"])
         if "forgot_ms" in item:
             self._forgotten.add(fence)
         # A count of nothing is absent.
         stored, duplicates, dead = (typed_values.count(item, n) or 0 for n in ("stored", "duplicates", "dead_lettered"))
         self.counts[fence] = stored, duplicates, dead
-        # A late heartbeat may have told more than the record that a successor had read, and wrote down after it.
+        # A late heartbeat may have counted more than the record that a successor had read and wrote back afterwards.
         self.most_counts[fence] = max(self.most_counts.get(fence, (0, 0, 0)), self.counts[fence], key=sum)
         link = self._link_of(fence)
         written = 0 if link is None else link.written
@@ -196,7 +200,7 @@ class Watch:
         there = f"of {written} that were written {self.stored_by[fence]} are there"
         is_all = stored == self.stored_by[fence] and stored + duplicates + dead == written
         is_less = stored <= self.stored_by[fence] and stored + duplicates + dead <= written
-        # Of one that was killed its successor writes down what it had said.
+        # For a killed connection, its successor writes the record from the last heartbeat.
         is_closed = "closed_ms" in item
         if not (is_all if is_closed else is_less) or dead < (self._marked_by[fence] if is_all and is_closed else 0):
             self._blame("wrong-counts", f"{told}; {there}")
@@ -214,14 +218,14 @@ class Watch:
         self._saved("record", text, fence)
 
     def _saved(self, place: str, text: str, fence: int) -> None:
-        """What a cursor passes that the connection was sent is stored, or written down as lost.
+        """Checks a saved cursor: each event that it passes was stored, or its loss recorded.
 
-        The record's may land behind a later one of the log, which is read first.
+        The cursor of the record may be written after a newer one of the log; readers prefer the log's.
         """
         cursor = int(text) if text.isdigit() else -1
         link = self._link_of(fence)
         if not text:
-            # The cursor stays that of the connection that saved it, whichever connection was told that it is too old.
+            # It still counts as the cursor of the connection that saved it, whichever was told that it is too old.
             if not self._forgotten:
                 self._blame("cursor-ahead", "the cursor was given up before the ledger said that it is too old")
             return
@@ -268,7 +272,7 @@ class Watch:
 
 
 class GroupWatch:
-    """The listener of one group: its counters, its functions' heartbeats, and who has claimed it."""
+    """Watches one group's items: its counters, its functions' heartbeats, and which execution has claimed it."""
 
     def __init__(self, account: Account, blame: Blame) -> None:
         self._blame = blame

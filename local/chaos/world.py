@@ -1,7 +1,7 @@
-"""The world of one stream of a run: its functions, its executions and its upstream, and the faults that meet them.
+"""Holds the world of one stream of a run: its functions, executions and upstream, and the faults that affect them.
 
-It answers the machine's Tasks; what streams share is local/chaos/account.py's, and what must hold
-local/chaos/invariants.py's. Invariant: the same schedule gives the same run, to the millisecond.
+It answers the machine's Tasks. local/chaos/account.py holds what streams share, local/chaos/invariants.py what must be
+true. Invariant: the same schedule gives the same run, to the millisecond.
 """
 
 from __future__ import annotations
@@ -39,18 +39,21 @@ from local.upstreams.played_auth import PlayedAuth
 from states_language import Execution, TaskCall, TaskFailure
 from states_language.timestamps import written
 
-# How long a request of the machine's takes at most; half of that on its way there.
+# How long a request of the machine takes at most, half of it on the way there.
 MACHINE_REQUEST_MS = 50
 MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"
 
 
 def input_of(stream: str) -> dict[str, Any]:
-    """Returns what a POST of the stream gives an execution."""
+    """Returns the input that a POST of the stream gives to an execution."""
     return {"pathParameters": {"streamId": stream}, "queryStringParameters": {}}
 
 
 class World:
-    """`schedule` has the faults of all streams; those of `own` meet this one. `number` counts the streams."""
+    """One stream's world.
+
+    `schedule` has the faults of all streams; those in `own` affect this one. `number` counts the streams from 0.
+    """
 
     def __init__(
         self, account: Account, schedule: Schedule, own: Sequence[Fault], number: int = 0, stream: str = ""
@@ -64,7 +67,7 @@ class World:
         self.tables, self.control_table = account.tables, account.control_table
         self.dynamodb, self.say, self.log = account.dynamodb, account.say, account.log
         self.version, *self._next_versions = versions(schedule)
-        self.deployed = [self.version]  # until now
+        self.deployed = [self.version]  # all versions so far
         self.settings = self.version.settings
         self.own = own
         self._number = number
@@ -80,24 +83,24 @@ class World:
         self.upstream: ChaoticUpstream
         self.repairers: Repairers | None = None
         self.functions: list[VirtualFunction] = []
-        # Of functions that may have opened the upstream, in the order of their beginnings.
+        # The slots of functions that may have opened the upstream, in the order in which these began.
         self.slots: list[NotedSlot] = []
         self._settled: dict[VirtualFunction, asyncio.Future[Outcome | str]] = {}
         self.executions: list[Execution] = []
         self._successors: dict[str, Execution] = {}
-        self.broken: dict[str, list[str]] = defaultdict(list)  # by kind, what only its moment shows
-        self.answered: list[int] = []  # when requests were answered, where they wait for that
-        self.definitions: list[int] = []  # of the executions: the version under which each runs
+        self.broken: dict[str, list[str]] = defaultdict(list)  # by kind: violations that show only while they happen
+        self.answered: list[int] = []  # when requests were answered, if they wait for the answer
+        self.definitions: list[int] = []  # for each execution, the version under which it runs
 
     async def run(self, until_ms: int, strike: Callable[[World, Fault], None]) -> None:
-        """Returns when the run of all streams is over; `strike` lets a fault begin."""
+        """Runs all streams, and returns at `until_ms`; `strike` begins a fault."""
         for world in (self, *self.beside):
             world.is_alone = not self.beside
             world.begin(strike)
         await self.clock.sleep_until(self.origin_ms + until_ms)
 
     def begin(self, strike: Callable[[World, Fault], None]) -> None:
-        """Lets the stream join; the rest comes from the clock."""
+        """Lets the stream join; the clock triggers the rest."""
         self.upstream = ChaoticUpstream(self.clock, self.schedule.ways, self.wire, self.say, self.guard)
         if self.schedule.repair is not None:
             self.repairers = Repairers(self, self.schedule.repair)
@@ -117,7 +120,7 @@ class World:
             self.repairers.start(stream_id)
 
     def ask(self, method: str) -> None:
-        """Requests the stream, or its stop, as people do."""
+        """Requests the stream (POST) or its stop (DELETE), as people do."""
         if method == "POST":
             self.post()
         else:
@@ -129,7 +132,7 @@ class World:
         StreamRecords(self.tables, self.control_table).stop(self.stream, written(self.clock.now_ms()), may_start=True)
 
     def post(self, data: Mapping[str, Any] | None = None) -> Execution:
-        """Returns the execution that a POST, or a renewal with its input, starts."""
+        """Starts an execution, as a POST or, with input, a renewal does, and returns it."""
         name = f"e{len(self.executions) + 1}" + (f"-{self._number}" if self._number else "")
         self.say(f"execution {name} starts under version {self.version.number}")
         self.definitions.append(self.version.number)
@@ -145,7 +148,7 @@ class World:
         return execution
 
     def blame(self, kind: str, text: str) -> None:
-        """Takes what is broken at this moment."""
+        """Records a violation at this moment."""
         self.broken[kind].append(f"{self.at(self.clock.now_ms())}: {text}")
 
     def at(self, at_ms: int) -> str:
@@ -153,16 +156,16 @@ class World:
         return f"{(at_ms - self.origin_ms) / 1000:.3f} s"
 
     def link_of(self, fence: int) -> Link | None:
-        """Returns the opening of the connection with that fence, if it had one."""
+        """Returns the link that the connection with that fencing token opened, if any."""
         return next((link for link in reversed(self.upstream.links) if link.fence == fence), None)
 
     def live_of(self, _record: Item, live: Item | None) -> Item | None:
-        """Returns the record of its newest connection, as the stream's own record has it."""
+        """Returns the record of the newest connection: here that of the stream itself."""
         return live
 
     @property
     def rejections(self) -> list[tuple[str, int]]:
-        """What was rejected by the upstream, and when."""
+        """The executions that the upstream rejected, each with the instant of its end."""
         return [
             (execution.name, execution.stopped_ms or 0)
             for execution in self.executions
@@ -172,7 +175,7 @@ class World:
     # --- the machine's Tasks ------------------------------------------------------------------------------------------
 
     async def perform(self, call: TaskCall) -> Any:
-        """A Task's result; TaskFailure with AWS's error name otherwise."""
+        """Returns a Task's result; raises TaskFailure with AWS's error name."""
         if call.service == "lambda":
             return await self._invoke(call)
         if call.service == "dynamodb":
@@ -223,7 +226,7 @@ class World:
         return answer
 
     def successor(self, wanted: Mapping[str, Any]) -> Execution:
-        """Returns the execution of that name: a name is one execution's, which is answered again while it runs."""
+        """Returns the execution of that name; like AWS, it returns the same one again while that runs."""
         known = self._successors.get(wanted["Name"])
         if known is None:
             if wanted["Input"]["pathParameters"]["streamId"] != self.stream:
@@ -264,7 +267,7 @@ class World:
         return answer_of(outcome)
 
     def _needs(self, function: VirtualFunction) -> Needs:
-        """Returns what a function of the stream does."""
+        """Returns the ports with which a function keeps the stream."""
         slot = NotedSlot(self.clock, function, function.task.invocation, self.upstream)
         self.slots.append(slot)
         return stream_needs(function, slot, self.version.profile, self._store, function.own_thread)
@@ -280,7 +283,7 @@ class World:
         return Task(number, who, self.version.number, who.deadline_ms - now_ms, wrong_ms)
 
     def name(self, function: VirtualFunction) -> str:
-        """Returns how the trace calls a function."""
+        """Returns the function's name in the trace."""
         who, version = function.task.invocation, function.task.version
         suffix = f", version {version}" if version > 1 else ""
         return f"{who.request_id} (lane {who.lane} of {who.execution.rpartition(':')[2]}{suffix})"
@@ -305,7 +308,7 @@ class World:
         self.kill(function, 0, "Sandbox.Timedout")
 
     def lose(self, function: VirtualFunction) -> None:
-        """Lets the machine take a function for dead that goes on."""
+        """Makes the machine believe that a function is dead, although it goes on."""
         if not self._settled[function].done():
             function.is_lost = True
             self._settled[function].set_result("Lambda.SdkClientException")

@@ -1,5 +1,5 @@
-"""The virtual platform: what a function and a machine meet on AWS, in memory and in virtual time.
+"""The virtual platform: AWS as a function and a machine see it, in memory and in virtual time.
 
-Replay, chaos, costs, compare and scale run on it. Faults, latencies and what is counted are parameters or thin wrappers
-around one of each; nothing here knows which of them uses it.
+Replay, chaos, costs, compare and scale run on it. Faults, latencies and counters are parameters or thin wrappers, so
+there is one simulation of each part; nothing here knows which of the five uses it.
 """

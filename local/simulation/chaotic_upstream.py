@@ -1,6 +1,6 @@
-"""An upstream of numbered events in virtual time that misbehaves on demand: what it sends, and when it stops.
+"""Simulates an upstream of numbered events that misbehaves on demand, in virtual time.
 
-Events are real frames, cut into chunks anywhere. Invariant: a link that is closed brings nothing more.
+Events are real frames, cut into chunks anywhere. Invariant: a closed link sends nothing more.
 """
 
 import random
@@ -20,9 +20,9 @@ from states_language.clock import Clock
 CONNECT_TIMEOUT_MS = 2_000
 STALL_AFTER_MS = 4_000
 ALLOWED = {"evicts": 1, "tolerates": 2, "forbids": 1}
-# After reorderings a cursor covers only what lies this far behind it, so that far it sends again.
+# If it reorders events, a resume sends again this many events before the cursor, which the cursor does not cover.
 REORDER_DEPTH = 2
-# How often it asks who is there, and the codes with which it closes a socket.
+# How often it pings a socket, the codes with which it closes one, and the status that a refusal of a socket means.
 PINGS, RESTARTS, TRY_LATER, THROTTLED = 0.2, 1012, 1013, 429
 # How much later the second half of a cut chunk comes, at most.
 LATE_MS = 40
@@ -30,11 +30,11 @@ LATE_MS = 40
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """How an upstream behaves where nothing goes wrong; `resumes` is whether it goes on from a cursor.
+    """How an upstream behaves without faults; `resumes` says whether it goes on from a cursor.
 
-    Where it refuses it requests a pause of `retry_after_s`, 0 for none. Where it `reorders` it sends again what lies a
-    little before the cursor. Where it is a `socket` it wants to hear a subscription before it sends anything. Where
-    tokens live `token_lives_s`, and not 0, it wants one, and a ticket.
+    A refusal requests a pause of `retry_after_s`, 0 for none. If it `reorders`, it resumes a little before the cursor.
+    A `socket` requires a subscription before it sends anything. With `token_lives_s` other than 0 it requires a ticket,
+    and a token that expires after that.
     """
 
     seed: int
@@ -49,10 +49,10 @@ class Ways:
 
 
 class ChaoticUpstream:
-    """The upstream of one run. `emitted_ms[n]` is when event n came to be; `links` are all openings so far.
+    """The upstream of one run. `emitted_ms[n]` is when event n happened; `links` are all openings so far.
 
-    It sends no event of `lost` to anybody. The event after each announces that, so it is one of `notices`. Where it
-    wants a token and a ticket, `guard` gives both.
+    It sends no event of `lost`; the event after each, one of `notices`, announces the loss. If it requires a token and
+    a ticket, `guard` gives both.
     """
 
     def __init__(self, clock: Clock, ways: Ways, wire: Wire, say: Callable[[str], None], guard: Guard) -> None:
@@ -78,7 +78,7 @@ class ChaoticUpstream:
     # --- faults -------------------------------------------------------------------------------------------------------
 
     def hold(self, kind: str, until_ms: int, status: int = 0) -> None:
-        """Makes a lasting fault hold until then."""
+        """Makes a lasting fault last until then."""
         self._until_ms[kind] = max(self._until_ms.get(kind, 0), until_ms)
         self._status = status or self._status
 
@@ -91,7 +91,7 @@ class ChaoticUpstream:
             self._hang_up(link, "reset")
 
     def hang_up(self) -> None:
-        """Ends every open link as a server does that is restarted."""
+        """Ends every open link as a restarting server does."""
         self._end(list(self.open_links))
 
     def _end(self, links: list[Link]) -> None:
@@ -110,12 +110,12 @@ class ChaoticUpstream:
             self._hang_up(link, "truncated")
 
     def stall(self) -> None:
-        """Silences every open link for good, as a peer does that is gone without closing its socket."""
+        """Silences every open link for good, like a peer that is gone without closing its socket."""
         for link in self.open_links:
             link.silent = True
 
     def pause(self, until_ms: int) -> None:
-        """Silences every open link; what it held back comes late."""
+        """Silences every open link until then; the events come late."""
         for link in self.open_links:
             if not link.silent:
                 link.silent = True
@@ -129,13 +129,13 @@ class ChaoticUpstream:
     # --- openings -----------------------------------------------------------------------------------------------------
 
     def open(self, client: NotedSlot, cursor: str | None) -> Link:
-        """A link that is answered soon, or not."""
+        """Returns a link that is answered soon, or not at all."""
         link = self._asked(client, cursor)
         self._connect(link)
         return link
 
     def open_prepared(self, client: NotedSlot, cursor: str | None, before: Preparation) -> Link:
-        """A link for which a token and a ticket are requested first."""
+        """Returns a link for which a token and a ticket are requested first."""
         link = self._asked(client, cursor)
 
         def opens(status: int, _step: Try) -> None:
@@ -210,7 +210,7 @@ class ChaoticUpstream:
         self._clock.call_at(now_ms + STALL_AFTER_MS, lambda: self._check_stall(link))
 
     def _switch(self, link: Link) -> None:
-        """Switches to WebSocket; what is sent follows once the client has subscribed."""
+        """Switches to WebSocket; events follow once the client has subscribed."""
         link.peer, link.row = SocketPeer(), link.cursor
         link.client.arrived(link, Opened(101, self._dated()))
 
@@ -219,7 +219,7 @@ class ChaoticUpstream:
         return {"date": formatdate(self._clock.now_ms() // 1000, usegmt=True)} if self._wire.timed else {}
 
     def said(self, link: Link, frame: bytes) -> None:
-        """Takes what a client sends on its socket, and answers soon."""
+        """Receives a frame from a client's socket, and answers soon."""
         if link.closed_ms is not None or link.peer is None:
             return
         try:
@@ -245,14 +245,14 @@ class ChaoticUpstream:
             self._beside(link, said({"op": "pong"}))
 
     def _beside(self, link: Link, frame: bytes) -> None:
-        """Sends a frame that is no event, after the rest of one that was cut."""
+        """Sends a frame that is not an event, after the held-back rest of a cut one."""
         if link.is_open and not link.silent:
             data, link.held = link.held + frame, b""
             link.last_byte_ms = self._clock.now_ms()
             link.client.arrived(link, Chunk(data))
 
     def _ping_sockets(self) -> None:
-        """Asks now and then who is there, and holds it against a client that has not answered for long."""
+        """Pings sockets now and then, and records a violation for each client that has not answered for long."""
         now_ms = self._clock.now_ms()
         for link in [link for link in self.open_links if link.peer is not None]:
             assert link.peer is not None
@@ -262,7 +262,7 @@ class ChaoticUpstream:
                 self._beside(link, link.peer.ping(now_ms))
 
     def _catch_up(self, link: Link) -> None:
-        """Sends what came after the cursor: at once, or, where it forgets, so slowly that it may break off."""
+        """Sends the events after the cursor: at once or, if it forgets, so slowly that the link may break off."""
         now_ms, newest = self._clock.now_ms(), len(self.emitted_ms)
         if link.cursor is None:
             return
@@ -287,7 +287,7 @@ class ChaoticUpstream:
         return link.cursor is not None and link.cursor < self._ways.memory.oldest(self.emitted_ms, self._clock.now_ms())
 
     def _replay(self, link: Link, since_ms: int) -> None:
-        """Sends what is due of the backlog in a catch-up that began at `since_ms`, and schedules the rest."""
+        """Sends the due part of the backlog, which begins with the event of `since_ms`, and schedules the rest."""
         if not link.is_open:
             return
         now_ms, due = self._clock.now_ms(), []
@@ -301,7 +301,10 @@ class ChaoticUpstream:
             self._clock.call_at(now_ms + left_ms // SPEED + 1, lambda: self._replay(link, since_ms))
 
     def _count(self, link: Link, others: list[Link]) -> None:
-        """Counts those who live. Where two are tolerated, claims within one connect cannot know of each other."""
+        """Records a violation if too many functions are connected.
+
+        If two are tolerated, two claims that come before either is marked as connected cannot know of each other.
+        """
         policy = self._ways.policy
         known = [other for other in others if other.function.is_alive]
         if policy == "tolerates":
@@ -309,8 +312,8 @@ class ChaoticUpstream:
         executions = {one.function.execution for one in [*known, link]}
         allowed = ALLOWED[policy]
         if policy == "tolerates":
-            # Connections of one execution let go when they see that another has taken over, and one whose lane has a
-            # new function too: until then there is one more for each.
+            # A connection closes when it sees that another execution, or a new function of its lane, has taken over.
+            # Until then one more is allowed for each.
             allowed += len(executions) - 1 + sum(one.function.is_lost for one in [*known, link])
         if policy != "evicts" and len(known) + 1 > allowed:
             names = ", ".join(str(other.number) for other in [*known, link])
@@ -318,7 +321,7 @@ class ChaoticUpstream:
 
     def _refuse(self, link: Link, status: int, retry_after_s: int = 0) -> None:
         if link.peer is not None:
-            # The code of a close says no more than this.
+            # The code with which a socket is closed says no more than this.
             status, retry_after_s = THROTTLED, 0
         asks = f" for {retry_after_s} s" if retry_after_s else ""
         self._say(f"  link {link.number} refused with {status}{asks}")
@@ -354,7 +357,7 @@ class ChaoticUpstream:
             self.emitted_ms.append(self._clock.now_ms())
         numbers = [number]
         if self._swapped is not None:
-            self.emitted_ms[self._swapped] = self._clock.now_ms()  # nobody could have had it before
+            self.emitted_ms[self._swapped] = self._clock.now_ms()  # it is sent only now
             numbers, self._swapped = [number, self._swapped], None
         elif number not in self.notices and self._holds("reorders") and self._draws.random() < 0.3:
             self._swapped = number
@@ -368,7 +371,7 @@ class ChaoticUpstream:
                 self._send(link, [n for n in numbers if self._is_of(link, n)])
 
     def _is_of(self, link: Link, number: int) -> bool:
-        """A link without a cursor began with the events that came to be after it was answered."""
+        """Returns whether the link gets the event: without a cursor, only if it happened after the answer."""
         return link.cursor is not None or self.emitted_ms[number] >= (link.opened_ms or 0)
 
     def frame(self, number: int) -> bytes:
@@ -384,7 +387,7 @@ class ChaoticUpstream:
         data = link.held + b"".join(self.frame(number) for number in numbers)
         if not data:
             return
-        # The network cuts where it likes; what is held back comes a little later.
+        # The network may cut the data anywhere; the rest comes a little later.
         cut = self._draws.randrange(1, 60) if self._draws.random() < 0.2 else 0
         whole, link.held = (data[:-cut], data[-cut:]) if 0 < cut < len(data) else (data, b"")
         link.notice_places += self._notices_among(link, numbers)
@@ -395,9 +398,9 @@ class ChaoticUpstream:
             self._clock.call_at(link.last_byte_ms + self._draws.randrange(1, LATE_MS), lambda: self._flush(link))
 
     def _notices_among(self, link: Link, numbers: list[int]) -> list[int]:
-        """The places in what the link has been sent, `numbers` the last of it, that announce a loss.
+        """Returns the places in `link.sent`, once `numbers` are appended, of events that announce a loss.
 
-        On a socket the numbers alone do, by a hole in what it has sent.
+        On a socket, a hole in the numbers announces it.
         """
         places = []
         for place, number in enumerate(numbers, len(link.sent)):

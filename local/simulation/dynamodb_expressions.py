@@ -1,7 +1,7 @@
-"""Decides what a DynamoDB expression means: conditions, and the SET, REMOVE and ADD clauses of an update.
+"""Evaluates DynamoDB expressions: conditions, and the SET, REMOVE and ADD clauses of an update.
 
-What is not of the grammar below raises ValueError with the place: nested paths, lists and the DELETE clause are not
-used here and not known. Invariant: nothing is changed but the item that an update returns, which is a copy.
+Anything outside of the grammar below raises ValueError with the place: nested paths, lists and the DELETE clause are
+not used here, and not implemented. Invariant: an update returns a changed copy, and changes nothing else.
 
 Source: "Condition and filter expressions, operators, and functions" and "Update expressions", DynamoDB Developer Guide.
 """
@@ -19,7 +19,7 @@ Values = Mapping[str, Value]
 Condition = Callable[[Item, Values], bool]
 Update = Callable[[Item, Values], Item]
 Operand = Callable[[Item, Values], Value | None]
-# One action of an update: most say `name = :value` and are kept as that pair, the others as code.
+# One action of an update. Most are `name = :value` and are kept as that pair, the others as a function.
 Action = tuple[str, str] | Callable[[Item, Item, Values], object]
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -32,7 +32,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 _NAME = r"#?[A-Za-z_]\w*"
 _OPERAND = r"[#:]?[A-Za-z_]\w*"
-# The operands of AND, OR, NOT and brackets, which bind as in Python.
+# The operands of AND, OR, NOT and brackets, which have the same precedence as in Python.
 _TERM = re.compile(
     rf"(?P<exists>attribute_(?:not_)?exists)\s*\(\s*(?P<name>{_NAME})\s*\)"
     rf"|begins_with\s*\(\s*(?P<subject>{_OPERAND})\s*,\s*(?P<prefix>{_OPERAND})\s*\)"
@@ -59,12 +59,12 @@ def condition(text: str, names: Mapping[str, str] | None = None) -> Condition:
 
 
 def update(text: str, names: Mapping[str, str] | None = None) -> Update:
-    """Returns the function that answers a changed copy of an item; ValueError where the text is not of the grammar."""
+    """Returns a function that returns a changed copy of an item; raises ValueError if the text does not parse."""
     return _compiled_update(text, *_flat(names))
 
 
 def _flat(names: Mapping[str, str] | None) -> tuple[tuple[str, ...], ...]:
-    """The names as a key that costs little to make and to compare."""
+    """Returns the names as a key that is cheap to make and to compare."""
     return (tuple(names), tuple(names.values())) if names else ((), ())
 
 
@@ -121,7 +121,7 @@ def _compiled_update(text: str, places: tuple[str, ...], names: tuple[str, ...])
         for name, value in assignments:
             changed[name] = values[value]
         for action in others:
-            action(item, changed, values)  # every operand reads the item as it was before the update
+            action(item, changed, values)  # operands read the item as it was before the update
         return changed
 
     return apply
@@ -191,7 +191,7 @@ def _number(value: Value) -> Decimal:
 
 
 def _comparison(left_of: Operand, word: str, right_of: Operand) -> Condition:
-    """A comparison with an attribute that is absent is false; values of different types are merely not equal."""
+    """Returns a comparison: false if an attribute is absent; values of different types are just not equal."""
     compare, differs = _COMPARE[word], word == "<>"
 
     def holds(item: Item, values: Values) -> bool:

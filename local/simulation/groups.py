@@ -1,6 +1,6 @@
-"""The streams that the functions of a simulated stage keep together, and what such a function needs.
+"""Describes the streams that share the functions of a simulated stage, and makes the needs of such a function.
 
-The function is the product's own (`handlers/run/group_function.py`). It decides nothing.
+The function is the product's own (`handlers/run/group_function.py`); nothing is decided here.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,8 @@
-"""The servers in virtual time that give the tokens and tickets which an upstream wants.
+"""Simulates the servers that give the tokens and tickets for an upstream.
 
-It carries out the steps of `handlers/connection/preparation.py` as the reader's thread does on sockets: what is asked
-is answered a moment later by `PlayedAuth`, or not at all while a server is away. Invariant: the stream is opened only
-for a token and a ticket that are good.
+It carries out the steps of `handlers/connection/preparation.py` as the reader's thread does on sockets: `PlayedAuth`
+answers a request a moment later, or not at all while a server is away. Invariant: the stream is opened only with a
+valid token and a valid ticket.
 """
 
 import functools
@@ -21,16 +21,16 @@ ANSWERS_AFTER_MS = 50
 
 
 class Guard:
-    """The servers that give tokens and tickets. One that is named in `away` is not there until that instant.
+    """The servers that give tokens and tickets; `away` has the instant until which a server does not answer, by name.
 
-    Until `refuses_until_ms` there is no ticket, but a status that blames the request: `refuses_with`.
+    Until `refuses_until_ms` the ticket server refuses requests with the status `refuses_with`.
     """
 
     def __init__(self, clock: Clock, auth: PlayedAuth) -> None:
         self.clock, self.auth = clock, auth
         self.away: dict[str, int] = {}
         self.refuses_until_ms, self.refuses_with = 0, 403
-        self.asked: list[tuple[int, str, int]] = []  # when, of which server, and what it answered: 0 for nothing
+        self.asked: list[tuple[int, str, int]] = []  # instant, server, and status of each request; 0 for no answer
 
     def ask(self, request: UpstreamRequest) -> Answer | Closed:
         """Returns the server's current answer to the request."""
@@ -49,15 +49,15 @@ class Guard:
         return Answer(status, {}, json.dumps(said).encode())
 
     def admits(self, request: UpstreamRequest) -> bool:
-        """Whether the stream is opened for this request."""
+        """Returns whether the stream is opened for this request."""
         tickets = parse_qs(urlsplit(request.address).query).get("ticket", [""])
         return self.auth.admits({name: value.decode() for name, value in request.headers.items()}, tickets[0])
 
 
 class Preparing:
-    """What is requested before one opening, while `is_open`.
+    """Requests what one opening needs first, as long as `is_open` is true.
 
-    `opens` gets the status of the last try and what was tried, `fails` why there is none.
+    It calls `opens` with the status of the last try and the try itself, or `fails` with the reason if there is none.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Preparing:
         self._goes_on(lambda: next(before))
 
     def _goes_on(self, move: Callable[[], Ask | Call | Try]) -> None:
-        """Makes the next step, unless it was closed meanwhile."""
+        """Makes the next step, unless the link was closed meanwhile."""
         if not self._is_open():
             return
         try:

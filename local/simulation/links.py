@@ -1,6 +1,6 @@
-"""One opening of the upstream of a run, with what the rules must know of it, and the slot that notes that.
+"""One opening of a run's upstream, with what the rules must know about it, and the slot that records that.
 
-Invariant: what is noted is by the world's clock, but for what is left of the function's time.
+Invariant: all records are by the world's clock, except the remaining time of a function.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """How a function came to connect again in place.
+    """How a function came to reconnect in place.
 
-    `failures` is how many of its connections in a row hardly lived, `margins_left` how many of its margins were left
-    of its time when the last of them ended, `draw_most_ms` the longest pause that it could have drawn before this one,
-    0 where it paused for no drawn time.
+    `failures` counts its short-lived connections in a row. `margins_left` is the function's remaining time, in margins,
+    when the last of them ended. `draw_most_ms` is the upper bound of the random pause before this connection, 0 if it
+    had none.
     """
 
     failures: int
@@ -41,17 +41,20 @@ class Again:
 
 @dataclass(eq=False)
 class Link:
-    """One opening, from the request to the close; `cursor` is the event it goes on from, None for the newest.
+    """One opening, from the request to the close; `cursor` is the event from which it resumes, None for the newest.
 
-    `asks` is whether a cursor was sent, heeded or not. `backlog` is what it has not been sent yet of what came
-    after its cursor, at the pace of a catch-up; `has_forgotten` is whether it was told that the cursor is too old.
-    `sent` are the events whose whole frame was handed to the client, `delayed` those that came late or never, `came_ms`
-    when those came that did. `claimed_ms` is when its claim was sent, `marked_ms` when all could know it as connected.
-    `checked_ms` is when its function last checked a rest, `took_ms` when it took the try after it; `settled_ms` when
-    all could know how it ended. `notice_places` are those in `sent` whose events announce a loss. `written` counts the
-    events that the store has answered for. `again` is None for a function's first. Of a socket that has switched `peer`
-    is the upstream's side, `row` the number that the client has seen last, and `pinged_ms` when it sent the oldest ping
-    that is not answered, 0 for none. `unready` says which server gave no token or ticket for it.
+    `asks` says whether a cursor was sent, heeded or not; `has_forgotten` whether it was refused as too old. `again` is
+    None for a function's first opening; `unready` names the server that gave no token or ticket.
+
+    Instants: `claimed_ms`, the claim was sent; `checked_ms`, the function last checked a back-off; `took_ms`, it took
+    the one try after that; `marked_ms`, all could know that it is connected; `settled_ms`, all could know how it ended.
+
+    Events: `backlog` has those after the cursor that a slow catch-up has not sent yet; `sent` those whose whole frame
+    was handed to the client; `delayed` those that came late or never, and `came_ms` when they came. `notice_places` are
+    the places in `sent` of events that announce a loss. `written` counts the events that the store has acknowledged.
+
+    A WebSocket, once it has switched, has the upstream's side in `peer`, the number that the client has seen last in
+    `row`, and in `pinged_ms` when the client sent its oldest unanswered ping, 0 for none.
     """
 
     number: int
@@ -104,12 +107,12 @@ class Link:
 
     @property
     def over_ms(self) -> int | None:
-        """When it was closed or its function died, whichever came first; None where neither has."""
+        """When it was closed or its function died, whichever came first; None if neither has happened."""
         return min((at_ms for at_ms in (self.closed_ms, self.function.died_ms) if at_ms is not None), default=None)
 
 
 class NotedSlot(Slot):
-    """One stream in one function, whose openings are noted; between any two steps the function may be killed.
+    """One stream in one function, whose openings are recorded; the function may be killed between any two steps.
 
     `fences` are the tokens of its claims, `links_by_fence` those of its openings.
     """
@@ -121,17 +124,17 @@ class NotedSlot(Slot):
         self._claimed_ms = self._checked_ms = 0
         self._took_ms: int | None = None
         self._fence = 0
-        self._failed: Link | None = None  # the one whose outcome not all can know yet
-        self._drawn: dict[int, float] = {}  # since the last connection: a pause and the longest that it could have been
+        self._failed: Link | None = None  # the last failed one, while not all can know its outcome
+        self._drawn: dict[int, float] = {}  # by drawn pause since the last connection: the longest possible one
         self._ended_ms = 0
         self._again: Again | None = None
-        self._begins_anew = False  # the function has rested since, as the machine rests between two functions
+        self._begins_anew = False  # a group's function has backed off since, as the machine does between functions
         self._link: Link | None = None
         self.fences: set[int] = set()
         self.links_by_fence: dict[int, Link] = {}
 
     def filtered(self, steps: Steps[T]) -> Steps[T]:
-        """The same steps, each noted before it is performed and after."""
+        """Returns the same steps; each is recorded before and after it is performed."""
         self._again, self._begins_anew = None, False
         result = yield from each(steps, self._performed)
         self._settle()
@@ -170,7 +173,7 @@ class NotedSlot(Slot):
             self._link.marked_ms = self._clock.now_ms()
 
     def _settle(self) -> None:
-        """From now on the tables tell how the connection that failed last ended."""
+        """Records that the tables now have the outcome of the connection that failed last."""
         if self._failed is not None and self._failed.settled_ms is None:
             self._failed.settled_ms = self._clock.now_ms()
         self._failed = None
@@ -185,7 +188,7 @@ class NotedSlot(Slot):
         self._drawn.clear()
         self._ended_ms = self._clock.now_ms()
         self._failed = self.links_by_fence.get(report.progress.fence)
-        # What it comes to may never be written down; what a stop has ended owes no rest, however it ended besides.
+        # Without a store the outcome may never be recorded; after a stop no back-off is due, whatever the outcome.
         if report.outcome.error == "StoreUnavailable" or report.outcome.status == "stopped":
             self._failed = None
 
@@ -203,23 +206,23 @@ class NotedSlot(Slot):
         return reader
 
     def said(self, link: Link, frame: bytes) -> None:
-        """Hands on what is sent on a socket."""
+        """Passes on a frame that the client sends on its socket."""
         said = getattr(self.upstream, "said", None)
         if said is not None and self.function.is_alive:
             said(link, frame)
 
     def draw(self, least: float, most: float) -> float:
-        """Returns a number between the two, and notes it where it was drawn by chance."""
+        """Returns a number between the two, and records it if it was random."""
         value = super().draw(least, most)
         if least < most:
             self._drawn[round(1000 * value)] = 1000 * most
         return value
 
     def keeps(self, keeps: Keeps) -> Keeps:
-        """Notes each back-off of the group's function, which it checks `keeps` in alone.
+        """Records each back-off of the group's function, the only time at which it calls `keeps`.
 
-        After it a new row of failures begins, as after the machine's between two functions; and the connection after it
-        must have been put off by chance as ever.
+        After a back-off the count of failures begins again, as after the machine's back-off between two functions, and
+        the next connection must follow a random pause as usual.
         """
 
         def keeps_on(at_ms: int) -> bool:

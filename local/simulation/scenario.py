@@ -1,7 +1,7 @@
 """Reads a scenario file: a machine, settings, latencies, and how the scripted upstream behaves.
 
-Times are integer milliseconds from the start of the execution, save for the settings, which are those of env/ in
-seconds. Invariant: a `Scenario` that exists is sound.
+Times are integer milliseconds from the start of the execution; settings are in seconds, as in env/. Invariant: a
+`Scenario` that exists is valid.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_RUN_S = 10 * 366 * 86_400
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch [from_ms, to_ms); `status` is what a refused opening is answered with."""
+    """An interval [from_ms, to_ms); `status` is the answer to an opening that is refused in it."""
 
     from_ms: int
     to_ms: int
@@ -48,7 +48,7 @@ class Upstream:
 
 @dataclass(frozen=True)
 class Redeployment:
-    """From `at_ms` on, executions that start run the machine in this file."""
+    """Executions that start at `at_ms` or later run the machine in this file."""
 
     at_ms: int
     machine: Path
@@ -56,7 +56,7 @@ class Redeployment:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A replay's whole input; `latencies_ms` holds for each name the values to use in turn; the last repeats."""
+    """The whole input of a replay; `latencies_ms` has by name the values to use in turn, the last one repeated."""
 
     machine: Path
     settings: Mapping[str, Any]
@@ -73,9 +73,9 @@ LATENCIES = ("start", "wait_overshoot", "wait_to_task", "connect")
 
 
 def read(path: Path, stage: str, root: Path = ROOT) -> Scenario:
-    """Returns the scenario in the file; UserError naming the file and the field where it is not sound.
+    """Returns the scenario in the file; raises UserError that names the file and the field if it is invalid.
 
-    Its settings lie over those of `stage`; `root` is searched for a machine's file after the scenario's folder.
+    Its settings override those of `stage`. A machine's file is looked up in the scenario's folder, then in `root`.
     """
     fields = _Fields(str(path), _data(path))
     scenario = Scenario(
@@ -97,9 +97,9 @@ def read(path: Path, stage: str, root: Path = ROOT) -> Scenario:
 
 
 def faults_of(path: Path) -> tuple[Upstream, tuple[int, ...]]:
-    """Returns the upstream and the kills in a file that has a scenario's `upstream` and `kills`, or one of them.
+    """Returns the upstream and the kills in a file that has these two fields of a scenario, or one of them.
 
-    Raises UserError where it is not sound.
+    Raises UserError if it is invalid.
     """
     fields = _Fields(str(path), _data(path))
     found = _upstream(fields.sub("upstream")), fields.instants("kills")
@@ -135,7 +135,7 @@ _STATUS: _Rule = "an HTTP status from 204 to 599", lambda value: type(value) is 
 
 
 class _Fields:
-    """Takes the fields out of a mapping one by one, so that what is left over can be refused by name."""
+    """Takes the fields out of a mapping one by one, so that unknown ones can be refused by name."""
 
     def __init__(self, where: str, data: Any) -> None:
         if not isinstance(data, dict):
@@ -153,14 +153,14 @@ class _Fields:
 
     def refuse_the_rest(self) -> None:
         for name in self._left:
-            raise self.wrong(str(name), f"is not known here; known are {', '.join(sorted(self._known))}")
+            raise self.wrong(str(name), f"is unknown here; the fields are {', '.join(sorted(self._known))}")
 
     def sub(self, name: str) -> _Fields:
         value = self.take(name, {})
         return _Fields(f"{self.where}: {name}", {} if value is None else value)
 
     def ruled(self, name: str, rule: _Rule, default: Any = _REQUIRED) -> Any:
-        """The value of a field; one without a default must be there."""
+        """Returns the value of a field; a field without a default must be present."""
         value, (words, fits) = self.take(name, default), rule
         if value is None and default is None:
             return None
@@ -171,7 +171,7 @@ class _Fields:
         return value
 
     def items(self, name: str) -> Iterator[_Fields]:
-        """The mappings in a list; each must be taken whole before the next."""
+        """Yields the mappings in a list, and refuses the unknown fields of each before the next."""
         value = self.take(name, [])
         if not isinstance(value, list):
             raise self.wrong(name, "must be a list")
@@ -187,11 +187,11 @@ class _Fields:
 def _machine(fields: _Fields, folder: Path, root: Path) -> Path:
     name = fields.take("machine")
     if not isinstance(name, str) or not name:
-        raise fields.wrong("machine", "must name a state machine's file, such as statemachines/connections.asl.yml")
+        raise fields.wrong("machine", "must be the path of a state machine, such as statemachines/connections.asl.yml")
     for base in (Path(), folder, root):
         if (base / name).is_file():
             return base / name
-    raise fields.wrong("machine", f"names {name}, and there is no such file")
+    raise fields.wrong("machine", f"must be the path of a file: there is no {name}")
 
 
 def _settings(fields: _Fields, stage: str, root: Path) -> Mapping[str, Any]:

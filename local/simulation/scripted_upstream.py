@@ -1,4 +1,4 @@
-"""An upstream that follows a script in virtual time: openings are answered, evicted, refused, dropped or silenced.
+"""Simulates an upstream that follows a script: it answers, evicts, refuses, drops or silences openings.
 
 It sends no bytes but the end of the stream: events are counted from the intervals that its links covered
 (`timeline/coverage.py`), so a day costs nothing. Invariant: after a Closed or `close` a client is never called again.
@@ -32,7 +32,7 @@ class Link:
 
 
 class ScriptedUpstream:
-    """The upstream of one replay; its script counts from `origin_ms`. `connect_ms` gives each opening's latency."""
+    """The upstream of one replay; its script counts from `origin_ms`. `connect_ms` returns each opening's latency."""
 
     def __init__(self, clock: Clock, script: Upstream, origin_ms: int, connect_ms: Callable[[], int]) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Performs the Tasks that replays and chaos share: DynamoDB requests and functions' answers, which come later."""
+"""Performs the Tasks that replays and chaos share: requests to DynamoDB, and answers of functions, which come later."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def request(client: Any, call: TaskCall) -> Any:
-    """The answer of `client`, which has boto3's methods; TaskFailure with AWS's error name otherwise."""
+    """Returns the answer of `client`, which has boto3's methods; raises TaskFailure with AWS's error name."""
     try:
         return method(client, call.action)(**call.parameters)
     except ClientError as error:
@@ -27,7 +27,7 @@ def request(client: Any, call: TaskCall) -> Any:
 
 
 def store_on(client: Any, names: Mapping[str, str], **settings: Any) -> Store:
-    """The store of a stage on `client`; its back-off takes no time, and it has no dead-letter queue."""
+    """Returns the store of a stage on `client`, without a dead-letter queue; its back-off takes no time."""
     return Store(
         client,
         no_client,
@@ -40,7 +40,7 @@ def store_on(client: Any, names: Mapping[str, str], **settings: Any) -> Store:
 
 
 def setter(future: asyncio.Future[T]) -> Callable[[T], None]:
-    """Sets the future, unless it is set already."""
+    """Returns a function that sets the future, unless it is set already."""
 
     def settle(result: T) -> None:
         if not future.done():
@@ -62,5 +62,5 @@ def not_at_all(_seconds: float) -> None:
 
 
 def no_client(_service: str = "") -> Any:
-    """Raises: nothing here has a secret, and no event is too large for an item, so there are no dead letters."""
+    """Raises RuntimeError; nothing in virtual time should need another service."""
     raise RuntimeError("in virtual time no stream has a secret, and no event is too large for an item")

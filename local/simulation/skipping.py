@@ -1,8 +1,8 @@
-"""A stream in a replay: what the timeline shows of it, and which of its steps are left out, for they would cost time.
+"""Keeps a stream's connections for the timeline of a replay, and leaves out steps that would only cost time.
 
-No event and no gap is written, for the timeline counts them, and the ledger's record only at the end. The lease is read
-on the same grid of instants, but only once somebody has changed it (`Await` allows that). Invariant: nothing that
-another step or another function depends on is left out.
+Events and gaps are not written, because the timeline counts them, and the ledger's record is written only at the end.
+The lease is read at the same instants, but only once somebody has changed it (`Await` allows that). Invariant: no step
+is left out on which another step or another function depends.
 """
 
 from collections.abc import Callable
@@ -39,10 +39,10 @@ class VirtualConnection:
 
 
 class SkippingSlot(Slot):
-    """`connections` are all that the function made of the stream.
+    """A stream's slot; `connections` has all that the function made of the stream.
 
-    `is_watched`: others check when its lease runs out, which each reading renews. `is_notified`: a group's function
-    notifies the connection of each change of its lease, so none is read.
+    With `is_watched`, others check when its lease expires, which each read renews, so reads are kept. With
+    `is_notified`, a group's function notifies the connection of each change of its lease, so it reads none.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class SkippingSlot(Slot):
         self._is_watched = is_watched
         self._is_notified = is_notified
         self._lease_every_ms = function.task.invocation.lease_every_ms
-        self._is_marked = False  # as connected, and not closed yet: only a change of the lease moves it
+        self._is_marked = False  # it is marked as connected and not closed: only a change of the lease matters
         self._has_changed = False  # somebody has changed the lease since it was read
-        self._waits = False  # for an arrival, or for a change of the lease
+        self._waits = False  # it waits for an arrival, or for a change of the lease
         self.connections: list[VirtualConnection] = []
 
     def open(self, cursor: str | None, heard: Callable[[], None]) -> Any:
@@ -76,7 +76,7 @@ class SkippingSlot(Slot):
         super().close()
 
     def lease_changed(self) -> None:
-        """Notes that the lease was changed; a change of the function's own, while it does something, is none."""
+        """Records that somebody else has changed the lease; while the function is awake, the change is its own."""
         if self.function.is_awake:
             return
         self._has_changed = True
@@ -86,7 +86,7 @@ class SkippingSlot(Slot):
             self.function.bell.ring("")
 
     def filtered(self, steps: Steps[T]) -> Steps[T]:
-        """The steps that are performed."""
+        """Returns the steps that are performed."""
         return each(steps, self._performed)
 
     def _skips(self, step: Step) -> Answer | None:
@@ -117,7 +117,7 @@ class SkippingSlot(Slot):
                     self._waits = False
                     if self._is_notified or not isinstance(answer.value, LeaseRead):
                         return answer
-                # On the grid of instants at which it would have been read.
+                # At the next instant at which the lease would have been read.
                 late_ms = max(0, self.function.now_ms() - lease_ms)
                 return (yield Await(wake_ms, lease_ms + -(-late_ms // self._lease_every_ms) * self._lease_every_ms))
             case Claim():

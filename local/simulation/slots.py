@@ -1,7 +1,7 @@
-"""One stream in one function in virtual time, and what the function needs for its streams: the product's own, on ports.
+"""Connects the product's own function to virtual upstreams: a slot for each stream in a function, and the ports.
 
-A slot opens the stream's upstream; those of a user note the steps, or leave some out. Invariant: what comes reaches a
-function that is alive, and its last opening alone.
+A slot opens the stream's upstream; subclasses record the stream's steps, or leave some out. Invariant: an arrival
+reaches only a living function, and only its newest opening of the stream.
 """
 
 import functools
@@ -38,14 +38,14 @@ class Upstream(Protocol):
     """The upstream that a stream is read from."""
 
     def open(self, client: Any, cursor: str | None) -> Any:
-        """A link that brings what came after the cursor, or from now on where there is none."""
+        """Returns a link that sends the events after the cursor, or new events if there is none."""
 
     def close(self, link: Any) -> None:
         """Closes a link from the client's side; the client is not called again."""
 
 
 class PlayedSecrets(SecretValues):
-    """Those of the played servers: each secret is that of their client."""
+    """The secrets for the played servers: each is the secret of their client."""
 
     def __init__(self) -> None:
         super().__init__(no_client, "")
@@ -62,11 +62,11 @@ class Slot:
         self.function = function
         self.upstream = upstream
         self._reader: VirtualReader | None = None
-        self.before: Preparation | None = None  # what the next opening needs; its upstream has a Guard
-        self.tell: Callable[[Callable[[], Lease]], None] = nothing  # ends a wait for an arrival, of a stream alone
+        self.before: Preparation | None = None  # what the next opening needs first; its upstream has a Guard
+        self.tell: Callable[[Callable[[], Lease]], None] = nothing  # for a lone stream: ends a wait for an arrival
 
     def arrived(self, link: Any, arrival: Arrival) -> None:
-        """Takes what the link brings, unless it was left already."""
+        """Receives an arrival, unless the link is no longer the newest."""
         reader = self._reader
         if self.function.is_alive and reader is not None and reader.link in (None, link):
             reader.takes(arrival)
@@ -91,7 +91,7 @@ class Slot:
             self.upstream.close(self._reader.link)
 
     def filtered(self, steps: Steps[T]) -> Steps[T]:
-        """The steps of the stream that are performed; all of them."""
+        """Returns the stream's steps that are performed: here all of them."""
         return steps
 
     def draw(self, least: float, most: float) -> float:
@@ -102,7 +102,7 @@ class Slot:
         """Called when the stream's lease has changed; the function reads it when it is due."""
 
     def keeps(self, keeps: Keeps) -> Keeps:
-        """Returns whether the group's function should connect the stream again."""
+        """Returns the function that decides whether the group's function connects the stream again."""
         return keeps
 
     def _closed(self, link: Any) -> None:
@@ -112,7 +112,7 @@ class Slot:
 
 
 def each(steps: Steps[T], perform: Callable[[Step], Steps[Answer]]) -> Steps[T]:
-    """Yields for each of the steps what `perform` does, and goes on with the answer that it returns."""
+    """Performs each step by `perform`, and continues with the answer that this returns."""
     move: Callable[[], Step] = functools.partial(next, steps)
     while True:
         try:
@@ -136,7 +136,7 @@ def stream_needs(
     pool: Threads | None = None,
     log_report: LogReport = lambda *_: None,
 ) -> Needs:
-    """Returns the dependencies of a function of one stream."""
+    """Returns the needs of a function that keeps one stream."""
     invocation = function.task.invocation
     function.slots[invocation.stream_id] = slot
     ports = Ports(**_ports(function, None if pool is None else lambda *_named: pool, log_report))
@@ -167,7 +167,7 @@ def group_needs(
     log_report: LogReport = lambda *_: None,
     reports: Reports = lambda *_: None,
 ) -> Needs:
-    """Returns the dependencies of a group's function. `slot_of` makes the slot of each stream, once."""
+    """Returns the needs of a group's function; `slot_of` makes the slot of each stream, once."""
 
     def kept_here(profile: Profile, who: Invocation, now_ms: int, delays: Delays, keeps: Keeps) -> Steps[Kept]:
         slot = function.slots.get(who.stream_id)
@@ -183,7 +183,7 @@ def group_needs(
 def _ports(
     function: VirtualFunction, pool: Callable[[int, str], Threads] | None, log_report: LogReport
 ) -> dict[str, Any]:
-    """Returns the ports of whatever a function keeps connected; without a pool, requests take no time."""
+    """Returns the ports of a function, for one stream or a group; without a pool, requests take no time."""
     pool = pool or functools.partial(PromptPool, function.bell)
     return {
         "clock": function, "bell": function.bell, "pool": pool, "open_upstream": _opens(function),
@@ -192,7 +192,7 @@ def _ports(
 
 
 def _opens(function: VirtualFunction) -> OpenUpstream:
-    """Returns what opens the upstreams of a function's streams by their slots; the tokens are the function's."""
+    """Returns a function that opens the upstreams of a function's streams by their slots, with shared tokens."""
     tokens = Tokens(nullcontext())
 
     def opens(stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share) -> VirtualReader:
@@ -205,4 +205,4 @@ def _opens(function: VirtualFunction) -> OpenUpstream:
 
 
 def nothing(_known: Callable[[], Lease]) -> None:
-    """Tells a stream of a group nothing: its function does."""
+    """Does nothing, because a group's function notifies its streams itself."""

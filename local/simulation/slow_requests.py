@@ -1,7 +1,7 @@
-"""Requests of a function that take time: it may die inside one, or go on before the answer is there.
+"""Requests of a function that take time: the function may die inside one, or go on before its answer.
 
-Invariants: the caller goes on before the hard stop, and after `Killed` not at all; no more requests are under way than
-there are threads; what was requested first is begun first.
+Invariants: the caller goes on before the hard stop, and never after `Killed`; at most as many requests run at a time as
+there are threads; they begin in their order.
 """
 
 import functools
@@ -19,7 +19,7 @@ from local.simulation.virtual_ports import Answers, Requests
 from states_language.clock import Clock
 
 T = TypeVar("T")
-# How long a request takes at most while no fault slows the store down.
+# How long a request takes at most without a fault of the store.
 MOST_MS = 8
 NOTHING_ASKED = StoreFailed("nothing was asked")
 
@@ -37,7 +37,7 @@ class SlowRequests(AtOnce):
         self._slow_until_ms = 0
 
     def ask(self, *requests: Callable[[], T]) -> Waits[T | StoreFailed]:
-        """Returns the last answer, or that a request got none: then the later ones are not made."""
+        """Returns the answer of the last request; after the first one without an answer, no further one is made."""
         answer: T | StoreFailed = NOTHING_ASKED
         for request in requests:
             now_ms = self._clock.now_ms()
@@ -48,10 +48,10 @@ class SlowRequests(AtOnce):
                 self._slow_until_ms = now_ms + self._dynamodb.latency_ms
             if left_ms <= 0:
                 return StoreFailed(NO_TIME)
-            # At times less than a millisecond: two chunks may then be read in the same one.
+            # It may be less than a millisecond, so that two chunks may be read in the same one.
             latency_ms = self._dynamodb.latency_ms + int(self._draws.random() * (MOST_MS + 1))
             if latency_ms > left_ms:
-                # The request goes on in its thread and lands when it likes; nobody waits for it.
+                # The request goes on in its thread, and nobody waits for its answer.
                 self._clock.call_at(now_ms + latency_ms, functools.partial(_unheard, request))
                 yield now_ms + left_ms, False
                 return StoreFailed(TOO_LATE)
@@ -66,7 +66,7 @@ class SlowRequests(AtOnce):
         return answer
 
     def missed(self) -> None:
-        """Notes a request for which no time is left, or hardly any."""
+        """Records a request for which hardly any time is left, or none."""
         if self._dynamodb.latency_ms:
             self._slow_until_ms = self._clock.now_ms() + self._dynamodb.latency_ms
         self.ran_out = self.ran_out or self._slow_until_ms <= self._leaves_from_ms
@@ -97,9 +97,9 @@ def _unheard(request: Callable[[], object]) -> None:
 
 
 class VirtualPool(Answers):
-    """So many threads of `function`; each answer rings its bell for `name`.
+    """A pool of `threads` of a function; each answer rings the function's bell for `name`.
 
-    `takes` are the pauses of some requests, and their answer; without it they are made of the store.
+    `takes` returns the pauses of some requests, and their answer; by default they are requests to the store.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class VirtualPool(Answers):
         self._asked: deque[tuple[str, Requests]] = deque()
 
     def ask(self, stream_id: str, *requests: Callable[[], Any]) -> None:
-        """Lets a thread make the requests; the last answer is among `answered` later."""
+        """Makes a thread send the requests; `answered` has the last answer later."""
         self._asked.append((stream_id, requests))
         self._begin()
 
@@ -130,7 +130,7 @@ class VirtualPool(Answers):
             self._go_on(stream_id, answering(self._takes(*requests)))
 
     def _go_on(self, stream_id: str, waits: Waits[Answered]) -> None:
-        """Moves on what is under way, as far as it goes now."""
+        """Continues requests as far as they can go now."""
         function = self._function
         if function.died_ms is not None:
             return

@@ -1,7 +1,7 @@
-"""The upstream's side of a WebSocket in virtual time: what it receives, and what it sends besides events.
+"""The upstream's side of a WebSocket in virtual time: reads the client's frames, and writes those besides events.
 
-The independent library `wsproto` reads what the client sends, so a breach of the protocol is a fault of ours.
-Invariant: a message is taken once, whole.
+The independent library `wsproto` reads the client's frames, so a breach of the protocol is a fault of ours.
+Invariant: each message is returned once, whole.
 """
 
 import json
@@ -13,14 +13,14 @@ from wsproto.utilities import ProtocolError
 
 from handlers.framing.websocket import CLOSE, PING, TEXT, encoded_frame
 
-# How a profile of the run talks; {cursor} is left out where the upstream does not go on from one.
+# How often a profile of the run pings, and how soon the pong must come.
 PING_EVERY_S, WITHIN_S = 2, 1.5
-# How late a pong may be: a function may be asking a slow store meanwhile.
+# How late a pong may be, because a function may be waiting for a slow store.
 PONG_MS = 20_000
 
 
 def fields(*, resumes: bool) -> dict[str, Any]:
-    """The profile's fields for the socket."""
+    """Returns the profile's fields for the socket; without `resumes` no message has a {cursor}."""
     since = {"since": "{cursor}"} if resumes else {}
     return {
         "framing": "websocket",
@@ -35,17 +35,17 @@ def fields(*, resumes: bool) -> dict[str, Any]:
 
 
 def said(message: dict[str, Any]) -> bytes:
-    """A message on the wire."""
+    """Returns a message as a frame."""
     return encoded_frame(TEXT, json.dumps(message).encode())
 
 
 def closing(code: int) -> bytes:
-    """A close on the wire."""
+    """Returns a close as a frame."""
     return encoded_frame(CLOSE, code.to_bytes(2, "big"))
 
 
 class SocketPeer:
-    """One connection; `pinged` are its pings that are not answered yet, and when they were sent."""
+    """One connection; `pinged` has the pings that are not answered yet, with the instants at which they were sent."""
 
     def __init__(self) -> None:
         self._connection = Connection(ConnectionType.SERVER)
@@ -54,7 +54,7 @@ class SocketPeer:
         self.is_closed = False
 
     def hears(self, frame: bytes) -> list[dict[str, Any]]:
-        """The messages in what the client sent; raises AssertionError where that breaks the protocol."""
+        """Returns the messages that the client sent; raises AssertionError if a frame breaks the protocol."""
         messages = []
         # RFC 6455, section 5.1, which `wsproto` leaves to its caller.
         assert frame[1] & 0x80, "the client breaks the protocol: it does not mask its frames"
@@ -76,12 +76,12 @@ class SocketPeer:
         return messages
 
     def ping(self, now_ms: int) -> bytes:
-        """A ping on the wire."""
+        """Returns a ping as a frame."""
         self._count += 1
         payload = b"%d" % self._count
         self.pinged[payload] = now_ms
         return encoded_frame(PING, payload)
 
     def unanswered(self, now_ms: int) -> int:
-        """How many pings the client should have answered by now."""
+        """Returns how many pings the client should have answered by now."""
         return sum(1 for sent_ms in self.pinged.values() if sent_ms < now_ms - PONG_MS)

@@ -1,4 +1,4 @@
-"""The executions of one machine, as Step Functions starts and describes them.
+"""Starts and describes the executions of one machine, as Step Functions does.
 
 Invariant: executions are kept in the order in which they began, and none is forgotten.
 """
@@ -34,21 +34,21 @@ class VirtualExecutions:
 
     @property
     def last(self) -> Execution:
-        """Returns the youngest that runs, or where none does the one that ended last."""
+        """Returns the youngest running execution; if none runs, the one that ended last."""
         return max(self._all, key=lambda one: (one.status == "RUNNING", one.stopped_ms or one.started_ms))
 
     def begin(self, data: Any, perform: Perform) -> Execution:
-        """Returns the first execution; `perform` carries out its Tasks and those of its successors."""
+        """Starts the first execution and returns it; `perform` carries out its Tasks and those of its successors."""
         self._perform = perform
         return self._start(data, None)
 
     async def over(self) -> None:
-        """Returns when no execution runs any more."""
+        """Returns once no execution runs any more."""
         while any(one.status == "RUNNING" for one in self._all):
             await next(one for one in self._all if one.status == "RUNNING").wait()
 
     def start(self, call: TaskCall) -> Any:
-        """Returns StartExecution's answer; TaskFailure with AWS's error name otherwise."""
+        """Returns StartExecution's answer; raises TaskFailure with AWS's error name."""
         parameters = call.parameters
         machine_arn, name = self._all[0].machine_arn, parameters.get("Name")
         if parameters.get("StateMachineArn") != machine_arn:
@@ -60,7 +60,7 @@ class VirtualExecutions:
         if execution is None:
             execution = self._start(data, name)
         elif execution.status != "RUNNING" or execution.input != data:
-            # Running with the same input: the same answer again. Anything else: the name is taken.
+            # An execution that runs with the same input is answered again; otherwise the name is taken.
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", f"Execution Already Exists: '{name}'")
         if call.pending is not None and call.pattern.startswith(SYNC):
             waiting = asyncio.ensure_future(_finish(call.pending, call.pattern, execution))
@@ -69,7 +69,7 @@ class VirtualExecutions:
         return {"ExecutionArn": execution.arn, "StartDate": execution.started_ms / 1000}
 
     def describe(self, call: TaskCall) -> Any:
-        """Returns DescribeExecution's answer; TaskFailure with AWS's error name where there is no such execution."""
+        """Returns DescribeExecution's answer; raises TaskFailure with AWS's error name."""
         arn = call.parameters["ExecutionArn"]
         for one in self._all:
             if one.arn == arn:
@@ -103,13 +103,13 @@ async def _finish(pending: Pending, pattern: str, execution: Execution) -> None:
 
 
 class StatesClient:
-    """Step Functions as boto3's client offers it: `find` has an execution by its ARN, `start` begins one of a name."""
+    """Step Functions with the methods of boto3's client: `find` returns an execution by its ARN, `start` starts one."""
 
     def __init__(self, find: Callable[[str], Execution | None], start: Callable[[str, Any], Execution]) -> None:
         self._find, self._start = find, start
 
     def describe_execution(self, *, executionArn: str) -> dict[str, Any]:
-        """DescribeExecution; ExecutionDoesNotExist where there is none."""
+        """As boto3's; raises ExecutionDoesNotExist."""
         one = self._find(executionArn)
         if one is None:
             raise ClientError({"Error": {"Code": "ExecutionDoesNotExist"}}, "DescribeExecution")
@@ -117,5 +117,5 @@ class StatesClient:
         return {"status": one.status, "startDate": datetime.fromtimestamp(one.started_ms / 1000, UTC), **output}
 
     def start_execution(self, *, name: str, input: str, **_machine: str) -> dict[str, Any]:
-        """StartExecution."""
+        """As boto3's."""
         return {"executionArn": self._start(name, json.loads(input)).arn}

@@ -1,6 +1,6 @@
-"""The stream of a run's events table: a record of each write, in shards that split.
+"""Keeps the stream of a run's events table: a record of each write, in shards that split.
 
-Invariant: each write is in one shard, and all that a shard has are behind those of its parent ("Lambda processes parent
+Invariant: each write is in one shard, and a shard's writes come after those of its parent ("Lambda processes parent
 shards before child shards").
 """
 
@@ -22,14 +22,14 @@ Record = dict[str, Any]
 
 
 def as_event(record: Record) -> Record:
-    """The record as Lambda hands it to a function."""
+    """Returns the record as Lambda passes it to a function."""
     written = dict(record["dynamodb"])
     written["ApproximateCreationDateTime"] = written["ApproximateCreationDateTime"].timestamp()
     return {**record, "dynamodb": plain(written)}
 
 
 def plain(value: Any) -> Any:
-    """The value with its bytes in Base64, however deep they lie."""
+    """Returns the value with bytes in Base64, at any depth."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):
@@ -38,7 +38,7 @@ def plain(value: Any) -> Any:
 
 
 class Write(NamedTuple):
-    """One write of an item, which is as it was then."""
+    """One write, with the item as it was then."""
 
     number: int
     at_ms: int
@@ -47,7 +47,7 @@ class Write(NamedTuple):
     item: Item
 
     def record(self) -> Record:
-        """The record as a function gets it."""
+        """Returns the record that a function gets."""
         names = {"PK": {"S": self.key[0]}, "SK": {"S": self.key[1]}}
         written = {
             "Keys": names,
@@ -61,7 +61,7 @@ class Write(NamedTuple):
 
 @dataclass(eq=False)
 class Shard:
-    """`number` counts the shards; `of` are its ancestors' and its own number."""
+    """A shard with its number and its writes."""
 
     number: int
     parent: Shard | None = None
@@ -75,15 +75,15 @@ class Shard:
         return (*(self.parent.of if self.parent is not None else ()), self.number)
 
     def child_of(self, key: Key) -> Shard:
-        """The child that has the key's writes from the split on."""
+        """Returns the child that gets the key's writes after the split."""
         if self.by_sort_key and key[0].endswith(LOG_SUFFIX):
-            return self.children[1]  # sort keys of a log only grow: all come behind any middle
+            return self.children[1]  # the sort keys of a log only grow, so all later ones are in the upper half
         text = key[1] if self.by_sort_key else f"{self.number}{key[0]}"
         return self.children[zlib.crc32(text.encode()) % 2]
 
 
 class TableStream:
-    """All that was written to one table, as it comes."""
+    """All writes to one table."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -97,7 +97,7 @@ class TableStream:
         self.writes.append(Write(len(self.writes) + 1, self._clock.now_ms(), kind, key, item))
 
     def shards(self, splits: Iterable[tuple[int, int]]) -> list[Shard]:
-        """The writes in two shards at first; `splits` are instants and what chooses the shard that splits then."""
+        """Returns the shards, two at first; `splits` has instants, each with a number that chooses the split shard."""
         shards = [Shard(0), Shard(1)]
         waiting = sorted(splits)
         for write in self.writes:

@@ -17,12 +17,12 @@ from local.simulation.dynamodb_expressions import Item, condition, update
 Key = tuple[str, str]
 # The one form of PartiQL that handlers/store/event_writer.py writes.
 _INSERT = re.compile(r"""INSERT INTO "([A-Za-z0-9_.-]+)" VALUE \{((?:'\w+': \?(?:, )?)+)\}""")
-# The start of a query; its items lie in one partition.
+# The beginning of a query, which reads one partition.
 _PARTITION = re.compile(r"PK = (:\w+)(?:$| AND )")
-# The possible end of such a query.
+# How such a query may end.
 _PREFIX = re.compile(r" AND begins_with\(SK, (:\w+)\)$")
 _BOUND = re.compile(r" AND SK (>=|>|<|BETWEEN) (:\w+)")
-# Behind any character.
+# Sorts after any other character.
 LAST = "\U0010ffff"
 # The sort key of each index.
 INDEXES = {"by-position": "position"}
@@ -48,22 +48,22 @@ def method(client: Any, operation: str) -> Callable[..., dict[str, Any]]:
 
 
 class MemoryDynamoDB:
-    """The tables named, all empty; `on_change` is called with table, key and item after each change of one."""
+    """The named tables, all empty; `on_change` is called with table, key and item after each change of an item."""
 
     def __init__(self, *tables: str, on_change: Listener | None = None) -> None:
         self._tables: dict[str, dict[Key, Item]] = {name: {} for name in tables}
-        # By table and partition: the sort keys, and for each index its own with them, in order.
+        # By table and partition, in order: the sort keys, and for each index its own keys with the sort keys.
         self._partitions: dict[tuple[str, str], list[str]] = {}
         self._indexed: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
         self._on_change = on_change
 
     def get_item(self, *, TableName: str, Key: Item, **_reading: Any) -> dict[str, Any]:
-        """Returns {"Item": …}, or {} when there is none; every read is consistent."""
+        """Returns {"Item": …}, or {} if there is none; every read is consistent."""
         item = self._table(TableName, "GetItem").get(_key(Key))
         return {} if item is None else {"Item": dict(item)}
 
     def put_item(self, *, TableName: str, Item: Item, ConditionExpression: str = "", **rest: Any) -> dict[str, Any]:
-        """Replaces the item; ConditionalCheckFailedException when the condition does not hold for the old one."""
+        """Replaces the item; raises ConditionalCheckFailedException if the condition does not hold for the old one."""
         table = self._table(TableName, "PutItem")
         key = _key(Item)
         self._check("PutItem", ConditionExpression, table.get(key), rest)
@@ -74,7 +74,7 @@ class MemoryDynamoDB:
     def update_item(
         self, *, TableName: str, Key: Item, UpdateExpression: str, ConditionExpression: str = "", **rest: Any
     ) -> dict[str, Any]:
-        """Returns {"Attributes": …} as ReturnValues asks; ConditionalCheckFailedException when the condition fails."""
+        """Returns {"Attributes": …} as requested; raises ConditionalCheckFailedException."""
         table = self._table(TableName, "UpdateItem")
         key = _key(Key)
         before = table.get(key)
@@ -91,7 +91,7 @@ class MemoryDynamoDB:
         return {"Attributes": dict(before)} if wanted == "ALL_OLD" and before is not None else {}
 
     def delete_item(self, *, TableName: str, Key: Item, ConditionExpression: str = "", **rest: Any) -> dict[str, Any]:
-        """Deletes the item, if there is one; ConditionalCheckFailedException when the condition does not hold."""
+        """Deletes the item, if there is one; raises ConditionalCheckFailedException if the condition does not hold."""
         table = self._table(TableName, "DeleteItem")
         key = _key(Key)
         self._check("DeleteItem", ConditionExpression, table.get(key), rest)
@@ -103,9 +103,9 @@ class MemoryDynamoDB:
         return {}
 
     def batch_execute_statement(self, *, Statements: list[dict[str, Any]]) -> dict[str, Any]:
-        """Returns an answer for each INSERT with parameters, in order; DuplicateItem where the key exists.
+        """Returns an answer for each INSERT with parameters, in order; it is DuplicateItem if the key exists.
 
-        Two statements on one item are refused as a whole, for AWS does not promise what comes of them.
+        Two statements about one item are refused together, because AWS does not define their outcome.
         """
         asked = [_inserted(statement) for statement in Statements]
         if not 1 <= len(asked) <= 25 or len({(name, *_key(item)) for name, item in asked}) < len(asked):
@@ -127,7 +127,7 @@ class MemoryDynamoDB:
     ) -> dict[str, Any]:
         """Returns the items that the key condition selects, in the order of the sort key, in one page.
 
-        Those of an index have its keys and the table's alone. The index of records is read as a scan with a filter.
+        Items of an index have only its keys and the table's. The index of records is read as a scan with a filter.
         """
         table = self._table(TableName, "Query")
         holds = condition(KeyConditionExpression, rest.get("ExpressionAttributeNames"))
@@ -142,19 +142,19 @@ class MemoryDynamoDB:
         partition, index = values[place[1]]["S"], rest.get("IndexName", "")
         if index:
             entries = self._indexed.get((TableName, index, partition), [])
-            # Entries before the place where a page begins are skipped unread: a reader reads many.
+            # Entries before the beginning of the page are skipped without reading them: a reader reads many pages.
             first = bisect.bisect_right(entries, (values[":after"]["S"], LAST)) if ":after" in values else 0
             names = ("PK", "SK", INDEXES[index])
             found = ({name: table[partition, sort][name] for name in names} for _, sort in entries[first:])
         else:
             sorts = self._partitions.get((TableName, partition), [])
             if (bound := _BOUND.search(KeyConditionExpression)) is not None:
-                # A log is read since a number, or before one; events behind a key.
+                # A log is read after or before a number, events after a key.
                 find = bisect.bisect_right if bound[1] == ">" else bisect.bisect_left
                 at = find(sorts, values[bound[2]]["S"])
                 sorts = sorts[:at] if bound[1] == "<" else sorts[at:]
             if (prefix := _PREFIX.search(KeyConditionExpression)) is not None:
-                # Such keys lie together: a replay of a year reads 35,000 times 25 of 35,000 connections.
+                # Such keys are neighbours: a replay of a year reads 25 of 35,000 connections, 35,000 times.
                 first_sort = values[prefix[1]]["S"]
                 sorts = sorts[bisect.bisect_left(sorts, first_sort) : bisect.bisect_left(sorts, first_sort + LAST)]
             if (start := rest.get("ExclusiveStartKey")) is not None:
@@ -167,12 +167,12 @@ class MemoryDynamoDB:
         items = [dict(item) for item in itertools.islice(selected, rest.get("Limit"))]
         answer = {"Items": items, "Count": len(items)}
         if items and len(items) == rest.get("Limit"):
-            # As DynamoDB: where a page is full there may be more, and may not.
+            # As in DynamoDB, a full page may or may not be followed by another.
             answer["LastEvaluatedKey"] = {name: items[-1][name] for name in ("PK", "SK")}
         return answer
 
     def batch_get_item(self, *, RequestItems: dict[str, Any]) -> dict[str, Any]:
-        """Returns the items of the keys, none left out."""
+        """Returns the items of all keys."""
         found = {
             name: [dict(item) for key in wanted["Keys"] if (item := self._tables[name].get(_key(key))) is not None]
             for name, wanted in RequestItems.items()

@@ -1,7 +1,7 @@
-"""Clients of AWS that fail, before the in-memory tables and a queue in memory: DynamoDB's, and a dead-letter queue's.
+"""Puts unreliable clients in front of the in-memory tables and of an in-memory dead-letter queue.
 
-What a request meets while a fault holds is drawn from the fault's own numbers. Invariant: without a fault every request
-is passed on as it is, and every message comes into the queue, once.
+While a fault lasts, the fault's own random numbers decide the outcome of each request. Invariant: without a fault every
+request is passed on unchanged, and every message reaches the queue once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ READS = frozenset({"GetItem", "BatchGetItem", "Query"})
 
 
 class _Unknown:
-    """The outcomes of requests while a fault holds."""
+    """The outcomes of requests while a fault lasts."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,20 +40,20 @@ class _Unknown:
         self._draws = random.Random(0)
 
     def hold(self, until_ms: int, draws: random.Random) -> None:
-        """Draws the outcome of every request until then."""
+        """Makes the outcome of every request random until then."""
         self._until_ms, self._draws = max(self._until_ms, until_ms), draws
 
     @property
     def holds(self) -> bool:
-        """Whether it holds now."""
+        """Whether the fault lasts now."""
         return self._clock.now_ms() < self._until_ms
 
     def outcome(self, often: Mapping[str, int]) -> str:
-        """One of the outcomes; without the fault a request passes."""
+        """Returns a random outcome; without the fault, a request passes."""
         return self._draws.choices(list(often), list(often.values()))[0] if self.holds else "passes"
 
     def late_ms(self) -> int:
-        """How much later something lands."""
+        """Returns how much later a request takes effect."""
         return self._draws.randrange(1, LATEST_MS)
 
 

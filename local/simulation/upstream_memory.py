@@ -1,4 +1,4 @@
-"""How an upstream forgets events after a cursor, how it reports that, and what a careful profile declares.
+"""Defines how an upstream forgets events, how it reports that, and what a careful profile declares about it.
 
 If it forgets by count and reports nothing, its reach is unknown: the profile leaves resuming to the framing's default,
 and the upstream keeps what the ledger assumes (`KEPT_MS`).
@@ -24,7 +24,7 @@ Word = Literal["", "status", "frame"]
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """0 is no limit; `word` is how it reports that it has forgotten, "" for not at all."""
+    """What an upstream keeps; 0 is no limit. `word` is how it reports a forgotten cursor, "" for not at all."""
 
     keeps_ms: int = 0
     keeps: int = 0
@@ -41,16 +41,16 @@ class Memory:
         return self.keeps > 0 and not self.word
 
     def reach_ms(self, skew_ms: int) -> int | None:
-        """How far back it goes for certain with clocks that are wrong by `skew_ms`; 0 if that is unknown.
+        """Returns how far back it surely goes, with clocks that are wrong by `skew_ms`; 0 if that is unknown.
 
-        None: to the cursor, or it reports that it cannot.
+        None means: as far as the cursor, or else it reports that it cannot.
         """
         if self.is_unknown:
             return 0
         return None if not self.keeps_ms or self.word else (self.keeps_ms - ANSWER_MS - 2 * skew_ms) // 1000 * 1000
 
     def oldest(self, emitted_ms: Sequence[int], now_ms: int) -> int:
-        """The number of the oldest event that it has."""
+        """Returns the number of the oldest event that it has."""
         if self.keeps_ms:
             return _since(emitted_ms, now_ms - self.keeps_ms)
         oldest = max(0, len(emitted_ms) - self.keeps) if self.keeps else 0
@@ -72,7 +72,7 @@ class Memory:
 
 
 def _since(emitted_ms: Sequence[int], at_ms: int) -> int:
-    """The number of the first event that came to be after that."""
+    """Returns the number of the first event that happened after that."""
     return next((n for n, emitted in enumerate(emitted_ms) if emitted > at_ms), len(emitted_ms))
 
 

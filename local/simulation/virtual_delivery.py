@@ -1,8 +1,9 @@
-"""The delivery in virtual time: the function's own steps on tables in memory, called as Lambda calls them.
+"""Runs the delivery in virtual time: the function's own steps on tables in memory, called as Lambda calls them.
 
-What is to happen next is what is due first: records that come, bells, sweeps. A call runs to its end at once, and the
-clock goes on in it by what its requests take; the next call begins when its own time has come, so calls run beside each
-other, as Lambda's do. Invariants: a call sees what others did before it began; whatever dies leaves its bell out.
+Records, bells and sweeps happen in the order in which they are due. A call runs to its end at once, while the clock
+advances by the time of its requests; the clock then goes back to the next call's own beginning, so calls run beside
+each other, as Lambda's do. Invariants: a call sees what others did before it began; a call that dies leaves its bell
+unanswered.
 """
 
 import heapq
@@ -25,7 +26,7 @@ from handlers.store.control_table import Table
 from handlers.store.event_items import Entry
 from handlers.store.event_reader import EventReader
 
-# How long the function may take, and how much of it is for more than sending (packaging/delivery.cjs, MARGIN_MS).
+# How long the function may take, and the part of it that is reserved for leaving (packaging/delivery.cjs, MARGIN_MS).
 LIMIT_MS, MARGIN_MS = 120_000, 10_000
 SWEEP_MS = 60_000
 # How long a call takes to begin.
@@ -35,13 +36,13 @@ FOR_EVER = 1 << 62
 
 
 class Clock(Protocol):
-    """Whose `now_ms` each request moves."""
+    """A clock whose `now_ms` each request advances."""
 
     now_ms: int
 
 
 def side_by_side(clock: Clock) -> Each:
-    """Returns what runs a function for each of several at the same time: the slowest one ends it."""
+    """Returns a `map` that runs its calls at the same time: it takes as long as the slowest one."""
 
     def each(work: Callable[[Any], Any], several: Sequence[Any]) -> list[Any]:
         began_ms = ended_ms = clock.now_ms
@@ -59,8 +60,8 @@ def side_by_side(clock: Clock) -> Each:
 class VirtualDelivery:
     """A stage's delivery; `client` has the events table and one named DELIVERY.
 
-    `dying` are the exceptions that end a call as a kill does, some of the client's requests among them, and `tables`
-    is a client without those; `layout` is a stream's.
+    `dying` is the exception that ends a call as a kill does; requests of `client` may raise it, those of `tables` do
+    not. `layout` is that of every stream.
     """
 
     def __init__(
@@ -71,9 +72,9 @@ class VirtualDelivery:
         self.clock = clock
         self.worked: list[tuple[int, Place, Worked]] = []
         self.behind: list[Lag] = []
-        # When calls died, each with its place; None for one that noted or swept, and may have rung for any.
+        # When calls died, each with its place; None for a noting or a sweeping call, which may have rung for any place.
         self.deaths: list[tuple[int, Place | None]] = []
-        self.loses: Callable[[], bool] = lambda: False  # whether calls of now are lost
+        self.loses: Callable[[], bool] = lambda: False  # whether calls are lost now
         self._dying = dying
         self._limit_ms = 0
         self._due: list[tuple[int, int, Callable[[], None], Place | None]] = []
@@ -89,23 +90,23 @@ class VirtualDelivery:
         self.restart()
 
     def died(self, place: Place | None) -> None:
-        """Records that a call was killed, and begins with a new sandbox."""
+        """Records that a call was killed, and starts a new sandbox."""
         self.deaths.append((self.clock.now_ms, place))
         self.restart()
 
     def restart(self) -> None:
-        """Begins with a new sandbox, which remembers nothing."""
+        """Starts a new sandbox, which remembers nothing."""
         arrivals = Arrivals(self._table)
         feed = Feed(arrivals, self._events, self._in_order)
         self.delivery = Delivery(arrivals, Bells(self._table), SinkRecords(self._table), feed, self._ports)
 
     def at(self, at_ms: int, action: Callable[[], None], place: Place | None = None) -> None:
-        """Has something happen at an instant; what is of one place happens one after the other."""
+        """Schedules an action; the actions of one place run one after the other."""
         heapq.heappush(self._due, (at_ms, next(self._numbers), action, place))
 
     def run(self, until_ms: int = FOR_EVER, most: int = 1_000_000) -> bool:
-        """Whether, before the instant and in `most` calls, all has happened: no bell is out."""
-        # When the last call began: the clock itself is where that has ended, which may be behind a sweep.
+        """Runs until nothing is due, `until_ms`, or `most` calls; returns whether no bell is left unanswered."""
+        # `at_ms` is when the last call began; the clock shows its end, which may be after the next sweep.
         began_ms = swept_ms = at_ms = self.clock.now_ms
         for _ in range(most):
             due_ms = self._due[0][0] if self._due else FOR_EVER
@@ -113,7 +114,7 @@ class VirtualDelivery:
                 at_ms = max(at_ms, due_ms)
                 self._next()
                 continue
-            # The schedule calls each minute; where nothing can be due, nothing comes of it.
+            # The schedule calls each minute; sweeps at which nothing can be due are skipped.
             out_ms = min((bell.until_ms for bell in self._bells.out()), default=FOR_EVER)
             after_ms = max(out_ms, at_ms, swept_ms + 1)
             sweep_ms = self._sweep_at(began_ms, after_ms) if out_ms < FOR_EVER else FOR_EVER
@@ -128,14 +129,14 @@ class VirtualDelivery:
         return False
 
     def _sweep_at(self, began_ms: int, at_ms: int) -> int:
-        """The first sweep that is not before an instant."""
+        """Returns the first sweep at or after an instant."""
         return began_ms + -(-(at_ms - began_ms) // SWEEP_MS) * SWEEP_MS
 
     def _next(self) -> None:
         at_ms, _, action, place = heapq.heappop(self._due)
         free_ms = 0 if place is None else self._free_ms.get(place, 0)
         if free_ms > at_ms:
-            # It sees what comes until it begins.
+            # The place is busy: the call begins later, and sees what comes until then.
             self.at(free_ms, action, place)
             return
         self.clock.now_ms = at_ms

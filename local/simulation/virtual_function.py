@@ -1,7 +1,7 @@
-"""A function in virtual time: what it does is the product's own; it may be killed, frozen, slow, or have a wrong clock.
+"""Runs the product's own function in virtual time; it may be killed, frozen, slow, or have a wrong clock.
 
-It performs what the product needs (`handlers/run`: `Ask`, `Wait`) as a generator of pauses, which the clock moves on.
-Invariant: after `kill` nothing of it runs, and while it is frozen nothing does.
+The function's needs (`Ask` and `Wait` of `handlers/run`) become a generator of pauses, which the clock resumes.
+Invariant: nothing of it runs after `kill`, or while it is frozen.
 """
 
 import functools
@@ -31,10 +31,7 @@ class Killed(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """An invocation's task, its time limit, and the error of its clock.
-
-    `version` is the deployed one's. Tasks are numbered from 1.
-    """
+    """An invocation, with its number from 1, the deployed version, its time limit and the error of its clock."""
 
     number: int
     invocation: Invocation
@@ -46,20 +43,20 @@ class Task:
 class AtOnce:
     """Requests of a function that take no time; `slow_requests.py` has those that do."""
 
-    ran_out = False  # of time for a request, though no slow store had taken some of what is kept for leaving
-    dies_in: int | None = None  # so many more steps of its requests
+    ran_out = False  # a request got no time, although no slow store had used up the margin for leaving
+    dies_in: int | None = None  # after so many more steps of its requests the function dies
 
     def ask(self, *requests: Callable[[], T]) -> Waits[T | StoreFailed]:
-        """The answer of the last, or that there is none of one: then the others are not made."""
+        """Returns the answer of the last request; after the first one without an answer, no further one is made."""
         yield from ()
         return [request() for request in requests][-1]
 
     def missed(self) -> None:
-        """Notes requests that were not made, for no time was left."""
+        """Records that a request was not made because no time was left."""
 
 
 def answering(waits: Waits[Any]) -> Waits[Answered]:
-    """The same pauses, with what was returned, raised or not answered by the store."""
+    """Returns the same pauses; the result is what was returned or raised, or that the store did not answer."""
     try:
         value = yield from waits
     except Exception as error:
@@ -70,10 +67,10 @@ def answering(waits: Waits[Any]) -> Waits[Answered]:
 
 
 class VirtualFunction:
-    """`on_end` is called once with the outcome, unless it is killed.
+    """One function; `on_end` is called once with the outcome, unless the function is killed.
 
-    Where `is_prompt`, it goes on within the call that brings something; otherwise when the clock comes to it, behind
-    what else happens in that millisecond.
+    With `is_prompt` it continues within the call that brings an arrival; otherwise the clock resumes it, after
+    everything else that happens in that millisecond.
     """
 
     def __init__(
@@ -96,9 +93,9 @@ class VirtualFunction:
         self.slots: dict[str, Any] = {}  # by stream (`slots.py`)
         self._timer: Timer | None = None
         self._listens = False
-        self.is_awake = False  # does something at this moment
+        self.is_awake = False  # it is doing something at this moment
         self.frozen_until_ms = self._frozen_from_ms = 0
-        self.dies_after: int | None = None  # so many more steps
+        self.dies_after: int | None = None  # after so many more steps it dies
         self.is_alive = True
         self.is_lost = False  # the machine is not notified of its end
         self.died_ms: int | None = None
@@ -108,7 +105,7 @@ class VirtualFunction:
 
     @property
     def skew_ms(self) -> int:
-        """How far its clock is wrong."""
+        """The error of its clock."""
         return self.task.skew_ms
 
     @property
@@ -117,16 +114,16 @@ class VirtualFunction:
         return self.task.invocation.execution
 
     def mask(self) -> bytes:
-        """Four bytes by chance."""
+        """Four random bytes."""
         return self.draws.randbytes(4)
 
     def start(self, needs: Needs) -> None:
-        """Begins with what it needs first; every further step comes from the clock and the upstreams."""
+        """Performs the first need; the clock and the upstreams trigger every further step."""
         self._waits = self._perform(needs)
         self._step()
 
     def kill(self, linger_ms: int = 0) -> None:
-        """Ends it as SIGKILL does; its sockets close after a while."""
+        """Ends it as SIGKILL does; its sockets close after `linger_ms`."""
         self.is_alive = False
         self.died_ms = self._clock.now_ms() if self.died_ms is None else self.died_ms
         if self._timer is not None:
@@ -137,7 +134,7 @@ class VirtualFunction:
             self._close_sockets()
 
     def freeze(self, until_ms: int) -> None:
-        """Lets nothing of it run until then, as SIGSTOP does; what arrives waits."""
+        """Stops it until then, as SIGSTOP does; arrivals wait."""
         if self._clock.now_ms() >= self.frozen_until_ms:
             self._frozen_from_ms = self._clock.now_ms()
         self.frozen_until_ms = max(self.frozen_until_ms, until_ms)
@@ -155,7 +152,7 @@ class VirtualFunction:
         return self._clock.now_ms() + self.task.skew_ms
 
     def ran_ms(self) -> int:
-        """When it last ran, by its own clock: what comes while it is frozen may have come at any time since."""
+        """When it last ran, by its own clock; an arrival while it is frozen may have come at any time since."""
         return self.now_ms() if self._clock.now_ms() >= self.frozen_until_ms else self._frozen_from_ms + self.skew_ms
 
     def _perform(self, needs: Needs) -> Waits[Outcome]:
@@ -185,7 +182,7 @@ class VirtualFunction:
             move = functools.partial(needs.send, rung)
 
     def _heard(self) -> None:
-        """Goes on where it waits for something to arrive."""
+        """Resumes it if it waits for an arrival."""
         if self._listens:
             if self._is_prompt:
                 self._step()

@@ -1,7 +1,7 @@
-"""The ports of the performer in virtual time: a bell that wakes the function, requests, and an upstream that is read.
+"""The ports of the performer in virtual time: a bell that wakes the function, pools of requests, and a reader.
 
-As `handlers/run/threads.py` and `handlers/upstream/reader.py` have them, without a thread. They decide nothing.
-Invariants: what was requested first is begun first; a reader that is closed brings what had come before, then `Closed`.
+They replace `handlers/run/threads.py` and `handlers/upstream/reader.py` without a thread, and decide nothing.
+Invariants: requests begin in their order; a closed reader returns what had come before, then `Closed`.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ class Client(Protocol):
     """The opener of an upstream's link."""
 
     def arrived(self, link: Any, arrival: Arrival) -> None:
-        """Takes an arrival of the link; the reason of a Closed is as `handlers/upstream/reader.py` names it."""
+        """Receives an arrival from the link; a Closed has the reasons of `handlers/upstream/reader.py`."""
 
 
 class VirtualBell(Bell):
@@ -31,7 +31,7 @@ class VirtualBell(Bell):
         self._heard = heard
 
     def ring(self, name: str) -> None:
-        """Wakes the function where it waits."""
+        """Wakes the function if it waits."""
         self._rung.add(name)
         self._heard()
 
@@ -69,7 +69,7 @@ class OwnThread(Answers):
         self._stream_id, self.asked = stream_id, requests
 
     def answers(self, answer: Answered) -> None:
-        """Takes the answer to what was asked."""
+        """Takes the answer to the requests."""
         self.asked = None
         self._answers.append((self._stream_id, answer))
 
@@ -94,10 +94,10 @@ class PromptPool(Answers):
 
 
 class VirtualReader:
-    """One opening: what has come and was not taken. `heard` is called when something comes, `close` once it is left,
-    `say` with what is sent on its socket.
+    """The arrivals of one opening that were not taken yet.
 
-    What opens it sets `link`. `ran_ms` is when the function last ran, which is now unless it stands still.
+    It calls `heard` when something arrives, `close` with the link when it is closed, and `say` with a frame to send.
+    The opener sets `link`. `ran_ms` returns when the function last ran: now, unless it stands still.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class VirtualReader:
 
     @property
     def unread_s(self) -> float | None:
-        """How long ago the oldest had come that still waits; None where none does."""
+        """How long the oldest arrival has been waiting; None if none waits."""
         return (self._now_ms() - self._inbox[0][1]) / 1000 if self._inbox else None
 
     def takes(self, arrival: Arrival) -> None:
-        """Lets something arrive."""
+        """Receives an arrival."""
         if not self._is_closed:
             self._inbox.append((arrival, self._ran_ms()))
             self._heard()
@@ -143,7 +143,7 @@ class VirtualReader:
             self._say(self.link, frame)
 
     def close(self, join_s: float) -> None:  # noqa: ARG002  # there is no thread to wait for
-        """Closes it; what came before can still be taken."""
+        """Closes it; earlier arrivals can still be taken."""
         self._is_closed = True
         if self.link is not None:
             self._close(self.link)

@@ -1,8 +1,8 @@
-"""A standard queue of SQS in virtual time: visibility time-outs, receive counts, copies, retention.
+"""Simulates a standard queue of SQS: visibility time-outs, receive counts, copies, retention.
 
-Standard queues deliver at least once: `copies` decides for each delivery whether the message comes once more though it
-is hidden. Retention counts from the sending. Invariant: a message is delivered only between its delay and its
-retention, and never after DeleteMessage with one of its receipt handles.
+Standard queues deliver at least once: `copies` decides for each delivery whether the message comes a second time
+although it is hidden. Retention counts from when it was sent. Invariant: a message is delivered only between its delay
+and its retention, and never after DeleteMessage with one of its receipt handles.
 
 Source: "Amazon SQS visibility timeout", "At-least-once delivery" and "Quotas", SQS Developer Guide.
 """
@@ -18,7 +18,7 @@ from states_language.clock import Clock, Timer
 
 MOST_DELAY_S, MOST_HIDDEN_S = 900, 43_200
 COPY_MS = 1000
-"""So much later the second copy of a message comes."""
+"""How much later the second copy of a message comes."""
 
 
 @dataclass(eq=False)
@@ -31,9 +31,9 @@ class _Message:
 
 
 class VirtualQueue:
-    """`deliver` is called with each record as Lambda's event source mapping hands it over; `requests` are all calls.
+    """A queue; it calls `deliver` with each record in the form of Lambda's event source mapping.
 
-    `sent` counts the messages, `expired` those that retention took.
+    `requests` counts all calls, `sent` the messages, `expired` those that were older than the retention.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class VirtualQueue:
         return {"MessageId": message.id}
 
     def change_message_visibility(self, *, ReceiptHandle: str, VisibilityTimeout: int, **_queue: str) -> dict[str, Any]:
-        """Hides the message for so long from now; InvalidParameterValue for one that is no more."""
+        """Hides the message for so long from now; raises InvalidParameterValue if it no longer exists."""
         self.requests += 1
         _check("ChangeMessageVisibility", "VisibilityTimeout", VisibilityTimeout, MOST_HIDDEN_S)
         message = self._messages.get(ReceiptHandle.partition("#")[0])
@@ -76,7 +76,7 @@ class VirtualQueue:
         return {}
 
     def delete_message(self, *, ReceiptHandle: str, **_queue: str) -> dict[str, Any]:
-        """Deletes the message; one that is no more is deleted already."""
+        """Deletes the message, if it still exists."""
         self.requests += 1
         message = self._messages.pop(ReceiptHandle.partition("#")[0], None)
         if message is not None and message.timer is not None:

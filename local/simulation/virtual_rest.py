@@ -1,9 +1,9 @@
-"""A REST address beside a stream in virtual time: it pages, lags, refuses, repeats, and sometimes lies.
+"""Simulates the repair address of a stream: it pages, lags, refuses, repeats, and sometimes lies.
 
     GET /events?after=7&before=12&limit=3    {"events": [...], "next": "11"}     of the events 8 to 11
 
-What it answers is the wire's own JSON. Invariants: it makes up no event; where it does not lie, a walk over its
-pages brings every event between the edges that it has by then.
+Its events are the wire's own JSON. Invariants: it invents no event; unless it lies, its pages together have every event
+between the edges that it has by then.
 """
 
 import random
@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.pages import Fetched
 
-# Faults of the address, which the client cannot cause.
+# How the address may lie, by its own fault.
 LIES = ("", "ends early", "forgets the edges", "is empty", "goes round", "is a page for people")
 
 
@@ -22,9 +22,8 @@ LIES = ("", "ends early", "forgets the edges", "is empty", "goes round", "is a p
 class RestWays:
     """How the address behaves: it has an event `lag_ms` after it happened, for `keeps_ms` (0: always).
 
-    A page has `limit` events at most, in no order where they are `is_shuffled`. It answers `refuses` of a hundred
-    requests with a status. Where it `is_inclusive`, the edges are in its answers. It `lies` for so long, in one of the
-    ways of LIES.
+    A page has at most `limit` events, without an order if `is_shuffled`. It refuses `refuses` of a hundred requests. If
+    it `is_inclusive`, its answers contain the edges. For `lies_ms` it lies as `lie` says, one of LIES.
     """
 
     seed: int = 0
@@ -47,13 +46,13 @@ class VirtualRest:
         self._ways, self._now_ms, self._emitted_ms, self._body = ways, now_ms, emitted_ms, body
         self._draws = random.Random(ways.seed ^ 0x4E57)
         self._until_ms = now_ms() + ways.lies_ms
-        self.asked: list[int] = []  # when
+        self.asked: list[int] = []  # when it was requested
         self.addresses: list[str] = []
         self.down_until_ms = 0
         self.refused_ms = 0  # when it last refused
 
     def fetch(self, request: UpstreamRequest) -> Fetched:
-        """The answer to a request, as `handlers/repair/fetching.py` has it."""
+        """Returns the answer to a request, in the form of `handlers/repair/fetching.py`."""
         ways, now_ms = self._ways, self._now_ms()
         self.asked.append(now_ms)
         self.addresses.append(request.address)
@@ -82,7 +81,7 @@ class VirtualRest:
             numbers = []
         if lie == "forgets the edges":
             numbers = numbers[1:-1]
-        # A lie is about what was asked for, whichever page of it: nobody could notice an event that a page leaves out.
+        # A lie concerns the whole request and not single pages: nobody could notice an event that one page leaves out.
         place = _shuffled if ways.is_shuffled else _counted
         numbers.sort(key=place)
         if "page" in asked:

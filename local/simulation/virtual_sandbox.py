@@ -1,4 +1,4 @@
-"""Answers a machine's Tasks in virtual time: the connection manager as a function with a limit, and the integrations.
+"""Performs a machine's Tasks in virtual time: calls of the connection manager, with its limit, and integrations.
 
 Invariant: an invocation is answered once, by its own end or by its limit, whichever comes first.
 """
@@ -22,7 +22,7 @@ from local.simulation.virtual_stage import VirtualStage, profile_of
 from states_language import TaskCall, TaskFailure
 from timeline.coverage import Connection
 
-# Until a function that is frozen is killed at its limit.
+# A frozen function stays frozen until it is killed at its limit.
 FOR_EVER_MS = 1 << 60
 STILL_OPEN = "still open"
 
@@ -45,15 +45,14 @@ class VirtualSandbox:
         self._store = store_on(self.tables, names)
         self._invocations: list[tuple[str, VirtualFunction]] = []
         self._running: dict[VirtualFunction, asyncio.Future[Outcome]] = {}
-        # The processes of all functions that run then die, as by SIGKILL, or halt, as by SIGSTOP, until a limit ends
-        # them.
+        # At these instants all running functions die, as by SIGKILL, or freeze until their limit, as by SIGSTOP.
         for at_ms in stage.source.kills_ms:
             self._clock.call_at(stage.origin_ms + at_ms, self._kill_all)
         for at_ms in stage.source.freezes_ms:
             self._clock.call_at(stage.origin_ms + at_ms, self._freeze_all)
 
     async def perform(self, call: TaskCall) -> Any:
-        """Returns a Task's result; TaskFailure with AWS's error name otherwise."""
+        """Returns a Task's result; raises TaskFailure with AWS's error name."""
         if call.service == "lambda":
             return await self._invoke(call)
         if call.service == "dynamodb":
@@ -67,9 +66,9 @@ class VirtualSandbox:
         raise TaskFailure("States.Runtime", f"a replay has no {call.service}:{call.action}")
 
     def connections(self, lanes: Mapping[str, Sequence[str]], origin_ms: int, until_ms: int) -> list[Connection]:
-        """Returns what was connected and how it ended, in milliseconds from `origin_ms`; open ones end at `until_ms`.
+        """Returns the connections and how they ended, in milliseconds from `origin_ms`; open ones end at `until_ms`.
 
-        `lanes` names for each execution's ARN the lane of each of its invocations, in their order.
+        `lanes` has, by the ARN of an execution, the lane of each of its invocations in order.
         """
         connections: list[Connection] = []
         lane_of = {arn: iter(names) for arn, names in lanes.items()}
@@ -126,13 +125,13 @@ class VirtualSandbox:
         return function, ended
 
     def _needs(self, function: VirtualFunction) -> Needs:
-        """Returns the dependencies of a function of the stream; it skips what the timeline does not need."""
+        """Returns the needs of a function of the stream, without the steps that the timeline does not need."""
         is_watched = self._profile.overlap == "forbids" or self._profile.standby == "hot"
         slot = SkippingSlot(function, self._upstream, is_watched=is_watched)
         return stream_needs(function, slot, self._profile, self._store)
 
     def _connections_of(self, function: VirtualFunction) -> Sequence[VirtualConnection]:
-        """The connections that a function made."""
+        """Returns the connections that a function made."""
         return [connection for slot in function.slots.values() for connection in slot.connections]
 
     def _draw(self, least: float, most: float) -> float:
@@ -158,7 +157,7 @@ class VirtualSandbox:
 
 
 def _shown(lane: str, connection: VirtualConnection, origin_ms: int, until_ms: int) -> Connection:
-    """An answered connection as the timeline shows it."""
+    """Returns an answered connection as the timeline shows it."""
     link = connection.link
     to_ms = until_ms if link.closed_ms is None else min(link.closed_ms - origin_ms, until_ms)
     silent_ms = None if link.silent_from_ms is None else min(link.silent_from_ms - origin_ms, to_ms)

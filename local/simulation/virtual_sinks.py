@@ -1,7 +1,7 @@
-"""The sinks of a run, in memory: the AWS services that handlers/deliver/sinks calls, a webhook, and their faults.
+"""Simulates the sinks of a run: the AWS services that handlers/deliver/sinks calls, a webhook, and their faults.
 
-A fault is one sink's, and meets no other. Invariant: without a fault a request is taken whole but for its poison,
-which no fault excuses; what was taken is in `arrived`, in order, and what a server refuses is not.
+A fault affects one sink only. Invariants: without a fault, a request is accepted whole except its poison, and no fault
+lets poison pass; `arrived` has what was accepted, in order, and nothing that was refused.
 """
 
 import base64
@@ -20,12 +20,12 @@ from urllib3 import exceptions
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.opening import RedirectRefused
 
-# A quick answer, one of a sink that is slow, and how long one is waited for that does not come.
+# How long an answer takes, that of a slow sink, and how long the function waits for an answer that does not come.
 QUICK_MS, SLOW_MS, HUNG_MS = 20, 7_000, 8_000
 # SQS: "the deduplication interval".
 DEDUPLICATED_MS = 5 * 60_000
 POISON_OF = 23
-SECRET = "whsec_c3RyZWFta2VlcGVyLWNoYW9z"  # of no server
+SECRET = "whsec_c3RyZWFta2VlcGVyLWNoYW9z"  # made up, valid at no server
 LABEL = "webhook:hook.invalid"
 # "the sender's timestamp … within an allowable tolerance"
 TOLERANCE_S = 300
@@ -38,9 +38,9 @@ class Killed(BaseException):
 
 
 class VirtualSinks:
-    """All sinks of a run. Each request moves `now_ms`; a sink's fault holds until its `until_ms`.
+    """All sinks of a run. Each request advances `now_ms`; `until_ms` has the end of each fault of a sink.
 
-    Faults that concern no single sink have the key "".
+    Faults that concern no single sink have the label "".
     """
 
     def __init__(self, seed: int, *, has_poison: bool) -> None:
@@ -48,18 +48,18 @@ class VirtualSinks:
         self._has_poison = has_poison
         self.now_ms = 0
         self.until_ms: dict[tuple[str, str], int] = {}
-        self.dies_in: int | None = None  # so many steps later, each half a request
-        self.arrived: list[tuple[str, dict[str, Any], int]] = []  # at which sink, the event, and when
-        self.poison: set[tuple[str, str]] = set()  # stream and key of what was refused for good
+        self.dies_in: int | None = None  # after so many steps, two for each request, the function dies
+        self.arrived: list[tuple[str, dict[str, Any], int]] = []  # the sink, the event and the instant
+        self.poison: set[tuple[str, str]] = set()  # stream and key of the events that were refused for good
         self.misused: list[str] = []
         self._deduplicated: dict[tuple[str, str, str], int] = {}
 
     def client(self, _service: str) -> Any:
-        """The client of a service; one has the methods of all."""
+        """Returns the client of a service: this object has the methods of all."""
         return self
 
     def step(self) -> None:
-        """Half a request is over; the function may be killed here."""
+        """Counts half a request, after which the function may be killed."""
         if self.dies_in is not None:
             self.dies_in -= 1
             if self.dies_in < 0:
@@ -67,19 +67,19 @@ class VirtualSinks:
                 raise Killed
 
     def holds(self, fault: str, label: str = "", of_ten: int = 10) -> bool:
-        """Whether the fault affects this request; while it holds, it affects so many of ten."""
+        """Returns whether the fault affects this request; while it lasts, it affects `of_ten` of ten."""
         return self.now_ms < self.until_ms.get((fault, label), 0) and self._draws.randrange(10) < of_ten
 
     def take(self, label: str, event: dict[str, Any]) -> None:
-        """An event has arrived."""
+        """Records that an event has arrived."""
         self.arrived.append((label, event, self.now_ms))
 
     def drawn(self, several: Sequence[int]) -> int:
-        """One of them, by chance."""
+        """Returns one of them at random."""
         return self._draws.choice(several)
 
     def is_poison(self, text: str | bytes) -> bool:
-        """Whether no sink will ever take the event."""
+        """Returns whether no sink will ever accept the event."""
         if not self._has_poison:
             return False
         content = text if isinstance(text, bytes) else text.encode()
@@ -144,7 +144,7 @@ class VirtualSinks:
     # --- what meets a request ---------------------------------------------------------------------------------------
 
     def begin(self, label: str) -> None:
-        """A request has come to a sink, which may be slow, or hang."""
+        """Begins a request to a sink, which may be slow, or hang."""
         is_hung = self.holds("hang", label)
         self.now_ms += HUNG_MS if is_hung else SLOW_MS if self.holds("slow sink", label) else QUICK_MS
         self.step()
@@ -164,7 +164,7 @@ class VirtualSinks:
     def _whole(
         self, operation: str, label: str, texts: Sequence[str | bytes], final: str, count: int | None = None
     ) -> None:
-        """A request that is taken whole, or the first `count` of it, or not at all."""
+        """Performs a request that is accepted whole, in its first `count` entries, or not at all."""
         self._begin(operation, label)
         if any(map(self.is_poison, texts)):
             raise _error(operation, final)
@@ -175,7 +175,7 @@ class VirtualSinks:
         self._end(label)
 
     def _each(self, operation: str, label: str, entries: Entries, body: str, final: str = "") -> list[str | None]:
-        """The code by which each entry was refused; without a `final` code poison is the whole request's fault."""
+        """Returns the code of each refused entry; without a `final` code, poison fails the whole request."""
         self._begin(operation, label)
         poison = [self.is_poison(entry[body]) for entry in entries]
         if any(poison) and not final:
@@ -191,7 +191,7 @@ class VirtualSinks:
         return codes
 
     def _is_repeated(self, label: str, entry: dict[str, Any], event: dict[str, Any]) -> bool:
-        """Whether a queue drops the message: it came within five minutes under the same id, as its scope has it."""
+        """Returns whether a queue drops the message as a duplicate: the same id, in its scope, within five minutes."""
         group, has_groups = entry["MessageGroupId"], label.startswith("sqs:groups")
         about = label, group if has_groups else "", entry["MessageDeduplicationId"]
         if self.now_ms - self._deduplicated.get(about, -DEDUPLICATED_MS) < DEDUPLICATED_MS:
@@ -207,14 +207,14 @@ def _error(operation: str, code: str) -> ClientError:
 
 
 class VirtualWebhook:
-    """The webhook: it checks signatures by the words of Standard Webhooks, and not with the code that signs."""
+    """The webhook; it checks signatures by the text of Standard Webhooks, not with the code that signs."""
 
     def __init__(self, sinks: VirtualSinks) -> None:
         self._sinks = sinks
-        self._names: dict[str, tuple[tuple[str, str], ...]] = {}  # of each id the events
+        self._names: dict[str, tuple[tuple[str, str], ...]] = {}  # the events of each message id
 
     def post(self, request: UpstreamRequest) -> int:
-        """The status of the answer; raises what the client of a real server does."""
+        """Returns the status of the answer; raises the errors of a real server's client."""
         sinks, text = self._sinks, request.body or b""
         try:
             sinks.begin(LABEL)
@@ -242,7 +242,7 @@ class VirtualWebhook:
         return 204
 
     def _problem(self, request: UpstreamRequest, text: bytes) -> str:
-        """Why a receiver would not trust the request, "" where it does."""
+        """Returns why a receiver would not trust the request, or ""."""
         headers = {name: value.decode() for name, value in request.headers.items()}
         id_, at_s = headers["webhook-id"], headers["webhook-timestamp"]
         # "msg_id.timestamp.payload", with the secret behind its prefix in Base64.
@@ -259,6 +259,6 @@ class VirtualWebhook:
 
 
 def _events(text: bytes) -> list[dict[str, Any]]:
-    """The events of a POST: one, or a batch."""
+    """Returns the events of a POST: one, or a batch."""
     said = json.loads(text)
     return list(said["events"]) if "events" in said else [said]

@@ -1,7 +1,6 @@
-"""A stage in virtual time: a scenario's clock, latencies and upstream, and the executions of its machine.
+"""Provides a stage in virtual time: a scenario's clock, latencies and upstream, and the executions of its machine.
 
-It knows neither functions nor what a run is for. Invariant: the same scenario gives the same draws and latencies,
-in the same order.
+Invariant: the same scenario gives the same random numbers and latencies, in the same order.
 """
 
 import itertools
@@ -40,7 +39,7 @@ class Latencies:
 
 
 class VirtualStage:
-    """One run of a scenario, which begins at `origin_ms`; `machine` stands in place of none."""
+    """One run of a scenario, which begins at `origin_ms`; the default of `machine` does nothing."""
 
     def __init__(
         self, source: Scenario, machine: Machine | None = None, names: Mapping[str, str] | None = None
@@ -53,13 +52,13 @@ class VirtualStage:
         self.executions = VirtualExecutions(machine or load(NO_MACHINE), self.clock, self.latencies)
 
     def upstream(self, latencies: Latencies | None = None) -> ScriptedUpstream:
-        """Returns an upstream of the scenario's script, by latencies of its own where it has some."""
+        """Returns an upstream with the scenario's script, and with its own latencies if some are given."""
         connect_ms = (latencies or self.latencies).connect_ms
         return ScriptedUpstream(self.clock, self.source.upstream, self.origin_ms, connect_ms)
 
 
 def machine_in(path: Path, source: Scenario, names: Mapping[str, str]) -> Machine:
-    """Returns the machine of a file, its placeholders filled; UserError for a broken one."""
+    """Returns the machine in a file, with its variables replaced; raises UserError if it is invalid."""
     try:
         return load(stages.resolve(stages.definition(path), source.settings, names))
     except (OSError, yaml.YAMLError, DefinitionError) as error:
@@ -67,7 +66,7 @@ def machine_in(path: Path, source: Scenario, names: Mapping[str, str]) -> Machin
 
 
 def profile_of(source: Scenario) -> Profile:
-    """Returns the fields of a careful profile for the scenario's upstream."""
+    """Returns a careful profile for the scenario's upstream."""
     table = {
         "address": "https://upstream.invalid/{streamId}",
         "framing": "sse",

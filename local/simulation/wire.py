@@ -1,12 +1,12 @@
-"""How the numbered events of one stream look on the wire, and which event stands in the table.
+"""Writes the numbered events of one stream as frames, and finds the number of an event in the table.
 
     id: 7                                    id: 7
     data: event 7 of chaos                   data: {"seq":7,"of":"chaos","note":""}
 
 If the upstream dates its events, their JSON also has "at".
 
-Bodies name the stream. JSON is spelled differently at each delivery, which no key may depend on. Invariant: every frame
-of an event has the same length.
+Bodies name the stream. JSON is spelled differently at each delivery, and no key may depend on that. Invariant: every
+frame of an event has the same length.
 """
 
 import base64
@@ -20,9 +20,9 @@ from handlers.framing.websocket import TEXT, encoded_frame
 from local.simulation.unreliable_clients import REFUSED
 
 KEYS = ("id", "path", "hash")
-# Why some events cannot be stored, and which: every so manieth, from that one on.
+# Why some events cannot be stored, and which: one in so many, and the first of them.
 UNSTORABLE = {"refused": (7, 3), "large": (40, 20)}
-# No text of letters is smaller: compressed it has three quarters of its length, and an item 400 KB at most.
+# Too large for an item (400 KB) even when it is compressed, which leaves three quarters of it.
 LARGE = base64.b64encode(random.Random(0).randbytes(420_000)).decode()
 # The name of an event that announces a loss.
 LOSS = "lost"
@@ -32,10 +32,10 @@ _LAST = re.compile(r'\{"note":"(?P<note>[^"]*)",(?:"at":\d{13},)?"of":"(?P<of>[^
 
 
 class Wire:
-    """The wire of the stream with this id, whose profile takes `key` for the dedup key, one of KEYS.
+    """The wire of the stream with this id; `key`, one of KEYS, is the profile's rule for the dedup key.
 
-    `unstorable` is one of UNSTORABLE, "" where every event can be stored. Where it is `timed`, `emitted_ms` is to have
-    when each event happened.
+    `unstorable` is one of UNSTORABLE, "" if every event can be stored. If it is `timed`, the caller sets `emitted_ms`
+    to the instants of the events.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Wire:
         return {"key": "$.seq" if self._key == "path" else self._key} | ({"time": "$.at"} if self.timed else {})
 
     def frame(self, number: int, *, announces_loss: bool = False) -> bytes:
-        """The event on the wire; it may announce that the upstream has lost the event before it.
+        """Returns the event's frame, which may announce that the upstream has lost the event before it.
 
-        On a socket its number alone does.
+        On a socket the number alone announces that.
         """
         if self._is_socket:
             return encoded_frame(TEXT, self._data(number).encode())
@@ -67,28 +67,28 @@ class Wire:
         return f"id: {number}\n{name}data: {self._data(number)}\n\n".encode()
 
     def id_of(self, number: int) -> str | None:
-        """The id that the event has on the wire; None on a socket, whose messages have none."""
+        """Returns the event's id on the wire; None on a socket, whose messages have none."""
         return None if self._is_socket else str(number)
 
     def is_unstorable(self, number: int) -> bool:
-        """Whether no item can hold the event."""
+        """Returns whether no item can hold the event."""
         return bool(self._every) and number % self._every == self._first
 
     def number_of(self, key: str, data: str) -> int:
-        """Which event of the stream has this body; -1 where none has, or where it is not the key's."""
+        """Returns the number of the event with this body; -1 if there is none, or the key belongs to another."""
         number = self._number(data)
         if self._key != "hash":
             return number if key == str(number) else -1
         return number if self._keys.setdefault(key, number) == number else -1
 
     def key_number(self, key: str) -> int:
-        """Which event has this key; -1 where that is not known."""
+        """Returns the number of the event with this key; -1 if it is not known."""
         if self._key == "hash":
             return self._keys.get(key, -1)
         return int(key) if key.isdigit() else -1
 
     def body(self, number: int) -> str:
-        """The event's JSON, as an address beside the stream has it; there is none where ids are the keys."""
+        """Returns the event's JSON, as a repair address has it; not for streams whose keys are ids."""
         return self._data(number)
 
     def _data(self, number: int) -> str:

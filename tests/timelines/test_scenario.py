@@ -30,8 +30,8 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"machine": None}, "machine must name a state machine's file"),
-        ({"machine": "nowhere.yml"}, "machine names nowhere.yml, and there is no such file"),
+        ({"machine": None}, "machine must be the path of a state machine"),
+        ({"machine": "nowhere.yml"}, "machine must be the path of a file: there is no nowhere.yml"),
         ({"run_for_s": None}, "run_for_s is missing"),
         ({"run_for_s": -1}, "run_for_s must be a number from 0.001"),
         ({"run_for_s": True}, "run_for_s must be a number"),
@@ -40,7 +40,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
         ({"settings": [1]}, "settings must be a mapping"),
         ({"latencies_ms": {"start": -1}}, "latencies_ms: start must be whole milliseconds of at least 0"),
         ({"latencies_ms": {"connect": []}}, "latencies_ms: connect must be whole milliseconds"),
-        ({"latencies_ms": {"conect": 1}}, "latencies_ms: conect is not known here; known are connect"),
+        ({"latencies_ms": {"conect": 1}}, "latencies_ms: conect is unknown here; the fields are connect"),
         (
             {"upstream": {"policy": "allows"}},
             "upstream: policy must be one of evicts, tolerates, forbids, not 'allows'",
@@ -53,9 +53,9 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
             "status must be an HTTP status from 204",
         ),
         ({"upstream": {"ends_at_ms": "soon"}}, "upstream: ends_at_ms must be a whole number of at least 0, not 'soon'"),
-        ({"redeployments": [{"at_ms": 5}]}, "redeployments[0]: machine must name a state machine's file"),
-        ({"redeployments": [{"machine": "nowhere.yml", "at_ms": 5}]}, "redeployments[0]: machine names nowhere.yml"),
-        ({"nonsense": 1}, "nonsense is not known here"),
+        ({"redeployments": [{"at_ms": 5}]}, "redeployments[0]: machine must be the path of a state machine"),
+        ({"redeployments": [{"machine": "nowhere.yml", "at_ms": 5}]}, "redeployments[0]: machine must be the path"),
+        ({"nonsense": 1}, "nonsense is unknown here"),
     ],
 )
 def test_each_mistake_is_named(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
