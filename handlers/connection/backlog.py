@@ -1,9 +1,10 @@
-"""Decides when a connection that resumed from a cursor has caught up: all that was sent before has come by then.
+"""Decides when a connection that resumed from a cursor has caught up: everything that the upstream sent before has
+come.
 
-It is assumed to take as long as the connection was behind. Sooner, it has caught up when the upstream was idle: for
-`IDLE_MS` nothing came but signs of life, and then another one. Silence alone is no proof: a dead peer is silent too,
-and so is one that is still looking for the first event to send. And an event's own time shows how far the connection
-is behind (`own_time.py`).
+Unless something proves it sooner, that takes as long as the connection was behind. An idle upstream proves it sooner:
+nothing came for `IDLE_MS` but signs of life, and then one more sign of life. Silence alone proves nothing: a dead peer
+is silent too, and so is one that still searches for the first event to send. An event's own time is the other proof: it
+shows how far behind the connection is (`own_time.py`).
 
     0.0 s  opened, 60 s behind       caught up at 60 s, unless the upstream shows it sooner
     1.0 s  the last event comes
@@ -15,25 +16,25 @@ from __future__ import annotations
 
 from handlers.connection.inputs import Resumption
 
-# While an upstream sends its backlog, page by page of a table say, its pauses are shorter than this.
+# While an upstream sends its backlog (page by page from a table, for example), its pauses are shorter than this.
 IDLE_MS = 5_000
-# The profile says how far back the upstream goes at least. It may keep, and send, this many times as much.
+# The profile says how far back the upstream goes at least. The upstream may keep, and send, this many times as much.
 KEEPS = 2
 
 
 class Backlog:
-    """What one connection is behind, from the cursor on; `resumed` is whether it requested that."""
+    """How far one connection is behind its upstream; `resumed` is whether it requested what came after the cursor."""
 
     def __init__(self) -> None:
         self.resumed = False
-        self.reach_ms: int | None = None  # how far back it goes; None: to the cursor, or as its numbers show
-        self.since_ms: int | None = None  # until when all was known when it resumed
+        self.reach_ms: int | None = None  # how far back the upstream goes; None: to the cursor
+        self.since_ms: int | None = None  # everything until then was known when it resumed
         self.live_ms: int | None = None  # when it has caught up
-        self.forgot_ms: int | None = None  # when the upstream had forgotten what came after the cursor
-        self.idle_from_ms = 0  # since when nothing came but signs of life
-        self._behind_ms = 0  # how long it must have lasted to have caught up, as of `_asked_ms`
+        self.forgot_ms: int | None = None  # when the upstream reported that it had forgotten what came after the cursor
+        self.idle_from_ms = 0  # nothing but signs of life has come since then
+        self._behind_ms = 0  # it has caught up this long after `_asked_ms`
         self._asked_ms = 0
-        # From when on the best proof counts, and when the connection has caught up by it.
+        # The best proof: from when on it counts, and when the connection has caught up according to it.
         self._proof: tuple[int, int] | None = None
 
     def resumes(self, now_ms: int, at: Resumption, is_asked: bool, reach_ms: int | None) -> None:
@@ -59,11 +60,11 @@ class Backlog:
             self._proves(live_ms, live_ms)
 
     def brings(self, arrived_ms: int, brought_ms: int) -> None:
-        """Records that with the event that arrived then, all has come that happened until `brought_ms`.
+        """Records that everything that happened until `brought_ms` had come once the event of `arrived_ms` arrived.
 
-        We assume that it makes up for what it still lacks at twice the speed at which that happened.
+        The rest is assumed to come at twice the speed at which it happened.
         """
-        # Once it is known good until later than the arrival, the event is stored.
+        # The connection is known good until after the arrival only once the event is stored.
         self._proves(arrived_ms + 1, 2 * arrived_ms - brought_ms)
 
     def _proves(self, from_ms: int, live_ms: int) -> None:
@@ -71,18 +72,18 @@ class Backlog:
             self._proof = from_ms, live_ms
 
     def is_live(self, at_ms: int) -> bool:
-        """Returns whether the connection had caught up at that instant, as far as is written down."""
+        """Returns whether the connection had caught up at that instant, as far as is recorded."""
         return self.live_ms is not None and self.live_ms <= at_ms
 
     def settles(self, stored_until_ms: int | None) -> None:
-        """Accepts the proof once what came before it is stored: all until `stored_until_ms`, or all at None."""
+        """Accepts the proof once everything before it is stored: all until `stored_until_ms`, or simply all (None)."""
         if self._proof is None or self.live_ms is None:
             return
         if stored_until_ms is None or stored_until_ms >= self._proof[0]:
             self.live_ms = min(self.live_ms, self._proof[1])
 
     def reaches_cursor(self) -> None:
-        """Records that the upstream went back to the cursor: its numbers show it, whatever the profile vouches for."""
+        """Records that the upstream went back to the cursor: its numbers show it, even if the profile promises less."""
         self.reach_ms = None
 
     def unknown(self, now_ms: int) -> None:

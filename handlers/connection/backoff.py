@@ -1,13 +1,12 @@
-"""Decides how long a stream's upstream is left alone after a connection failed, and how that grows.
+"""Decides how long a stream backs off after its connection failed, and how that time grows.
 
-Four kinds of failure have their own pace: `network` (nothing was answered, or the connection broke), `http` (5xx, 408
-or 425), `throttled` (429 or 420), `refused` (any other answer that is no stream, and a request that cannot be made).
-Invariant: a back-off is never shorter than what the upstream requested, in Retry-After or as its reconnection time, and
-failures in a row never shorten it.
+Each of four kinds of failure has its own pace: `network` (nothing was answered, or the connection broke), `http` (5xx,
+408 or 425), `throttled` (429 or 420), `refused` (any other answer that is not a stream, and a request that cannot be
+made). Invariant: a back-off is never shorter than what the upstream requested, in Retry-After or as its reconnection
+time, and failures in a row never shorten it.
 
-A refusal may pass: a key is being rotated, a gateway shows a page of maintenance. So the time of refusals in a row
-counts from the first of them, and the upstream is tried again, at growing intervals, until the profile's `reject_after`
-is over:
+A refusal may pass: a key is being rotated, a gateway shows a maintenance page. So the upstream is tried again, at
+growing intervals, until the profile's `reject_after` has passed since the first refusal in a row:
 
     reject_after = 300
       0 s  403    asked again at 1.2 s, final at 300 s
@@ -15,9 +14,8 @@ is over:
      ...
     300 s  403    final
 
-Anything else from the upstream ends the row, and so does a POST: its sender has reason to think that the cause is
-fixed. Invariant: a refusal is final only if the upstream has refused, and nobody was connected, for all of
-`reject_after`.
+Any other answer of the upstream ends the row, and so does a POST: its sender probably fixed the cause. Invariant: a
+refusal is final only if the upstream has refused, and nobody was connected, for all of `reject_after`.
 """
 
 from __future__ import annotations
@@ -29,13 +27,13 @@ from handlers.connection.lease import Lease
 
 FailureKind = Literal["network", "http", "throttled", "refused"]
 KINDS: tuple[FailureKind, ...] = ("network", "http", "throttled", "refused")
-# How long, beyond the time for a connect, a try holds the other lane back.
+# How much longer than the time for a connect a try holds the other lane back.
 TRY_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The first back-off, what is added to it or multiplies it at each further failure in a row, and its limit."""
+    """The first back-off, what each further failure in a row adds to it or multiplies it by, and its limit."""
 
     start_s: float
     step_s: float = 0.0
@@ -44,7 +42,7 @@ class Pace:
 
     def rest_ms(self, failures: int) -> int:
         """The back-off after this many failures in a row, from 1 on."""
-        # Beyond a hundred doublings every limit is reached, and a float is not.
+        # A hundred doublings exceed every limit and still fit a float.
         times = min(failures - 1, 100)
         grown_s: float = self.start_s * self.factor**times + self.step_s * (failures - 1)
         return round(min(grown_s, self.max_s) * 1000)
@@ -52,13 +50,13 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """A stream's recorded back-off: how many failures of which kind in a row, and until when it is to wait.
+    """A stream's recorded back-off: how many failures in a row, of which kind, and until when the stream waits.
 
     `reconnection_ms` is what the upstream asked for before each new connection, as the profile bounds it. `same_ends`
-    is how many connections in a row came to the end `same_end` (`stuck.py`), 0 where the last one did not.
-    `refused_since_ms` is when the first of the refusals in a row came, `final_ms` from when on the next of them is
-    final; 0 where the last connection was not refused. `tried_ms` is when a connection took the try after the back-off:
-    until `until_ms` no other tries, however that ends. It is 0 while the back-off is still to be waited for.
+    is how many connections in a row ended as `same_end` says (`stuck.py`), 0 if the last one did not.
+    `refused_since_ms` is when the first refusal in a row came, `final_ms` from when on the next one is final; both are
+    0 if the last connection was not refused. `tried_ms` is when a connection took the try after the back-off: no other
+    one tries until `until_ms`, whatever comes of it. It is 0 while the back-off still lasts.
     """
 
     kind: str = ""
@@ -73,7 +71,7 @@ class Rest:
 
 
 NO_REST = Rest()
-# A connection that was open for so long has shown that the upstream can be connected to.
+# A connection that was open for this long has shown that the upstream accepts connections.
 LIVED_MS = 1_000
 
 
@@ -87,8 +85,8 @@ class RestChange(NamedTuple):
 def outlived(held: Rest, open_ms: int) -> Rest:
     """Returns what replaces `held` once a connection has been open for `open_ms`: the row of failures is over.
 
-    At the connection's end it would be too late: its successor has changed the record by then, and the row of failures
-    would never end.
+    The connection's end would be too late for this: its successor has changed the record by then, and the row of
+    failures would never end.
     """
     if not held.failures or open_ms < LIVED_MS:
         return held
@@ -108,7 +106,7 @@ def failed(before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, retr
 
 # Unless the profile has a pace of its own.
 REFUSAL_PACE = Pace(start_s=1, factor=2, max_s=30)
-# How much longer than its pace a back-off may be by chance, so that streams refused together get out of step.
+# A back-off is up to this much longer than its pace, by chance, so that streams refused together get out of step.
 JITTER = 0.5
 
 
@@ -121,7 +119,7 @@ class Refusal:
 
 
 def refused_since_ms(before: Rest, lease: Lease, connected_ms: int | None, now_ms: int) -> int:
-    """Returns since when the upstream has refused, given that it refuses now; `before` is what was known.
+    """Returns since when the upstream has refused, given that it refuses now; `before` is the record until now.
 
     `lease` is that of the claim; a connection was known to be open until `connected_ms`.
     """
@@ -134,14 +132,16 @@ def refused_since_ms(before: Rest, lease: Lease, connected_ms: int | None, now_m
 def refused(before: Rest, refusal: Refusal, now_ms: int, pace: Pace, jitter: float, asked_s: float | None) -> Rest:
     """Returns the back-off after one more refusal that was not final; `jitter` is from 0 to 1.
 
-    The last try comes no later than the instant at which it is final, unless the upstream's Retry-After says so.
+    The last try comes no later than the instant at which a refusal is final, unless the upstream's Retry-After is
+    later.
     """
-    # Another connection may have been refused meanwhile; the later row knows more of what ended earlier ones.
+    # Another connection may have been refused meanwhile. The row that began later counts: something ended the earlier
+    # one.
     since = max(refusal.since_ms, before.refused_since_ms)
     final_ms = since + refusal.limit_ms
     failures = before.failures + 1 if before.kind == "refused" else 1
     rest_ms = round(pace.rest_ms(failures) * (1 + JITTER * jitter))
-    if final_ms > now_ms:  # not so where it is not final because another connection is open
+    if final_ms > now_ms:  # it may be past, where the refusal is not final because another connection is open
         rest_ms = min(rest_ms, final_ms - now_ms)
     asked_ms = max(round(1000 * (asked_s or 0)), before.reconnection_ms)
     until_ms = now_ms + max(asked_ms, rest_ms)

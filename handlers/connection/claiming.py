@@ -1,4 +1,4 @@
-"""Decides how a connection comes to open its upstream: what it claims, and whose turn it awaits.
+"""Decides what a connection does before it opens its upstream: what it claims, and whether it must await its turn.
 
 Where an upstream forbids two connections, a successor claims the stream, waits until the older one is released or dead,
 and takes its turn by one conditional write:
@@ -30,10 +30,10 @@ def claim(
     profile: Profile, lifetime: Lifetime, now_ms: int, after_fence: int, rest: Rest, *, has_rested: bool
 ) -> Claim:
     """Returns the claim of a connection that follows `after_fence`, and was to wait for `rest`."""
-    # Nobody else can be connected: the turn comes with the claim.
+    # No other connection can be open: the turn comes with the claim.
     takes_turn = profile.overlap == "forbids" and after_fence > 0
     expires_at_ms = lifetime.expires_at_ms(now_ms) if takes_turn else 0
-    # Others that backed off beside this one would try at the same instant: one of them does, the others wait on.
+    # Connections that backed off together would try at the same instant: one of them takes the try, the others wait.
     owed_ms = rest.until_ms
     try_until_ms = now_ms + profile.connect_timeout_ms + TRY_MS if owed_ms else 0
     return Claim(after_fence, owed_ms, expires_at_ms, try_until_ms, has_rested)
@@ -42,14 +42,14 @@ def claim(
 def turn(
     profile: Profile, lifetime: Lifetime, invocation: Invocation, now_ms: int, fence: int, lease: Lease, view: LeaseView
 ) -> tuple[list[Effect], End | None]:
-    """Returns how a connection that waits takes its turn, nothing while it is not its turn, or how it ends instead."""
+    """Returns how a waiting connection takes its turn, nothing while it must wait, or how it ends instead."""
     if view is not LeaseView.HOLDER or lease.connected_token > fence:
         return [], MAKES_WAY
     died = invocation.died
     if not profile.again and is_connected(lease, now_ms, died):
         return [], End(ends.asked_already(is_alive=True), "claimed_by_successor")
-    # A function has one connection of a stream at a time. An older turn of its own came with a claim whose answer was
-    # lost, and a group's function would keep it alive with its heartbeats.
+    # A function has one connection of a stream at a time. So an older turn of the same function is over: it came with a
+    # claim whose answer was lost. In a group the function's heartbeats would keep that turn alive.
     is_over_here = is_over(lease, died) or lease.connected_by == invocation.request_id != ""
     if not is_over_here and not may_open(lease, fence, now_ms, died):
         return [], None

@@ -5,8 +5,8 @@
     {"op": "subscribed"}       connected; every 20 s      Send ping
     a close by this side       Send leave, Send close
 
-It knows no socket and no clock: `now_ms` comes with each call. Invariants: a message is sent once the one before it is
-answered; no answer is waited for longer than the profile says; what it reports of a refusal holds no secret.
+It knows no socket and no clock: `now_ms` comes with each call. Invariants: a message is sent only after the one before
+it was answered; an answer is waited for no longer than the profile says; the report of a refusal holds no secret.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from handlers.profile.upstream_requests import message_of
 
 NORMAL = 1000
 _HIDDEN = "…"
-# How much is kept of what comes before the last answer; an upstream that sends more has begun.
+# How many bytes that come before the last answer are kept; an upstream that sends more has begun to stream.
 EARLY_BYTES = 64 * 1024
-# How soon an answer that is overdue is missed again, while bytes wait to be read.
+# How soon an overdue answer is looked for again while bytes wait to be read.
 UNREAD_POLL_MS = 100
 _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
 
@@ -56,14 +56,14 @@ class Conversation:
         self._left: list[Exchange] = []  # the first is sent and not answered yet
         self._cursor: str | None = None
         self._answer_by_ms: int | None = None
-        self._unread_until_ms = 0  # until when what has arrived is given time to be read
+        self._unread_until_ms = 0  # what has arrived may be read until then
         self._ping_ms: int | None = None
         self._awaits_pong = False
         self._is_over = False
         self._is_connected = False
-        self._early: list[Frame] = []  # what came before it was connected
+        self._early: list[Frame] = []  # frames that came before it was connected
         self._early_bytes = 0
-        self._instead = ""  # the last message that was no answer: `refuse` does not name it, or `expect` is wrong
+        self._instead = ""  # the last message that was not an answer: `refuse` does not name it, or `expect` is wrong
 
     @property
     def is_complete(self) -> bool:
@@ -72,12 +72,12 @@ class Conversation:
 
     @property
     def is_connected(self) -> bool:
-        """Whether events count: it is complete, or more has come than may be kept before that."""
+        """Whether events count: the conversation is complete, or more has come than may be kept until then."""
         return self._is_connected
 
     @property
     def due_ms(self) -> int | None:
-        """When `passes` is to be called; None for never."""
+        """When to call `passes`; None for never."""
         answer_by_ms = None if self._answer_by_ms is None else max(self._answer_by_ms, self._unread_until_ms)
         instants = [ms for ms in (answer_by_ms, self._ping_ms) if ms is not None]
         return None if self._is_over or not instants else min(instants)
@@ -96,7 +96,7 @@ class Conversation:
         return Send(TEXT, message_of(self._profile, exchange.send, self._stream_id, self._cursor, self._secrets))
 
     def _shown(self, text: str) -> str:
-        """Returns the upstream's words as they may be shown."""
+        """Returns the upstream's words without secrets, ready to be shown."""
         for secret in sorted(self._secrets.values(), key=len, reverse=True):
             text = text.replace(secret, _HIDDEN) if secret else text
         return bounded(text)
@@ -104,9 +104,9 @@ class Conversation:
     def takes(
         self, now_ms: int, decoded: Decoded, decoder: Decoder, failure: FramingError | None
     ) -> tuple[list[Effect], Decoded, End | None]:
-        """Returns the next messages, what has come that counts by now, and what ends the connection.
+        """Returns the next messages, the frames that count by now, and what ends the connection.
 
-        `decoder` has decoded it, and `failure` is why no more can follow.
+        `decoder` has decoded the bytes; `failure` is why it can decode no more.
         """
         said, end = self._hears(now_ms, as_frames(decoded)) if self._answer_by_ms is not None else ([], None)
         if not self._is_connected:
@@ -126,7 +126,7 @@ class Conversation:
         return said, decoded, end
 
     def _keeps(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        """Returns all that has come once events count; until then keeps it and returns nothing."""
+        """Returns all frames that have come once events count; until then keeps them and returns nothing."""
         kind = self._profile.marks.kind
         self._early += frames
         self._early_bytes += sum(len(one.data) for one in frames if not isinstance(one.data, Oversize))
@@ -157,7 +157,8 @@ class Conversation:
         return End(Outcome("StreamDropped", "", message), "ended_by_upstream", asks_lease=True)
 
     def _next(self, now_ms: int, *, is_sent: bool) -> list[Effect]:
-        """Returns the messages left to send, up to the first that needs an answer; `is_sent` leaves out the first."""
+        """Returns the messages left to send, up to the first that needs an answer; without the first if it `is_sent`.
+        """
         self._answer_by_ms = None
         effects: list[Effect] = []
         if is_sent:
@@ -174,7 +175,7 @@ class Conversation:
         return effects
 
     def _hears(self, now_ms: int, frames: Sequence[Frame]) -> tuple[list[Effect], End | None]:
-        """Returns the next messages once `frames` hold an answer, and the end where they hold a refusal."""
+        """Returns the next messages if `frames` hold the answer, and the end if they hold a refusal."""
         effects: list[Effect] = []
         for frame in frames:
             if self._answer_by_ms is None:
@@ -185,7 +186,7 @@ class Conversation:
                     self._awaits_pong, self._answer_by_ms = False, None
                 continue
             exchange = self._left[0]
-            # Many refusals look like an answer with an error added.
+            # A refusal is looked for first: many look like an answer with an error added.
             if _fits(exchange.refuse, frame):
                 return effects, self._refused(exchange, frame)
             if _fits(exchange.expect, frame):
@@ -203,9 +204,9 @@ class Conversation:
         return End(Outcome("StreamRejected", "", message, detail=message), "rejected", refused_ms=limit_ms)
 
     def passes(self, now_ms: int, unread_ms: int | None = None) -> tuple[list[Effect], End | None]:
-        """Returns the messages that are due, and the end where an answer has not come in time.
+        """Returns the messages that are due, and the end if an answer has not come in time.
 
-        `unread_ms` is when the oldest bytes had come that are not read yet; None where all are read.
+        `unread_ms` is when the oldest unread bytes arrived; None if all are read.
         """
         if self._is_over:
             return [], None
@@ -214,7 +215,7 @@ class Conversation:
                 what = "ping in time" if self._awaits_pong else f"{self._name_of_first} in time{self._instead}"
                 outcome = Outcome("StreamDropped", "", f"the upstream did not answer {what}")
                 return [], End(outcome, "stalled", asks_lease=True)
-            # The answer may be among what came in time and waits for a slow store.
+            # The answer may be among the bytes that came in time and are unread because the store is slow.
             self._unread_until_ms = now_ms + UNREAD_POLL_MS
         ping = self._profile.ping
         if ping is None or self._ping_ms is None or now_ms < self._ping_ms:
@@ -230,7 +231,7 @@ class Conversation:
         return f"subscribe[{len(subscribe) - len(self._left)}]"
 
     def leaves(self, code: int = NORMAL) -> list[Effect]:
-        """Returns the last messages: the profile's own, and the close with this code; once, and nothing after."""
+        """Returns the last messages: the profile's own, and the close with this code. A second call returns nothing."""
         was_over, self._is_over = self._is_over, True
         if was_over:
             return []

@@ -1,4 +1,4 @@
-"""Decides how a connection leaves: what is stored and written down before its end, and which end the lease explains.
+"""Decides how a connection leaves: what it stores and records before its end, and how the lease explains that end.
 
     close      the upstream is closed; what it had sent may still come
     store      every event that was read is written
@@ -7,8 +7,8 @@
     finish     with its own reason, or as taken over: an upstream that evicts closes the older connection as it answers
                the newer one, whose mark may be on the way
 
-Where the lease may explain the end, the connection reads it, again and again, for as long as a successor that has
-claimed may yet connect. Invariant: nothing is released before everything is stored, unless no time is left.
+Where the lease may explain the end, the connection reads it repeatedly, as long as a successor that has claimed may
+still connect. Invariant: nothing is released before everything is stored, unless no time is left.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from handlers.connection.lifetime import Lifetime
 from handlers.connection.record import Record
 from handlers.profile.behaviour import Profile
 
-# An upstream that evicts answers the newer connection first, so its mark is on the way.
+# An upstream that evicts has answered the newer connection already, so that one's mark is on the way.
 WATCH_MS = 2_000
 WATCH_POLL_MS = 100
 
 
 def watch_ms(profile: Profile) -> int:
     """Returns how long a closed connection of the profile watches a successor that claimed and has not connected."""
-    # A successor that waits for the release needs one more connect; one that sends messages first needs their time.
+    # A successor that waits for the release has yet to connect; one that sends messages first needs time for them.
     connect_ms = profile.connect_timeout_ms if profile.overlap == "forbids" else 0
     return WATCH_MS + connect_ms + profile.longest_talk_ms
 
 
 @dataclass
 class Draining:
-    """What is known of the end of a connection that leaves, or will.
+    """What is known of the end of a connection that leaves, or will leave.
 
-    `outcome` is its own reason to end, which the lease may explain otherwise where `asks_lease`. It waits for what is
-    not stored until `until_ms`, None before it leaves; then it watches its successor for `watch_ms` at most, and reads
-    the lease at `lease_due_ms`. Nothing more can come of the upstream once that `is_closed`. `again` is whether the
-    profile lets its request be made twice.
+    `outcome` is its own reason to end; where `asks_lease`, the lease may give another. The connection waits until
+    `until_ms` (None before it leaves) for what is not stored yet; then it watches its successor for at most `watch_ms`,
+    and reads the lease at `lease_due_ms`. Once `is_closed`, nothing more can come from the upstream. `again` is whether
+    the profile allows its request to be made twice.
     """
 
     watch_ms: int
@@ -59,12 +59,12 @@ class Draining:
         return self.is_closed and record.pending.is_stored
 
     def because(self, end: End, record: Record) -> None:
-        """Records why it ends; what it had read before may say so once it leaves already."""
+        """Records why it ends; even while it leaves, what it had read before may give another reason."""
         self.outcome, self.asks_lease = end.outcome, end.asks_lease
         record.ends(end.ended_by, end.outcome)
 
     def begins(self, now_ms: int, record: Record, intake: Intake, lifetime: Lifetime, has_asked: bool) -> list[Effect]:
-        """Returns how the upstream is closed; it is open where the connection `has_asked` for it."""
+        """Returns how the upstream is closed; there is nothing to close unless the connection `has_asked` for it."""
         self.until_ms = lifetime.drains_until_ms(now_ms)
         self.is_closed = self.is_closed or not has_asked
         record.closes()
@@ -75,7 +75,7 @@ class Draining:
     def drained(
         self, now_ms: int, record: Record, intake: Intake, lifetime: Lifetime, lease: Lease, has_turn: bool
     ) -> list[Effect]:
-        """Returns what follows once all that was read is stored; nothing before.
+        """Returns what follows once everything that was read is stored; nothing before that.
 
         `has_turn` is whether the connection took its turn, where an upstream forbids two.
         """
@@ -87,10 +87,10 @@ class Draining:
             return unfinished
         record.unterminated_bytes = intake.tail_bytes()
         progress, cursor = record.save(now_ms, is_open=False), record.pending.take()
-        # What may have begun a request that is made once keeps its turn: the other lane, which waits for it, would
-        # make the request anew before the machine has heard of this end.
+        # Where the request must not be made twice and may have begun, the turn is kept: the other lane waits for it,
+        # and would make the request again before the machine learns of this end.
         keeps_turn = not self.again and ends.once(self.outcome, progress) != self.outcome
-        # Without an answer an older connection may still be open, and must not count as closed.
+        # If this connection was never answered, an older one may still be open, and must not count as closed.
         is_released = record.opened_ms is not None or (has_turn and not keeps_turn)
         effects: list[Effect] = [SaveRecord(progress)]
         if cursor is not None and not is_released:
@@ -106,7 +106,7 @@ class Draining:
         return effects
 
     def explained(self, now_ms: int, record: Record, lifetime: Lifetime, lease: Lease, view: LeaseView) -> list[Effect]:
-        """Returns the end that the lease explains, or nothing while a successor that claimed may yet connect."""
+        """Returns the end that the lease explains; nothing while a successor that claimed may still connect."""
         if not self.asks_lease or not self.is_drained(record):
             return []
         takeover = None if lifetime.keeps(lease) else ends.taken_over(lease, lifetime.is_superseded(lease))
@@ -120,8 +120,8 @@ class Draining:
         return [SaveRecord(record.save(now_ms, is_open=False)), Finish(outcome)]
 
     def passes(self, now_ms: int, record: Record) -> list[Effect]:
-        """Returns the end where nothing has explained it in time; nothing before."""
+        """Returns the end once the time to explain it is over; nothing before that."""
         if self.until_ms is None or now_ms < self.until_ms:
             return []
-        # Where events are in flight the ledger's record stays as it is: it covers nothing that is not stored.
+        # While events are in flight, the ledger's record stays as it is: it must cover nothing that is not stored.
         return [Finish(self.outcome if self.is_drained(record) else ends.NOT_DRAINED)]

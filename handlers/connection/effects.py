@@ -1,6 +1,7 @@
-"""The effects of the manager: what a connection requests, all plain data, so that a trace of them can be compared.
+"""The effects of the manager: what a connection requests.
 
-Each names the input that answers it; most have none.
+All are plain data, so that traces of them can be compared. Each effect's docstring names the input that answers it;
+most have none.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ class Claim:
     """Raise the stream's fencing token; answered by Claimed, ClaimRefused or RestOwed.
 
     `after_fence` is the last token that this invocation has claimed, 0 where this is its first. `rest_until_ms` is the
-    end of the back-off as far as the invocation knows; where another one is recorded, the claim is refused. Where
-    `expires_at_ms` is not 0, it takes the turn as well, until then, if nobody is connected and nobody has claimed since
-    `after_fence`; the answer's lease says so.
+    end of the back-off as the invocation knows it; if another one is recorded, the claim is refused. If `expires_at_ms`
+    is not 0, the claim also takes the turn until then, provided that no connection is open and none has claimed since
+    `after_fence`; the lease in the answer shows whether it did.
 
-    Where `try_until_ms` is not 0, it takes the try after a back-off that is over: nobody else claims until then, or
-    until the record says how the try has ended. Where it `has_rested`, the claim is also refused if a connection
-    newer than `after_fence` is connected, or if an execution has let go of the stream meanwhile.
+    If `try_until_ms` is not 0, the claim takes the try after a back-off that is over: no other claims until then, or
+    until the record says how the try ended. If it `has_rested`, the claim is also refused when a connection newer than
+    `after_fence` is connected, or when an execution has let go of the stream meanwhile.
     """
 
     after_fence: int = 0
@@ -42,7 +43,7 @@ class ReadLease:
 class Open:
     """Open the upstream at the cursor; answered by Opened or Closed, then Chunks and one Closed.
 
-    An answer that was opened before, and refused the cursor, is closed without a Closed.
+    If an earlier answer refused the cursor, it is closed first, without a Closed.
     """
 
     cursor: str | None
@@ -58,10 +59,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class TakeTurn:
-    """Where two are forbidden: mark this one as connected before it opens, unless another is; answered by LeaseRead.
+    """Where two connections are forbidden: mark this one as connected before it opens, unless another is.
 
-    The turn ends at `expires_at_ms` unless the connection is answered and renews. Connection `over` is known to be
-    over; 0 for none.
+    Answered by LeaseRead. The turn ends at `expires_at_ms` unless the connection is answered and renews it. `over` is a
+    connection that is known to be over; 0 for none.
     """
 
     fence: int
@@ -71,7 +72,7 @@ class TakeTurn:
 
 @dataclass(frozen=True, slots=True)
 class RenewTurn:
-    """Let the turn last until `expires_at_ms`, while the upstream keeps it waiting; answered by LeaseRead."""
+    """Extend the turn until `expires_at_ms` while the upstream has not answered; answered by LeaseRead."""
 
     fence: int
     expires_at_ms: int
@@ -88,7 +89,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class GoToLog:
-    """Store the stream's events in a log from now on, whoever brings them; what was stored before stays as it is."""
+    """Store the stream's events in a log from now on, whichever connection reads them; stored ones stay as they are."""
 
     fence: int
 
@@ -97,20 +98,19 @@ class GoToLog:
 class Progress:
     """The ledger's record of this connection; `closed_ms` and `ended_by` are None and "" while it is open.
 
-    `resumed` is whether it asked the upstream for what came since a cursor, `reach_ms` how far back that goes at most.
-    `since_ms` is until when all was known when it asked, `live_ms` when it has caught up with the upstream; `forgot_ms`
-    is when the upstream said that it no longer has what came after the cursor.
-    `seen_ms` is until when it is known good, `heard_ms` when the upstream last sent something, None before its answer;
-    `saved_ms` is when this record was written, `deadline_ms` when its function is killed: no connection outlives that.
-    `conflicts` are those of `stored` and `duplicates` whose key was known with another body, `left_out` those that the
-    profile does not keep, each as often as it came. `error`, `http_status` and
-    `detail` say how it ended, as its `Outcome` does. `event_ms` is when the stream's last new event came, on whichever
-    connection, `pause_ms` the longest pause before one, and `expect_ms` what the profile expects (`quiet.py`).
-    `stopped_ms` is since when a stop was requested before the start that it follows, `started_ms` when that start was
-    requested; None where no stop was. `missing` are the losses that the upstream announced on it, and the gaps of which
-    it could not ask for all that came in them.
-    `spending` is what the stream has stored in a day beside its budget (`spending.py`), "" where it has none; `counted`
-    are the events and bytes that this connection has stored, for the budgets that it shares.
+    `resumed` is whether it requested what came since a cursor, `reach_ms` how far back that goes at most. Everything
+    until `since_ms` was known when it requested that; `live_ms` is when it has caught up with the upstream, `forgot_ms`
+    when the upstream reported that it no longer has what came after the cursor. The connection is known good until
+    `seen_ms`; `heard_ms` is when the upstream last sent something, None before its answer. `saved_ms` is when this
+    record was written, `deadline_ms` when its function is killed: no connection outlives that. `conflicts` counts those
+    of `stored` and `duplicates` whose key was known with another body, `left_out` the events that the profile does not
+    keep, each as often as it came. `error`, `http_status` and `detail` say how it ended, as its `Outcome` does.
+    `event_ms` is when the stream's last new event came, on whichever connection, `pause_ms` the longest pause before
+    one, and `expect_ms` what the profile expects (`quiet.py`). `stopped_ms` is when the stop before its start was
+    requested, `started_ms` when that start was requested; None if no stop was. `missing` counts the losses that the
+    upstream announced on it, and the gaps that it could not request in full. `spending` is what the stream has stored
+    of its daily budget (`spending.py`), "" if it has none; `counted` are the events and bytes that this connection has
+    stored, for the budgets that it shares with other streams.
     """
 
     fence: int
@@ -149,7 +149,7 @@ class Progress:
 
     @property
     def silence(self) -> Silence:
-        """What it says of the pauses between new events."""
+        """The record's part about pauses between new events."""
         return Silence(self.event_ms, self.pause_ms, self.expect_ms)
 
 
@@ -157,7 +157,7 @@ class Progress:
 class MarkConnected:
     """Record that this connection is connected, and that it counts as dead at `expires_at_ms` unless it renews.
 
-    That ends its try: the same write replaces the back-off by `rest`, unless others have recorded another since.
+    That ends its try: the same write replaces the back-off by `rest`, unless another one was recorded since.
     """
 
     fence: int
@@ -170,8 +170,8 @@ class MarkConnected:
 class Heartbeat:
     """Renew the lease to `expires_at_ms`, with the record and the cursor, unless that is None; answered by LeaseRead.
 
-    Nothing is written where a newer connection is connected; the answer says so. The same write replaces the back-off
-    by `rest`, unless others have recorded another since.
+    Nothing is written if a newer connection is connected; the answer shows that. The same write replaces the back-off
+    by `rest`, unless another one was recorded since.
     """
 
     cursor: str | None
@@ -191,7 +191,7 @@ class SaveRecord:
 class ReplaceCursor:
     """Write the record, which says why, into the ledger, then save `cursor` in place of the one that was refused.
 
-    Where the ledger does not take the record, the cursor stays: the next connection sends it and is refused too.
+    If the ledger does not take the record, the cursor stays: the next connection sends it and is refused too.
     """
 
     cursor: str
@@ -207,9 +207,9 @@ class CloseUpstream:
 class Release:
     """Record that this connection's upstream connection is closed, with its record as it ends; answered by LeaseRead.
 
-    The same write saves its cursor, unless that is None or a newer connection is connected, and `rest`, the back-off
-    after it, unless a stop is requested, or others have claimed or recorded another back-off since. `is_relieved` says
-    that a newer connection is known to be connected: then only the mark is left to write.
+    The same write saves its cursor, unless that is None or a newer connection is connected. It saves `rest`, the
+    back-off after it, unless a stop is requested, or another connection has claimed or recorded another back-off since.
+    `is_relieved` says that a newer connection is known to be connected: then only the mark is written.
     """
 
     cursor: str | None
@@ -222,8 +222,8 @@ class Release:
 class Outcome:
     """How the function ends: `error` names a class of handlers/errors.py to raise, or is "" to return `status`.
 
-    `http_status` is the status of an answer that was no stream, else 0. `detail` is the part of `message` that the
-    ledger's word for the end does not say already; None is the whole.
+    `http_status` is the status of an answer that was not a stream, else 0. `detail` is the part of `message` that adds
+    to the ledger's word for the end; None for all of it.
     """
 
     error: str
@@ -243,9 +243,9 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class RecordGaps:
-    """Record the gaps that the ledger shows by now; a connection silent for `dead_after_ms` counts as killed.
+    """Record the gaps that the ledger shows by now; a connection that was silent for `dead_after_ms` counts as killed.
 
-    `again` is whether this connection has recorded an open gap before: by now it may be delivered.
+    `again` is whether this connection has recorded an open gap before: that one may be delivered by now.
     """
 
     dead_after_ms: int
@@ -256,7 +256,7 @@ class RecordGaps:
 class RecordLoss:
     """Record that the upstream announced a loss of events in [from_ms, to_ms).
 
-    `number` counts the losses that it announced, `count` the events.
+    `number` counts the losses announced on this connection, `count` the lost events.
     """
 
     fence: int
@@ -292,10 +292,10 @@ MOST_CHARACTERS = 300
 
 
 def bounded(text: str) -> str:
-    """Returns a phrase for people as it may be shown: bounded, on one line, and every character of it visible.
+    """Returns a phrase in a form that is safe to show: bounded, on one line, with visible characters only.
 
-    It is written into the ledger and shown by the API and in a terminal, so no control character may move a cursor
-    there, and no length may fill an item. A line end becomes `\\n`; the end of a longer one becomes an ellipsis.
+    It is written into the ledger and shown by the API and in a terminal, so it must neither move a cursor there by a
+    control character nor fill an item. A line end becomes `\\n`; the end of a longer one becomes an ellipsis.
     """
     visible = "".join(
         character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()

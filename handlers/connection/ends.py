@@ -32,7 +32,7 @@ NOT_DRAINED = Outcome("StoreUnavailable", "", "not everything that was read was 
 class End(NamedTuple):
     """What ends a connection: its outcome, the ledger's word for it, and whether the lease may explain it otherwise.
 
-    `refused_ms` is how long the upstream may refuse before that is final, None where it did not refuse. `is_expired` is
+    `refused_ms` is how long the upstream may refuse before that is final, None if it did not refuse. `is_expired` is
     whether the upstream has forgotten what came after the cursor.
     """
 
@@ -47,7 +47,7 @@ AT_DEADLINE = End(EXPIRED, "expired", asks_lease=True)
 
 
 def refused(lease: Lease, *, is_relieved: bool) -> Outcome:
-    """Returns the end of one whose claim the store refused, as `lease` explains it."""
+    """Returns the end of a connection whose claim the store refused, as `lease` explains it."""
     if is_relieved:
         return taken_over(lease, is_superseded=False)
     status = "stopped" if lease.stop else "superseded"
@@ -55,9 +55,9 @@ def refused(lease: Lease, *, is_relieved: bool) -> Outcome:
 
 
 def dropped(closed: Closed, was_connected: bool, reject_after_ms: int) -> End:
-    """Returns the end of a connection that the network ended, should the lease not explain it.
+    """Returns the end of a connection that the network ended, unless the lease explains it otherwise.
 
-    It is StreamRejected where the request cannot be made; `judged` decides whether that is final.
+    It is StreamRejected if the request cannot be made; `judged` decides whether that is final.
     """
     detail = f": {closed.detail}" if closed.detail else ""
     verb = "closed" if was_connected else "not opened"
@@ -82,36 +82,36 @@ def judged(outcome: Outcome, refusal: Refusal, now_ms: int, *, is_alone: bool) -
 
 
 def taken_over(lease: Lease, is_superseded: bool) -> Outcome:
-    """Returns the end of one whose successor is connected: its lane waits, or ends where another execution has it."""
+    """Returns the end of a relieved connection: its lane waits, or ends if another execution has the stream."""
     if is_superseded:
         return SUPERSEDED
     return Outcome("StreamTakenOver", "", f"connection {lease.connected_token} has taken over")
 
 
 def paused(pause_s: float) -> End:
-    """Returns the end of one whose stream has used up its budget, so long before the day is over."""
+    """Returns the end of a connection whose stream has used up its budget, `pause_s` before the day is over."""
     words = f"the budget of the day is used up: paused for {pause_s:.0f} s, until 00:00 UTC"
     outcome = Outcome("StreamDropped", "", words, retry_after_s=pause_s, detail="the budget of the day is used up")
     return End(outcome, OVER_BUDGET)
 
 
 def late(outcome: Outcome, late_s: int) -> Outcome:
-    """Returns the end of one that was taken over late: its lane waits that much less."""
+    """Returns the end of a connection that was taken over late: its lane waits that much less."""
     return Outcome(outcome.error, "", f"{outcome.message}; late by {late_s} s")
 
 
-# Ends after which the upstream has surely not begun the request, or has refused it.
+# After these ends the upstream has certainly not begun the request, or has refused it.
 NOT_TAKEN_UP = frozenset({"refused", "unreachable", "tls", "rejected", "no_token", "no_ticket", "claimed_by_successor"})
 
 
 def once(outcome: Outcome, progress: Progress) -> Outcome:
-    """Returns the end of what must not be requested twice: it is not retried where the upstream may have begun.
+    """Returns the end of a request that must not be made twice: it is not retried if the upstream may have begun it.
 
-    A refusal, and an upstream that was not reached, have begun nothing.
+    After a refusal, or where the upstream was not reached, nothing has begun.
     """
     if outcome.error not in ("StreamDropped", "StreamThrottled", "ConnectionExpired"):
         return outcome
-    # RFC 9110, section 15.6: a 503 has not taken the request up; of a 500 and a gateway's 502 and 504 nobody knows.
+    # RFC 9110, section 15.6: after a 503 the request has not begun; after a 500, 502 or 504 that is unknown.
     is_failure = outcome.error == "StreamDropped" and outcome.http_status >= 500 and outcome.http_status != 503
     has_begun = progress.opened_ms is not None or is_failure
     if not has_begun and (outcome.http_status or not progress.fence or progress.ended_by in NOT_TAKEN_UP):
@@ -127,14 +127,14 @@ ANSWERED = Outcome(
 
 
 def asked_already(is_alive: bool) -> Outcome:
-    """Returns the end of one that would repeat another connection's request though it must be made once."""
+    """Returns the end of a connection that would repeat another's request, which must be made only once."""
     if is_alive:
         return Outcome("StreamTakenOver", "", "another connection reads what must not be requested twice")
     return Outcome("StreamBroken", "", "it must not be requested twice, and how the request before it ended is unknown")
 
 
 def asked_before(lease: Lease, connected_ms: int | None, now_ms: int, ttl_ms: int, died: str) -> Outcome | None:
-    """Returns the end where another connection has requested what must not be requested twice; else None.
+    """Returns the end if another connection has made the request that must not be made twice; else None.
 
     `connected_ms` is until when any connection is known to have been open, `ttl_ms` how long a lease lasts.
     """
@@ -154,9 +154,9 @@ def renewal_due(outcome: Outcome) -> Outcome:
 
 
 def explained(view: LeaseView, ending: Outcome, takeover: Outcome | None) -> Outcome | None:
-    """Returns the end of a closed connection whose view of the lease is `view`; None while a successor may yet connect.
+    """Returns the end of a closed connection that sees `view` in the lease; None while a successor may still connect.
 
-    `takeover` is its end if it was taken over; None where it stays whoever connects.
+    `takeover` is its end if it was taken over; None if no successor takes over from it.
     """
     if view is LeaseView.STOPPED:
         return STOPPED

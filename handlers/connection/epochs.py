@@ -1,16 +1,17 @@
-"""Recognizes an upstream whose ids start over, and says which keys its events then have.
+"""Recognizes an upstream whose ids start over, and chooses the keys of its events from then on.
 
-A server that was restarted and counts from 1 gives new events the ids of old ones. One other body under a known key may
-be a correction. Several in a row, on one connection, are ids that start over: a new *epoch* of keys begins.
+A server that restarts and counts from 1 again gives new events the ids of old ones. A single known key with another
+body may be a correction. Several in a row, on one connection, mean that the ids start over: a new *epoch* of keys
+begins.
 
     stored are 1 to 57; on one connection come 1 2 3 with other bodies      the third begins an epoch
     1 -> "1#1"   2 -> "2#1"   3 -> "3#1"   …   57 -> "57#1"   58 -> "58"    each takes its first key that is free
 
-The first key that is free follows from what is stored alone, and not from what a writer knows of epochs. So what comes
-before the third is stored where the new epoch will look for it, and of two writers that do not know of the same epochs
-the first stores an event, and the second meets it.
+Which key is the first free one depends only on what is stored, not on what a writer knows of epochs. So the events
+before the third are stored where the new epoch will look for them. And if two writers know of different epochs, the
+first stores the event and the second finds it.
 
-Pure. Invariant: an event counts as known only by the same body, and only since the newest epoch began.
+Pure. Invariant: an event counts as known only if its body is the same, and only since the newest epoch began.
 """
 
 import hashlib
@@ -22,19 +23,19 @@ from handlers.framing.events import MAX_KEY_BYTES, OnConflict
 
 # How many known keys in a row with other bodies begin an epoch.
 IN_A_ROW = 3
-# How far apart the clocks of two writers may be.
+# How far apart two writers' clocks may be.
 SLACK_MS = 10_000
-# How long a restart is shown after it was last recognized, and how often that is written down.
+# How long a restart is shown after it was last recognized, and how often that is recorded.
 SHOWN_MS, AGAIN_MS = 3_600_000, 60_000
-# How many keys of one event may be taken; beyond that it is not stored.
+# How many keys of one event may be taken already; beyond that the event is not stored.
 MOST_KEYS = 1_000
 
 
 class Epoch(NamedTuple):
-    """How many epochs have begun, and since when the newest one's events came; `seen_ms` is when that was recognized.
+    """How many epochs have begun, and since when the newest one's events come; `seen_ms` is when it was recognized.
 
-    Where the profile begins no epoch, the restart is recognized again and again. `is_stored` says whether such events
-    are stored.
+    If the profile begins no epochs, a restart is recognized again and again. `is_stored` says whether such events are
+    stored.
     """
 
     number: int = 0
@@ -47,7 +48,7 @@ NO_EPOCH = Epoch()
 
 
 def words(epoch: Epoch, now_ms: int) -> str:
-    """What to report of a stream in this epoch; "" where its ids have not started over recently."""
+    """What to report of a stream in this epoch; "" if its ids have not started over recently."""
     if not epoch.seen_ms or now_ms >= epoch.seen_ms + SHOWN_MS:
         return ""
     how = "are stored under new keys" if epoch.is_stored else 'are not stored: on_conflict = "epoch" would store them'
@@ -55,7 +56,7 @@ def words(epoch: Epoch, now_ms: int) -> str:
 
 
 def other_keys(key: str) -> Iterator[str]:
-    """The keys that an event may have besides its own, in the order in which they are taken."""
+    """The keys that an event may get instead of its own, in the order in which they are tried."""
     if len(key.encode()) + len(f"#{MOST_KEYS}") > MAX_KEY_BYTES:
         key = hashlib.sha256(key.encode()).hexdigest()
     return (f"{key}#{number}" for number in range(1, MOST_KEYS + 1))
@@ -63,9 +64,9 @@ def other_keys(key: str) -> Iterator[str]:
 
 @dataclass
 class Epochs:
-    """The epochs as one connection knows them; `begins` is whether its profile begins new ones, `is_stored` as Epoch's.
+    """The epochs that one connection knows; `begins` is whether its profile begins new ones, `is_stored` as in Epoch.
 
-    `depth` is how many keys of the last event were taken: as many of the next one are read together.
+    `depth` is how many keys of the last event were taken already: as many of the next event's are read together.
     """
 
     epoch: Epoch
@@ -77,13 +78,14 @@ class Epochs:
     _last: int = -1
 
     def has(self, at_ms: int) -> bool:
-        """Whether an event that came then is of the newest epoch."""
+        """Whether an event that came at `at_ms` belongs to the newest epoch."""
         return not self.begins or at_ms >= self.epoch.since_ms - SLACK_MS
 
     def met(self, count: int, came_ms: int, now_ms: int) -> None:
         """Records that the connection's event `count` has another body than one of this epoch with its key.
 
-        It first came at `came_ms`. The last of several in a row begins an epoch, from when the first of them came.
+        The event first came at `came_ms`. The last of several in a row begins an epoch, as of when the first of them
+        came.
         """
         follows = self._row and count == self._last + 1
         self._row, self._since_ms = (self._row + 1, min(self._since_ms, came_ms)) if follows else (1, came_ms)

@@ -17,19 +17,19 @@ from handlers.profile.behaviour import Profile
 if TYPE_CHECKING:
     from handlers.connection.numbers import Numbers
 
-# An end and a loss are events as well: what the upstream said is stored. A comment never is.
+# Frames that announce an end or a loss are events as well: what the upstream said is stored. A comment never is.
 _STORED = frozenset({Kind.EVENT, Kind.END, Kind.LOSS, Kind.SNAPSHOT})
 _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
-# They are not events, and may say how far the stream has come.
+# These are not events, but may say how far the stream has come.
 _BESIDE = frozenset({Kind.HEARTBEAT, Kind.DISCONNECT})
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read: `frames` counts those that are no comments, `stop` is what ends the connection, if anything.
+    """What was read: `frames` counts all but comments, `stop` is what ends the connection, if anything does.
 
-    `losses` has the number of events of each announced loss, None where the upstream did not say. `oldest` is the
-    oldest place that can be asked for, where the frame that stops it names one. `left_out` counts the events that the
+    `losses` has the number of events of each announced loss, None if the upstream did not say. `oldest` is the oldest
+    place that can be requested, if the frame that ends the connection names one. `left_out` counts the events that the
     profile does not keep.
     """
 
@@ -55,8 +55,8 @@ def read(
 ) -> Reading:
     """Reads `frames` by the rules of `profile`; `place` and its number `first` name an event where nothing else does.
 
-    `last_id` is the last event ID behind them, as the decoder has it. `is_resumed` is whether the connection asked for
-    what came after a cursor. What is missing in `numbers` is a loss, announced by the event behind it.
+    `last_id` is the last event ID after them, as the decoder has it. `is_resumed` is whether the connection requested
+    what came after a cursor. A hole in `numbers` is a loss, announced by the event after it.
     """
     events: list[StreamEvent] = []
     cursor: str | None = None
@@ -105,8 +105,8 @@ def read(
 
 
 def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequence[StreamEvent]]:
-    """Reads `frame` for a profile that splits, and returns the events of its elements; none where it is not a batch."""
-    # First, for it parses the frame as `kind` does, and also notes where the elements are in it.
+    """Returns the kind of `frame` for a profile that splits, and its elements' events; none if it is not a batch."""
+    # This comes first: it parses the frame as `kind` does, and also notes where its elements are.
     batch = profile.events(frame, now_ms)
     kind = profile.kind(frame)
     if batch:

@@ -11,13 +11,14 @@ from handlers.profile.secret_references import Secrets
 
 # The number of partition keys of a stream whose events lie in a log.
 LOG = 0
-# What a profile may ask for at most.
+# The most that a profile may set.
 MOST_PARTITIONS = 64
-# Whether the items of a stream are in the index that has them in the order in which they came.
+# Whether the items of a stream are in the index of the order in which they came.
 Order = Literal["index", "none"]
 
 
-# An event is stored while its function lives, at most so much after it came; a minute more is for clocks that differ.
+# An event is stored while its function lives: no later than this after it came. One minute of it is for clocks that
+# differ.
 LONGEST_WAIT_MS = 900_000 + 60_000
 
 
@@ -33,7 +34,7 @@ class Layout(NamedTuple):
     since_ms: int = 0
 
 
-# Of a stream that never had items.
+# The layout of a stream that never had items.
 IN_A_LOG = Layout(LOG)
 
 
@@ -41,11 +42,10 @@ IN_A_LOG = Layout(LOG)
 class Resumption:
     """Where a connection resumes; the cursor is None when none was saved yet, `saved_ms` is when it was saved.
 
-    `known_ms` is until when all that happened is stored or in an open gap, `behind_ms` for how long a connection that
-    resumes from the cursor must last to have caught up; both by the ledger, None where it has no record. `looked` is
-    the last connection that recorded the gaps.
-    `connected_ms` is until when any connection is known to have been open, None where none is. `event_ms`,
-    `pause_ms` and `spending` are as the record of the newest connection has them.
+    Everything until `known_ms` is stored or lies in an open gap; `behind_ms` is how long a connection that resumes from
+    the cursor must last to have caught up. Both are from the ledger, None if it has no record. `looked` is the last
+    connection that recorded the gaps. `connected_ms` is until when any connection is known to have been open, None if
+    none is. `event_ms`, `pause_ms` and `spending` are from the record of the newest connection.
     """
 
     cursor: str | None
@@ -64,7 +64,7 @@ class Claimed:
     """The claim was granted; `lease.fence` is this connection's own fencing token.
 
     `rest` is the recorded back-off. `partitions` is the number of partition keys over which the stream's events are
-    spread, fixed by its first claim; LOG where they lie in a log of segments.
+    spread, fixed by its first claim; LOG if they are in a log of segments.
     """
 
     lease: Lease
@@ -86,7 +86,7 @@ class ClaimRefused:
 
 @dataclass(frozen=True, slots=True)
 class RestOwed:
-    """The claim was refused: another back-off is recorded than the invocation knew. No manager gets this input."""
+    """The claim was refused: another back-off is recorded than the invocation knew. A manager never gets this input."""
 
     rest: Rest
 
@@ -105,7 +105,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes as read."""
+    """Bytes, as they were read."""
 
     data: bytes
 
@@ -120,12 +120,12 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRead:
-    """The lease as it stands now; `resumption` is None but in the answer to TakeTurn.
+    """The lease as it is now; `resumption` is None except in the answer to TakeTurn.
 
-    `rest` is the back-off that is recorded beside it, in the answer to a write that would change it; else None.
-    `settled` is the spending of the connection before as it was known at the claim and as it ended, once. `wide` is how
-    many percent of the most used budget that it shares are used by now, and whose budget that is; None where it was not
-    read. `is_log` is whether the stream's events go to a log by now, as far as the answer says.
+    `rest` is the recorded back-off, in the answer to a write that would change it; else None. `settled` is the spending
+    of the connection before: as it was known at the claim, and as it ended; it comes once. `wide` is how many percent
+    of the most used shared budget are used, and whose budget that is; None if it was not read. `is_log` is whether the
+    stream's events go to a log by now, as far as the answer says.
     """
 
     lease: Lease
@@ -140,7 +140,7 @@ class LeaseRead:
 class Written:
     """The oldest Write was answered: how many events were new, known already, or dead-lettered.
 
-    `conflicts` are those of the new and the known ones whose key was known with another body.
+    `conflicts` counts those among the new and the known ones whose key was known with another body.
     """
 
     stored: int
@@ -153,7 +153,7 @@ class Written:
 class GapsRecorded:
     """The gaps are recorded; `missing` are those that the connection could not request in full.
 
-    `is_open` is whether the one that it ended itself is open.
+    `is_open` is whether the gap that it ended itself is open.
     """
 
     missing: int
@@ -162,7 +162,7 @@ class GapsRecorded:
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """The store refuses after its own retries."""
+    """The store still refuses after its own retries."""
 
     detail: str
 
@@ -173,5 +173,5 @@ class Woken:
 
 
 Input = Claimed | ClaimRefused | Opened | Chunk | Closed | LeaseRead | Written | GapsRecorded | StoreFailed | Woken
-# What comes from the upstream by itself.
+# Inputs that the upstream causes, and no effect.
 Arrival = Opened | Chunk | Closed

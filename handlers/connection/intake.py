@@ -1,7 +1,7 @@
 """Turns the upstream's answer and its bytes into writes, losses, a cursor, and the end if they contain one.
 
-It knows no lease, no phase and no clock. Invariants: nothing behind an end, or behind what cannot be framed, is taken;
-the body of a refusal is no part of the stream; what was read before an end is stored nevertheless.
+It knows no lease, no phase and no clock. Invariants: nothing after an end, or after bytes that cannot be framed, is
+taken; the body of a refusal is not part of the stream; what was read before an end is stored all the same.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from handlers.connection.waiting import Waiting
     from handlers.profile.secret_references import Secrets
 
-# As many events as one Write holds: a chunk may hold thousands. The cursor moves on with each Write, and how long a
-# throttled table is asked again counts for each.
+# The most events of one Write; a chunk may hold thousands. The cursor moves on after each Write, and the time for which
+# a throttled table is retried counts for each one.
 MOST_EVENTS = 250
 
 
 class Intake:
-    """The intake of one connection: it is given what the upstream sent, in order."""
+    """The intake of one connection; it takes what the upstream sent, in order."""
 
     def __init__(self, profile: Profile, budget: BufferBudget | None = None) -> None:
         self._profile = profile
@@ -44,17 +44,17 @@ class Intake:
         self._unstored_bytes = 0
         self._decoder = profile.decoder()
         self._discards = False
-        self.has_instants = False  # whether `due_ms` can be anything but None
+        self.has_instants = False  # whether `due_ms` may ever be other than None
         self._told_unfinished = False
         self._waiting: Waiting | None = None  # None where each event is an item
         self._talk: Conversation | None = None
         self._numbers: Numbers | None = None
-        self._times: OwnTimes | None = None  # None where no event shows how far the connection is behind
-        self._afresh: str | None = None  # where it began instead, after the upstream refused the cursor
+        self._times: OwnTimes | None = None  # None if no event shows how far behind the connection is
+        self._afresh: str | None = None  # where it began instead, once the upstream had refused the cursor
 
     def speaks(self, stream_id: str, secrets: Secrets) -> None:
-        """From the answer on the connection sends this stream's messages."""
-        # Imported here: few streams send messages, and each import lengthens the cold start.
+        """Makes the connection send this stream's messages once the upstream has answered."""
+        # Imported here, because few streams send messages and each import lengthens the cold start.
         from handlers.connection.conversation import Conversation
 
         self._talk = Conversation(self._profile, stream_id, secrets)
@@ -62,7 +62,7 @@ class Intake:
 
     @property
     def due_ms(self) -> int | None:
-        """When `flush` or `passes` is to be called; None for never."""
+        """When to call `flush` or `passes`; None for never."""
         parts = (self._talk, self._waiting)
         return min((one.due_ms for one in parts if one is not None and one.due_ms is not None), default=None)
 
@@ -75,7 +75,7 @@ class Intake:
         return [] if self._talk is None else self._talk.leaves()
 
     def answer(self, now_ms: int, opened: Opened, record: Record) -> tuple[list[Effect], End | None]:
-        """Returns what follows from the answer, and why it is not a connection; where it is one, `record` says so."""
+        """Returns what follows from the answer, and the end if it is not a stream; notes a stream in `record`."""
         meaning = self._profile.meaning(opened.status)
         if record.backlog.resumed and is_expired(self._profile, opened.status):
             self._discards = True
@@ -100,7 +100,7 @@ class Intake:
         return said, None
 
     def afresh(self, now_ms: int, status: int, record: Record) -> list[Effect]:
-        """Returns the request for what happens from now on, where the answer refused the cursor; else nothing."""
+        """Returns another request, without the cursor, if the answer refused it; else nothing."""
         resume = self._profile.resume
         if resume is None or not record.backlog.resumed or not is_expired(self._profile, status):
             return []
@@ -109,7 +109,7 @@ class Intake:
         return [Open(resume.fallback)]
 
     def chunk(self, now_ms: int, data: bytes, record: Record) -> tuple[list[Effect], End | None]:
-        """Returns what to store and to record of the bytes, and what in them ends the connection."""
+        """Returns what to store and to record of the bytes, and the end if they contain one."""
         if self._discards:
             return [], None
         frames, failure = self._decoded(data)
@@ -148,7 +148,7 @@ class Intake:
     ) -> tuple[list[Effect], int]:
         """Returns the losses and the writes of what was read, and when the upstream had last sent something before."""
         events, pending, arrived_ms = reading.events, record.pending, record.liveness.arrived_ms
-        # Events that the profile leaves out are no idleness either: more of the backlog may follow.
+        # Events that the profile leaves out are no sign of idleness: more of the backlog may follow.
         is_idle = not (is_inside or events or reading.losses or reading.left_out)
         goes_to_log = False
         if record.account is not None:
@@ -182,14 +182,14 @@ class Intake:
             pending.skipped(reading.cursor)
         if self._waiting is not None and events:
             writes += self.flush(now_ms, record, is_leaving=False)
-        # A loss is recorded before the events beside it are stored: the cursor may pass it with any of them.
+        # A loss is recorded before the events beside it are stored, because the cursor may pass it with any of them.
         losses: list[Effect] = []
         for count in reading.losses:
             losses.append(record.lost(now_ms, before_ms, count))
         return losses + writes, before_ms
 
     def _decoded(self, data: bytes) -> tuple[Decoded, FramingError | None]:
-        """Returns the frames that the bytes complete, as far as there is room for them, and why no more can follow."""
+        """Returns the frames that the bytes complete, as far as the memory allows, and why no more can be decoded."""
         decoder, budget = self._decoder, self._budget
         most_bytes = 0
         if budget is not None:
@@ -202,32 +202,32 @@ class Intake:
             frames, failure = error.frames, error
         if budget is not None:
             if frames:
-                # What was decoded stays in memory until it is stored.
+                # Decoded frames stay in memory until they are stored.
                 self._unstored_bytes = max(self._unstored_bytes, most_bytes - decoder.held_bytes)
             budget.holds(decoder.held_bytes + self._unstored_bytes)
         return frames, failure
 
     def stored(self, record: Record) -> None:
-        """Records that a write is answered, or that none was needed: its memory is free again."""
+        """Records that a write was answered, or that none was needed, so its memory is free again."""
         if self._budget is not None and record.pending.is_stored:
             self._unstored_bytes = 0
             self._budget.holds(self._decoder.held_bytes)
 
     def gathers(self) -> None:
-        """From now on events wait, as long as the profile says, to be written together: the stream has a log."""
+        """Makes events wait, as long as the profile says, to be written together from now on: the stream has a log."""
         if self._waiting is None:
-            # Imported here: few streams have a log, and each import lengthens the cold start.
+            # Imported here, because few streams have a log and each import lengthens the cold start.
             from handlers.connection.waiting import Waiting
 
             self._waiting = Waiting(self._profile.flush_ms)
             self.has_instants = True
 
     def flush(self, now_ms: int, record: Record, *, is_leaving: bool) -> list[Effect]:
-        """Returns the write of what waits, where it is due or the connection leaves."""
+        """Returns the write of the waiting events if it is due or the connection leaves."""
         waiting = self._waiting
         if waiting is None or waiting.due_ms is None:
             return []
-        # What waits must leave memory for the next frame, or even a short one would be too long.
+        # The waiting events must leave memory for the next frame, or even a short one would be too long.
         is_crowded = self._budget is not None and self._unstored_bytes >= self._budget.sure_bytes // 2
         if not (is_leaving or is_crowded or waiting.is_due(now_ms)):
             return []
@@ -235,17 +235,14 @@ class Intake:
 
     @property
     def reconnection_ms(self) -> int | None:
-        """Returns how long the upstream wants to be left alone before the next connection, at most as the profile says.
-
-        None where it asked for nothing.
-        """
+        """Returns the reconnection time that the upstream asked for, as the profile bounds it; None for none."""
         asked_ms = self._decoder.reconnection_ms
         return None if asked_ms is None else min(asked_ms, self._profile.retry_max_ms)
 
     def unfinished(self, now_ms: int, record: Record) -> list[Effect]:
-        """Returns the write of what came of a skipped frame that has not ended; once, and nothing after.
+        """Returns the write of an unfinished oversize frame's beginning; a second call returns nothing.
 
-        The next connection may read it to its end, so this part is stored under a key of its own.
+        The next connection may read the frame to its end, so this part is stored under a key of its own.
         """
         is_told, self._told_unfinished = self._told_unfinished, True
         frame = None if is_told or self._discards else self._decoder.unfinished_oversize()
@@ -258,7 +255,7 @@ class Intake:
         return [write]
 
     def tail_bytes(self) -> int:
-        """Returns how many bytes came after the last delimiter: no event, only counted. Nothing is read after."""
+        """Returns how many bytes came after the last delimiter; they are only counted. It is the last call."""
         if self._budget is not None:
             self._budget.holds(0)
         return self._decoder.close()
@@ -273,7 +270,7 @@ class Intake:
         if reading.stop is Kind.DISCONNECT:
             return End(ends.DISCONNECTED, "disconnected_by_upstream", asks_lease=True)
         assert failure is not None
-        # Only a profile that rejects what is too long makes a decoder fail for that.
+        # A decoder fails at a frame that is too long only if the profile rejects such frames.
         error = "StreamRejected" if isinstance(failure, FrameTooLong) else "StreamDropped"
         return End(Outcome(error, "", str(failure)), failure.reason)
 

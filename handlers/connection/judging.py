@@ -1,6 +1,6 @@
 """Decides what an upstream's answer means, before any of its body is read.
 
-It knows no lease and no phase. Invariant: what a profile says of a status outranks what HTTP says of it; a page for
+It knows no lease and no phase. Invariants: what the profile says about a status outranks what HTTP says; a page for
 people is not a stream, whatever its status.
 """
 
@@ -16,14 +16,14 @@ from handlers.profile.sections import Meaning
 
 # RFC 9110, section 5.6.7: "a sender MUST generate timestamps in the IMF-fixdate format".
 _INSTANT = "%a, %d %b %Y %H:%M:%S GMT"
-# Retry-After may be of any length; longer than a day is no different from a day.
+# A Retry-After longer than a day counts as a day.
 MOST_RETRY_AFTER_S = 86_400.0
-# Refusals that a request without a cursor would get as well: for the caller, the payment, the method.
+# Refusals that a request without a cursor would get as well: of the caller, the payment, the method.
 _NOT_OF_THE_CURSOR = frozenset({401, 402, 403, 405, 407})
 
 
 def judge(profile: Profile, opened: Opened, meaning: Meaning) -> End | None:
-    """Returns how an answer that is not a connection ends it; None for an answer that is one.
+    """Returns the end that an answer means; None if the answer is a stream.
 
     A refusal is StreamRejected; `ends.judged` decides whether it is final.
     """
@@ -44,13 +44,13 @@ def judge(profile: Profile, opened: Opened, meaning: Meaning) -> End | None:
     if meaning == "throttled":
         return End(Outcome("StreamThrottled", "", f"the upstream answered {status}", wait_s, status), "refused")
     name, limit_ms = ("StreamDropped", None) if meaning == "dropped" else ("StreamRejected", profile.reject_after_ms)
-    # The profile's own word for a status is final at once.
+    # A status that the profile itself calls rejected is final at once.
     limit_ms = 0 if meaning == "rejected" else limit_ms
     return End(Outcome(name, "", f"the upstream answered {status}", wait_s, status), "refused", refused_ms=limit_ms)
 
 
 def _unreadable(profile: Profile, message: str, wait_s: float | None) -> End:
-    """Returns the end of a 200 that no decoder can read: it was refused by us."""
+    """Returns the end after a 200 that no decoder can read: we refuse it."""
     outcome = Outcome("StreamRejected", "", message, wait_s, detail=message)
     return End(outcome, "unreadable", refused_ms=profile.reject_after_ms)
 
@@ -58,8 +58,8 @@ def _unreadable(profile: Profile, message: str, wait_s: float | None) -> End:
 def is_expired(profile: Profile, status: int) -> bool:
     """Returns whether an answer to a request that carried a cursor refuses that cursor.
 
-    410 does, unless the profile says otherwise. Where the cursor was sent by default, the upstream may not know it: a
-    refusal that a request without a cursor would not get counts as one of the cursor, so the next request has none.
+    A 410 does, unless the profile says otherwise. A cursor that was sent by default may be unknown to the upstream:
+    then any refusal that a request without a cursor would not get counts too, and the next request has no cursor.
     """
     meaning = profile.meaning(status)
     if meaning == "expired":
@@ -69,7 +69,7 @@ def is_expired(profile: Profile, status: int) -> bool:
 
 
 def is_confirmed(profile: Profile, opened: Opened, cursor: str) -> bool:
-    """Returns False where the answer itself says that it does not begin after the cursor that was sent."""
+    """Returns False if the answer itself says that it does not begin after the cursor that was sent."""
     resume = profile.resume
     if resume is None or not resume.confirmed_by:
         return True
@@ -78,9 +78,9 @@ def is_confirmed(profile: Profile, opened: Opened, cursor: str) -> bool:
 
 
 def retry_after_s(value: str, date: str) -> float | None:
-    """Returns RFC 9110's delay (section 10.2.3), at most a day; None where there is none.
+    """Returns the seconds of a Retry-After (RFC 9110, section 10.2.3), at most a day; None if it is not valid.
 
-    An instant instead of seconds is compared with the answer's Date, both by the upstream's clock: ours plays no part.
+    An instant is compared with the answer's Date: both are by the upstream's clock, so ours does not matter.
     """
     digits = value.strip()
     if digits.isascii() and digits.isdigit():
@@ -92,7 +92,7 @@ def retry_after_s(value: str, date: str) -> float | None:
 
 
 def instant_ms(text: str) -> int | None:
-    """The epoch milliseconds of an instant in a header, a whole second; None where it is none."""
+    """Returns the epoch milliseconds of an instant in a header; None if the text is not one."""
     try:
         return round(datetime.strptime(text.strip(), _INSTANT).replace(tzinfo=UTC).timestamp()) * 1000
     except ValueError:

@@ -1,12 +1,12 @@
 """Decides what the lease of a stream means to one of its connections.
 
-The lease is one record a stream. Three counters hold the whole handover:
+Each stream has one lease, a record. Its three counters hold the whole handover:
 
     fence            raised by every claim; the connection that raised it to n *is* connection n
     connected_token  the highest token whose upstream connection was answered
     released_token   the highest token whose upstream connection is closed again
 
-A connection claims before it connects and marks itself connected after. So for connection n the record reads
+A connection claims before it connects and marks itself connected after. So connection n reads one of three:
 
     fence == n                          nobody came after: it is the holder
     fence  > n, connected_token <= n    a successor claimed and is still connecting
@@ -25,16 +25,16 @@ import enum
 import re
 from dataclasses import dataclass
 
-# The errors by which an execution lets go of a stream that is over. After any other its predecessor, if there is one,
-# goes on with the stream: a successor that broke has ended nothing.
+# An execution lets go of its stream by an error. After these the stream is over. After any other, its predecessor, if
+# there is one, goes on with the stream: a successor that broke has ended nothing.
 FINAL_ENDINGS = ("StreamEnded", "StreamRejected", "InvalidRequest", "StreamBroken")
-# A holder counts as dead after this many of its renewals have failed to come.
+# A holder counts as dead once it has missed this many renewals.
 LEASE_TTL_READS = 4
 _WORDS = re.compile(r"[0-9A-Za-z-]+")
 
 
 class LeaseView(enum.Enum):
-    """What the lease says to one connection; the value is the word used in logs."""
+    """What the lease says to one connection; logs use the value."""
 
     HOLDER = "holder"
     CLAIMED = "claimed by a successor"
@@ -44,15 +44,15 @@ class LeaseView(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The record as read: counters as above, and the execution that claimed the stream ("" for none).
+    """The record as it was read: the counters as above, and the execution that claimed the stream ("" for none).
 
-    `connected_by` is Lambda's request of the connection that is connected; "" where nobody wrote it down.
-    `stop` is whether a stop is requested. `expires_at_ms` is when the connected holder counts as dead unless it renews;
-    0 when nobody was ever connected. `started_at_ms` is when the POST came whose execution, or a successor of it,
-    claimed the stream; `stopped_at_ms` since when a stop was requested then, or the same where none was, and
-    `stop_at_ms` since when one is now. `ending` is the error by which the last execution let go of it,
-    `ending_cause` what it said of that, at `ended_at_ms`; "" while one holds it. Until `paused_until_ms` nobody is to
-    be connected, for the stream's budget is used up.
+    `connected_by` is Lambda's request id of the connection that is connected; "" if none was recorded. `stop` is
+    whether a stop is requested. The connected holder counts as dead at `expires_at_ms` unless it renews; 0 if no
+    connection was ever open. `started_at_ms` is when the POST came whose execution, or a successor of it, claimed the
+    stream. `stopped_at_ms` is since when a stop was requested at that POST, or the same instant if none was;
+    `stop_at_ms` is since when one is requested now. `ending` is the error by which the last execution let go of the
+    stream, `ending_cause` its message, `ended_at_ms` when; "" while an execution holds it. Until `paused_until_ms` no
+    connection should be open, because the stream's budget is used up.
     """
 
     fence: int = 0
@@ -74,14 +74,14 @@ class Lease:
 
     @property
     def stopped_before_ms(self) -> int | None:
-        """Returns since when a stop was requested before the last start; None where none was."""
+        """Returns since when a stop was requested before the last start; None if none was."""
         return self.stopped_at_ms if 0 < self.stopped_at_ms < self.started_at_ms else None
 
 
 def lease_view(lease: Lease, fence: int) -> LeaseView:
     """Returns what `lease` says to the connection that claimed `fence`.
 
-    A requested stop outranks a takeover: both lanes must end, and the one that was taken over would wait and come back.
+    A requested stop outranks a takeover: both lanes must end, but one that was taken over would wait and come back.
     """
     if lease.stop:
         return LeaseView.STOPPED
@@ -93,7 +93,7 @@ def lease_view(lease: Lease, fence: int) -> LeaseView:
 
 
 def superseded(lease: Lease, execution: str) -> bool:
-    """Returns whether another execution has claimed the stream since; a connection that names no execution never is."""
+    """Returns whether another execution has claimed the stream since; False for a connection without an execution."""
     return bool(execution) and bool(lease.execution) and lease.execution != execution
 
 
@@ -105,32 +105,32 @@ def is_ended(lease: Lease) -> bool:
 def may_open(lease: Lease, fence: int, now_ms: int, died: str = "") -> bool:
     """Returns whether an upstream that forbids a second connection would now see only connection `fence`.
 
-    So it would when every answered connection before `fence` has been closed, when the last of them stopped renewing
-    (its function is dead, and its sockets with it), or when `died` proves that.
+    It would if every answered connection before `fence` is closed, if the last of them stopped renewing (its function
+    is dead, and so are its sockets), or if `died` proves that it is over.
     """
     open_before = lease.connected_token > lease.released_token and lease.connected_token < fence
     return not open_before or now_ms >= lease.expires_at_ms or is_over(lease, died)
 
 
 def is_connected(lease: Lease, now_ms: int, died: str = "") -> bool:
-    """Returns whether a connection is open as far as anybody knows: it was answered or has its turn, and renews."""
+    """Returns whether a connection is open, as far as is known: it was answered or has its turn, and it renews."""
     has_turn = lease.connected_token > lease.released_token
     return has_turn and now_ms < lease.expires_at_ms and not is_over(lease, died)
 
 
 def is_over(lease: Lease, died: str) -> bool:
-    """Returns whether `died`, what Lambda said of a function that is over, names the one that is connected.
+    """Returns whether `died`, Lambda's message about a function that is over, names the one that is connected.
 
-    Lambda's words name the request, which no other function has: "RequestId: 8f5a… Error: Runtime exited …".
+    The message names the request, which is unique: "RequestId: 8f5a… Error: Runtime exited …".
     """
     return bool(lease.connected_by) and lease.connected_by in _WORDS.findall(died)
 
 
 def unconnected_ms(lease: Lease, now_ms: int) -> int:
-    """Returns how long a stream that should be connected has not been; 0 where it is, or need not be.
+    """Returns for how long a stream that should be connected has not been; 0 if it is, or need not be.
 
-    It should be while an execution holds it and no stop is requested. It was until the holder's lease expired.
-    A stream whose budget is used up need not be.
+    A stream should be connected while an execution holds it, no stop is requested and its budget lasts. It counts as
+    connected until the holder's lease expires.
     """
     if not lease.execution or lease.stop:
         return 0

@@ -1,7 +1,7 @@
-"""Decides from the ledger's records of connections which gaps there are, and which of them were delivered later.
+"""Finds the gaps between the connections of a stream from the ledger's records, and which of them were delivered later.
 
 A gap is the time between two connections: events may have been missed in it. It is open until connections have proved
-that all of its events came, and then delivered, for good. What a connection proves follows from four instants of its
+that all of its events came; then it is delivered, for good. What a connection proves follows from four instants of its
 record:
 
     opened_ms   when the upstream answered it
@@ -10,10 +10,10 @@ record:
     live_ms     when it has caught up: what the upstream sends from then on has just happened
     heard_ms    when the upstream last sent something
 
-A connection that was heard at `live_ms` or later, and has stored what came, has brought all that happened since
-`since_ms`; if the upstream does not go back that far (`reach_ms`), all since `opened_ms`. One that was last heard
-earlier has brought a part, and the next connection requests the rest. Whether it was closed, killed or stopped makes no
-difference.
+A connection that heard its upstream at `live_ms` or later, and has stored what came, has brought all that happened
+since `since_ms`, or since `opened_ms` if the upstream does not go back that far (`reach_ms`). A connection that last
+heard its upstream earlier has brought a part, and the next connection requests the rest. It makes no difference whether
+it was closed, killed or stopped.
 
     connection 1   [0, 5) s      gap [5, 18) s
     connection 2   [18, 23) s    requests what came since 5 s; would have caught up at 31 s, but breaks off 8 s before:
@@ -21,23 +21,23 @@ difference.
     connection 3   [32, … s      requests what came since 15 s, 17 s back: with a reach of 16 s [15, 32) s stays open
 
 An idle upstream shows that a connection has caught up: then `record.py` brings `live_ms` forward. On a busy stream
-nothing on the wire shows it. There we assume that an upstream sends its backlog at least twice as fast as it happened:
-in each second a connection makes up for one missed second.
+nothing on the wire shows it. There we assume that an upstream sends its backlog at least twice as fast as it happened,
+so a connection makes up for one missed second in each second.
 
-A silent connection that has caught up counts as good until it is let go or counts as dead. But its peer may have died,
-unnoticed, after it was last heard. Then the next connection is also sent what that peer kept back, so it has caught up
-only once it has also lasted as long as that silence.
+A silent connection that has caught up counts as good until it is let go or counts as dead. But its peer may have died
+unnoticed after it last sent something. Then the next connection also receives what that peer did not send, so it has
+caught up only once it has lasted for as long as that silence in addition.
 
-Nobody knows whether an upstream obeys a default resume. One that ignores it sends what happens from its answer on. Of
-one that obeys it we assume that it keeps what it sent for at least `KEPT_MS`. So a connection that is relieved before
-it has caught up leaves no gap open if its successor brings what it still lacked: either it was live, or its successor
-requests the same a moment later.
+It is unknown whether an upstream obeys a default resume. One that ignores it sends what happens from its answer on. One
+that obeys it is assumed to keep what it sent for at least `KEPT_MS`. So a connection that is relieved before it has
+caught up leaves no gap open if its successor brings what it still lacked: either it was live, or its successor requests
+the same a moment later.
 
 A connection that was killed left no record of its close. Once it has been silent for long enough to count as dead, it
 covers the time until it was last seen. This module knows no table and no clock.
 
-Invariants: each instant between the first opening and the last lies in an open gap, or was proved by a connection, or
-is about to be proved by an open one; what some records prove, later records of the same connections prove too.
+Invariants: each instant between the first opening and the last lies in an open gap, was proved by a connection, or is
+about to be proved by an open one; whatever some records prove, later records of the same connections prove too.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ UNRECORDED = "unrecorded"
 STOPPED = "stopped"
 CURSOR_EXPIRED = "cursor_expired"
 CURSOR_UNKNOWN = "cursor_unknown"
-# How much an upstream that resumes from a cursor keeps at least, even where nobody vouches for it.
+# The least that an upstream is assumed to keep if it resumes from a cursor and the profile promises nothing.
 KEPT_MS = 5_000
-# The events of a gap: all came later; not proved yet; some are known to be missing. REPAIRED is a gap whose events were
+# The states of a gap. Its events all came later; that is not proved yet; some are known to be missing; or they were
 # fetched afterwards (`repaired.py`).
 DELIVERED, OPEN, LOST = "delivered", "open", "lost"
 REPAIRED = repair_record.REPAIRED
@@ -69,14 +69,14 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One connection that was answered; `closed_ms` is None while it is open, or where it was killed.
+    """One connection that was answered; `closed_ms` is None while it is open, or if it was killed.
 
-    `reach_ms` is how far back the upstream goes where it resumed: None is to the cursor, 0 is unknown. `since_ms` is
-    None where nobody knew. `joined_ms` is since when others were connected without a pause until it was answered; only
-    `_settled` knows. `refused` is why what came before it cannot be requested: such an answer is a connection of no
-    length (`records`). `saved_ms` is when it was written down last, 0 where nobody knows; `heard_ms` when the upstream
-    last sent something on it, None where nobody knows. `stopped_ms` is since when a stop was requested before the start
-    that it follows at `started_ms`, None where none was.
+    `reach_ms` is how far back the upstream goes if the connection resumed: None is to the cursor, 0 is unknown.
+    `since_ms` is None if that was unknown. `joined_ms` is since when, until its answer, other connections were open
+    without a pause; only `_settled` knows it. `refused` is why what came before it cannot be requested: such an answer
+    is a connection of no length (`records`). `saved_ms` is when it was last recorded, 0 if unknown; `heard_ms` when the
+    upstream last sent something on it, None if unknown. `stopped_ms` is when the stop before its start was requested,
+    `started_ms` when that start was; None if no stop was.
     """
 
     fence: int
@@ -101,21 +101,21 @@ class Record:
         return self.seen_ms if self.closed_ms is None else self.closed_ms
 
     def end_ms(self, now_ms: int, dead_after_ms: int) -> int | None:
-        """When it ended; None while it may be open."""
-        # Events that wait to be stored keep it from being known good, yet it is alive.
+        """When it ended; None while it may still be open."""
+        # While events wait to be stored it is not known good, but a record that was written shows that it is alive.
         if self.closed_ms is None and now_ms - max(self.seen_ms, self.saved_ms) <= dead_after_ms:
             return None
         return self.last_ms
 
     @property
     def read_ms(self) -> int:
-        """Until when something of it was read; after `last_ms` where a kill took what was not stored yet."""
+        """Until when it read something; later than `last_ms` if a kill took what was not stored yet."""
         is_killed = self.ended_by in ("", UNRECORDED)
         return max(self.last_ms, self.heard_ms or 0) if is_killed else self.last_ms
 
     @property
     def from_ms(self) -> int:
-        """From when on it brings all that happened."""
+        """From when on it brings everything that happened."""
         if not self.resumed or self.since_ms is None:
             return self.opened_ms
         if self.reach_ms == 0 and self.joined_ms is not None:
@@ -126,27 +126,27 @@ class Record:
 
     @property
     def silent_from_ms(self) -> int:
-        """Since when nothing came until its end: its peer may have been dead since then, unnoticed."""
+        """When the silence before its end began: its peer may have been dead since then, unnoticed."""
         return self.last_ms if self.heard_ms is None else min(self.last_ms, self.heard_ms)
 
     def behind_ms(self, at_ms: int) -> int:
-        """How much longer it must last after `at_ms` to have caught up; 0 where it has."""
+        """How much longer it must last after `at_ms` to have caught up; 0 if it has."""
         return 0 if self.live_ms is None or self.ended_by == _WHOLE else max(0, self.live_ms - at_ms)
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether it has caught up, was still good then, and all that had come by then is stored."""
+        """Whether it has caught up, was still good then, and everything that had come by then is stored."""
         return not self.behind_ms(self._sure_ms)
 
     @property
     def brought_ms(self) -> int:
-        """Until when all that it asked for is stored."""
+        """Until when everything that it requested is stored."""
         # At the assumed speed, the time it still lacked is how far it was behind.
         return self.last_ms if self.has_caught_up else self._sure_ms - self.behind_ms(self._sure_ms)
 
     @property
     def _sure_ms(self) -> int:
-        """Until when what came on it proves anything: until it was let go, or else last heard."""
+        """Until when it proves anything: until it was let go, or else until the upstream last sent something."""
         # A kill or a stop proves nothing.
         is_let_go = self.closed_ms is not None and self.ended_by not in ("", UNRECORDED, STOPPED)
         return self.last_ms if is_let_go else self.silent_from_ms
@@ -154,11 +154,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """[from_ms, to_ms); connection `fence` ended it, `cause` is how the one before ended, `state` how it stands.
+    """The interval [from_ms, to_ms), which connection `fence` ended; `cause` is how the connection before it ended.
 
-    `number` is None where the gap lies between connections, and 0 where it ended with the answer that its events cannot
-    be requested; losses that the upstream announced on that connection count from 1. `events` is how many were lost,
-    None where the upstream did not say. `repair` is what was done to repair it.
+    `number` is None for a gap between connections, and 0 for one that ended with the answer that its events cannot be
+    requested; losses that the upstream announced on that connection count from 1. `events` is how many were lost, None
+    if the upstream did not say. `repair` is what was done to repair it.
     """
 
     fence: int
@@ -172,9 +172,9 @@ class Gap:
 
 
 def records(record: Record, opened_ms: int | None, forgot_ms: int | None) -> list[Record]:
-    """Returns the records that a connection adds to the ledger; `opened_ms` is None where the upstream never answered.
+    """Returns the records that a connection adds to the ledger; `opened_ms` is None if the upstream never answered.
 
-    `forgot_ms` is when the upstream said that it no longer has what came after the cursor.
+    `forgot_ms` is when the upstream reported that it no longer has what came after the cursor.
     """
     shown = []
     if opened_ms is not None:
@@ -188,12 +188,11 @@ def records(record: Record, opened_ms: int | None, forgot_ms: int | None) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The sum of the records up to connection `fence`, in the order of their fencing tokens, for the connections after.
+    """The sum of the records up to connection `fence`, in the order of their fencing tokens, for the later connections.
 
-    `at_ms` is until when all that happened is stored or lies in an open gap; None where there is no record. From
-    `connected_ms` to `until_ms` somebody was connected without a pause. `waits` has, for each connection that no later
-    one has outdone, the fencing token, until when it was heard, and how much longer it must have lasted to have caught
-    up.
+    Everything that happened until `at_ms` is stored or lies in an open gap; None without a record. From `connected_ms`
+    to `until_ms` some connection was open without a pause. `waits` has, for each connection that no later one has
+    outdone, its fencing token, when it was last heard, and how much longer it would have needed to catch up.
     """
 
     fence: int = 0
@@ -203,10 +202,9 @@ class Known:
     waits: tuple[tuple[int, int, int], ...] = ()
 
     def behind_ms(self, cursor_fence: int, now_ms: int) -> int | None:
-        """How long a connection that resumes from the cursor now must last, at most, to have caught up.
+        """The longest time after which a connection that resumes from the cursor now has caught up.
 
-        Connection `cursor_fence` saved the cursor, and what came after did not move it. None where no record is of
-        these.
+        Connection `cursor_fence` saved the cursor, and later ones did not move it. None if none of them has a record.
         """
         waits = [
             behind_ms + max(0, now_ms - heard_ms) for fence, heard_ms, behind_ms in self.waits if fence >= cursor_fence
@@ -214,21 +212,21 @@ class Known:
         return min(waits, default=None)
 
 
-# How many of `Known.waits` are kept; forgetting one makes a connection count as caught up later.
+# How many of `Known.waits` are kept; if one is forgotten, a connection only counts as caught up later.
 MOST_WAITS = 4
 
 
 def _after(known: Known, record: Record, joined_ms: int | None) -> tuple[Record, Known]:
     """Returns the record with what was known before it, and what is known after it.
 
-    What a connection knew when it asked is replaced by what is known now of those before it: one that was open then may
-    have turned out to be dead since it was last heard, or may have caught up in its last moments.
+    What a connection knew of its predecessors when it asked is replaced by what is known of them now: one that was open
+    then may have turned out to be dead since it was last heard, or may have caught up in its last moments.
     """
     connected_ms = record.opened_ms if joined_ms is None else joined_ms
     since_ms = record.since_ms if known.at_ms is None else known.at_ms
     settled = replace(record, joined_ms=joined_ms, since_ms=since_ms)
     at_ms = max(settled.from_ms, settled.brought_ms, known.at_ms or 0)
-    # A connection that resumes from its cursor is also sent what a dead peer kept back, so it catches up later.
+    # A connection that resumes from its cursor also receives what a dead peer did not send, so it catches up later.
     heard_ms, behind_ms = record.silent_from_ms, record.behind_ms(record.silent_from_ms)
     waits = [wait for wait in known.waits if wait[1] - heard_ms > wait[2] - behind_ms]
     waits.append((record.fence, heard_ms, behind_ms))
@@ -251,7 +249,7 @@ def _by_fence(record: Record) -> tuple[int, int]:
 
 
 def _settled(records: Iterable[Record]) -> list[Record]:
-    """The records in the order of their fencing tokens, each with what is known now of those before it."""
+    """Returns the records in the order of their fencing tokens, each with what is known now of those before it."""
     ordered, settled, after = sorted(records, key=_by_fence), list[Record](), Known()
     joined = _joined(ordered)
     for record in ordered:
@@ -261,7 +259,7 @@ def _settled(records: Iterable[Record]) -> list[Record]:
 
 
 def _joined(records: Iterable[Record]) -> dict[Record, int | None]:
-    """Returns for each record since when others were connected without a pause until its answer; None where none were.
+    """Returns for each record since when others were open without a pause until its answer; None if none were.
 
     Two that open at once may be answered in another order than that of their tokens.
     """
@@ -275,7 +273,7 @@ def _joined(records: Iterable[Record]) -> dict[Record, int | None]:
 
 
 def corrected(losses: Iterable[Gap], records: Iterable[Record]) -> list[Gap]:
-    """Returns the losses that the upstream announced, each from where all was known, by what is known now.
+    """Returns the announced losses, each from the instant until which everything was known, as is known now.
 
     A connection that catches up records a loss from its `since_ms` on; `_settled` says why that may be too late.
     """
@@ -291,7 +289,7 @@ def corrected(losses: Iterable[Gap], records: Iterable[Record]) -> list[Gap]:
 
 
 def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap]:
-    """Returns the gaps between the records, oldest first, but none that an undecided connection may yet cover."""
+    """Returns the gaps between the records, oldest first, except those that an undecided connection may still cover."""
     ordered = sorted(_settled(records), key=lambda record: (record.opened_ms, record.fence))
     if not ordered:
         return []
@@ -302,7 +300,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     cause = ""
     first = ordered[0]
     if first.since_ms is not None and all(record.fence == first.fence for record in ordered):
-        # Before it were unanswered tries, so many that the last connection is not among the records read.
+        # So many unanswered tries came before it that the last connection is not among the records read.
         covered_ms, cause = min(first.since_ms, first.opened_ms), UNRECORDED
     begin_ms = first.opened_ms if covered_ms is None else covered_ms
     ends: list[int] = []
@@ -312,8 +310,8 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
             # A stop that no connection saw before the next start has ended nothing.
             is_heeded = cause == STOPPED or covered_ms <= (record.started_ms or _FOR_EVER)
             if record.stopped_ms is not None and record.stopped_ms != before.stopped_ms and is_heeded:
-                # From a stop to the first answer after the next start nobody requested the stream.
-                # What a killed one had read and not stored was requested, whatever the clock of the stop says.
+                # From a stop to the first answer after the next start nobody requested the stream. What a killed
+                # connection had read and not stored was requested, whatever the time of the stop.
                 asked_until_ms = min(max(covered_ms, record.stopped_ms, read_ms), record.opened_ms)
                 proved.append((asked_until_ms, record.opened_ms))
             number = 0 if record.refused == CURSOR_EXPIRED else None
@@ -321,9 +319,9 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
             hole = Gap(record.fence, covered_ms, asked_until_ms, record.refused or cause, state, number)
             holes += [hole] if covered_ms < asked_until_ms else []
         end_ms = record.end_ms(now_ms, dead_after_ms)
-        if end_ms is None:  # it is open and covers all that follows, or it is dead and that is not known yet
+        if end_ms is None:  # it is open and covers all that follows, or it is dead but not known to be
             proved.append((record.from_ms, _FOR_EVER if record.has_caught_up else record.brought_ms))
-            # One that comes after it, by clocks that differ, may have proved what came before nevertheless.
+            # Where clocks differ, a record after it may still prove what came before.
             covered_ms = _FOR_EVER
             continue
         is_relieved = _is_relieved(record, end_ms, ordered)
@@ -332,16 +330,16 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
         read_ms = max(read_ms, record.read_ms)
         if covered_ms is None or end_ms >= covered_ms:
             covered_ms, cause = end_ms, record.ended_by or UNRECORDED
-    # What the last one has not brought yet, it or its successor will: its end makes no gap longer.
+    # What the last connection has not brought yet, it or its successor will: its end makes no gap longer.
     over = ends if len(ends) < len(ordered) else sorted(ends)[:-1]
     stop_ms = max([begin_ms, ordered[-1].opened_ms, *over])
     return _judged(holes, list(_without(proved, begin_ms, stop_ms)), ordered)
 
 
 def is_unfounded(gap: Gap, shown: Iterable[Gap], records: Iterable[Record]) -> bool:
-    """Returns whether a gap that was written down as open is none: `shown` are the gaps that `records` leave by now.
+    """Returns whether a gap that was recorded as open is none by now; `shown` are the gaps that `records` leave now.
 
-    A connection that only counted as dead then has written down since that it lasted throughout.
+    A connection that only counted as dead then has recorded since that it lasted throughout.
     """
     if gap.state != OPEN or gap.number:
         return False
@@ -357,10 +355,10 @@ def is_unfounded(gap: Gap, shown: Iterable[Gap], records: Iterable[Record]) -> b
 
 
 def unasked(shown: Iterable[Gap], records: Iterable[Record], fence: int) -> list[Gap]:
-    """Returns the undelivered gaps that connection `fence` could not request in full: nobody can any more.
+    """Returns the undelivered gaps that connection `fence` could not request in full; no later connection can.
 
-    The moment of a handover is none of them. The connection asked from `from_ms` on; by what is known now, everything
-    until `since_ms` was known or lay in a gap.
+    The moment of a handover does not count. The connection requested everything from `from_ms` on; as is known now,
+    everything until `since_ms` was known or lay in a gap.
     """
     own = [(one.since_ms, one.from_ms) for one in _settled(records) if one.fence == fence and one.since_ms is not None]
     return [
@@ -373,9 +371,9 @@ def unasked(shown: Iterable[Gap], records: Iterable[Record], fence: int) -> list
 
 
 def _is_relieved(record: Record, end_ms: int, ordered: list[Record]) -> bool:
-    """Whether another was answered before this default resume ended, and has brought what this one still lacked.
+    """Whether another, answered before this default resume ended, has brought what this one lacked.
 
-    Or a connection that relieved that other one in turn.
+    That may also be a connection that relieved the other one in turn.
     """
     brought_ms = max(record.from_ms, end_ms - record.behind_ms(end_ms))
     return record.reach_ms == 0 and any(
@@ -400,7 +398,7 @@ def _without(proved: list[Interval], begin_ms: int, stop_ms: int) -> Iterator[In
 def _judged(holes: list[Gap], unproved: list[Interval], ordered: list[Record]) -> list[Gap]:
     """Returns the gaps: an unproved interval is open as a whole, with the time of a connection that broke off in it.
 
-    That time is added to the hole before it, or where there is none to the one after it.
+    That time is added to the hole before it, or to the one after it if there is none before.
     """
     judged: list[Gap] = []
     proved = list(holes)
@@ -412,7 +410,7 @@ def _judged(holes: list[Gap], unproved: list[Interval], ordered: list[Record]) -
             judged.append(replace(hole, from_ms=starts[number], to_ms=ends_ms))
         proved = [hole for hole in proved if hole not in inside]
         if not inside:
-            # A connection broke off, and the one beside it did not ask for what this one should have brought.
+            # A connection broke off, and the one beside it did not request what this one should have brought.
             after = [record for record in ordered if record.opened_ms >= to_ms]
             before = [record for record in ordered if record.opened_ms < to_ms]
             if after:

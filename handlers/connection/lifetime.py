@@ -1,10 +1,11 @@
-"""Decides when a connection leaves: near its function's deadline, at the end of its overlap, or to get apart from
-another hot one.
+"""Decides when a connection leaves: near its function's deadline, at the end of its overlap, or to move away from
+another hot connection's deadline.
 
-The margin before the deadline has two halves. In the first a successor that is connecting right now may still take
-over; in the second the connection stores what it has read. With a quarter of the margin left, it gives up the rest.
+The margin before the deadline has two halves. In the first half a successor that is just connecting may still take
+over; in the second the connection stores what it has read. When a quarter of the margin is left, it gives up what is
+not stored.
 
-Two hot connections that began together, after an outage for example, would reach their deadlines together. So the older
+Two hot connections that began together, for example after an outage, would reach their deadlines together. So the older
 one leaves early, once: half a life after the newer one connected. From then on they are half a life apart.
 
 Times are integer milliseconds that the caller passes. Invariant: a connection leaves between its claim and its
@@ -19,12 +20,13 @@ from handlers.connection.lease import FINAL_ENDINGS, Lease, LeaseView, supersede
 from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
 
-# Connections nearer than a quarter of a life are moved apart; half a life apart they stay so, whatever a start takes.
+# Connections less than a quarter of a life apart are moved apart. Half a life apart they stay, however long starts
+# take.
 NEAR, APART = 4, 2
 
 
 def separate_at_ms(claimed_ms: int, leave_at_ms: int, newer_ms: int) -> int | None:
-    """Returns when the older of two hot connections leaves to get apart; None where its deadline comes before.
+    """Returns when the older of two hot connections leaves early; None if they are far enough apart.
 
     It claimed at `claimed_ms`, would leave at `leave_at_ms` and first saw the newer one connected at `newer_ms`.
     """
@@ -35,11 +37,11 @@ def separate_at_ms(claimed_ms: int, leave_at_ms: int, newer_ms: int) -> int | No
 
 
 def longest_overlap_ms(life_ms: int, wait_ms: int, margin_ms: int, lease_every_ms: int) -> int:
-    """Returns the longest overlap that leaves no gap; below 0 where even none may be too long.
+    """Returns the longest overlap that leaves no gap; below 0 if even no overlap may be too long.
 
-    A function lives for `life_ms`: through its predecessor's overlap and the other lane's whole wait. The rest of its
-    time, without its margin, the reading of the lease that begins an overlap, and half a margin (whole seconds of it)
-    for two connects, is the longest overlap.
+    A function's life of `life_ms` covers its predecessor's overlap and the other lane's whole wait. Subtract its
+    margin, the reading of the lease that begins an overlap, and half a margin (in whole seconds) for two connects: what
+    is left is the longest overlap.
     """
     return life_ms - wait_ms - margin_ms - lease_every_ms - margin_ms // 2_000 * 1_000
 
@@ -47,7 +49,7 @@ def longest_overlap_ms(life_ms: int, wait_ms: int, margin_ms: int, lease_every_m
 class Lifetime:
     """How long one connection of `invocation` lives; it counts as connected for `ttl_ms` after each renewal.
 
-    A hot one's lane stays connected beside another of its execution.
+    A hot connection stays open beside the other lane's.
     """
 
     def __init__(self, profile: Profile, invocation: Invocation) -> None:
@@ -56,7 +58,7 @@ class Lifetime:
         self._last_ms = deadline_ms - margin_ms // 2
         self._spare_ms = margin_ms // 4
         self.ttl_ms = invocation.lease_ttl_ms
-        # A newer connection whose lease lasts that long stays: one that keeps renewing has far longer.
+        # A newer connection whose lease lasts this long will stay: while it renews, its lease lasts far longer.
         self._stays_ms = min(self._spare_ms, self.ttl_ms // 2)
         # A longer overlap would leave its lane too late for its next turn.
         self._overlap_ms = min(profile.overlap_ms, invocation.overlap_max_ms)
@@ -65,20 +67,20 @@ class Lifetime:
         self._execution = invocation.execution
         self._claimed_ms = 0
         self._is_expiring = False
-        self.overlap_ends_ms: int | None = None  # None while it is not taken over
+        self.overlap_ends_ms: int | None = None  # None unless it is taken over
         self._has_stayed = False
         self._beside = 0  # the newest connection that was seen connected beside this one
         self._separate_at_ms: int | None = None
         self._is_separating = False
         self._expires_at_ms = 0
-        self.alarm_ms = self._leave_at_ms  # when `looks_again`, `asks_lease`, or else `is_over`, is to be called
+        self.alarm_ms = self._leave_at_ms  # when to call `looks_again`, `asks_lease` or `is_over`
 
     def begins(self, now_ms: int) -> None:
         """Records the instant of the claim."""
         self._claimed_ms = now_ms
 
     def end(self, now_ms: int, lease: Lease, view: LeaseView) -> End | None:
-        """Returns how the connection ends, given what it has just read in the lease; None where it stays.
+        """Returns how the connection ends, given the lease that it has just read; None if it stays.
 
         `overlap_ends_ms` then says whether it overlaps with a newer one.
         """
@@ -89,13 +91,13 @@ class Lifetime:
         return ends.AT_DEADLINE if self.may_leave(now_ms, lease, view) else None
 
     def is_relieved(self, now_ms: int, lease: Lease, view: LeaseView) -> bool:
-        """Returns whether it was taken over and its overlap is over; `overlap_ends_ms` is None where it stays."""
+        """Returns whether it was taken over and its overlap is over; `overlap_ends_ms` is None if it stays."""
         if view is LeaseView.TAKEN_OVER and not self.keeps(lease):
             if self.overlap_ends_ms is None:
                 self.overlaps(now_ms, lease)
             return self.overlap_ends_ms is not None and now_ms >= self.overlap_ends_ms
-        # The newer one is closed again, so this one stays. But not where the upstream has told the newer one that the
-        # stream is over: then nobody comes.
+        # The newer one is closed again, so this one stays, unless the stream is over because the upstream has ended or
+        # refused it for the newer one.
         if self.overlap_ends_ms is not None and lease.ending not in FINAL_ENDINGS:
             self.stays()
         return self.overlap_ends_ms is not None
@@ -103,7 +105,8 @@ class Lifetime:
     def overlaps(self, now_ms: int, lease: Lease) -> None:
         """Records that it was taken over and reads on for its overlap, or until it would leave anyway.
 
-        Beside another execution's connections only once: that execution's other lane may be about to open a third.
+        Beside connections of another execution it overlaps only once: that execution's other lane may be about to open
+        a third.
         """
         overlap_ms = 0 if self._has_stayed and self.is_superseded(lease) else self._overlap_ms
         self.overlap_ends_ms = min(now_ms + overlap_ms, self._leave_at_ms)
@@ -123,7 +126,7 @@ class Lifetime:
         self.alarm_ms = first_ms
 
     def looks_again(self, now_ms: int) -> bool:
-        """Returns whether the overlap is over, and there is time left to read the lease before leaving."""
+        """Returns whether the overlap is over and time is left to read the lease once more before leaving."""
         return self.overlap_ends_ms is not None and self.overlap_ends_ms <= now_ms < self._last_ms
 
     def is_over(self, now_ms: int) -> bool:
@@ -145,8 +148,9 @@ class Lifetime:
     def may_leave(self, now_ms: int, lease: Lease, view: LeaseView) -> bool:
         """Returns whether `lease`, whose view for this connection is `view`, lets it leave before it must.
 
-        At its margin it may leave unless a successor is on the way: one is where another execution has the stream. Of
-        two hot connections the older leaves first; if the newer is about to leave, the older waits for its successor.
+        At its margin it may leave unless a successor is on the way, as is one of another execution that has claimed the
+        stream. The older of two hot connections leaves first; if the newer is about to leave, the older waits for that
+        one's successor.
         """
         if not self.keeps(lease):
             return self._is_expiring and view is LeaseView.HOLDER and not self.is_superseded(lease)
@@ -160,7 +164,7 @@ class Lifetime:
         return self._is_expiring or (self._separate_at_ms is not None and now_ms >= self._separate_at_ms)
 
     def keeps(self, lease: Lease) -> bool:
-        """Returns whether it stays though it was taken over: both hot lanes of an execution stay connected."""
+        """Returns whether it stays although it was taken over: both hot lanes of an execution stay connected."""
         return self._is_hot and not self.is_superseded(lease)
 
     def is_superseded(self, lease: Lease) -> bool:
@@ -170,18 +174,20 @@ class Lifetime:
     def expires_at_ms(self, now_ms: int) -> int:
         """Returns until when the connection counts as connected if its lease is renewed now.
 
-        A hot one's lease does not outlast its stay, so that the older of two can see whether the newer is about to go.
+        The lease of a hot connection does not outlast its stay, so that the older of two can see whether the newer is
+        about to leave.
         """
         until_ms = now_ms + self.ttl_ms
-        # A renewal to an earlier instant is refused, its cursor too: a clock that is set back must not cost the cursor.
+        # A renewal to an earlier instant would be refused together with its cursor. So a clock that is set back must
+        # not shorten it.
         self._expires_at_ms = max(self._expires_at_ms, min(until_ms, self._last_ms) if self._is_hot else until_ms)
         return self._expires_at_ms
 
     def drains_until_ms(self, now_ms: int) -> int:
-        """Returns until when a connection that leaves now may store what it read; a late one gets half as long."""
+        """Returns until when a connection that leaves now may store what it read; a late one has less time."""
         until_ms = self._last_ms + (self._spare_ms if now_ms >= self._last_ms else 0)
         return max(now_ms, until_ms)
 
     def watches_until_ms(self, now_ms: int, wait_ms: int) -> int:
-        """Returns until when a closed connection watches its successor, `wait_ms` at most."""
+        """Returns until when a closed connection watches its successor: at most for `wait_ms`."""
         return min(now_ms + wait_ms, max(now_ms, self._last_ms))

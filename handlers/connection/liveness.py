@@ -1,8 +1,8 @@
-"""Decides until when a connection is known good: until then it heard all that the upstream had sent.
+"""Decides until when a connection is known good: until then it has everything that the upstream had sent.
 
-A quiet stream is connected too. But what was read and is not stored, or has arrived and is not read, dies with the
-function; after a break nobody knows what the upstream sent after the last byte; and half a frame is an event that is
-missing unless its end comes.
+A quiet stream is connected too. But what was read and is not stored, or has arrived and is not read, is lost if the
+function dies. After a break it is unknown what the upstream sent after the last byte. And half a frame is a missing
+event unless its end comes.
 
     1.0 s  two events arrive        known good until 1.0 s while they are on their way to the store
     1.4 s  they are stored          known good until 1.4 s
@@ -17,7 +17,7 @@ Invariant: no connection is known good after the arrival of what is not stored.
 
 from __future__ import annotations
 
-# Ends after which nobody knows what the upstream sent after the last byte.
+# After these ends it is unknown what the upstream sent after the last byte.
 BROKEN = frozenset({"stalled", "reset", "truncated", "tls", "protocol"})
 
 
@@ -26,34 +26,34 @@ class Liveness:
 
     def __init__(self) -> None:
         self.heard_ms = 0  # when the upstream last sent something; 0 before its answer
-        # Of the current input, as the manager knows it: when it had come, and since when the oldest arrival waits.
+        # Set by the manager for each input: when it arrived, and when the oldest arrival that still waits came.
         self.arrived_ms = 0
         self.unread_ms: int | None = None
-        # When it was last heard before the unfinished frame began; None where no frame is unfinished.
+        # When the upstream was last heard before the unfinished frame began; None if no frame is unfinished.
         self._whole_until_ms: int | None = None
-        self._read_until_ms: int | None = None  # when reading ended, or before, where it broke
-        self._forgotten_from_ms: int | None = None  # from when on the upstream had forgotten what it was to send
+        self._read_until_ms: int | None = None  # when reading ended; earlier if the connection broke
+        self._forgotten_from_ms: int | None = None  # from when on the upstream has forgotten what it should have sent
 
     def heard(self) -> int:
-        """Records that the current input came from the upstream; returns when the previous one did."""
+        """Records that the current input came from the upstream; returns when the one before it came."""
         before_ms, self.heard_ms = self.heard_ms, self.arrived_ms
         return before_ms
 
     def framed(self, before_ms: int, *, ended_some: bool, is_inside: bool) -> None:
-        """Records whether the bytes ended frames, and end inside one; it was last heard before them at `before_ms`."""
+        """Records whether the bytes ended frames, and end inside one; the bytes before them came at `before_ms`."""
         if not is_inside:
             self._whole_until_ms = None
         elif ended_some or self._whole_until_ms is None:
             self._whole_until_ms = before_ms
 
     def forgotten(self, from_ms: int) -> None:
-        """Records that the upstream has forgotten what it was to send from `from_ms` on."""
+        """Records that the upstream has forgotten what it should have sent from `from_ms` on."""
         self._forgotten_from_ms = from_ms
 
     def closes(self, ended_by: str, opened_ms: int) -> None:
-        """Records that reading has ended; called again, that the upstream closed it too, perhaps earlier."""
+        """Records that reading has ended; a second call records that the upstream closed too, perhaps earlier."""
         until_ms = self.heard_ms if ended_by in BROKEN else self.arrived_ms
-        # What arrives is handled later, the opening answer too: a close that came with it is no earlier than that.
+        # Arrivals are handled later, the first answer too: a close that came with that answer is no earlier than it.
         until_ms = max(until_ms, opened_ms)
         self._read_until_ms = until_ms if self._read_until_ms is None else min(self._read_until_ms, until_ms)
 
@@ -65,9 +65,9 @@ class Liveness:
         return max(opened_ms, min(ms for ms in ends if ms is not None))
 
     def seen_ms(self, now_ms: int, before_ms: int, unstored: tuple[int, ...]) -> int:
-        """Returns until when an open connection is known good; it was until `before_ms`.
+        """Returns until when an open connection is known good; so far it was known good until `before_ms`.
 
-        `unstored` is when the events had arrived that are on their way to the store.
+        `unstored` has the arrivals of the events that are on their way to the store.
         """
         waiting = [ms for ms in (*unstored, self.unread_ms, self._whole_until_ms) if ms is not None]
         return max(before_ms, min([now_ms, *waiting]))

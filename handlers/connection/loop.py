@@ -1,13 +1,13 @@
-"""The loop of one connection: which effect is performed next, and which input the manager gets of it.
+"""The loop of one connection: it yields the next effect, and passes the answer to the manager as its input.
 
-A chunk comes to two writes, for example, and the first of them makes a save due:
+For example, a chunk leads to two writes, and the first of them makes a save due:
 
     Await(…)                    -> Chunk
     Write(1, 0, 250 events)     -> Written      the manager requests a Heartbeat
     Heartbeat("250", …)         -> LeaseRead    before the second write
     Write(1, 250, 50 events)    -> Written
 
-It knows no socket, thread, table or clock: time comes with the answers. Invariant: nothing is yielded after the
+It knows no socket, thread, table or clock: the time comes with the answers. Invariant: nothing is yielded after the
 manager's Finish.
 """
 
@@ -37,9 +37,9 @@ from handlers.profile.secret_references import Secrets
 
 
 class RestChanges:
-    """Of one connection: the rest as its claim `found` it, and as it is `held` now, as far as it knows.
+    """The back-off of one connection: as its claim `found` it, and as it is `held` now, as far as the connection knows.
 
-    `found` is None where no claim was granted. `is_noted` is whether `held` says how it ended.
+    `found` is None if no claim was granted. `is_noted` is whether `held` already records how the connection ended.
     """
 
     def __init__(self, rest: Rest) -> None:
@@ -50,7 +50,7 @@ class RestChanges:
         self._change: RestChange | None = None
 
     def beside(self, step: Effect | Await, now_ms: int, owed: Callable[[Rest], Rest | None]) -> Effect | Await:
-        """Returns the step with the change that it carries; `owed` says what a failure found so leads to."""
+        """Returns the step with the change of the back-off that it writes; `owed` returns the one after a failure."""
         self._change = None
         if self.found is None or not isinstance(step, MarkConnected | Heartbeat | Release):
             return step
@@ -66,7 +66,7 @@ class RestChanges:
         return replace(step, rest=self._change)
 
     def answer(self, step: Effect | Await, value: object) -> None:
-        """Takes the answer to the step."""
+        """Reads in the answer whether the step has changed the back-off."""
         change = self._change
         if isinstance(value, Claimed):
             self.found = self.held = value.rest
@@ -78,17 +78,18 @@ class RestChanges:
             self.held = change.after
             self.is_noted = isinstance(step, Release)
         if isinstance(step, Heartbeat):
-            self._has_outlived = True  # where others have recorded another back-off, it is not written again
+            self._has_outlived = True  # if another back-off was recorded meanwhile, this one is not written again
 
 
 def answered(held: Rest, progress: Progress) -> Rest:
-    """What is written in place of `held` once the upstream has answered with a stream: others may try as well."""
+    """Returns what replaces `held` once the upstream has answered with a stream: other connections may try as well."""
     if not held.until_ms or progress.opened_ms is None:
         return held
     return replace(held, until_ms=progress.opened_ms, tried_ms=0)
 
 
-# The back-off after a connection that ends so, whose claim found that one; None where the release need not write any.
+# Returns the back-off after a connection, from its report and the back-off that its claim found; None if there is none
+# to write.
 Owes = Callable[[int, Report, Rest], Rest | None]
 
 
@@ -103,11 +104,10 @@ def connect(
     has_rested: bool = False,
     secrets: Secrets | None = None,
 ) -> Steps[tuple[Report, RestChanges] | RestOwed]:
-    """Returns how the connection ended, and the changes of the back-off; RestOwed where another one is recorded.
+    """Returns how the connection ended, and the changes of the back-off; RestOwed if another back-off is recorded.
 
-    `after_fence` is the fencing token of the invocation's connection before. `rest` is what is written down as far as
-    the invocation knows, `has_rested` whether it waited for it. `secrets` are the values that its messages hold. Once
-    the upstream has answered, others may try as well.
+    `after_fence` is the fencing token of the invocation's previous connection. `rest` is the recorded back-off as the
+    invocation knows it, `has_rested` whether it waited for it. `secrets` are the values that its messages hold.
     """
     manager, rests = Manager(profile, invocation, secrets), RestChanges(rest)
     waiting: deque[Effect] = deque(manager.start(now_ms, after_fence, rest, has_rested=has_rested))
@@ -118,8 +118,8 @@ def connect(
 
     while True:
         step: Effect | Await
-        # What is due comes before each wait and each Write: one chunk may bring thousands of events, and not
-        # even they may keep the lease from being read.
+        # What is due comes before each wait and each Write: even a chunk with thousands of events must not delay the
+        # reading of the lease.
         if not waiting or isinstance(waiting[0], Write):
             due = _due(manager, answer)
             if due is not None:
@@ -146,13 +146,13 @@ def connect(
             continue
         following = manager.handle(now_ms, value, arrived_ms=arrived_ms, unread_ms=unread_ms)
         if following and isinstance(value, StoreFailed):
-            waiting.clear()  # each would be refused too, after a back-off of its own
-        # What follows from an answer comes before what was waiting: the cursor is saved between two writes.
+            waiting.clear()  # the store would refuse each of them too, after its own retries
+        # What follows from an answer comes before the waiting effects, so the cursor is saved between two writes.
         waiting.extendleft(reversed(following))
 
 
 def _due(manager: Manager, answer: Answer) -> list[Effect] | None:
-    """Returns the effect that is due by now at an instant the manager has named; None where none is."""
+    """Returns the effects of the manager's instants that have come; None if none has."""
     now_ms = answer.now_ms
     if manager.wake_at_ms is not None and now_ms >= manager.wake_at_ms:
         return manager.handle(now_ms, Woken(), unread_ms=answer.unread_ms)

@@ -5,14 +5,15 @@
     handle(95, Chunk(b"…"))    -> Write(…)
     handle(99, Written(3, 0))  -> Heartbeat("10", …)
 
-`phases.py` lists which phase may follow which; the end of this module, which input is legal in which. Each part knows
-one idea: `claiming.py` whose turn it is, `lifetime.py` how long it stays, `heartbeats.py` when it renews its lease,
-`intake.py` what bytes become, `record.py` what is written down of it, `draining.py` how it leaves.
+`phases.py` lists which phase may follow which; `_TABLE` at the end of this module, which input is legal in which phase.
+Each of the other modules decides one thing: `claiming.py` whose turn it is, `lifetime.py` how long the connection
+stays, `heartbeats.py` when it renews its lease, `intake.py` what bytes become, `record.py` what is recorded, and
+`draining.py` how it leaves.
 
 The manager knows no socket, clock, table or log: `now_ms` comes with every input, and the loop (`loop.py`) reads when
-to come back from `wake_at_ms` and `lease_due_ms`. Invariants: a connection is opened after its claim is granted, and
-marked as connected after the upstream has answered, or before where two are forbidden; exactly one Finish is returned,
-as the last effect; what a connection wrote down of itself is true whenever it is killed.
+to come back from `wake_at_ms` and `lease_due_ms`. Invariants: a connection is opened only after its claim is granted.
+It is marked as connected after the upstream has answered, or before it is opened if the upstream forbids two. Exactly
+one Finish is returned, as the last effect. What a connection has recorded is true whenever it is killed.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ class Manager:
             self._intake.speaks(invocation.stream_id, secrets or {})
         self._record = Record(invocation.deadline_ms, profile.expect_ms, profile.budget)
         self._draining = Draining(watch_ms(profile), profile.again)
-        self._connected_ms: int | None = None  # until when another is known to have been connected
+        self._connected_ms: int | None = None  # until when another connection is known to have been open
         self._lease, self._has_turn = Lease(), False
-        self.refusal: Refusal | None = None  # where the upstream refused it
+        self.refusal: Refusal | None = None  # None unless the upstream refused it
         self.phase = Phase.CLAIMING
         self.wake_at_ms: int | None = None
         self.lease_due_ms: int | None = None
 
     @property
     def fence(self) -> int:
-        """Returns its fencing token; 0 before the claim is answered."""
+        """Returns the connection's fencing token; 0 before the claim is answered."""
         return self._record.fence
 
     @property
@@ -71,14 +72,14 @@ class Manager:
         return self._draining.outcome
 
     def report(self, outcome: Outcome, connect_ms: int | None) -> Report:
-        """Returns what the connection did, given that it ends so; the upstream answered after `connect_ms`."""
+        """Returns what the connection did, if it ends with `outcome`; the upstream answered after `connect_ms`."""
         record, asked_ms = self._record, self._intake.reconnection_ms
         return Report(outcome, record.progress, connect_ms, asked_ms, record.stays_at, refusal=self.refusal)
 
     def start(self, now_ms: int, after_fence: int = 0, rest: Rest = NO_REST, has_rested: bool = False) -> list[Effect]:
         """Returns the first effects; `after_fence` is the token of the invocation's previous connection, 0 for none.
 
-        `rest` is the back-off as it was known before, `has_rested` whether it was waited for.
+        `rest` is the back-off that the invocation knows, `has_rested` whether it waited for it.
         """
         self._record.begins(now_ms)
         self._lifetime.begins(now_ms)
@@ -86,9 +87,9 @@ class Manager:
         return [claim(self._profile, self._lifetime, now_ms, after_fence, rest, has_rested=has_rested)]
 
     def ask_lease(self, now_ms: int, unread_ms: int | None = None) -> list[Effect]:
-        """Returns how the lease is read once `lease_due_ms` has come: the holder renews it and reads the answer.
+        """Returns how the lease is read once `lease_due_ms` has come; for the holder, by a renewal's answer.
 
-        `unread_ms` is when the oldest arrival had come that still waits: the heartbeat must not cover it.
+        `unread_ms` is when the oldest arrival that still waits came: the heartbeat must not cover it.
         """
         self.lease_due_ms = self._draining.lease_due_ms = None
         liveness = self._record.liveness
@@ -102,10 +103,10 @@ class Manager:
     def handle(
         self, now_ms: int, input_: inputs.Input, *, arrived_ms: int | None = None, unread_ms: int | None = None
     ) -> list[Effect]:
-        """Returns the effects of one input, in order; ProtocolMisuse where the phase does not know it.
+        """Returns the effects of one input, in order; raises ProtocolMisuse if the input is illegal in this phase.
 
-        `arrived_ms` is when the input had come, where it had to wait; `unread_ms` is the same of the oldest arrival
-        that still waits.
+        `arrived_ms` is when the input arrived, if it had to wait; `unread_ms` is when the oldest arrival that still
+        waits came.
         """
         if self.phase is Phase.FINISHED:
             return []
@@ -151,8 +152,8 @@ class Manager:
 
     def _await_release(self, now_ms: int, view: LeaseView, resumption: inputs.Resumption | None = None) -> list[Effect]:
         if self._lease.connected_token == self.fence and resumption is not None:
-            # The turn is this connection's. It is marked before the request goes out: without a mark it would be
-            # invisible to the next one. It is renewed while the upstream keeps it waiting.
+            # The turn is this connection's. It was marked as connected before the request goes out, because the next
+            # connection could not see it otherwise. The turn is renewed until the upstream answers.
             self._has_turn = True
             self.lease_due_ms = now_ms + self._invocation.lease_every_ms
             return self._open(now_ms, resumption)
@@ -170,8 +171,9 @@ class Manager:
 
     def _opened(self, now_ms: int, opened: inputs.Opened) -> list[Effect]:
         if self.phase is Phase.DRAINING:
-            return []  # the answer comes too late to matter
-        # Another is connected and reads on. Each cursor that it saves may be too old before it reaches the upstream.
+            return []  # it leaves already, so the answer does not matter
+        # While another connection reads on, every cursor that it saves may be too old for the upstream by the time it
+        # is sent. So a refused cursor is no reason to end: the request is made again without it.
         is_alone = may_open(self._lease, self.fence, now_ms, self._invocation.died)
         if not is_alone and (afresh := self._intake.afresh(now_ms, opened.status, self._record)):
             return afresh
@@ -179,13 +181,13 @@ class Manager:
         if end is not None:
             return following + self._leave(now_ms, end)
         if self._record.opened_ms is None:
-            return following  # its first messages are on their way; it is connected once they are answered
+            return following  # its first messages are sent; it counts as connected once they are answered
         return [self._marks(now_ms), *following]
 
     def _marks(self, now_ms: int) -> Effect:
-        """Returns the mark that it is connected."""
-        # Claim, open, mark: an older connection that the upstream ends meanwhile finds in the lease that it was
-        # relieved, and does not come back to evict this one.
+        """Returns the effect that marks the connection as connected."""
+        # Claim, open, mark, in this order: an older connection that the upstream ends meanwhile reads in the lease that
+        # a newer one claimed or connected, and does not come back to evict this one.
         self._enter(Phase.CONNECTED)
         progress = self._record.save(now_ms, is_open=True)
         self.lease_due_ms = self._heartbeats.next_read_ms(now_ms, self._record, self._lease)
@@ -195,7 +197,7 @@ class Manager:
 
     def _chunk(self, now_ms: int, chunk: inputs.Chunk) -> list[Effect]:
         if self.phase is Phase.DRAINING and self._record.opened_ms is None:
-            return []  # it left before its first messages were answered
+            return []  # it leaves although its first messages were not answered
         following, end = self._intake.chunk(now_ms, chunk.data, self._record)
         if self.phase is Phase.OPENING and self._record.opened_ms is not None:
             following = [self._marks(now_ms), *following]
@@ -208,7 +210,7 @@ class Manager:
         return lost + (self._drained(now_ms) if self.phase is Phase.DRAINING else self._progress_made(now_ms))
 
     def _progress_made(self, now_ms: int) -> list[Effect]:
-        """Returns the writes that are due while it is connected, or how it ends where its budget is used up."""
+        """Returns the writes that are due while it is connected, or the effects of leaving if its budget is used up."""
         due = self._heartbeats.due(now_ms, self._record, self._lifetime, self._lease)
         return self._leave(now_ms, due) if isinstance(due, End) else due
 
@@ -270,7 +272,7 @@ class Manager:
         return self._leave(now_ms, ends.dropped(closed, was_connected, self._profile.reject_after_ms))
 
     def _leave(self, now_ms: int, end: End) -> list[Effect]:
-        """Stops reading; a refusal is judged first: it is final only if the upstream has refused for long enough."""
+        """Stops reading. A refusal is judged first: it is final only if the upstream has refused for long enough."""
         outcome, leaving = end.outcome, self._draining
         if end.refused_ms is not None:
             since_ms = refused_since_ms(self._rest, self._lease, self._connected_ms, now_ms)
@@ -279,7 +281,7 @@ class Manager:
             outcome = ends.judged(outcome, self.refusal, now_ms, is_alone=is_alone)
         leaving.because(end._replace(outcome=outcome), self._record)
         if self.phase is Phase.DRAINING:
-            return []  # the end of the stream stood in what it had read before
+            return []  # it leaves already: what it had read before has only given another reason
         has_asked = self.phase in HAS_ASKED
         self._enter(Phase.DRAINING)
         return [*leaving.begins(now_ms, self._record, self._intake, self._lifetime, has_asked), *self._drained(now_ms)]
@@ -287,7 +289,8 @@ class Manager:
     def _drained(self, now_ms: int) -> list[Effect]:
         return self._draining.drained(now_ms, self._record, self._intake, self._lifetime, self._lease, self._has_turn)
 
-    # In which phases each input is legal. In any other it is a defect of the performer, except after the end.
+    # In which phases each input is legal. In any other phase it is a defect of the performer; after the end it is
+    # ignored.
     _TABLE: ClassVar[dict[type, tuple[frozenset[Phase], Callable[..., list[Effect]]]]] = {
         inputs.Claimed: (frozenset({Phase.CLAIMING}), _claimed),
         inputs.ClaimRefused: (frozenset({Phase.CLAIMING}), _claim_refused),

@@ -1,9 +1,9 @@
-"""Finds the holes in the numbers of events: what a numbered feed has not delivered.
+"""Finds holes in the numbers of events, which are the events that a numbered feed has not delivered.
 
     41, 42, 45      2 are missing before 45
     45, 43, 44, 45  nothing: a number that is not larger begins the row again, as after a restart or in a repetition
 
-Each value at the profile's `by` has a row of its own. Invariant: no more than `MOST_ROWS` rows are kept; one that was
+Each value at the profile's `by` has a row of its own. Invariant: at most `MOST_ROWS` rows are kept; a row that was
 forgotten begins anew.
 """
 
@@ -12,14 +12,14 @@ from handlers.framing.frames import Frame
 from handlers.profile.messages import Numbering
 
 MOST_ROWS = 10_000
-# A number with more digits is taken for a name.
+# Text with more digits than this is a name, not a number.
 _MOST_DIGITS = 18
 
 
 class Numbers:
-    """The rows of one connection; the only row continues after `after`, where that is a number.
+    """The rows of one connection; without `by`, the only row continues after `after`, if that is a number.
 
-    `goes_on` is whether its first event continued it: the upstream still had all that came after the cursor.
+    `goes_on` is whether the first event continued it: then the upstream still had all that came after the cursor.
     """
 
     def __init__(self, numbering: Numbering, after: str | None = None) -> None:
@@ -31,9 +31,9 @@ class Numbers:
             self._last[None] = self._after = number
 
     def missing(self, frame: Frame, *, begins: bool) -> list[int]:
-        """Returns the hole before the event of `frame`: how many are missing, as a list of one; empty where none are.
+        """Returns how many numbers are missing before the event of `frame`, as a list of one; empty if none are.
 
-        None are missing where the event `begins` its row, as a snapshot does.
+        None are missing if the event `begins` its row, as a snapshot does.
         """
         body = parse_json(frame.data)
         number = _number(at(body, self._numbering.path)[1])

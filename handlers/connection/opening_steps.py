@@ -1,10 +1,10 @@
-"""What is exchanged before an opening: requests out, answers in, and the tokens that a process holds.
+"""What is exchanged before a connection is opened: requests out, answers in, and the tokens that a process holds.
 
     Call(read the replaced refresh token)  -> Replacement("r7", 6)
     Ask(POST to the token server)          -> Answer(200, {"access_token": …})
     Try(GET with the token)                -> its status
 
-`preparation.py` decides what comes next. Invariant: nothing here is shown with a secret in it.
+`preparation.py` decides what comes next. Invariant: no representation of these objects shows a secret.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from handlers.connection.inputs import Closed
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
 
-# How much of an answer is read.
+# The most bytes of an answer that are read.
 ANSWER_BYTES = 64 * 1024
-# A token is renewed so long before it expires, or a tenth of its life before where that is less.
+# A token is renewed this long before it expires, or a tenth of its life before if that is shorter.
 EARLY_MS = 60_000
 # The most characters of a token or a ticket.
 MOST_CHARACTERS = 8192
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """The body as JSON; None where it is none."""
+        """The body as JSON; None if it is not JSON."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Make this request, follow no redirect; answered by Answer, or by Closed where none came."""
+    """Make this request and follow no redirect; answered by Answer, or by Closed if no answer came."""
 
     request: UpstreamRequest
     with_body: bool = True
@@ -53,7 +53,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """Open the upstream; answered by its status. The last Try stands; `places` fill the placeholders of messages."""
+    """Open the upstream; answered by its status. The last Try counts; `places` fill the placeholders of messages."""
 
     request: UpstreamRequest
     places: Secrets = field(default_factory=dict, repr=False)
@@ -61,7 +61,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Make this call, which raises nothing; answered by what it returns."""
+    """Make this call, which raises no exception; answered by what it returns."""
 
     run: Callable[[], Any] = field(repr=False)
 
@@ -71,24 +71,24 @@ Preparation = Generator[Ask | Call | Try, Any, None]
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The refresh token that replaced the secret's; `version` counts from 1 how often it was replaced."""
+    """The refresh token that replaced the one in the secret; `version` counts the replacements from 1."""
 
     token: str = field(repr=False)
     version: int
 
 
 class Replacements(Protocol):
-    """Where functions share replaced refresh tokens; `name` is the digest that `refreshing.py` makes of the secret."""
+    """The store in which functions share replaced refresh tokens; `name` is the digest that `refreshing.py` makes."""
 
     def read(self, name: str) -> Replacement | Closed | None:
-        """Returns the newest; None where the secret's own was never replaced, Closed where that is unknown now."""
+        """Returns the newest; None if the secret's own was never replaced, Closed if that is unknown now."""
 
     def write(self, name: str, newer: Replacement) -> Replacement | Closed:
-        """Stores `newer` where the version before it is stored; returns the stored one, Closed where it is unknown."""
+        """Stores `newer` over the version before it; returns what is stored then, Closed if that is unknown."""
 
 
 class Unready(Exception):
-    """The opening cannot be made; `closed` says why."""
+    """The connection cannot be opened; `closed` says why."""
 
     def __init__(self, closed: Closed) -> None:
         super().__init__(closed.reason)
@@ -97,7 +97,7 @@ class Unready(Exception):
 
 @dataclass(slots=True)
 class _Held:
-    """A token; `renewed` is whether it was requested because the upstream had refused the one before it."""
+    """A token; `renewed` is whether it was requested because the upstream had refused the one before."""
 
     token: str = field(repr=False)
     due_ms: int
@@ -106,10 +106,10 @@ class _Held:
 
 
 class Tokens:
-    """The tokens of one process, by what they were requested with. `turn` lets one stream request at a time.
+    """The tokens of one process, by what they were requested with. `turn` lets one stream at a time make a request.
 
-    Streams that waited for the turn meanwhile share its result: the token, or the failure. Without `replacements` a
-    refresh token is used as the secret has it, and one that replaces it is lost.
+    Streams that waited for the turn share the result: the token, or the failure. Without `replacements` a refresh token
+    is used as the secret has it, and one that replaces it is lost.
     """
 
     def __init__(self, turn: AbstractContextManager[Any], replacements: Replacements | None = None) -> None:
@@ -121,14 +121,15 @@ class Tokens:
         self._refused: set[Any] = set()
 
     def valid(self, key: Any, now_ms: int) -> tuple[str | None, bool]:
-        """Returns the token, None where there is none, and whether another is to be requested."""
+        """Returns the token (None without one) and whether another one should be requested."""
         held = self._held.get(key)
         if held is None or now_ms >= held.expires_ms:
             return None, True
         return held.token, now_ms >= held.due_ms
 
     def failure(self, key: Any) -> tuple[int, Closed | None]:
-        """Returns how often none came, and why the last time; a stream that waited for its turn compares the number."""
+        """Returns how many requests failed, and why the last did; a stream that awaited its turn compares the number.
+        """
         return self._failed.get(key, (0, None))
 
     def take(self, key: Any, token: str, now_ms: int, lives_ms: int) -> None:
@@ -138,7 +139,7 @@ class Tokens:
         self._refused.discard(key)
 
     def fails(self, key: Any, closed: Closed) -> None:
-        """Records that none came."""
+        """Records that a request for a token failed."""
         self._failed[key] = self.failure(key)[0] + 1, closed
 
     def refused(self, key: Any, token: str) -> bool:
@@ -164,10 +165,10 @@ class Tokens:
 
 
 def is_visible(text: str) -> bool:
-    """Whether a header and an address can carry it. RFC 6749, appendix A.12: a token is of visible characters."""
+    """Whether a header and an address can carry `text`. RFC 6749, appendix A.12: a token is of visible characters."""
     return 0 < len(text) <= MOST_CHARACTERS and text.isascii() and text.isprintable()
 
 
 def only(request: UpstreamRequest) -> Preparation:
-    """The opening of a stream that needs no request before it."""
+    """Opens a stream that needs no request beforehand."""
     yield Try(request)

@@ -1,14 +1,14 @@
-"""Decides whether a stream is orphaned: its lease names an execution that is over, though no stop was requested.
+"""Decides whether a stream is orphaned: its lease names an execution that is over, although no stop was requested.
 
-Normally no execution leaves its name behind. But a table that was set back to an older state has an old name again, and
-so has a lease whose execution somebody aborted. The execution that runs then reads another name, returns `superseded`
-and ends, and nobody connects any more.
+Normally an execution removes its name from the lease when it ends. But a lease whose execution was aborted keeps the
+name, and a table that was restored to an earlier state has an old one. Then the running execution reads another name,
+returns `superseded` and ends, and no execution connects the stream any more.
 
-An execution's result is in its output, which no table can set back, and successors' names follow from their
-predecessor's. So the youngest execution says whether the stream is to go on.
+The result of an execution is in its output, which restoring a table does not change, and the names of successors follow
+from those of their predecessors. So the youngest execution says whether the stream should go on.
 
-Pure, times in milliseconds. Invariant: whoever starts an execution in place of one uses the same names, so two that
-start at once start one.
+Pure; times are in milliseconds. Invariant: every caller that replaces an execution uses the same names, so two that do
+it at once start only one.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from itertools import count
 
 from handlers.connection.lease import Lease, unconnected_ms
 
-# How long nobody is connected before Step Functions is asked: longer than a claim takes.
+# How long a stream must be unconnected before Step Functions is asked: longer than a claim takes.
 GRACE_MS = 10_000
-# One stream is started again once a minute at most.
+# A stream is started again once a minute at most.
 START_EVERY_MS = 60_000
 _STARTED = re.compile(r":[0-9a-f]{40}-orphan-[0-9]+\Z")
 _DONE = ("ended", "rejected", "stopped")
 
 
 class Verdict(enum.Enum):
-    """What an execution says of its stream."""
+    """What an execution's end says about its stream."""
 
     RUNS = "it runs"
     OVER = "it is over, and the stream is to go on"
@@ -40,16 +40,16 @@ class Verdict(enum.Enum):
 
 
 def is_suspect(lease: Lease, now_ms: int) -> bool:
-    """Returns whether to ask about the execution that the lease names: nobody has been connected for long enough."""
+    """Returns whether to ask about the execution in the lease: the stream has been unconnected for long enough."""
     return unconnected_ms(lease, now_ms) >= GRACE_MS
 
 
 def verdict(status: str, output: str) -> Verdict:
-    """Returns what an execution says of its stream, by the `status` and `output` that Step Functions answered.
+    """Returns what an execution says about its stream, from the `status` and `output` that Step Functions answered.
 
-    "" is the status of one that Step Functions does not know any more; the machine takes that for dead too.
+    The status "" means that Step Functions no longer knows the execution; the machine takes that for dead too.
     """
-    # Source: DescribeExecution, status; one that waits for a redrive is not over.
+    # Source: DescribeExecution, status. An execution that waits for a redrive is not over.
     if status in ("RUNNING", "PENDING_REDRIVE"):
         return Verdict.RUNS
     result = _result(output)
@@ -63,7 +63,7 @@ def verdict(status: str, output: str) -> Verdict:
 def successor_names(stream_id: str, execution: str) -> tuple[Iterator[str], ...]:
     """Returns the names that executions started by `execution` (an ARN), or in its place, may have.
 
-    Each iterator goes on until a name is unknown. The machine's definition gives the first three.
+    Follow each iterator until a name is unknown. The first three are those of the machine's definition.
     """
     digest = _digest(execution)
     return (
@@ -75,29 +75,29 @@ def successor_names(stream_id: str, execution: str) -> tuple[Iterator[str], ...]
 
 
 def start_names(stream_id: str, execution: str) -> Iterator[str]:
-    """Returns the names for executions in place of `execution` (an ARN), which is over, one after the other."""
-    # Damaged leases of two streams may name one execution.
+    """Returns the names, in order, for executions that replace `execution` (an ARN), which is over."""
+    # The stream's id is part of the name, because damaged leases of two streams may name one execution.
     digest = _digest(json.dumps([stream_id, execution]))
     return (f"{digest}-orphan-{number}" for number in count())
 
 
 def was_started(execution: str) -> bool:
-    """Returns whether `execution` (an ARN) was itself started in place of another."""
+    """Returns whether `execution` (an ARN) was itself started to replace another."""
     return _STARTED.search(execution) is not None
 
 
 def start_input(stream_id: str, execution: str) -> str:
-    """Returns the input of what is started: it renews the one that is over, so it clears no stop request."""
+    """Returns the input of a replacing execution: it renews the one that is over, so it clears no stop request."""
     return json.dumps({"pathParameters": {"streamId": stream_id}, "renews": execution}, ensure_ascii=False)
 
 
 def _digest(text: str) -> str:
-    # As the machine names its successors: $hash(…, 'SHA-1').
+    # The machine names its successors in the same way: $hash(…, 'SHA-1').
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _result(output: str) -> str:
-    """The status in an execution's output; "" where there is none."""
+    """Returns the status in an execution's output; "" without one."""
     try:
         status = json.loads(output)["status"]
     except (ValueError, KeyError, TypeError):

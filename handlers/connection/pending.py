@@ -1,4 +1,4 @@
-"""Knows the writes of a connection that are not answered yet, the cursors behind them, and when their events arrived.
+"""Keeps the writes of a connection that are not answered yet, the cursors after them, and when their events arrived.
 
     0.0 s  a write of the events 8 and 9      the cursor 7 may be saved
     0.1 s  a heartbeat that names 10          still 7: 10 counts once the write before it is answered
@@ -18,11 +18,11 @@ from handlers.framing.events import StreamEvent
 
 
 class Pending:
-    """The unanswered writes of one connection, oldest first; `account` is that of its budget, where it has one."""
+    """The unanswered writes of one connection, oldest first; `account` counts for its budget, if it has one."""
 
     def __init__(self, account: Account | None = None) -> None:
         self._account = account
-        self._writes: deque[str | None] = deque()  # the last cursor of each, None where it has none
+        self._writes: deque[str | None] = deque()  # the last cursor of each, None if it has none
         self._arrived: deque[int] = deque()  # when the events of each had arrived
         self._reached: str | None = None
         self.events = 0  # of all writes, answered or not
@@ -36,7 +36,7 @@ class Pending:
     def sent(self, events: Sequence[StreamEvent], arrived_ms: int, *, joins: bool = False) -> None:
         """Records that events which arrived then are on their way: in a write of their own, or in the newest one."""
         self.events += len(events)
-        # Usually the last event has one: this runs for each chunk.
+        # Usually the last event has a cursor; this runs for each chunk.
         cursor = events[-1].cursor if events else None
         if cursor is None:
             cursor = next((event.cursor for event in reversed(events) if event.cursor is not None), None)
@@ -66,13 +66,13 @@ class Pending:
             self._reached = cursor
 
     def expired(self, cursor: str) -> None:
-        """Saves `cursor` in place of all cursors of this connection: the upstream accepts none of them any more."""
+        """Replaces all cursors of this connection by `cursor`: the upstream accepts none of them any more."""
         self._reached = cursor
         self._writes = deque(None for _ in self._writes)
 
     @property
     def last(self) -> str | None:
-        """The cursor behind all that was read, whether it may be saved yet or not."""
+        """The cursor after everything that was read, whether it may be saved yet or not."""
         return next((cursor for cursor in reversed(self._writes) if cursor is not None), self._reached)
 
     @property
@@ -87,16 +87,16 @@ class Pending:
 
     @property
     def is_unmoved(self) -> bool:
-        """Whether no cursor was reached but the one that was sent, and no write is unanswered."""
+        """Whether no other cursor was reached than the one that was sent, and every write is answered."""
         return not self._writes and self._reached == self.asked_from
 
     @property
     def is_first(self) -> bool:
-        """Whether there is a cursor to save and none was ever saved: a kill now would leave nothing to resume from."""
+        """Whether a first cursor waits to be saved: a kill now would leave nothing to resume from."""
         return self.saved is None and self._reached is not None
 
     def take(self) -> str | None:
-        """Returns the cursor to be saved now; None where it is saved already."""
+        """Returns the cursor to save now; None if it is saved already."""
         if self._reached == self.saved:
             return None
         self.saved = self._reached

@@ -37,7 +37,7 @@ class Phase(enum.Enum):
 
 ANY = frozenset(Phase)
 LIVE = frozenset({Phase.CONNECTED, Phase.OVERLAPPING})
-# The request was sent, so there is an upstream to close.
+# In these phases the request was sent, so there is an upstream to close.
 HAS_ASKED = LIVE | {Phase.OPENING}
 ENDS = frozenset({Phase.DRAINING, Phase.FINISHED})
 # The last column of the table above.

@@ -1,12 +1,14 @@
-"""Decides what is requested before an opening: a token of OAuth 2 (RFC 6749), then a ticket; requests out, answers in.
+"""Decides what is requested before a connection is opened: a token of OAuth 2 (RFC 6749), then a ticket. Requests out,
+answers in.
 
     Ask(POST to the token server)  -> Answer(200, {"access_token": …})
     Ask(the ticket's request)      -> Answer(200, {"key": "k7"})
     Try(GET with both)             -> 401: the token is requested anew, once, and it is tried again
 
-A token serves all streams of a process until shortly before it expires; where no new one comes then, until it expires.
-Whoever performs the steps makes the requests (`handlers/upstream/reader.py`, `local/simulation/slots.py`). Invariant:
-no text holds anything that a server sent but an error code of RFC 6749, nor an address but its host.
+A token serves all streams of a process until shortly before it expires, or until it expires if no new one comes by
+then. The performers of the steps make the requests (`handlers/upstream/reader.py`, `local/simulation/slots.py`).
+Invariant: a message quotes nothing that a server sent except an error code of RFC 6749, and nothing of an address
+except its host.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from handlers.profile.upstream_requests import UpstreamRequest, filled_in, own_h
 UNSAID_S, MOST_S = 300, 10**9
 UNAUTHORIZED = 401
 _PASSING = frozenset({408, 425, 429})
-# RFC 6749, section 5.2; RFC 8707, section 2. Other words may be anything, a secret that is echoed too.
+# RFC 6749, section 5.2; RFC 8707, section 2. Any other text is not quoted: it may echo a secret.
 _CODES = frozenset(
     {"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type"}
     | {"invalid_scope", "invalid_target"}
@@ -47,7 +49,7 @@ _JSON = {"accept": b"application/json", "accept-encoding": b"identity", "user-ag
 def preparation(
     profile: Profile, stream_id: str, cursor: str | None, secrets: Secrets, tokens: Tokens, now_ms: Callable[[], int]
 ) -> Preparation:
-    """The opening with all that it needs; raises Unready."""
+    """Opens the upstream with all that the request needs; raises Unready."""
     values, key = dict(secrets), _key(profile.token, secrets)
     renewals = 1
     while True:
@@ -75,7 +77,7 @@ def preparation(
 def with_token(
     profile: Profile, secrets: Secrets, tokens: Tokens, now_ms: Callable[[], int]
 ) -> Generator[Ask | Call, Any, Secrets]:
-    """Returns the secrets with the profile's token among them, for requests that are no opening; raises Unready."""
+    """Returns the secrets, the profile's token among them, for requests that open no stream; raises Unready."""
     if profile.token is None:
         return secrets
     token = yield from _token(profile, _key(profile.token, secrets), secrets, tokens, now_ms)
@@ -94,7 +96,7 @@ def _opening(profile: Profile, stream_id: str, cursor: str | None, values: Secre
 
 
 def _key(token: Token | None, secrets: Secrets) -> Any:
-    """What a token is requested with; a changed secret makes another key."""
+    """The key of a token: what it is requested with, so a changed secret makes another key."""
     return None if token is None else (token, *(filled(text, secrets) for text in token.texts))
 
 
@@ -145,7 +147,7 @@ def _token_request(token: Token, secrets: Secrets, refresh: str, allow_private: 
     fields = {"grant_type": token.kind, "refresh_token": refresh, "scope": token.scope, "audience": token.audience}
     headers = {**_JSON, "content-type": b"application/x-www-form-urlencoded"}
     if token.auth == "basic" and secret:
-        # RFC 6749, section 2.3.1: both are encoded as in a form first.
+        # RFC 6749, section 2.3.1: both are form-encoded first.
         pair = f"{quote_plus(client)}:{quote_plus(secret)}"
         headers["authorization"] = b"Basic " + base64.b64encode(pair.encode())
     else:
@@ -185,7 +187,7 @@ def _said(token: Token, answer: Answer | Closed) -> tuple[str, int] | Closed:
 
 
 def _ticket(profile: Profile, ticket: Ticket, stream_id: str, values: dict[Any, str]) -> Generator[Ask, Any, bool]:
-    """Reads the ticket's answer into `values`; returns whether it is there, and not refused as unauthorized."""
+    """Puts the ticket into `values`; returns False if its server answered that the request is unauthorized."""
     answer: Answer | Closed = yield Ask(
         _ticket_request(profile, ticket, stream_id, values),
         with_body=any(not isinstance(where, str) for _, where in ticket.places),
@@ -210,7 +212,7 @@ def _ticket(profile: Profile, ticket: Ticket, stream_id: str, values: dict[Any, 
 def _ticket_request(profile: Profile, ticket: Ticket, stream_id: str, values: Secrets) -> UpstreamRequest:
     known = places(values)
     try:
-        # The id is encoded here, so that none of it is ever taken for a reference.
+        # The id is encoded here, so that no part of it is taken for a reference.
         address = filled(addresses.fill(ticket.address, stream_id, known), values, quoted)
         own = own_headers(profile, ticket.headers, values)
     except ProfileError as error:
@@ -236,17 +238,17 @@ def _body(value: Any, stream_id: str, values: Secrets) -> bytes:
 
 
 def _trust(profile: Profile, host: str, secrets: Secrets) -> Trust | None:
-    """Returns the upstream's trust on the same host; elsewhere no certificate is shown."""
+    """Returns the upstream's trust if `host` is the upstream's; no other host is shown the certificate."""
     trust = profile.trust(secrets)
     return trust if trust is None or host == urlsplit(profile.address).hostname else trust.elsewhere()
 
 
 def _failed(who: str, reason: str, answer: Answer | Closed) -> Closed | None:
-    """Returns why the answer is unusable; None where it is usable."""
+    """Returns why the answer is unusable; None if it is usable."""
     if isinstance(answer, Closed):
         return Closed(answer.reason, f"{who}: {answer.detail}" if answer.detail else who)
     if 200 <= answer.status < 300:
         return None
-    # An answer that blames the request is a refusal, which may pass; anything else is the server's failure.
+    # An answer that blames the request is a refusal, which may pass; any other is the server's failure.
     is_refusal = 300 <= answer.status < 500 and answer.status not in _PASSING
     return Closed("rejected" if is_refusal else reason, f"{who} answered {answer.status}")

@@ -1,14 +1,14 @@
 """The steps of one invocation: it connects, waits for the back-off, and connects again.
 
-A back-off is written into the control table, so that it holds for both lanes and for every function that comes after.
-It is waited for before the claim: while nobody has claimed, the handover protocol knows nothing of it.
+The back-off is recorded in the control table, so that both lanes and all later functions keep it. An invocation waits
+for it before it claims, so that the handover protocol need not know of it.
 
     Claim() -> RestOwed(until 9 s)   Pause(…) … until 9 s
-    Claim(…) -> Claimed              it takes the try, so this one alone may: one connection (`loop.py`)
+    Claim(…) -> Claimed              it takes the try, so no other tries: one connection (`loop.py`)
     Ended(report)                    after a failure that no Release has noted: ChangeRest(…), Pause(…), and again
 
-Invariants: no connection is opened before the recorded back-off is over; after it one at a time tries; what is written
-replaces what was read, and nothing else.
+Invariants: no connection is opened before the recorded back-off is over; after it one connection at a time tries; a
+write replaces only the back-off that was read.
 """
 
 from collections.abc import Callable
@@ -47,22 +47,22 @@ from handlers.connection.steps import (
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 
-# The longest pause after a second failure in a row; after each further one about twice as long, up to a limit.
+# The longest pause after the second failure in a row; it about doubles with each further one, up to the limit.
 RECONNECT_REST_S = 0.1
 RECONNECT_REST_MOST_S = 5
 UNAUTHORIZED = 401
-# For how many readings of the lease nobody connects after a rejection.
+# For how many readings of the lease no connection is made after a rejection.
 REJECTION_REST_READS = 3
-# Ends that a successor caused; if such a connection was never opened, no upstream was asked.
+# A successor caused these ends; if such a connection was never opened, no request was made.
 MADE_ROOM = frozenset({"let_go", "claimed_by_successor"})
 
 Draw = Callable[[float, float], float]
 
 
 def attempts(profile: Profile, invocation: Invocation, now_ms: int, draw: Draw) -> Steps[Report]:
-    """Returns how the invocation's last connection ended, once it has. `draw` gives a number between two.
+    """Returns how the invocation's last connection ended; `draw` returns a random number between two others.
 
-    Where the store refuses between two connections, the report says so.
+    If the store refuses between two connections, the report says so.
     """
     try:
         report = yield from _Attempts(profile, invocation, now_ms, draw).run()
@@ -81,12 +81,12 @@ def lived(progress: Progress) -> bool:
     closed_ms, opened_ms = progress.closed_ms, progress.opened_ms
     if closed_ms is None or opened_ms is None:
         return False
-    # If half an event came last it was only good until before that, and has lived all the same.
+    # If half an event came last, it counts as closed before that, but it lived until then.
     return max(closed_ms, progress.heard_ms or 0) - opened_ms >= LIVED_MS
 
 
 def failure_kind(report: Report) -> FailureKind | None:
-    """Returns the kind of failure by which the back-off is paced; None where the end needs none."""
+    """Returns the kind of failure that sets the pace of the back-off; None if the end needs no back-off."""
     outcome = report.outcome
     if outcome.error == "StreamThrottled":
         return "throttled"
@@ -98,9 +98,9 @@ def failure_kind(report: Report) -> FailureKind | None:
 
 
 def reconnects(profile: Profile, report: Report, tries: int, remaining_ms: int, margin_ms: int) -> bool:
-    """Returns whether the function connects again by itself: a try is left, and time for more than leaving.
+    """Returns whether the function connects again by itself: a try is left, and more time than leaving takes.
 
-    After a drop always; after 429 or 420 only where the profile says how long to back off.
+    After 429 or 420 it does so only if the profile says how long to back off.
     """
     kind = failure_kind(report)
     is_ours = kind is not None and (kind != "throttled" or profile.pace("throttled") is not None)
@@ -108,7 +108,7 @@ def reconnects(profile: Profile, report: Report, tries: int, remaining_ms: int, 
 
 
 class _StoreRefused(Exception):
-    """The store refuses a request between two connections."""
+    """The store refused a request between two connections."""
 
 
 class _Attempts:
@@ -119,7 +119,7 @@ class _Attempts:
         self._invocation = invocation
         self._began_ms = self._now_ms = now_ms
         self._draw = draw
-        self._fence = 0  # the last that was claimed
+        self._fence = 0  # of the last connection that claimed
         self._rest = NO_REST  # as it was last read or written
         self._has_rested = False  # since the last claim
 
@@ -132,7 +132,7 @@ class _Attempts:
         tries = profile.reconnect_tries
         outcome: Outcome | None = None
         if not profile.again and is_connected((yield from self._look()).lease, self._now_ms, invocation.died):
-            # A claim would make the connection that reads let go.
+            # A claim would make the connection that reads now let go.
             outcome = asked_already(is_alive=True)
         while True:
             outcome = outcome or (yield from self._wait_for_turn())
@@ -162,11 +162,11 @@ class _Attempts:
             self._fence = max(report.progress.fence, self._fence)
             is_renewal = report.outcome.http_status == UNAUTHORIZED and may_renew
             if is_renewal:
-                # The key may have been changed a moment ago: the secret is read anew, once.
+                # The key may just have been changed: the secret is read anew, once.
                 may_renew = False
                 known, values = values, (yield from self._ask(ReadSecrets(anew=True)))
                 if values != known:
-                    yield from self._replace(rests.held, self._rest)  # another key: another request, no back-off
+                    yield from self._replace(rests.held, self._rest)  # another key, another request: no back-off
                     continue
             if rests.is_noted:
                 self._rest = rests.held
@@ -178,8 +178,9 @@ class _Attempts:
                 return report
             if not reconnects(profile, report, tries, invocation.deadline_ms - self._now_ms, invocation.margin_ms):
                 return report
-            # A connection that lived uses up no try; only failures in a row count, each with a longer pause. The first
-            # is retried at once: a connection may be dropped in its first second by chance, as in a handover.
+            # Only failures in a row use up tries, each with a longer pause; a connection that lived begins a new row.
+            # The first failure is retried at once: a connection may be dropped in its first second by chance, as in a
+            # handover.
             tries = profile.reconnect_tries if lived(report.progress) else tries - 1
             yield from self._pause(max(0, profile.reconnect_tries - tries - 1))
 
@@ -204,11 +205,11 @@ class _Attempts:
     # --- after a connection -------------------------------------------------------------------------------------------
 
     def _before(self, found: Rest) -> Rest:
-        """Returns what was recorded before the claim took its try, given that the claim found `found`."""
+        """Returns the record as it was before the claim took its try; the claim found `found`."""
         return replace(found, until_ms=self._rest.until_ms, tried_ms=0)
 
     def _owed_at_its_release(self, now_ms: int, report: Report, found: Rest) -> Rest | None:
-        """Returns the back-off that the release records; None where nothing is lost, or a key may be renewed."""
+        """Returns the back-off that the release records; None if nothing failed, or a key may be renewed."""
         is_lost = failure_kind(report) is not None and report.progress.ended_by not in MADE_ROOM
         if not is_lost or report.outcome.http_status == UNAUTHORIZED:
             return None
@@ -216,18 +217,18 @@ class _Attempts:
         return self._counted_after(self._before(found), report)
 
     def _replace(self, held: Rest, after: Rest) -> Steps[None]:
-        """Writes `after` in place of `held`, unless others have written since."""
+        """Writes `after` in place of `held`, unless another back-off was recorded since."""
         is_ours = after == held or (yield from self._ask(ChangeRest(held, after)))
         self._rest = after if is_ours else (yield from self._look()).rest
 
     def _note(self, held: Rest, report: Report) -> Steps[None]:
-        """Records the back-off after the connection in place of `held`, or added to what others wrote since."""
+        """Records the back-off after the connection in place of `held`, or combined with what was recorded since."""
         after = self._counted_after(self._rest, report)
         while after != held and not (yield from self._ask(ChangeRest(held, after))):
             held = (yield from self._look()).rest
             after = self._counted_after(held, report)
-            # That this one lived ends its own failures, not those that others met meanwhile; nor does its back-off end
-            # theirs.
+            # If this connection lived, that ends its own row of failures, but neither the row nor the back-off of
+            # others.
             ours = replace(after, kind=held.kind, failures=held.failures)
             after = after if after.failures else ours
             if held.until_ms >= after.until_ms:
@@ -242,7 +243,7 @@ class _Attempts:
         outcome = report.outcome
         if report.progress.ended_by == OVER_BUDGET and (budget := self._profile.budget) is not None:
             until_ms = self._now_ms + round(1000 * (outcome.retry_after_s or 0))
-            # It was judged a moment ago: the pause ends with that day, not a moment later.
+            # The pause ends exactly with the day, although a moment has passed since it was computed.
             return Rest(pause_kind(budget), 1, until_ms - until_ms % DAY_MS)
         kind = failure_kind(report)
         was_lost = kind is not None and report.progress.ended_by not in MADE_ROOM
@@ -252,12 +253,12 @@ class _Attempts:
         if lived(report.progress):
             # "Once an established connection drops, attempt to reconnect immediately": only failures to connect are
             # paced. But WHATWG, "reestablish the connection": "Wait a delay equal to the reconnection time of the event
-            # source." A handover is no such thing: nothing is lost there.
+            # source." That does not apply to a handover, where no connection is lost.
             return Rest(until_ms=self._now_ms + asked_ms if was_lost and asked_ms else 0, reconnection_ms=asked_ms)
         if outcome.error == "StreamRejected" and report.refusal is not None and before.refused_since_ms:
-            # Others that back off beside this one read in the lease that the stream is over before they would try.
+            # Until then, other connections that back off read in the lease that the stream is over.
             until_ms = self._now_ms + REJECTION_REST_READS * self._invocation.lease_every_ms
-            return replace(before, failures=0, until_ms=until_ms)  # a POST begins with the first back-off again
+            return replace(before, failures=0, until_ms=until_ms)  # after a POST the back-off begins anew
         if kind is None or not was_lost:
             return before
         pace, asked_s = self._profile.pace(kind), outcome.retry_after_s
@@ -268,18 +269,18 @@ class _Attempts:
         return failed(before, kind, self._now_ms, pace, asked_s) if pace or asked_s or asked_ms else before
 
     def _pauses(self, rest: Rest) -> bool:
-        """Whether the pause is that of the profile's budget: one that was raised, or is no more, ends it."""
+        """Whether the profile's budget still demands this pause: a budget that was raised or removed ends it."""
         budget = self._profile.budget
         return budget is not None and budget.then == "pause" and pause_kind(budget) == rest.kind
 
     # --- before a connection ------------------------------------------------------------------------------------------
 
     def _wait_for_turn(self) -> Steps[Outcome | None]:
-        """Returns once no back-off is left as far as is known: why no connection is made, or None.
+        """Waits until no back-off is left, as far as is known; returns why no connection is made, or None.
 
-        If the back-off is still as it was read, the claim then takes the try and extends it until that must have been
-        answered: the others read that and wait on, or for the back-off that the try leads to. A connection that is
-        answered ends it (`loop.py`), so that a successor that comes in time need not wait.
+        If the recorded back-off has not changed, the claim then takes the try, and extends the back-off until the try
+        must have been answered. The others read that and wait on, or wait for the back-off that the try leads to. An
+        answered connection ends it (`loop.py`), so that a successor that comes in time need not wait.
         """
         invocation = self._invocation
         latest_ms = invocation.deadline_ms - 2 * invocation.margin_ms
@@ -295,7 +296,7 @@ class _Attempts:
             self._has_rested = True
             yield from self._ask(Pause(min(invocation.lease_every_ms, rest.until_ms - now_ms, latest_ms - now_ms)))
             if self._now_ms >= rest.until_ms:
-                break  # no further reading is needed: the claim is refused for the same reasons
+                break  # no further reading is needed: a claim would be refused for the same reasons
             read = yield from self._look()
             self._rest, lease = read.rest, read.lease
             if lease.stop:

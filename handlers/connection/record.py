@@ -1,9 +1,9 @@
-"""Writes down what becomes of a connection: its record in the ledger, and what the upstream lost.
+"""Keeps the record of a connection for the ledger, and the losses that the upstream announced.
 
-The parts of the record know one thing each: which writes are unanswered (`pending.py`), until when the connection is
-known good (`liveness.py`), and when it has caught up with the upstream (`backlog.py`).
+Each part of the record knows one thing: which writes are unanswered (`pending.py`), until when the connection is known
+good (`liveness.py`), and when it has caught up with the upstream (`backlog.py`).
 
-Invariant: an end is in the record only together with what was stored until then.
+Invariant: the record has an end only together with everything that was stored until then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from handlers.connection.quiet import APART_MS
 from handlers.connection.spending import Account
 from handlers.profile.budget_field import Budget
 
-# Of many connections in a row that break off, one in this many searches for gaps, and reads further back.
+# If many connections in a row break off, only one in this many searches for gaps, and it reads further back.
 LOOK_EVERY = 8
 
 
@@ -35,7 +35,7 @@ class Record:
         self._expect_ms = expect_ms
         self._event_ms: int | None = None
         self._pause_ms: int | None = None
-        self._pauses_from_ms: int | None = None  # None where connections were interrupted since
+        self._pauses_from_ms: int | None = None  # None if connections were interrupted since
         self.pending = Pending(self.account)
         self.liveness = Liveness()
         self.backlog = Backlog()
@@ -44,19 +44,19 @@ class Record:
         self.started_ms: int | None = None
         self._claimed_ms = 0
         self.opened_ms: int | None = None
-        self._ending = ""  # what ends it; in the record once it is saved
+        self._ending = ""  # what ends it; the record has it once it is saved
         self._outcome: Outcome | None = None
-        self._is_ended = False  # the record has both
+        self._is_ended = False  # the record has the end and its outcome
         self.frames = self.bytes = self.left_out = self.unterminated_bytes = 0
         self.saved_at_ms = 0
         self._seen_ms = 0
         self._stored = self._duplicates = self._dead_lettered = self._conflicts = 0
         self._losses = self._missing_gaps = 0
-        self._is_open = False  # the gap that it ended, as recorded
-        # Other bodies under known keys, in a row: how many, since when, and as which loss they are recorded.
+        self._is_open = False  # whether the gap that it ended is recorded as open
+        # Known keys with other bodies, in a row: how many, since when, and the number of the loss that records them.
         self._dropped = self._dropped_from_ms = self._dropped_as = 0
         self._looked = 0  # the last connection that recorded the gaps
-        self._told = -1  # in which state it last recorded gaps: open, closed, or caught up
+        self._told = -1  # how much the record proved when gaps were last recorded: see `gaps`
 
     @property
     def progress(self) -> Progress:
@@ -106,12 +106,12 @@ class Record:
 
     @property
     def stays_at(self) -> str | None:
-        """The cursor that was sent, where nothing was stored since and no cursor was reached; else None."""
+        """The cursor that was sent, if nothing was stored since and no other cursor was reached; else None."""
         is_moved = self._stored or self._dead_lettered or not self.pending.is_unmoved
         return None if is_moved or not self.backlog.resumed else self.pending.asked_from
 
     def begins(self, now_ms: int) -> None:
-        """Records that the claim is on its way."""
+        """Records that the claim was requested."""
         self._claimed_ms = self._seen_ms = now_ms
 
     def resumes(self, now_ms: int, at: Resumption, is_asked: bool, reach_ms: int | None = None) -> None:
@@ -149,9 +149,9 @@ class Record:
         return before_ms
 
     def stored(self, written: Written, *, drops: bool = False) -> list[Effect]:
-        """Records the answer to the oldest write; returns the effects that record events lost by it.
+        """Records the answer to the oldest write; returns the effects that record events which were not stored.
 
-        Where the profile `drops` other bodies under known keys, several in a row are new events whose ids started over.
+        If the profile `drops` other bodies under known keys, several in a row are new events whose ids started over.
         """
         came_ms = self.pending.stored(written)
         if written.stored or written.dead_lettered:
@@ -173,7 +173,7 @@ class Record:
         self._dropped += conflicts
         if self._dropped < IN_A_ROW:
             return []
-        # One record for the whole row; it grows.
+        # The whole row has one record, which grows.
         if not self._dropped_as:
             self._losses += 1
             self._dropped_as = self._losses
@@ -182,10 +182,10 @@ class Record:
         ]
 
     def lost(self, now_ms: int, heard_ms: int, events: int | None) -> RecordLoss:
-        """Returns the effect that records `events` as lost by the upstream's own word; None is an unknown number.
+        """Returns the effect that records the loss of `events` that the upstream announced; None is an unknown number.
 
-        They lie after `heard_ms`, when it last sent something; or, while the connection catches up, anywhere since all
-        was known.
+        They were lost after `heard_ms`, when the upstream last sent something, or, while the connection catches up, at
+        any time since everything was known.
         """
         self._losses += 1
         live_ms, since_ms = self.backlog.live_ms, self.backlog.since_ms
@@ -196,8 +196,7 @@ class Record:
     def cursor_expired(self, now_ms: int, cursor: str, heard_ms: int) -> None:
         """Records that the upstream has forgotten what came after the cursor; `cursor` is saved in its place.
 
-        What it sent on this connection until `heard_ms` is not in doubt, if that moved the cursor by an event or a
-        heartbeat.
+        What it sent on this connection until `heard_ms` still counts if an event or a heartbeat of it moved the cursor.
         """
         has_moved = self.pending.events > 0 or self.pending.last != self.pending.asked_from
         self.pending.expired(cursor)
@@ -214,16 +213,16 @@ class Record:
         """Records that reading has ended."""
         if self._ending == "ended_by_upstream" and self.opened_ms is not None:
             self.backlog.was_idle(self.liveness.arrived_ms)
-            self.liveness.heard()  # the upstream ended it after all that it had sent
+            self.liveness.heard()  # the upstream ended it after it had sent everything
         self.closed(self._ending)
 
     def closed(self, ended_by: str) -> None:
-        """Records that the upstream closed it too, perhaps earlier."""
+        """Records that the upstream closed the connection too, perhaps earlier."""
         if self.opened_ms is not None:
             self.liveness.closes(ended_by, self.opened_ms)
 
     def save(self, now_ms: int, is_open: bool) -> Progress:
-        """Returns the record as it is to be written now; `is_open` while the connection reads."""
+        """Returns the record to write now; `is_open` is whether the connection still reads."""
         if is_open:
             self._seen_ms = self.liveness.seen_ms(now_ms, self._seen_ms, self.pending.arrivals)
         self.backlog.settles(self._seen_ms if is_open else None)
@@ -240,12 +239,12 @@ class Record:
 
     @property
     def shows_gaps(self) -> bool:
-        """Whether gaps may follow from it: the upstream answered, if only that the cursor is too old."""
+        """Whether gaps may follow from the record: the upstream answered, if only that the cursor is too old."""
         return self.opened_ms is not None or self.backlog.forgot_ms is not None
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether the record says so as it was saved."""
+        """Whether the connection has caught up, by its record as it was saved."""
         said = self.progress
         times = said.opened_ms or 0, said.seen_ms, said.closed_ms
         return ledger.Record(
@@ -253,14 +252,14 @@ class Record:
         ).has_caught_up
 
     def gaps(self, dead_after_ms: int, *, leaves_some: bool = False) -> list[Effect]:
-        """Returns the effect that records the gaps before it: once, and again where it proves more.
+        """Returns the effect that records the gaps before the connection: once, and again when its record proves more.
 
-        With `leaves_some`, none where a connection shortly before it has searched: a later one does.
+        With `leaves_some` it returns none if a connection shortly before has searched: a later one will.
         """
         if leaves_some and self.fence - self._looked < LOOK_EVERY:
             return []
         told = 2 if self.has_caught_up else int(self.closed_ms is not None)
-        # A connection that counted as dead may have recorded its end since, so there was no gap.
+        # A connection that counted as dead may have recorded its end since; then there was no gap.
         is_over = self._is_open and self.closed_ms is not None
         told += 2 * is_over
         if told <= self._told:

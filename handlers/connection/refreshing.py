@@ -1,12 +1,13 @@
-"""Decides which refresh token is sent where the token server replaces it at each use (RFC 6749, section 6).
+"""Decides which refresh token to send if the token server replaces it at each use (RFC 6749, section 6).
 
     Call(read)  -> Replacement("r6", 5)       None: the secret's own was never replaced
     Ask("r6")   -> {"access_token": …, "refresh_token": "r7"}
     Call(write) -> Replacement("r7", 6)
 
-Functions that refresh at once read the same one. The first write wins; where the server refuses the other function, it
-reads again and sends the winner's. Invariant: a refresh token is sent only after the stored one was read, so that none
-that was replaced comes back: many servers take that for a theft and revoke all that descend from it.
+Functions that refresh at the same time read the same token. The first write wins; if the server refuses the other
+function, that one reads again and sends the winner's token. Invariant: a refresh token is sent only after the stored
+one was read, so no replaced token is sent again: many servers take that for a theft and revoke all tokens that descend
+from it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from typing import Any
 from handlers.connection.inputs import Closed
 from handlers.connection.opening_steps import Answer, Ask, Call, Replacement, Replacements, is_visible
 
-# How often a new one is stored at once, each time after the client's own retries.
+# How many times in a row storing a new token is tried, each time with the client's own retries.
 TRIES = 3
 
 
 def name_of(address: str, client: str, first: str) -> str:
-    """Returns under which name the replacements of the secret's value `first` are stored: a digest of all three.
+    """Returns the name under which replacements of the secret's value `first` are stored: a digest of all three.
 
-    Profiles with the same secret share it, and a secret that is changed makes another.
+    Profiles with the same secret share it; a changed secret makes another name.
     """
     return hashlib.sha256(json.dumps([address, client, first]).encode()).hexdigest()
 
@@ -34,11 +35,11 @@ def name_of(address: str, client: str, first: str) -> str:
 def refreshed(
     stored: Replacements, unsaved: dict[str, Replacement], name: str, first: str, ask: Callable[[str], Ask]
 ) -> Generator[Ask | Call, Any, Answer | Closed]:
-    """Returns the token server's answer to a refresh; Closed where the refresh token to send is unknown now.
+    """Returns the token server's answer to a refresh; Closed if it is unknown now which refresh token to send.
 
-    `unsaved` has what could not be stored in this process: that is stored before the next refresh.
+    `unsaved` has the tokens that this process could not store yet; they are stored before the next refresh.
     """
-    # What an earlier refresh could not store comes first: the stored one is void.
+    # A token that an earlier refresh could not store is stored first: the stored one is void.
     row: Replacement | Closed | None = (
         yield _save(stored, name, unsaved[name]) if name in unsaved else _read(stored, name)
     )

@@ -1,4 +1,4 @@
-"""What was done to repair a gap, and what is still to do: the part of the gap's record that the repair writes.
+"""The repair's part of a gap's record: what was done to repair the gap, and what is still to do.
 
 This module knows no table and no clock.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 REPAIRED = "repaired"
-# Some of it came, or none: what is open is tried again for as long as the address reaches back.
+# Some of the gap came, or none: the open part is tried again for as long as the address reaches back.
 PARTLY, FAILED = "partly", "failed"
 UP, DOWN, NO_ORDER = 1, -1, 2
 
@@ -17,11 +17,11 @@ UP, DOWN, NO_ORDER = 1, -1, 2
 class Repair:
     """What was done for the gap [from_ms, to_ms), and what is still to do; instants are epoch milliseconds.
 
-    `stored` events came by it, which happened from `first_ms` to `last_ms` where the profile names their time. Still
-    open is [open_from_ms, open_to_ms), the whole gap where that is unknown. The next try is at `next_ms`, never where
-    that is 0; until `rest_until_ms` the address accepts no requests. A walk that is under way continues at the address
-    `at`, after `pages`; `walk` is its number. Its pages go up (`way` 1) or down (-1), which 0 leaves open and NO_ORDER
-    denies; the last one went from the place `low` to `high`. `stamp` counts the writes.
+    It has `stored` events, which happened from `first_ms` to `last_ms` if the profile names their time. The interval
+    [open_from_ms, open_to_ms) is still open; the whole gap if that is unknown. The next try is at `next_ms`, 0 for
+    never; until `rest_until_ms` the address accepts no requests. A walk that is under way continues at the address
+    `at`, after `pages`; `walk` is its number. `way` is the direction of its pages: up (1), down (-1), unknown (0) or
+    without an order (NO_ORDER); the last page went from the place `low` to `high`. `stamp` counts the writes.
     """
 
     from_ms: int = 0
@@ -53,5 +53,5 @@ class Repair:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is not tried again without a request."""
+        """Whether only a request makes it try again."""
         return self.state == REPAIRED or (self.state in (PARTLY, FAILED) and not self.next_ms)

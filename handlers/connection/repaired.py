@@ -1,9 +1,9 @@
-"""Says which gaps of the ledger are repaired, by the results of their repairs.
+"""Decides from the results of repairs which gaps of the ledger are repaired.
 
-A repair is recorded for the interval that a gap had then. The ledger may find later that the gap began earlier, or that
-two are one. So a gap is repaired where the proved repairs cover all of it, whichever records hold them. This module
-knows no table and no clock. Invariants: what was delivered later stays delivered; a gap of which a part was not fetched
-is never repaired.
+A repair is recorded for the interval that its gap had at that time. The ledger may find later that the gap began
+earlier, or that two gaps are one. So a gap is repaired if the proved repairs cover all of it, whichever records hold
+them. This module knows no table and no clock. Invariants: what was delivered later stays delivered; a gap is never
+repaired while a part of it was not fetched.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,12 +12,12 @@ from dataclasses import replace
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED, Gap, Interval
 from handlers.connection.repair_record import FAILED, PARTLY, Repair
 
-# In a gap of these states something may be missing, or is.
+# Events are missing in a gap of these states, or may be.
 LACKING = (OPEN, LOST, PARTLY, FAILED)
 
 
 def applied(gaps: Iterable[Gap], repairs: Sequence[tuple[Gap, Repair]]) -> list[Gap]:
-    """Returns the gaps, each with the state that its repair has reached; `repairs` has each beside its gap."""
+    """Returns the gaps, each with the state that its repair has reached; `repairs` pairs each repair with its gap."""
     proved = sorted(repair.span for _, repair in repairs if repair.state == REPAIRED)
     by_place = {(gap.fence, gap.number): repair for gap, repair in repairs}
     return [_applied(gap, by_place.get((gap.fence, gap.number)), proved) for gap in gaps]
@@ -29,7 +29,7 @@ def _applied(gap: Gap, repair: Repair | None, proved: Sequence[Interval]) -> Gap
     if covers(proved, (gap.from_ms, gap.to_ms)):
         return replace(gap, state=REPAIRED, repair=repair)
     if repair is None or repair.state == REPAIRED or repair.span != (gap.from_ms, gap.to_ms):
-        # The gap has changed since.
+        # The gap has changed since its repair.
         return gap
     return replace(gap, state=gap.state if repair.state == OPEN else repair.state, repair=repair)
 
@@ -47,7 +47,7 @@ def covers(proved: Iterable[Interval], span: Interval) -> bool:
 
 
 def lacking(gap: Gap) -> Interval:
-    """The part of the gap that is still open."""
+    """Returns the part of the gap that is still open."""
     repair = gap.repair
     if repair is None or gap.state != PARTLY:
         return gap.from_ms, gap.to_ms

@@ -1,18 +1,17 @@
-"""Counts what a stream has stored in a day of UTC beside the budget of its profile, over all of its connections.
+"""Counts what a stream has stored in a day of UTC, over all of its connections, against the budget of its profile.
 
-The count stands in the record of the newest connection, so it moves with the same conditional writes as the lease and
-the cursor. Whoever connects next goes on from it. What the connection before stores after that, in the overlap, it adds
-once that one is released (`settled`): each event was counted by the connection that stored it.
+The count is in the record of the newest connection, so it moves with the same conditional writes as the lease and the
+cursor. The next connection continues it. What the previous connection stores after that, in the overlap, the next one
+adds once the previous one is released (`settled`). So each event is counted by the connection that stored it.
 
     connection 1   100 stored          … 104 at its end
     connection 2   claims at 100, stores 20: 120; connection 1 is released: 124
 
-A budget of the profile or of the stage has one count for all its streams. To that each connection adds what it has
-stored itself (`counted`), once a minute at most, and reads how much is used.
+A budget of the profile or of the stage has one count for all its streams. Each connection adds to it what it has stored
+itself (`counted`), once a minute at most, and reads how much is used.
 
-What a killed connection has stored since its last heartbeat is not counted. Of a write in which some events were known
-already the bytes are counted in proportion. Pure: instants are integer milliseconds. Invariant: within a day no count
-ever shrinks.
+What a killed connection stored after its last heartbeat is not counted. If some events of a write were known already,
+its bytes are counted in proportion. Pure: instants are integer milliseconds. Invariant: no count shrinks within a day.
 """
 
 from __future__ import annotations
@@ -27,27 +26,28 @@ from handlers.framing.oversize import Oversize
 from handlers.profile.budget_field import Budget
 
 DAY_MS = 86_400_000
-# At which part of a budget people are told.
+# The part of a budget at which a message is sent.
 WARNS_AT = 0.8
-# How a connection ends whose stream pauses.
+# The ledger's word for the end of a connection whose stream pauses.
 OVER_BUDGET = "over_budget"
 
 
 def pause_kind(budget: Budget) -> str:
-    """Returns as which kind of rest a pause is written down: that of this budget, so that a raised one ends it."""
+    """Returns the back-off's kind for a pause of this budget. It has the limits, so that a raised one ends the pause.
+    """
     limits = ((budget.most_events, budget.most_bytes), *((one.most_events, one.most_bytes) for one in budget.wide))
     return f"{OVER_BUDGET}:{'/'.join(str(most) for pair in limits for most in pair)}"
 
 
 def is_pause(kind: str) -> bool:
-    """Returns whether a rest of that kind is a pause."""
+    """Returns whether a back-off of that kind is a pause."""
     return kind.startswith(OVER_BUDGET)
 
 
 class Spending(NamedTuple):
-    """What a stream has stored on that day since 1970, and its budget, 0 for no bound; `left_out` was not stored.
+    """What a stream has stored on `day` (counted from 1970), and its budget, 0 for no bound; `left_out` was not stored.
 
-    Of the most used budget that it shares, `wide_percent` are used, and `whose` says whose that is.
+    `wide_percent` of its most used shared budget are used, and `whose` says whose budget that is.
     """
 
     day: int
@@ -62,26 +62,26 @@ class Spending(NamedTuple):
 
     @property
     def own_share(self) -> float:
-        """Which part of the stream's own budget is used, of events or of bytes, whichever is more."""
+        """The used part of the stream's own budget: of events or of bytes, whichever is more."""
         pairs = ((self.events, self.most_events), (self.bytes, self.most_bytes))
         return max((used / most for used, most in pairs if most), default=0.0)
 
     @property
     def share(self) -> float:
-        """Which part of the most used budget is used, its own or one that it shares."""
+        """The used part of the most used budget: its own, or one that it shares."""
         return max(self.own_share, self.wide_percent / 100)
 
     @property
     def of(self) -> str:
-        """Whose budget that is: of the stream, of the profile or of the stage."""
+        """Whose budget that is: the stream's, the profile's or the stage's."""
         return self.whose if self.wide_percent / 100 > self.own_share else "stream"
 
     def on(self, day: int) -> Spending:
-        """Returns what is known of that day: nothing yet where it is a later one."""
+        """Returns what is known of that day: nothing yet if it is a later one."""
         return self if day <= self.day else self._replace(day=day, events=0, bytes=0, left_out=0, wide_percent=0)
 
     def plus(self, events: int, size: int, left_out: int) -> Spending:
-        """Returns the same with so much more."""
+        """Returns the same with these counts added."""
         return self._replace(events=self.events + events, bytes=self.bytes + size, left_out=self.left_out + left_out)
 
     def written(self) -> str:
@@ -89,7 +89,7 @@ class Spending(NamedTuple):
         return "/".join(map(str, self))
 
     def words(self, now_ms: int) -> str:
-        """Returns what people are told of today; "" below four fifths of the budget."""
+        """Returns what to report of today; "" below four fifths of the budget."""
         now = self.on(now_ms // DAY_MS)
         if now.share < WARNS_AT:
             return ""
@@ -105,7 +105,7 @@ class Spending(NamedTuple):
 
 
 def spending_of(text: str) -> Spending | None:
-    """Returns what `Spending.written` wrote; None where it is none."""
+    """Returns what `Spending.written` wrote; None if `text` is nothing of that kind."""
     parts = text.split("/")
     if len(parts) != len(Spending._fields) or not all(part.isdecimal() for part in (*parts[:6], parts[7])):
         return None
@@ -114,23 +114,23 @@ def spending_of(text: str) -> Spending | None:
 
 
 class Account:
-    """Of one connection; it is notified of what is sent to the store and of the answers, in their order."""
+    """The counting of one connection; it is notified of each write to the store and of its answer, in order."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self.spent = Spending(0, 0, 0, 0, budget.most_events, budget.most_bytes, budget.then)
         self.counted = (0, 0)  # the events and bytes that this connection has stored, on whichever day
-        self._sizes: deque[int] = deque()  # of each write that is not answered
+        self._sizes: deque[int] = deque()  # of each unanswered write
 
     def begins(self, before: str) -> None:
-        """Goes on from what the connection before has written down."""
+        """Continues the count that the connection before has recorded."""
         if (found := spending_of(before)) is not None:
             self.spent = self.spent._replace(
                 day=found.day, events=found.events, bytes=found.bytes, left_out=found.left_out
             )
 
     def reads(self, now_ms: int, settled: tuple[str, str] | None, wide: tuple[int, str] | None) -> None:
-        """Takes what an answer of the store says of the budget: `settled` and `wide` as LeaseRead has them."""
+        """Reads what an answer of the store says about the budget: `settled` and `wide` as in LeaseRead."""
         if settled is not None:
             self._settles(*settled)
         if wide is not None:
@@ -138,7 +138,7 @@ class Account:
             self.spent = self.spent.on(now_ms // DAY_MS)._replace(wide_percent=percent, whose=whose)
 
     def _settles(self, known: str, final: str) -> None:
-        """Adds what the connection before has stored since it was `known`, now that it is over."""
+        """Adds what the connection before stored after its count was `known`, now that it is over."""
         before, after = spending_of(known), spending_of(final)
         if after is None or after.day < self.spent.day:
             return
@@ -156,15 +156,15 @@ class Account:
             self._sizes.append(size)
 
     def stored(self, came_ms: int, stored: int, count: int) -> None:
-        """Records the answer to the oldest write: so many of its `count` events were new."""
+        """Records the answer to the oldest write: `stored` of its `count` events were new."""
         size = self._sizes.popleft() * stored // count if count else 0
         self.spent = self.spent.on(came_ms // DAY_MS).plus(stored, size, 0)
         self.counted = (self.counted[0] + stored, self.counted[1] + size)
 
     def keeps(self, now_ms: int, events: Sequence[StreamEvent]) -> tuple[StreamEvent, ...]:
-        """Returns the events that are to be stored: beyond the budget a sample, where the profile wants one.
+        """Returns the events to store: beyond the budget only a sample, if the profile wants one.
 
-        Which they are follows from their keys, so two connections of an overlap choose the same.
+        Their keys decide which, so two overlapping connections choose the same events.
         """
         if self._budget.then != "sample" or not self.is_over(now_ms):
             return tuple(events)
@@ -177,11 +177,11 @@ class Account:
         return self.spent.on(now_ms // DAY_MS).share >= 1
 
     def goes_to_log(self, now_ms: int) -> bool:
-        """Returns whether what comes is to be stored in a log, from now on for good."""
+        """Returns whether events go to a log from now on, for good."""
         return self._budget.then == "log" and self.is_over(now_ms)
 
     def pauses_s(self, now_ms: int) -> float | None:
-        """Returns for how long nobody is to be connected: until the day is over; None where the stream goes on."""
+        """Returns for how long the stream pauses: until the day is over; None if it goes on."""
         if self._budget.then != "pause" or not self.is_over(now_ms):
             return None
         return (DAY_MS - now_ms % DAY_MS) / 1000

@@ -1,7 +1,7 @@
 """What an invocation and its performer exchange: steps out, answers in, a report at the end. All of it is plain data.
 
-`reconnection.py` yields the steps of an invocation one at a time. A performer carries each out, on threads or in
-virtual time, and sends its `Answer` back (`handlers/run/performer.py`); it chooses neither what comes next nor when.
+`reconnection.py` yields the steps of an invocation one at a time. A performer carries out each step, on threads or in
+virtual time, and sends its `Answer` back (`handlers/run/performer.py`); it decides neither what comes next nor when.
 
     Claim() -> Claimed    Open("7") -> nothing    Await(…) -> Opened    MarkConnected(…) …
 """
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Who runs: the stream, the lane and the execution ("" where none is known), Lambda's request, the deadline.
+    """Who runs: the stream, the lane and the execution ("" if unknown), Lambda's request id, the deadline.
 
-    `cycles` is how many cycles its lane has had before this one; in the cycle numbered `renew_after` a renewal is due,
-    0 where the machine names none. `died` is what Lambda said of the lane's last function where that proves that it is
-    over: it names that function's request. `waits_too_long` is whether its execution is of another deployment,
-    and its lanes wait for so long that a function's deadline may come before its successor. `budget` is the stream's
-    share of the memory where the function keeps other streams too; None where it keeps no other.
+    `cycles` is how many cycles its lane has completed before this one; a renewal is due in the cycle numbered
+    `renew_after`, 0 if the machine names none. `died` is Lambda's message about the lane's last function, if that
+    proves that it is over: it names that function's request. `waits_too_long` is whether its execution is of another
+    deployment and its lanes wait for so long that a function's deadline may come before its successor. `budget` is the
+    stream's share of the memory if the function keeps other streams too, else None.
     """
 
     stream_id: str
@@ -48,7 +48,7 @@ class Invocation:
 
     @property
     def holder(self) -> str:
-        """The name that no other invocation has."""
+        """A name that no other invocation has."""
         return f"{self.lane}/{self.request_id}"
 
     @property
@@ -58,9 +58,9 @@ class Invocation:
 
     @property
     def is_renewal_due(self) -> bool:
-        """Whether the execution is to start its successor after this cycle.
+        """Whether the execution should start its successor after this cycle.
 
-        Either its history would become full, or its lanes wait for too long; the successor waits as the deployed
+        Either its history would become full, or its lanes wait for too long; its successor waits as the deployed
         definition says.
         """
         return 0 < self.renew_after <= self.cycles + 1 or self.waits_too_long
@@ -68,12 +68,12 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a connection ended and what it did; `connect_ms` is None where the upstream never answered.
+    """How a connection ended and what it did; `connect_ms` is None if the upstream never answered.
 
-    `reconnection_ms` is what the upstream asked for on it before the next one, as the profile bounds it; None where it
-    asked for nothing. `stays_at` is the cursor from which it resumed in vain: it stored nothing and moved no cursor;
-    None where it did, or sent no cursor. `same_ends` counts the connections in a row that ended so (`stuck.py`).
-    `refusal` is that of an upstream that refused it for now or for good (`backoff.py`); None where it did not.
+    `reconnection_ms` is the reconnection time that the upstream asked for, as the profile bounds it; None if it asked
+    for none. `stays_at` is the cursor from which the connection resumed in vain: it stored nothing and reached no other
+    cursor; None if it did either, or sent no cursor. `same_ends` counts the connections in a row that ended the same
+    way (`stuck.py`). `refusal` is the upstream's refusal, final or not (`backoff.py`); None if it did not refuse.
     """
 
     outcome: Outcome
@@ -90,9 +90,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ReadSecrets:
-    """Answered by the values of the profile's secrets; `anew` bypasses the cache. The next Open sends them.
+    """Answered by the values of the profile's secrets, which the next Open sends; `anew` bypasses the cache.
 
-    Where one cannot be read, the answer is no secrets at all, and the next Open is answered by Closed.
+    If one cannot be read, the answer has no secrets at all, and the next Open is answered by Closed.
     """
 
     anew: bool = False
@@ -121,7 +121,7 @@ class ChangeRest:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Answered by nothing, so many milliseconds later."""
+    """Answered by nothing, after this many milliseconds."""
 
     for_ms: int
 
@@ -130,9 +130,9 @@ class Pause:
 class Await:
     """Answered by the next arrival, or by nothing once `wake_ms` or `lease_ms` has come.
 
-    At `lease_ms` the lease is renewed or read. A performer that is notified of every change of the lease may let that
-    instant pass while nothing has changed, for an answer that shows nothing new has no effect but the renewal. It
-    answers with the next arrival, or at the first instant after a change that is a whole number of `lease_every_ms`
+    At `lease_ms` the lease is renewed or read. A performer that is notified of every change of the lease may skip that
+    instant while nothing has changed, because an answer that shows nothing new has no effect but the renewal. It then
+    answers with the next arrival, or after a change, at the first instant that is a whole multiple of `lease_every_ms`
     after `lease_ms`.
     """
 
@@ -142,7 +142,7 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A connection has ended, or the invocation ends without one: close what is left of it, and log the report.
+    """A connection has ended, or the invocation ends without one: close what is left open, and log the report.
 
     Answered by nothing.
     """
@@ -154,10 +154,10 @@ Step = Effect | ReadSecrets | ReadRest | ChangeRest | Pause | Await | Ended
 
 
 class Answer(NamedTuple):
-    """The answer to a step, and when it was there: `value` is the input that answers it, None for nothing.
+    """The answer to a step, and when it came: `value` is the input that answers it, None for nothing.
 
-    `arrived_ms` is when `value` had come, where it had to wait; `unread_ms` is the same of the oldest arrival that
-    still waits, None where none does.
+    `arrived_ms` is when `value` arrived, if it had to wait; `unread_ms` is when the oldest arrival that still waits
+    came, None if none waits.
     """
 
     now_ms: int

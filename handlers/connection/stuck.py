@@ -1,7 +1,7 @@
-"""Decides whether a stream is stuck at its cursor: connection after connection comes to the same end there.
+"""Decides whether a stream is stuck at its cursor: connection after connection ends there in the same way.
 
-An upstream that fails while it sends one event is asked for that event again and again, at full speed and in vain. But
-a quiet stream may be dropped any number of times. So the same end counts only if it came soon, by bytes that cannot be
+An upstream that fails at one event would otherwise be asked for that event again and again, at full speed and in vain.
+But a quiet stream may be dropped any number of times. So an end counts only if it came soon, by bytes that cannot be
 framed, or in the middle of an event.
 
     opened, reset after 2 s at cursor 41      1
@@ -21,17 +21,17 @@ from handlers.connection.steps import Report
 
 # The same end this many times in a row is no coincidence.
 STUCK_AFTER = 3
-# A connection that lived longer did not fail at an event; it may have been quiet.
+# A connection that lived longer than this did not fail at an event; the stream may have been quiet.
 SOON_MS = 10_000
 PACE = Pace(start_s=1, factor=2, max_s=60)
 _CLEAN = "ended_by_upstream"
 _UNREADABLE = "bad_frame"
-# Ends that the upstream has no part in.
+# The upstream has no part in these ends.
 _OURS = ("StreamTakenOver", "ConnectionExpired")
 
 
 def same_end(report: Report) -> str:
-    """Returns a text that is equal only for the same cursor and end; "" where the connection came to no such end."""
+    """Returns a text that is equal only for the same cursor and end; "" if the connection's end does not count."""
     outcome, progress = report.outcome, report.progress
     closed_ms, opened_ms = progress.closed_ms, progress.opened_ms
     if outcome.error != "StreamDropped" or report.stays_at is None or closed_ms is None or opened_ms is None:
@@ -46,7 +46,7 @@ def same_end(report: Report) -> str:
 
 
 def count(before: Rest, report: Report) -> tuple[int, str]:
-    """Returns how many connections in a row came to this one's end, and that end; unchanged where it shows nothing."""
+    """Returns how many connections in a row ended like this one, and that end; unchanged if this one shows nothing."""
     end = same_end(report)
     if end:
         return (before.same_ends + 1 if before.same_end == end else 1), end
@@ -54,7 +54,7 @@ def count(before: Rest, report: Report) -> tuple[int, str]:
 
 
 def _says_nothing(report: Report) -> bool:
-    """Whether it was never answered, or left for a successor before anything could have come."""
+    """Whether the connection was never answered, or left for a successor before anything could come."""
     closed_ms, opened_ms = report.progress.closed_ms, report.progress.opened_ms
     if opened_ms is None:
         return True
@@ -63,7 +63,7 @@ def _says_nothing(report: Report) -> bool:
 
 
 def counted(before: Rest, after: Rest, report: Report, now_ms: int) -> Rest:
-    """Returns `after`, the back-off after the connection, with its end counted and lengthened accordingly."""
+    """Returns `after`, the back-off after the connection, with its end counted, and longer if the stream is stuck."""
     ends, end = count(before, report)
     known = replace(after, same_ends=ends, same_end=end)
     if ends < STUCK_AFTER or not same_end(report):
