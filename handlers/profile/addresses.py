@@ -1,7 +1,7 @@
 """Builds the address of a stream from its profile's address, the stream id and the cursor.
 
-A stream id is what one segment of a path can hold, percent-decoded: `etcd:config/a b` is `etcd:config%2Fa%20b` in the
-API's path. In the texts of a profile, its address and its body, these stand for what an id says:
+A stream id is one percent-decoded segment of a path: `etcd:config/a b` is `etcd:config%2Fa%20b` in the API's path.
+These placeholders, in a profile's address, body and other texts, stand for parts of the id:
 
     {streamId}           the whole id                         etcd:config/*
     {name}               what follows its first colon         config/*
@@ -10,15 +10,15 @@ API's path. In the texts of a profile, its address and its body, these stand for
     {name|to|base64}     where it ends, itself not in it      config0   in Base64
     {token} {ticket} {ticket.x}    what was requested before the opening (handlers/connection/preparation.py)
 
-A name is a range in one of these ways; a backslash takes the character behind it as it is, as in `a\\*`:
+A name stands for a range of keys in one of these forms; a backslash escapes the next character, as in `a\\*`:
 
     config/a     the key alone: the end is empty
     config/*     every key that begins with config/
     a..b         from a up to b, b not among them; a.. has no end, which is the byte 0
 
-Invariants: no stream id and no cursor changes the scheme, the host, the port or the shape of the path that a profile's
-address names; they come in percent-encoded, as one piece of the path or of the query. A value is filled in once, and
-what looks like a placeholder in it stays as it is.
+Invariants: neither a stream id nor a cursor changes the scheme, the host, the port or the shape of the path of a
+profile's address: each is filled in percent-encoded, as one piece of the path or of the query. A value is filled in
+once; whatever looks like a placeholder in it stays as it is.
 """
 
 import base64
@@ -42,7 +42,7 @@ def fill_in(
 ) -> str:
     """`text` with its placeholders replaced by their values as `spell` spells them.
 
-    `places` are the values of {ticket}, {ticket.name} and {token}; one that is not known yet is empty.
+    `places` are the values of {ticket}, {ticket.name} and {token}; an unknown one is empty.
     """
     return _PLACEHOLDER.sub(
         lambda match: spell(places.get(match[4], "") if match[4] else _value(match, stream_id)), text
@@ -50,12 +50,12 @@ def fill_in(
 
 
 def fill_places(text: str, places: Mapping[str, str]) -> str:
-    """`text` with the values of {ticket}, {ticket.name} and {token} alone."""
+    """`text` with only {ticket}, {ticket.name} and {token} replaced by their values."""
     return _PLACES.sub(lambda match: places.get(match[1], ""), text)
 
 
 def places_in(text: str) -> set[str]:
-    """Returns which of {ticket}, {ticket.name} and {token} stand in `text`."""
+    """Returns which of {ticket}, {ticket.name} and {token} occur in `text`."""
     return set(_PLACES.findall(text))
 
 
@@ -70,13 +70,13 @@ def needs_name(text: str) -> bool:
 
 
 def misspelt(text: str) -> str:
-    """Returns the first placeholder in `text` whose filter is not known, "" where there is none."""
+    """Returns the first placeholder in `text` with an unknown filter; "" if there is none."""
     match = _MISSPELT.search(without_placeholders(text))
     return match[0] if match is not None else ""
 
 
 def key_range(name: str) -> tuple[bytes, bytes]:
-    """Returns the range of keys that `name` spells, as bytes: where it begins, and the end, which is not in it."""
+    """Returns the range of keys that `name` spells, as bytes: its beginning, and its exclusive end."""
     characters = [(match[1] or match[2], match[1] is None) for match in _OF_RANGE.finditer(name)]
 
     def text(of: list[tuple[str, bool]]) -> bytes:
@@ -87,7 +87,7 @@ def key_range(name: str) -> tuple[bytes, bytes]:
             return text(characters[:at]), text(characters[at + 2 :]) or _NO_END
     if characters and characters[-1] == ("*", True):
         prefix = text(characters[:-1])
-        # No byte of UTF-8 is 0xff, so the last one can always be raised.
+        # No byte of UTF-8 is 0xff, so the last one can always be incremented.
         return prefix, prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else _NO_END
     return text(characters), b""
 
@@ -100,11 +100,12 @@ def _value(match: re.Match[str], stream_id: str) -> str:
     return base64.b64encode(plain.encode()).decode() if match[2] else plain
 
 
-# The most characters of a stream id: four bytes each, it is half of what a partition key of DynamoDB takes.
+# The most characters of a stream id. At four bytes each they fill half of what DynamoDB allows for a partition key.
 STREAM_ID_LENGTH = 256
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-# Controls, halves of surrogate pairs, what SQS refuses in a message, and U+FFFD, which a decoder writes for bytes that
-# are not UTF-8: two paths that differ in such bytes would name one stream. packaging/start-request.yml has the same.
+# Control characters, halves of surrogate pairs, what SQS refuses in a message, and U+FFFD. A decoder writes that last
+# one for bytes that are not UTF-8, so two paths that differ in such bytes would name one stream.
+# packaging/start-request.yml has the same list.
 _REFUSED = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\udfff\ufffd-\uffff]")
 _VARIABLE = re.compile(r"\$\{(UPSTREAM_[A-Z0-9_]+)\}")
 # RFC 3986, section 2: what an address may hold; anything else must be percent-encoded in the profile.
@@ -139,7 +140,7 @@ def _stream_id_problem(stream_id: str) -> str:
 
 
 def expand(address: str, variables: Mapping[str, str]) -> str:
-    """`address` with the variable that it begins with replaced; raises ProfileError where it is not set."""
+    """`address` with the variable at its beginning replaced; raises ProfileError if that is not set."""
     match = _VARIABLE.match(address)
     if match is not None:
         value = variables.get(match[1])
@@ -154,11 +155,11 @@ def expand(address: str, variables: Mapping[str, str]) -> str:
 
 
 def check_address(address: str, *, may_be_socket: bool = False) -> str:
-    """`address` itself; raises ProfileError where it is of no scheme that is read or holds what it may not.
+    """Returns `address`; raises ProfileError if its scheme is not supported or it has a part that is not allowed.
 
-    That of a WebSocket passes where it `may_be_socket`.
+    A WebSocket's address passes if it `may_be_socket`.
 
-    The sentence never repeats the address: its query may hold a secret.
+    The message never repeats the address, because its query may hold a secret.
     """
     bare = without_placeholders(address)
     try:
@@ -181,7 +182,7 @@ def check_address(address: str, *, may_be_socket: bool = False) -> str:
 
 
 def fill(address: str, stream_id: str, places: Mapping[str, str] = _NO_PLACES) -> str:
-    """`address` with its placeholders replaced; raises ProfileError where the path needs a name that the id lacks."""
+    """`address` with its placeholders replaced; raises ProfileError if it needs a name that the id lacks."""
     parts = urlsplit(address)
     need_name(parts.path, stream_id)
     path, query = (fill_in(part, stream_id, quoted, places) for part in (parts.path, parts.query))
@@ -189,7 +190,7 @@ def fill(address: str, stream_id: str, places: Mapping[str, str] = _NO_PLACES) -
 
 
 def need_name(text: str, stream_id: str) -> None:
-    """Raises ProfileError where `text` has a placeholder for the name of the stream, and the id has no name."""
+    """Raises ProfileError if `text` has a placeholder for the name of the stream, but the id has no name."""
     profile, _, name = stream_id.partition(":")
     if not name and needs_name(text):
         raise ProfileError(f"the stream id {stream_id!r} needs a name after a colon, as in '{profile}:orders'")
@@ -201,7 +202,7 @@ def quoted(value: str) -> str:
 
 
 def with_query(address: str, name: str, value: str) -> str:
-    """`address` with the query parameter `name` set to `value`, in place of one that it has already."""
+    """`address` with the query parameter `name` set to `value`; a former value is replaced."""
     parts = urlsplit(address)
     encoded = quoted(name)
     kept = [pair for pair in parts.query.split("&") if pair and pair.partition("=")[0] not in (name, encoded)]

@@ -1,7 +1,7 @@
-"""Knows how one upstream behaves: where it is, how long what may take, and what its answers and frames mean.
+"""Describes how one upstream behaves: its address, its time limits, and what its answers and frames mean.
 
-`Profile` is the result of `handlers.profile.parse`. It is sound: every field was checked, so nothing here checks again.
-For example `profile.meaning(429)` is "throttled". What is sent to the upstream is in `upstream_requests.py`.
+`Profile` is the result of `handlers.profile.parse`. It is valid: every field was checked, so nothing here checks again.
+For example `profile.meaning(429)` is "throttled". `upstream_requests.py` spells what is sent to the upstream.
 """
 
 from dataclasses import dataclass, field
@@ -112,12 +112,12 @@ class Profile:
 
     @property
     def expect_ms(self) -> int | None:
-        """How often a new event is expected at least, 0 for what is usual; None where the profile says nothing."""
+        """The longest expected time between new events, 0 for the usual one; None if the profile does not say."""
         return None if self.expect_every_s is None else round(self.expect_every_s * 1000)
 
     @property
     def joins_chunks(self) -> bool:
-        """Whether chunks that wait may be read as one: not where a chunk is an event."""
+        """Whether waiting chunks may be read as one: not if a chunk is an event."""
         return self.framing != "raw"
 
     @property
@@ -142,9 +142,10 @@ class Profile:
 
     @property
     def read_rest_s(self) -> float:
-        """How long bytes may lie on the wire to be read together: a tenth of what events wait for one another anyway.
+        """How long bytes may wait on the wire to be read together: a tenth of the time for which events wait for one
+        another anyway.
 
-        To read and hand on each event by itself costs more than all that follows.
+        Reading and passing on each event by itself would cost more than all that follows.
         """
         return min(READ_REST_S, self.flush_s / 10) if self.store == "log" and self.joins_chunks else 0
 
@@ -173,12 +174,12 @@ class Profile:
 
     @property
     def exchanges(self) -> "list[Exchange]":
-        """All that is said on the socket."""
+        """All messages that are sent on the socket, with their answers."""
         return [*self.subscribe, *(one for one in (self.ping, self.leave) if one is not None)]
 
     @property
     def longest_talk_ms(self) -> int:
-        """How long the upstream may take to answer what is said first."""
+        """How long the upstream may take to answer all first messages."""
         return sum(one.within_ms for one in self.subscribe if one.expect)
 
     def pace(self, kind: FailureKind) -> Pace | None:
@@ -200,7 +201,7 @@ class Profile:
 
     @property
     def whole_key(self) -> Rule:
-        """What names the event of a frame that is no batch."""
+        """The rule for the key of a frame that is not a batch."""
         return self.key if self.split is None else self.split.key_of_whole(self.key)
 
     def events(self, frame: Frame, received_at_ms: int) -> list[StreamEvent] | None:
@@ -211,20 +212,20 @@ class Profile:
         return self.split.events(frame, batch, received_at_ms, key=self.key, cursor=self.cursor, keep=self.keep)
 
     def keeps(self, frame: Frame) -> bool:
-        """Returns whether `frame`, an event that is no batch, is stored."""
+        """Returns whether `frame`, an event that is not a batch, is stored."""
         if not self.keep:
             return True
         from handlers.framing.selection import keeps
 
         if keeps(self.keep, frame.name, frame.data):
             return True
-        # The first element of a list that was not taken apart says nothing of the others.
+        # The first element of a list that was not taken apart says nothing about the others.
         split = self.split
         is_of_element = split is not None and any(rule.path and split.is_of_element(rule.path) for rule in self.keep)
         return is_of_element and split is not None and split.has_list(frame)
 
     def cursor_beside(self, kind: Kind, frame: Frame, *, is_resumed: bool) -> str | None:
-        """Returns where to resume after a heartbeat or a disconnect: by its mark's own paths, where it has any.
+        """Returns where to resume after a heartbeat or a disconnect, by the paths of its mark; None if it has none.
 
         `is_resumed` is whether the connection requested what came after a cursor.
         """
@@ -237,15 +238,15 @@ class Profile:
         return next((cursor for cursor in cursors if cursor is not None), None)
 
     def oldest_after(self, frame: Frame) -> str | None:
-        """Returns the oldest place that can be requested, as named by a frame which says that the cursor is too old."""
+        """Returns the oldest place that can be requested, if a frame that reports an expired cursor names it."""
         path = self.resume.oldest if self.resume is not None else None
         return (cursor_at(parse_json(frame.data), path) or None) if path is not None else None
 
     @property
     def key_conflict(self) -> OnConflict | None:
-        """What follows where one key has two bodies; None where the key is made of the body, or of the delivery.
+        """What follows if one key has two bodies; None if the key is made of the body or of the delivery.
 
-        So it is where an element is stored with what is kept of its frame, which is another in each delivery.
+        It is also None if elements are stored with parts of their frame, which differ between deliveries.
         """
         keeps = self.split is not None and bool(self.split.keep)
         return None if self.key in ("hash", "each") or keeps else self.on_conflict
@@ -254,8 +255,8 @@ class Profile:
     def reach_ms(self) -> int | None:
         """How far back the upstream goes when it resumes; None: to the cursor, however old.
 
-        0, for no time at all, where the profile leaves it to the framing's default: an upstream that knows no
-        Last-Event-ID ignores it, so nothing says that it has closed a gap.
+        It is 0 if the profile leaves resuming to the framing's default: an upstream that does not know Last-Event-ID
+        ignores it, so nothing proves that it has closed a gap.
         """
         if self.resume is None:
             return None
@@ -266,9 +267,9 @@ class Profile:
         return self.resume is not None and bool(cursor) and cursor != self.resume.fallback
 
     def meaning(self, status: int) -> Meaning:
-        """Returns what an answer of this status means: the profile's word, or what HTTP says.
+        """Returns what an answer of this status means, by the profile or else by HTTP.
 
-        "expired" of a request without a cursor is a refusal; "rejected" is the profile's word alone.
+        "expired" is a refusal if the request had no cursor; only a profile says "rejected".
         """
         named = dict(self.statuses).get(status)
         if named is not None:
@@ -286,9 +287,9 @@ class Profile:
         return "expired" if status == 410 else "refused"
 
     def address_for(self, stream_id: str, secrets: Secrets | None = None) -> str:
-        """Returns the address of one stream without its secrets, but with the places that are among them.
+        """Returns the address of one stream, with its placeholders filled in and its secrets still as references.
 
-        Raises ProfileError where the id is malformed, is not this profile's, or lacks a name that the request needs.
+        Raises ProfileError if the id is malformed, belongs to another profile, or lacks a name that the request needs.
         """
         name = check_stream_id(stream_id)
         if name != self.name:
@@ -300,11 +301,11 @@ class Profile:
         return fill(self.address, stream_id, places(secrets or {}))
 
     def trust(self, secrets: Secrets) -> "Trust | None":
-        """Whom the profile's own origin is trusted by, and what it is shown."""
+        """Returns the authorities that the profile's own origin is trusted by, and the certificate that it is shown."""
         return None if self.tls is None else self.tls.filled(lambda text: filled(text, secrets))
 
     def close_meaning(self, code: int) -> "CloseMeaning":
-        """Returns what a close with this code means: the profile's word, or the RFC's."""
+        """Returns what a close with this code means, by the profile or else by the RFC."""
         from handlers.profile import messages
 
         named = dict(self.close_codes).get(code)

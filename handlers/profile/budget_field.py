@@ -1,13 +1,13 @@
-"""Parses the profile's field `budget`: how much may be stored in a day of UTC, and what follows beyond it.
+"""Parses the profile's field `budget`: how much may be stored in a day of UTC, and what happens beyond that.
 
     budget = { events_per_day = 1000000, bytes_per_day = 500000000, then = "sample", keep_one_in = 100 }
     budget = { bytes_per_day = 500000000, then = "log" }
     budget = { profile_events_per_day = 50000000, then = "pause" }
 
-The first is of each stream, the second of all streams of the profile together. A stage may have one as well, which is a
-setting; what follows is what each profile says.
+The first two bound each stream, the third all streams of the profile together. A stage may have a budget as well, in
+its settings; what happens beyond it is up to each profile.
 
-Invariant: a `Budget` that is returned without a note in `Fields` is sound.
+Invariant: a `Budget` that is returned without a note in `Fields` is valid.
 """
 
 from typing import Literal, NamedTuple, get_args
@@ -27,15 +27,15 @@ class Wide(NamedTuple):
     most_bytes: int
 
     def percent(self, events: int, size: int) -> int:
-        """Returns how much of it is used."""
+        """Returns how many percent of it are used."""
         pairs = ((events, self.most_events), (size, self.most_bytes))
         return max((100 * used // most for used, most in pairs if most), default=0)
 
 
 class Budget(NamedTuple):
-    """What each stream of the profile may store in a day; 0 is no bound. `one_in` is of how many a sample keeps one.
+    """What each stream of the profile may store in a day; 0 is no bound. A sample keeps one event in `one_in`.
 
-    `wide` are the budgets that it shares with other streams.
+    `wide` are the budgets that the stream shares with others.
     """
 
     most_events: int
@@ -46,7 +46,7 @@ class Budget(NamedTuple):
 
 
 def budget(fields: Fields) -> Budget | None:
-    """Returns the budget; None where the field is no table."""
+    """Returns the budget; None if the field is not a table."""
     inner = fields.table("budget", "a table such as { events_per_day = 1000000 }")
     if inner is None:
         return None
@@ -65,6 +65,6 @@ def budget(fields: Fields) -> Budget | None:
 
 
 def with_stage(own: Budget | None, events: int, size: int) -> Budget:
-    """Returns the budget with that of the stage; a profile without one goes on beyond it."""
+    """Returns the budget together with the stage's; a stream whose profile has none goes on beyond it."""
     own = own or Budget(0, 0, "go on", 0)
     return own._replace(wide=(*own.wide, Wide("stage", events, size)))

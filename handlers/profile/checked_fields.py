@@ -1,6 +1,6 @@
 """Takes the fields of a profile's table one by one, and collects everything that is wrong with them.
 
-It says what a number, a text or a choice is; the modules beside it say what the fields mean. Invariant: every problem
+It knows what a number, a text or a choice is; the modules beside it know what the fields mean. Invariant: every problem
 is one sentence that names the profile, the field and what would be right. It never repeats an address, a header or a
 body, for any of them may hold a secret.
 """
@@ -37,7 +37,9 @@ _TYPES = {"string": str, "boolean": bool, "integer": int, "number": int | float}
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a field may hold: a JSON Schema, which checks it, and words; `convert` reads what is spelled as text."""
+    """What a field may be: a JSON Schema, which checks it, and the same in words; `convert` reads values that are
+    spelled as text.
+    """
 
     schema: Mapping[str, Any]
     must_be: str
@@ -45,7 +47,7 @@ class Form:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Those of a choice."""
+        """The words of a choice."""
         return tuple(self.schema.get("enum", ()))
 
     def read(self, value: Any) -> Any:
@@ -66,24 +68,26 @@ def _fits(schema: Mapping[str, Any], value: Any) -> bool:
 
 
 def number(*, above: float, most: float, unit: str = "of seconds ") -> Form:
-    """Returns a number above `above`, from 0 on where that is negative, and at most `most`."""
+    """Returns the form of a number above `above` (at least 0 if that is negative) and at most `most`."""
     least, words = ({"minimum": 0}, "at least 0") if above < 0 else ({"exclusiveMinimum": above}, f"above {above:g}")
     return Form({"type": "number", **least, "maximum": most}, f"must be a number {unit}{words} and at most {most:g}")
 
 
 def whole(most: int, *, least: int = 1) -> Form:
-    """Returns a whole number."""
+    """Returns the form of a whole number from `least` to `most`."""
     schema = {"type": "integer", "minimum": least, "maximum": most}
     return Form(schema, f"must be a whole number from {least} to {most}")
 
 
 def choice(words: tuple[str, ...]) -> Form:
-    """One of the words."""
+    """Returns the form of a choice between words."""
     return Form({"enum": list(words)}, f"must be one of {', '.join(words)}")
 
 
 def duration(most_s: int) -> Form:
-    """Seconds, from 0 to `most_s`: a number of them, or a text with its unit such as "90s", "5m" or "1h"."""
+    """Returns the form of a time from 0 to `most_s`: a number of seconds, or a text with its unit such as "90s", "5m"
+    or "1h".
+    """
     seconds: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": most_s}
 
     def convert(value: Any) -> Any:
@@ -96,7 +100,7 @@ def duration(most_s: int) -> Form:
 
 
 _EVERY: dict[str, Any] = {"type": "number", "minimum": 1, "maximum": 604_800}
-# How often something is expected: 0 is what is usual.
+# How often an event is expected: "usual" is read as 0.
 EXPECTED = Form(
     {"anyOf": [_EVERY, {"enum": ["usual"]}]},
     'must be a number of seconds from 1 to 604800, or "usual"',
@@ -138,16 +142,16 @@ class Fields:
         self.problems.append(f"the profile {self._name!r}: {where} {problem}")
 
     def refuse_the_rest(self, known: str) -> None:
-        """Notes each field that nobody has taken; `known` says which there are."""
+        """Notes a problem for each field that was not taken; `known` lists the valid ones."""
         for field in self._table:
             self.wrong(str(field), f"is not a field of {known}{did_you_mean(field, self._known)}")
 
     def take(self, field: str) -> Any:
-        """Returns the value of the field as it stands, None where it is absent."""
+        """Takes the field and returns its value as it is; None if it is absent."""
         return self._pop(field, None)
 
     def has(self, field: str) -> bool:
-        """Returns whether the field is there and nobody has taken it."""
+        """Returns whether the field is there and was not taken yet."""
         return field in self._table
 
     def inside(self, field: str, value: Mapping[str, Any]) -> "Fields":
@@ -190,22 +194,22 @@ class Fields:
         return self.inside(field, value)
 
     def rest(self) -> dict[str, Any]:
-        """Returns all remaining fields, taken."""
+        """Takes and returns all remaining fields."""
         left, self._table = self._table, {}
         return left
 
     def _pop(self, field: str, default: Any) -> Any:
-        """Returns the value, taken; a field that is taken is known."""
+        """Takes the field and returns its value; a field that is taken is known."""
         self._known.append(field)
         return self._table.pop(field, default)
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Returns what to add to a problem: which of `known` the misspelt word may stand for; "" where none is near."""
+    """Returns the end of a problem that suggests the known word closest to a misspelt one; "" if none is close."""
     names = {name.lower(): name for name in known}
     if not isinstance(word, str) or word in names.values():
         return ""
-    # Only a profile with a mistake needs it, and a function's start has no time to spare.
+    # Imported here: only a profile with a mistake needs it, and each import lengthens the cold start.
     from difflib import get_close_matches
 
     spelled = word.lower().replace("-", "_")

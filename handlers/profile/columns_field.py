@@ -2,8 +2,8 @@
 
     columns = { price = "$.p", side = "$.S", count = { path = "$.n", type = "int64" } }
 
-The function that connects has nothing to do with them. Invariant: a `Column` that is returned without a note in
-`Fields` is sound.
+The function that connects does not use them. Invariant: a `Column` that is returned without a note in `Fields` is
+valid.
 """
 
 import re
@@ -14,7 +14,7 @@ from handlers.framing.events import JsonPath, parse_path
 from handlers.profile.checked_fields import A_PATH, Fields, choice
 
 KINDS = ("string", "double", "int64", "boolean", "timestamp")
-# What every archive has; its partitions are columns, too.
+# The columns of every archive; its partitions are columns, too.
 RESERVED = frozenset(
     {"position", "received_at", "key", "id", "name", "data", "conflict_of", "left_out", "dead_letter", "bytes"}
     | {"stream", "day", "hour"}
@@ -26,7 +26,7 @@ _SHAPE = 'a table of names and JSON paths, such as { price = "$.p" }'
 
 
 class Column(NamedTuple):
-    """A column; `kind` is None where the first events say it."""
+    """A column; `kind` is None if the first events decide its type."""
 
     name: str
     path: JsonPath

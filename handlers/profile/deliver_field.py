@@ -3,9 +3,9 @@
     deliver = { sqs = "orders.fifo" }
     deliver = [{ s3 = "lake", prefix = "raw/" }, { webhook = "https://example.org/hook", secret = "${secret:hook}" }]
 
-A target is named, not given by its ARN: it lies in the stage's own account and region, and so one profile serves every
+A target is given by its name, not by its ARN: it is in the stage's own account and region, so one profile serves every
 stage. handlers/deliver/sinks has a module for each kind, and packaging/delivery.cjs what its role may do. Invariant:
-what is returned without a note is sound.
+whatever is returned without a note is valid.
 """
 
 import re
@@ -20,7 +20,7 @@ from handlers.profile.addresses import ProfileError, check_address
 from handlers.profile.checked_fields import FLAG, TEXT, Fields, Form, number, whole
 from handlers.profile.secret_references import Reference
 
-# Of each kind: what the name of a target may be, and what that is in words. Sources: the API references.
+# By kind: the pattern of a target's name, and the same in words. Sources: the API references.
 NAMES = {
     "sqs": (r"[A-Za-z0-9_-]{1,75}\.fifo", "the name of a FIFO queue, such as orders.fifo"),
     "eventbridge": (r"[A-Za-z0-9._-]{1,256}", "the name of an event bus"),
@@ -31,7 +31,7 @@ NAMES = {
     "webhook": (r"https?://.+", "an address that begins with https://"),
 }
 KINDS = tuple(NAMES)
-# Of each kind the fields that it has besides.
+# By kind: its further fields.
 MORE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(KINDS, ("from",)),
     **dict.fromkeys(("sqs", "kinesis"), ("from", "unordered")),
@@ -44,7 +44,9 @@ MOST_BATCH = 1000
 
 
 def _instant(value: Any) -> int | None:
-    """Epoch milliseconds, 0 for "start"; None for what is no instant. TOML has instants and dates of its own."""
+    """Returns epoch milliseconds, 0 for "start"; None for anything that is not an instant. TOML has instants and dates
+    of its own.
+    """
     try:
         at = datetime.fromisoformat(value) if isinstance(value, str) and value != "start" else value
     except ValueError:
@@ -58,7 +60,7 @@ def _instant(value: Any) -> int | None:
 
 FROM = Form({"type": "string"}, 'must be "start", or an instant such as 2026-11-21T06:25:19Z or a date', _instant)
 BATCH, WAIT_S = whole(MOST_BATCH), number(above=-1, most=300)
-# What is put off so that objects are large and calls are few.
+# The kinds whose events wait for others, so that objects are large and calls are few.
 S3_WAIT_S = 60
 LABEL = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()/=-]{1,200}")
@@ -66,12 +68,12 @@ _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()/=-]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One place where events go; `secret` is what signs them, of a webhook alone, `prefix` begins keys in a bucket.
+    """One place where events go; `secret` signs a webhook's requests, `prefix` begins the keys in a bucket.
 
-    `in_order` is false where a request may hold several events of a stream, of which some may be refused, or several
-    requests are under way. A webhook takes `batch` events in a request. One that is not full waits for `wait_ms`. A
-    new sink begins with what came at `from_ms`, 0 for all that is stored; with what is stored from then on where that
-    is None.
+    `in_order` is False if a request may hold several events of a stream, some of which may be refused, or if several
+    requests may be under way. A webhook takes `batch` events in a request; a request that is not full waits for
+    `wait_ms`. A new sink begins with the events that came at `from_ms` or later, 0 for all stored ones, None for only
+    those that are stored from now on.
     """
 
     kind: str
@@ -87,7 +89,7 @@ class Target:
 
     @property
     def label(self) -> str:
-        """What stands for it in records, logs and metrics: of an address its host alone, for its path may be secret."""
+        """Its name in records, logs and metrics; of an address only the host, because the path may be secret."""
         host = urlsplit(self.name).netloc.rpartition("@")[2] if self.kind == "webhook" else self.name
         return f"{self.kind}:{self.own_label or host}"
 

@@ -1,6 +1,6 @@
 """Parses the profile's field `keep`: which events are stored, by name, by a place in the body, or by both.
 
-Invariant: a `Keep` that is returned without a note in `Fields` is sound.
+Invariant: a `Keep` that is returned without a note in `Fields` is valid.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ MOST_VALUES = 1000
 
 
 def keep(fields: Fields, split: Split | None, *, has_names: bool) -> tuple[Keep, ...]:
-    """Returns the rules, none where all events are kept; `has_names` is whether the framing's events may have names."""
+    """Returns the rules, none if all events are kept; `has_names` is whether the framing's events may have names."""
     value = fields.take("keep")
     if value is None:
         return ()

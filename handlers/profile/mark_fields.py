@@ -1,8 +1,8 @@
 """Parses the marks of a profile: which frames say something about the stream, such as its end or a heartbeat.
 
-Each mark that is returned without a note in `Fields` is sound. For example `end = { json = { "$.type" = "BYE" } }` is
-one mark of `Kind.END`, and `end = [{ event = "bye" }, { data = "[DONE]" }]` is two. Of a heartbeat and a disconnect it
-may say besides where in the frame a cursor stands, and a loss where the number of events does.
+Each mark that is returned without a note in `Fields` is valid. For example `end = { json = { "$.type" = "BYE" } }` is
+one mark of `Kind.END`, and `end = [{ event = "bye" }, { data = "[DONE]" }]` is two. The mark of a heartbeat or a
+disconnect may also have the path of a cursor in the frame, and that of a loss the path of the number of events.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ _MARK = (
     '{ absent = ["$.items"] }, or a list of such'
 )
 _PARTS = frozenset({"event", "data", "comment", "json", "absent"})
-# Which kinds may name places of their own: of a cursor, or of a number of events.
+# Which kinds may have paths of their own: to a cursor, or to a number of events.
 _PLACES = {Kind.HEARTBEAT: ("cursor", "first_cursor"), Kind.DISCONNECT: ("cursor",), Kind.LOSS: ("count",)}
 
 

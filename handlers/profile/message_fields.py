@@ -1,6 +1,6 @@
-"""Parses what a profile says of a socket, `subscribe`, `ping`, `leave`, `close_codes`, and of numbers, `sequence`.
+"""Parses the fields about a socket (`subscribe`, `ping`, `leave`, `close_codes`) and about numbers (`sequence`).
 
-Invariant: what is returned without a note in `Fields` is sound.
+Invariant: whatever is returned without a note in `Fields` is valid.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ _MOST_MESSAGES = 100
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What the fields say together."""
+    """The fields about a socket, together."""
 
     subscribe: tuple[Exchange, ...]
     ping: Exchange | None
@@ -42,20 +42,20 @@ class Conversation:
 
     @property
     def holds_cursor(self) -> bool:
-        """Whether a message that is said first carries the cursor."""
+        """Whether one of the first messages carries the cursor."""
         return asks_by_message(self.subscribe)
 
     def fields(self) -> dict[str, Any]:
-        """Returns what the profile has of it, by name."""
+        """Returns its fields as `Profile` has them, by name."""
         return {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
 
     def marks(self) -> list[tuple[Kind, Mark]]:
-        """Returns the messages that are answers, and so no events."""
+        """Returns the marks of messages that are answers, which are not events."""
         return [(Kind.ANSWER, mark) for one in self.exchanges for mark in one.expect]
 
 
 def conversation(fields: Fields) -> Conversation:
-    """Returns what is said on the socket."""
+    """Returns the messages on the socket and their answers."""
     return Conversation(_subscribe(fields), _ping(fields), _leave(fields), _close_codes(fields))
 
 
@@ -141,7 +141,7 @@ def _exchange(inner: Fields, answer: str, *, needs_message: bool) -> Exchange:
 
 
 def _message(inner: Fields, *, is_needed: bool) -> Any:
-    """Returns what is sent, its references and placeholders as they stand."""
+    """Returns the message to send, its references and placeholders not filled in yet."""
     value = inner.take("send")
     if value is None:
         if is_needed:
@@ -162,7 +162,7 @@ def _message(inner: Fields, *, is_needed: bool) -> Any:
 
 def _answers(inner: Fields, field: str) -> tuple[Mark, ...]:
     def read(one: Any) -> Mark:
-        # A table of paths is short for a mark of JSON.
+        # A table of paths is short for { json = … }.
         is_short = isinstance(one, dict) and bool(one) and all(str(name).startswith("$") for name in one)
         return mark({"data": one} if isinstance(one, str) else {"json": one} if is_short else one)
 

@@ -1,10 +1,10 @@
-"""Knows what is sent on a socket, what answers it and what a close code means, and spells the messages.
+"""Defines the messages on a socket, their answers and what close codes mean, and spells the messages.
 
     subscribe = [{ send = { op = "subscribe", channel = "{name}", since = "{cursor}" } }]
 
-of `prices:EUR` at the cursor 41 is {"op":"subscribe","channel":"EUR","since":41}, and without a cursor
-{"op":"subscribe","channel":"EUR"}. Invariant: values are filled in once, and what looks like a placeholder or a
-reference in one stays as it is.
+sends, for `prices:EUR` at the cursor 41, {"op":"subscribe","channel":"EUR","since":41}, and without a cursor
+{"op":"subscribe","channel":"EUR"}. Invariant: values are filled in once; whatever looks like a placeholder or a
+reference in a value stays as it is.
 """
 
 import json
@@ -17,14 +17,14 @@ from handlers.framing.events import JsonPath
 from handlers.framing.marks import Mark
 
 CURSOR, CURSOR_AS_TEXT = "{cursor}", "{cursor|text}"
-# What JSON's readers take for a whole number without rounding it.
+# The whole numbers that every JSON reader takes without rounding.
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,14}")
 _LEFT_OUT = object()
 
 CloseMeaning = Literal["retried", "throttled", "rejected", "ended", "expired"]
 CLOSE_MEANINGS: tuple[CloseMeaning, ...] = get_args(CloseMeaning)
-# RFC 6455, section 7.4.1, and IANA's registry of close codes. What blames the client's message, or who it is, ends as a
-# refusal does, which may pass; 1013 is "Try Again Later". Every other code is trouble of the server's or the network's.
+# RFC 6455, section 7.4.1, and IANA's registry of close codes. A code that blames the client, or its message, is a
+# refusal, which may pass; 1013 is "Try Again Later". Every other code means trouble of the server or the network.
 CLOSE_CODES: dict[int, CloseMeaning] = {
     **dict.fromkeys((1003, 1007, 1008, 1009, 1010, 3000, 3003), "rejected"),
     1013: "throttled",
@@ -35,9 +35,8 @@ CLOSE_CODES: dict[int, CloseMeaning] = {
 class Exchange:
     """A message and what answers it; `send` is JSON or a text, None for a ping of the protocol.
 
-    It is answered by a message that one of `expect` fits, within `within_ms`, and refused by one that one of `refuse`
-    fits, whose text at `reason` says why; the whole text where that is None. `every_ms` is how often it is sent, 0 for
-    once.
+    A message that fits one of `expect` answers it, within `within_ms`; a message that fits one of `refuse` refuses it,
+    and its text at `reason` (the whole text if that is None) says why. It is sent every `every_ms`, 0 for once.
     """
 
     send: Any
@@ -49,13 +48,13 @@ class Exchange:
 
     @property
     def text(self) -> str:
-        """All that it sends as one text, its placeholders and references among it."""
+        """Everything that it sends as one text, with its placeholders and references."""
         return self.send if isinstance(self.send, str) else "" if self.send is None else json.dumps(self.send)
 
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """Where an event has its number in a row without holes; each value at `by` has a row of its own."""
+    """The path of an event's number in a row without holes; each value at `by` has a row of its own."""
 
     path: JsonPath
     by: JsonPath | None = None
@@ -85,13 +84,13 @@ def _filled(value: Any, cursor: str | None, fill: Callable[[str], str]) -> Any:
         return value
     if cursor is None and (CURSOR in value or CURSOR_AS_TEXT in value):
         return _LEFT_OUT
-    # Where the cursor stands alone a number is sent as one, as nearly every feed counts.
+    # A cursor that is the whole text is sent as a number if it is one: nearly every feed counts with numbers.
     if value == CURSOR and cursor is not None and _NUMBER.fullmatch(cursor):
         return int(cursor)
     return _text(value, cursor or "", fill)
 
 
 def _text(text: str, cursor: str, fill: Callable[[str], str]) -> str:
-    # What the cursor spells is filled in nowhere: it may be any text.
+    # Nothing is filled into the cursor's own text, which may be anything.
     parts = re.split(r"\{cursor(?:\|text)?\}", text)
     return cursor.join(fill(part) for part in parts)

@@ -1,7 +1,7 @@
 """Turns the TOML table of a profile into a `Profile`, or names everything that is wrong with it.
 
-Reads no file and no environment: the caller passes both. Invariant: a `Profile` that `parse` returns is sound, so
-nothing after it checks one again. A field that it does not know is a problem too: a typing error never passes.
+It reads no file and no environment: the caller passes both. Invariant: a `Profile` that `parse` returns is valid, so
+nothing after it checks it again. An unknown field is a problem too, so a typing error never passes.
 """
 
 import dataclasses
@@ -19,9 +19,9 @@ from handlers.profile.resume import BY_MESSAGE, LAST_EVENT_ID
 from handlers.profile.resume import resume as parse_resume
 from handlers.profile.secret_references import references, without
 
-# What a profile says only of a socket, or of a feed that counts.
+# Fields that only a socket, or a numbered feed, has.
 _OF_SOCKETS = ("subscribe", "ping", "leave", "close_codes")
-# The readers of rare fields whose modules or functions have other names.
+# The readers of rare fields, if their modules or functions have other names than the field.
 _RARE = {
     "deliver": ("deliver_field", "targets"),
     "time": ("time_field", "own_time"),
@@ -45,10 +45,10 @@ def parse(
     keep_days: int = 0,
     stage_budget: tuple[int, int] = (0, 0),
 ) -> Profile:
-    """Returns the profile of `table`, a TOML document; raises BadProfile with every problem there is.
+    """Returns the profile of `table`, a TOML document; raises BadProfile with all of its problems.
 
-    `variables` are those that an address may begin with (`${UPSTREAM_DEMO}`); `keep_days` is the stage's, which holds
-    where the profile does not say. `stage_budget` are the events and bytes of a day of all streams, 0 for no bound.
+    An address may begin with one of `variables` (`${UPSTREAM_DEMO}`); `keep_days` is the stage's, for a profile that
+    does not say. `stage_budget` is how many events and bytes all streams may store in a day, 0 for no bound.
     """
     fields = Fields(name, table, [])
     profile = read(fields, name, table, variables, keep_days)
@@ -62,7 +62,9 @@ def parse(
 
 
 def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping[str, str], keep_days: int) -> Profile:
-    """Returns what the fields say, with a default for each that is absent or wrong; what is wrong is noted in them."""
+    """Returns the profile that the fields describe, with a default for each absent or wrong one; problems are noted in
+    `fields`.
+    """
 
     def check(text: str) -> str:
         address = expand(text, variables)
@@ -113,7 +115,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         repair=rare("repair", key, split, variables, time),
         **said,
     )
-    rare("columns")  # of the archive: no function writes them, but what is wrong with them is noted
+    rare("columns")  # they are the archive's: no function uses them, but their problems are noted
     sections.query(fields, profile.address)
     _check_places(fields, profile)
     _check_store(fields, profile, table)
@@ -132,7 +134,7 @@ def _time(fields: Fields, table: Mapping[str, Any]) -> Any:
 
 
 def _defaults(said: Mapping[str, Any], table: Mapping[str, Any], keep_days: int) -> dict[str, Any]:
-    """Returns what fields that are absent come to by the stage and by other fields."""
+    """Returns the defaults that depend on the stage or on other fields."""
     # RFC 9110, section 9.2.2: of these two methods GET is idempotent.
     again = said["method"] == "GET" if said["again"] is None else said["again"]
     return {
@@ -148,14 +150,16 @@ def _marks(fields: Fields) -> Iterator[tuple[Kind, Mark]]:
 
 
 def _reader(name: str) -> Callable[..., Any]:
-    """Returns how a field is read that few profiles have: what is imported lengthens each cold start."""
+    """Returns the reader of a rare field; it is imported only when needed, because each import lengthens the cold
+    start.
+    """
     module, function = _RARE.get(name, (f"{name}_field", name))
     reader: Callable[..., Any] = getattr(import_module(f"handlers.profile.{module}"), function)
     return reader
 
 
 def _check_places(fields: Fields, profile: Profile) -> None:
-    """Notes a placeholder of a token or a ticket that the profile has not."""
+    """Notes a placeholder of a token or a ticket that the profile does not have."""
     known = {"token"} if profile.token is not None else set()
     texts = [("address", profile.address), ("body", profile.body or "")]
     texts += [(f"headers.{name}", text) for name, text in profile.headers]
@@ -169,7 +173,9 @@ def _check_places(fields: Fields, profile: Profile) -> None:
 
 
 def _check_framing(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> None:
-    """Notes what another framing is for: an event stream's alone, a socket's alone, or anything but a socket's."""
+    """Notes fields that need another framing: those for event streams only, for sockets only, or for anything but a
+    socket.
+    """
     if "retry_max_s" in table and profile.framing != "sse":
         fields.wrong(
             "retry_max_s", 'works only with framing = "sse": no other lets an upstream set a reconnection time'
@@ -211,7 +217,7 @@ def _check_store(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> 
 
 
 def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], has_ids: bool) -> None:
-    """Notes fields that are sound alone and not together."""
+    """Notes fields that are valid by themselves but not together."""
     if not profile.again and profile.overlap != "forbids":
         why = "follows from again = false: leave it out, or write again = true if a POST may be repeated"
         fields.wrong("overlap", f'must be "forbids", which {why}')

@@ -3,9 +3,9 @@
     repair = { address = "https://rest.example/trades?after={after}&before={before}", items = "$.trades",
                key = "$.id", next = { cursor = "$.next", query = "after" } }
 
-In the address these stand for the edges of a gap: `{after}` and `{before}` for the keys of the last event before it and
-of the first one after it, `{from}` and `{to}` for instants before and after it, in the unit that `time_unit` names.
-Invariant: a `Repair` that is returned without a note in `Fields` is sound.
+In the address, placeholders stand for the edges of a gap: `{after}` and `{before}` for the keys of the last event
+before it and the first one after it, `{from}` and `{to}` for instants before and after it, in the unit of `time_unit`.
+Invariant: a `Repair` that is returned without a note in `Fields` is valid.
 """
 
 import re
@@ -31,7 +31,7 @@ MOST_PAGES = 100
 class Next:
     """Where the next page is: at a cursor in the answer, in its Link header, or by counting pages.
 
-    A cursor goes into the query parameter `query`; where that is "", it is an address itself.
+    A cursor goes into the query parameter `query`; if that is "", the cursor is itself an address.
     """
 
     cursor: JsonPath | None = None
@@ -45,8 +45,8 @@ class Next:
 class Repair:
     """How to fetch what a gap has missed; docs/repair.md explains each field.
 
-    `key` is read in an answer that holds one item alone, as `split` has it, and `time` in the item; its unit is that of
-    the address too.
+    `key` is read in an answer that holds only one item, as `split` makes it, and `time` in the item; its unit is also
+    that of the address.
     """
 
     address: str = field(repr=False)
@@ -78,13 +78,13 @@ class Repair:
 
     @property
     def secrets(self) -> list[Reference]:
-        """The secrets that a request needs, but those of the stream's own headers."""
+        """The secrets that a request needs, except those of the stream's own headers."""
         texts = [self.address.partition("?")[2], *(value for _, value in self.headers or ())]
         return sorted({reference for text in texts for reference in references(text)})
 
     def address_for(self, stream_id: str, edges: Mapping[str, str], secrets: Secrets) -> str:
         """Returns the address of the first page; `edges` has a text for each edge that the address has."""
-        # Each value goes in once: what it spells is never taken for a placeholder.
+        # Each value is filled in once: nothing in it is taken for a placeholder.
         pieces = _EDGE.split(self.address)
         spelled = [
             quoted(edges[piece]) if number % 2 else filled(addresses.fill_in(piece, stream_id, quoted), secrets, quoted)
@@ -100,7 +100,7 @@ def repair(
     variables: Mapping[str, str],
     streams_time: OwnTime | None = None,
 ) -> Repair | None:
-    """Returns how gaps are repaired; None where the field is absent. The other arguments are the stream's."""
+    """Returns how gaps are repaired; None if the field is absent. The other arguments are the stream's own."""
     inner = fields.table("repair", '{ address = "https://...", items = "$.items" }')
     if inner is None:
         return None
@@ -152,7 +152,7 @@ def _moved(path: JsonPath, items: Split) -> JsonPath | None:
 
 
 def own_paths(key: Rule, split: Split | None) -> tuple[JsonPath, ...]:
-    """Returns the paths of the stream's dedup key within an event; none where it is no path into one."""
+    """Returns the paths of the stream's dedup key within an event; none if the key has no path into it."""
     if isinstance(key, str):
         return ()
     paths = (key,) if isinstance(key, JsonPath) else key
@@ -165,7 +165,7 @@ def own_paths(key: Rule, split: Split | None) -> tuple[JsonPath, ...]:
 
 
 def _key(inner: Fields, items: Split, own_key: Rule, split: Split | None, *, by_key: bool) -> Rule:
-    """Returns what names an item: as many paths as the stream's own key has, which are the default."""
+    """Returns the key of an item: as many paths as the stream's own key has, which are the default."""
     value = inner.take("key")
     own = own_paths(own_key, split)
     if own_key == "each":
@@ -204,7 +204,7 @@ def _next(inner: Fields) -> Next | None:
 
 
 def notes(key: Rule, own_key: Rule, split: Split | None) -> str:
-    """Returns a note where the key of an item is read at another path than the stream's own; else ""."""
+    """Returns a note if the key of an item is read at another path than the stream's own; else ""."""
     if isinstance(key, str):
         return ""
     own = [path.text for path in own_paths(own_key, split)]

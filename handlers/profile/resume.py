@@ -1,6 +1,6 @@
-"""Knows how a stream resumes from a cursor, and parses the profile's field `resume`.
+"""Describes how a stream resumes from a cursor, and parses the profile's field `resume`.
 
-Invariant: a `Resume` that is returned without a note in `Fields` is sound.
+Invariant: a `Resume` that is returned without a note in `Fields` is valid.
 """
 
 import re
@@ -13,23 +13,22 @@ from handlers.framing.marks import Kind, Mark
 from handlers.profile.checked_fields import A_PATH, TEXT, Fields, did_you_mean, is_header, whole
 from handlers.profile.mark_fields import marks
 
-# More digits Python reads no more; a cursor of so many is a text.
+# Python refuses to read longer numbers; a cursor with more digits is a text.
 _NUMBER = re.compile(r"-?[0-9]{1,1000}")
 _POINTER = re.compile(r"(?:/[A-Za-z0-9_.-]+)+")
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """How to request what came after the cursor: in the header, the query parameter or the body's place `name`.
+    """How to request what came after the cursor: in the header, the query parameter or the body's place `name`, or in a
+    message at {cursor}.
 
-    Or in a message, which says by {cursor} where.
-
-    `pattern` holds {cursor}, or is a text that asks by itself; `add` is added to a cursor that is a number; `back_s` is
-    taken from one that is an instant; `fallback` is requested when the upstream no longer knows the cursor.
-    `reach_s` is how far back the upstream goes without saying where it stops, 0 where it says so or forgets nothing.
-    `confirmed_by` is a header of the answer that repeats the cursor: another value there means that events were lost.
-    `oldest` is where a frame that says that the cursor is too old names the oldest place that can be requested.
-    `is_default` is true where the profile says nothing: nobody knows whether this upstream keeps what it has sent.
+    `pattern` has {cursor}, or is a constant text; `add` is added to a cursor that is a number; `back_s` is subtracted
+    from one that is an instant; `fallback` is requested when the upstream no longer knows the cursor. `reach_s` is how
+    far back the upstream goes without saying where it stops, 0 if it says so or forgets nothing. `confirmed_by` is a
+    header of the answer that repeats the cursor: another value means that events were lost. `oldest` is the path, in a
+    frame that reports an expired cursor, of the oldest place that can be requested. `is_default` is True if the profile
+    says nothing: then it is unknown whether this upstream keeps what it has sent.
     """
 
     place: Literal["header", "query", "body", "message"]
@@ -45,16 +44,17 @@ class Resume:
 
     def spelled(self, cursor: str) -> str:
         """Returns what is sent for `cursor`."""
-        # The fallback is the upstream's own word, and no place of an event that was seen.
+        # The fallback is a constant of the upstream, not the place of an event that was seen.
         if cursor == self.fallback:
             return cursor
         return self.pattern.replace("{cursor}", self._moved(cursor, 1))
 
     def after_expiry(self, cursor: str, oldest: str | None) -> tuple[str, bool]:
-        """Returns where to go on once the upstream has forgotten what came after `cursor`, and whether it may be lost.
+        """Returns where to go on once the upstream has forgotten what came after `cursor`, and whether events may be
+        lost.
 
-        `oldest` is the place that the upstream says is the first it still has, None where it names none. It is asked
-        for as it stands. Nothing is lost where that is no later than what is asked for behind `cursor`.
+        `oldest` is the first place that the upstream says it still has, None if it names none; it is requested as it
+        is. Nothing is lost if it is no later than the place that `cursor` requests.
         """
         if oldest is None:
             return self.fallback, True
@@ -77,7 +77,9 @@ _SHAPE = '{ header = "..." }, { query = "..." } or { body = "/..." }'
 
 
 def _earlier(cursor: str, back_s: int) -> str:
-    """Returns the instant `back_s` seconds before the cursor, in its own offset; the cursor if it is no instant."""
+    """Returns the instant `back_s` seconds before the cursor, in its own offset; the cursor itself if it is not an
+    instant.
+    """
     try:
         return (datetime.fromisoformat(cursor) - timedelta(seconds=back_s)).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError):
@@ -85,7 +87,7 @@ def _earlier(cursor: str, back_s: int) -> str:
 
 
 def _comparable(place: str) -> int | datetime | str:
-    """Returns the place as a number or an instant, where it is one."""
+    """Returns the place as a number or an instant if it is one, else as it is."""
     if _NUMBER.fullmatch(place):
         return int(place)
     try:
@@ -100,19 +102,19 @@ def _is_later(place: Any, than: Any) -> bool:
         return place != str(than)
     try:
         return bool(place > than)
-    except TypeError:  # of two instants one has an offset
+    except TypeError:  # only one of two instants has an offset
         return True
 
 
-# Where a message on the socket holds {cursor}.
+# For a socket whose messages have {cursor}.
 BY_MESSAGE = Resume("message", "")
 
 
 def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
-    """Returns how to go on from a cursor, and the marks of an answer that says that the cursor is too old.
+    """Returns how to resume from a cursor, and the marks of an answer that reports an expired cursor.
 
-    `default` is what holds where the profile does not say; None, as for "none", is no way to go on. Where it is
-    BY_MESSAGE, the table needs no place.
+    `default` applies if the profile does not say; None, as for "none", means that the stream cannot resume. With
+    BY_MESSAGE the table needs no place.
     """
     value = fields.take("resume")
     if value is None or value == "none":

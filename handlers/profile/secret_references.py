@@ -1,13 +1,13 @@
-"""Recognises references to secrets in a profile, and replaces them with the values.
+"""Recognizes references to secrets in a profile, and replaces them with the values.
 
     ${secret:prices}         a secret of Secrets Manager, its whole text
     ${secret:prices:token}   one field of a secret that is a JSON object
     ${ssm:prices/token}      a parameter of the Parameter Store
 
-Each stage has names of its own: `prices` is /streamkeeper/prod/prices in the stage prod. It may also be written out,
-and then belongs to that stage alone.
+Each stage has its own names: `prices` is /streamkeeper/prod/prices in the stage prod. The full name may be written too;
+then only that stage can read it.
 
-The caller reads the values. Invariant: a value replaces only a reference of the profile's own, never something that an
+The caller reads the values. Invariant: a value replaces only a reference in the profile itself, never a text that an
 upstream or a caller wrote and that looks like one.
 """
 
@@ -18,10 +18,10 @@ from typing import Literal, cast
 
 from handlers.profile.addresses import ProfileError
 
-# Each stage has a folder below it; its function's role may read that and nothing else (packaging/resources/roles.cjs).
+# Each stage has a folder below it, the only one that its functions' role may read (packaging/resources/roles.cjs).
 PREFIX = "/streamkeeper/"
 _WHOLE = re.compile(PREFIX + r"[a-z][a-z0-9-]*/.+")
-# Where a name ends like this, its value is a credential.
+# A value whose name ends like this is a credential.
 _CREDENTIAL = re.compile(r".*(?:authorization|cookie|api-?key|access-?key|token|secret|password)", re.IGNORECASE)
 _REFERENCE = re.compile(r"\$\{(secret|ssm):([A-Za-z0-9/_.-]+)(?::([A-Za-z0-9_.-]+))?\}")
 
@@ -30,7 +30,7 @@ _REFERENCE = re.compile(r"\$\{(secret|ssm):([A-Za-z0-9/_.-]+)(?::([A-Za-z0-9_.-]
 class Reference:
     """Where a secret is kept: `key` is the field of a JSON object, "" the whole text.
 
-    A "place" is kept nowhere: it is the token or the ticket of one opening, by the name of its placeholder.
+    A "place" is kept nowhere: it is the token or the ticket of one opening, named like its placeholder.
     """
 
     kept_in: Literal["secret", "ssm", "place"]
@@ -42,7 +42,7 @@ Secrets = Mapping[Reference, str]
 
 
 def place(name: str) -> Reference:
-    """Returns the reference under which the value of a placeholder stands among the secrets of one opening."""
+    """Returns the reference that stands for a placeholder's value among the secrets of one opening."""
     return Reference("place", name)
 
 
@@ -52,7 +52,7 @@ def places(secrets: Secrets) -> dict[str, str]:
 
 
 def references(text: str) -> list[Reference]:
-    """Returns the references in `text`, in order; raises ProfileError where one may not be read or is misspelt."""
+    """Returns the references in `text`, in order; raises ProfileError if one is misspelt or must not be read."""
     referred = [_reference(match) for match in _REFERENCE.finditer(text)]
     if "${" in _REFERENCE.sub("", text):
         raise ProfileError(
@@ -74,7 +74,7 @@ def references(text: str) -> list[Reference]:
 def is_bare(name: str, text: str) -> bool:
     """Returns whether `text` is a credential in plain text: its name says so, and it refers to no secret.
 
-    What a stream id brings ({name}) is not a secret of the profile's.
+    A part of the stream id ({name}) is not a secret.
     """
     if not text or "{" in text or _REFERENCE.search(text):
         return False
@@ -87,7 +87,7 @@ def filled(text: str, secrets: Secrets, spell: Callable[[str], str] = str) -> st
 
 
 def filled_beside(text: str, secrets: Secrets, rest: Callable[[str], str]) -> str:
-    """`text` with every reference replaced by its value, and what stands between them by what `rest` makes of it."""
+    """`text` with every reference replaced by its value, and the text between them passed through `rest`."""
     filled, at = [], 0
     for match in _REFERENCE.finditer(text):
         filled += [rest(text[at : match.start()]), secrets[_reference(match)]]

@@ -1,7 +1,7 @@
 """Parses the sections of a profile: back-off, statuses, headers, body, and the rules for keys.
 
-Each function takes its section out of `Fields`, returns what it means, and notes there what is wrong. Invariant: what
-is returned without a note is sound.
+Each function takes its section out of `Fields`, returns what it means, and notes its problems there. Invariant:
+whatever is returned without a note is valid.
 """
 
 import json
@@ -50,7 +50,7 @@ def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
 
 
 def statuses(fields: Fields) -> tuple[tuple[int, Meaning], ...]:
-    """Returns what the statuses mean that the profile names."""
+    """Returns the statuses that the profile names, with their meanings."""
     found = meanings(fields, "statuses", '{ 416 = "expired" }', _STATUS, MEANINGS)
     return cast(tuple[tuple[int, Meaning], ...], found)
 
@@ -58,7 +58,9 @@ def statuses(fields: Fields) -> tuple[tuple[int, Meaning], ...]:
 def meanings(
     fields: Fields, field: str, example: str, code: tuple[re.Pattern[str], str], words: Sequence[str]
 ) -> tuple[tuple[int, str], ...]:
-    """Returns what the codes of a table mean, each one of `words`; `code` is their pattern, and its description."""
+    """Returns the codes of a table with their meanings, each one of `words`; `code` is the codes' pattern and its
+    description.
+    """
     inner = fields.table(field, f"a table such as {example}")
     found: list[tuple[int, str]] = []
     for name, meaning in (inner.rest() if inner is not None else {}).items():
@@ -71,7 +73,7 @@ def meanings(
 
 
 def headers(fields: Fields) -> tuple[tuple[str, str], ...]:
-    """Returns the headers to send besides, secrets still as references."""
+    """Returns the profile's own headers, secrets still as references."""
     inner = fields.table("headers", "a table of texts")
     pairs = []
     for header, value in (inner.rest() if inner is not None else {}).items():
@@ -87,7 +89,7 @@ def headers(fields: Fields) -> tuple[tuple[str, str], ...]:
 
 
 def body(fields: Fields, method: str, resumes: Resume | None) -> str | None:
-    """Returns the body as JSON text, secrets still as references; None where none is sent."""
+    """Returns the body as JSON text, secrets still as references; None if no body is sent."""
     at = resumes.name if resumes is not None and resumes.place == "body" else ""
     if not fields.has("body"):
         if at:
@@ -125,13 +127,13 @@ def json_text(fields: Fields, method: str, words: str, kinds: type | UnionType) 
 
 
 def check_message(fields: Fields, field: str, message: Any) -> None:
-    """Notes references in a message that cannot be read, and a secret that stands there in plain text."""
+    """Notes unreadable references in a message, and a secret in plain text."""
     check_references(fields, field, json.dumps(message))
     _check_bare(fields, field, _texts(message))
 
 
 def query(fields: Fields, address: str) -> None:
-    """Notes a secret that stands in plain text in the query of the address."""
+    """Notes a secret in plain text in the query of the address."""
     _check_bare(fields, "address", parse_qsl(address.partition("?")[2]))
 
 
@@ -159,7 +161,7 @@ def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool, spli
 
 
 def check_references(fields: Fields, field: str, text: str) -> list[Reference] | None:
-    """Returns the references in the text of a field; None, and a note, where one cannot be read."""
+    """Returns the references in the text of a field; None, with a note, if one cannot be read."""
     try:
         return references(text)
     except ProfileError as error:
@@ -168,7 +170,7 @@ def check_references(fields: Fields, field: str, text: str) -> list[Reference] |
 
 
 def check_hidden(fields: Fields, field: str, text: str) -> None:
-    """Notes a secret that stands in plain text."""
+    """Notes a secret in plain text."""
     if text and without(text) == text:
         fields.wrong(field, "must refer to a secret, ${secret:name}: it a profile never has it in plain text")
 

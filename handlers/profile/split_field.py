@@ -1,7 +1,7 @@
-"""Parses the profile's field `split`: where in a frame the list stands each element of which is an event.
+"""Parses the profile's field `split`: the path, in a frame, of the list whose elements are events.
 
-In a path of the profile `[*]` behind the path of the list is the element: with `split = { path = "$.items" }` the path
-`$.items[*].id` is the element's own id. Invariant: a `Split` that is returned without a note in `Fields` is sound.
+In the profile's other paths, `[*]` after the path of the list is the element: with `split = { path = "$.items" }` the
+path `$.items[*].id` is the element's own id. Invariant: a `Split` that is returned without a note in `Fields` is valid.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ _NAMES = 'a JSON path of names alone, such as "$.result.events"'
 
 
 def split(fields: Fields) -> Split | None:
-    """Returns how a frame is taken apart; None where it is one event."""
+    """Returns how a frame is taken apart; None if a frame is one event."""
     inner = fields.table("split", '{ path = "$.items" }')
     if inner is None:
         return None

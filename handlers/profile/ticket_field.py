@@ -1,9 +1,10 @@
-"""Parses the profile's field `ticket`: one request before each opening, whose answer fills places of what follows.
+"""Parses the profile's field `ticket`: one request before each opening, whose answer fills placeholders of what
+follows.
 
     ticket = { address = "https://api.example/listen-key", path = "$.listenKey" }           {ticket}
     ticket = { address = "…", places = { id = { header = "Mcp-Session-Id" } } }             {ticket.id}
 
-Invariant: a `Ticket` that is returned without a note in `Fields` is sound.
+Invariant: a `Ticket` that is returned without a note in `Fields` is valid.
 """
 
 import re
@@ -25,9 +26,10 @@ _SHAPE = '{ path = "$.key" } or { header = "Mcp-Session-Id" }'
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The request, its secrets as references, and the places that its answer fills.
+    """The request, its secrets as references, and the placeholders that its answer fills.
 
-    Each place is its name ("ticket", "ticket.id"), and a path in the answer's JSON or a header's name in lower case.
+    Each is a name ("ticket", "ticket.id"), and the path of its value in the answer's JSON or the name of a header in
+    lower case.
     """
 
     address: str
@@ -38,17 +40,17 @@ class Ticket:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Those that may refer to a secret, and hold placeholders."""
+        """The texts that may have references to secrets, and placeholders."""
         return self.address.partition("?")[2], *(value for _, value in self.headers), self.body or ""
 
     @property
     def host(self) -> str:
-        """The name by which messages call the server."""
+        """The server's name in messages."""
         return urlsplit(self.address).hostname or ""
 
 
 def ticket(fields: Fields, check: Callable[[str], str]) -> Ticket | None:
-    """Returns the ticket; None where the profile has none. `check` is that of the profile's own address."""
+    """Returns the ticket; None if the profile has none. `check` also checks the profile's own address."""
     inner = fields.table("ticket", '{ address = "https://…", path = "$.key" }')
     if inner is None:
         return None

@@ -1,8 +1,8 @@
-"""Parses `time` and `time_unit`: where an event says when it happened, and in which unit.
+"""Parses `time` and `time_unit`: the path of the instant at which an event happened, and its unit.
 
     time = "$.data.at"        time_unit = "iso"
 
-The instant is the upstream's, by its clock: it is compared with other instants of the upstream's alone. Pure.
+The instant is by the upstream's clock, and is compared only with other instants of the upstream. Pure.
 """
 
 from dataclasses import dataclass
@@ -14,34 +14,34 @@ from handlers.framing.frames import Body
 from handlers.profile.checked_fields import A_PATH, Fields, choice
 
 TimeUnit = Literal["ms", "s", "us", "ns", "iso"]
-# How many of each unit a millisecond has, as a fraction.
+# How many of each unit are in a millisecond, as a fraction.
 _UNITS: dict[str, tuple[int, int]] = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1), "ns": (1_000_000, 1)}
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTime:
-    """Where an event has its own time; `path` is None where it has none."""
+    """The path of an event's own time; None if it has none."""
 
     path: JsonPath | None = None
     unit: TimeUnit = "ms"
 
     def of(self, data: Body | None) -> int | None:
-        """When the event with this body happened, in epoch milliseconds; None where it does not say."""
+        """Returns when the event with this body happened, in epoch milliseconds; None if it does not say."""
         return None if self.path is None or data is None else self.within(parse_json(data))
 
     def within(self, body: Any) -> int | None:
-        """The same of a body that is parsed."""
+        """As `of`, for a body that is parsed already."""
         return None if self.path is None else self.instant_ms(at(body, self.path)[1])
 
     def spelled(self, at_ms: int) -> str:
-        """An instant in the unit."""
+        """Returns an instant in the unit."""
         if self.unit == "iso":
             return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         times, parts = _UNITS[self.unit]
         return str(at_ms * times // parts)
 
     def instant_ms(self, value: Any) -> int | None:
-        """The instant that a value in the unit names, in epoch milliseconds; None where it names none."""
+        """Returns the epoch milliseconds of a value in the unit; None if it is not an instant."""
         try:
             if self.unit == "iso":
                 instant = datetime.fromisoformat(value)
@@ -53,7 +53,7 @@ class OwnTime:
 
 
 def own_time(fields: Fields, default: OwnTime | None = None) -> OwnTime:
-    """What `time` and `time_unit` of the table say; of what is absent, `default`."""
+    """Returns what `time` and `time_unit` of the table say; `default` for an absent one."""
     known = default or OwnTime()
     path, unit = fields.read("time", A_PATH), fields.read("time_unit", choice(get_args(TimeUnit)), known.unit)
     return OwnTime(path or known.path, unit)

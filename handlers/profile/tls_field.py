@@ -1,8 +1,9 @@
-"""Parses the profile's field `tls`: which authority signs the upstream's certificate, and which certificate we show.
+"""Parses the profile's field `tls`: the authority that signs the upstream's certificate, and the certificate that we
+show.
 
     tls = { ca = "${secret:cluster-ca}", certificate = "${secret:client:crt}", key = "${secret:client:key}" }
 
-Each is PEM: a secret, or, but for the key, the text itself. Invariant: a `Trust` that is returned without a note in
+Each is PEM, in a secret or, except for the key, as plain text. Invariant: a `Trust` that is returned without a note in
 `Fields` has no key in plain text.
 """
 
@@ -17,9 +18,8 @@ _BEGIN = "-----BEGIN "
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """PEM texts, "" for none, with secrets as references or filled in. With `ca` no other authority is trusted.
-
-    Where it is `beside_public`, the public ones are trusted as well.
+    """PEM texts, "" for none, with secrets as references or filled in. With `ca` no other authority is trusted; if it
+    is `beside_public`, the public ones are trusted as well.
     """
 
     ca: str = field(repr=False, default="")
@@ -29,11 +29,11 @@ class Trust:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Those that may refer to a secret."""
+        """The texts that may have references to secrets."""
         return self.ca, self.certificate, self.key
 
     def filled(self, fill: Callable[[str], str]) -> "Trust":
-        """Returns the same with its secrets."""
+        """Returns the same with its secrets filled in by `fill`."""
         return replace(self, ca=fill(self.ca), certificate=fill(self.certificate), key=fill(self.key))
 
     def elsewhere(self) -> "Trust | None":

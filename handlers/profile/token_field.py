@@ -1,8 +1,8 @@
-"""Parses the profile's field `token`: where a token of OAuth 2 comes from (RFC 6749), and how a request carries it.
+"""Parses the profile's field `token`: where an OAuth 2 token comes from (RFC 6749), and how a request carries it.
 
     token = { kind = "client_credentials", address = "https://auth.example/token", id = "…", secret = "${secret:key}" }
 
-Invariant: a `Token` that is returned without a note in `Fields` is sound, and its secrets are references.
+Invariant: a `Token` that is returned without a note in `Fields` is valid, and its secrets are references.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ _FIELDS = "token: kind, address, id, secret, refresh_token, scope, audience, aut
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """How a token is requested and sent; texts hold secrets as references.
+    """How a token is requested and sent; texts have secrets as references.
 
-    `auth` is how the client names itself: HTTP Basic, as RFC 6749 prefers, or fields of the body. `pattern` surrounds
-    the token in `header`.
+    `auth` is how the client authenticates: by HTTP Basic, as RFC 6749 prefers, or by fields of the body. `pattern`
+    surrounds the token in `header`.
     """
 
     kind: Grant
@@ -42,17 +42,17 @@ class Token:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Those that may refer to a secret."""
+        """The texts that may have references to secrets."""
         return self.id, self.secret, self.refresh_token
 
     @property
     def host(self) -> str:
-        """The name by which messages call the server."""
+        """The server's name in messages."""
         return urlsplit(self.address).hostname or ""
 
 
 def token(fields: Fields, check: Callable[[str], str], *, allow_private: bool) -> Token | None:
-    """Returns the token; None where the profile has none. `check` is that of the profile's own address."""
+    """Returns the token; None if the profile has none. `check` also checks the profile's own address."""
     inner = fields.table("token", '{ kind = "client_credentials", address = "https://…", id = "…", secret = "…" }')
     if inner is None:
         return None

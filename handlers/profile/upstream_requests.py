@@ -1,7 +1,7 @@
-"""Spells what is sent to an upstream: the request that opens a stream, and the messages on its socket.
+"""Builds what is sent to an upstream: the request that opens a stream, and the messages on its socket.
 
 `request_of(profile, "prices:EUR", cursor, secrets)` is the request that resumes the stream after `cursor`. Invariant:
-each value is filled in once: what a cursor, an id, a secret or a ticket holds is never taken for a placeholder.
+each value is filled in once, so nothing in a cursor, an id, a secret or a ticket is taken for a placeholder.
 """
 
 import json
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """One opening of a stream, ready to be sent; header values are bytes, for a cursor may be any text.
+    """One opening of a stream, ready to be sent; header values are bytes, because a cursor may be any text.
 
-    `secrets` are the values that must not leave the profile's own origin, `portable` the headers that may. `trust` is
-    for that origin too; None where the public authorities are trusted, and no certificate is shown. One that
+    `secrets` are the values that must not leave the profile's own origin, `portable` the headers that may leave it.
+    `trust` is for that origin only; None if public authorities are trusted and no certificate is shown. A request that
     `upgrades` is the handshake of a WebSocket, without its key.
     """
 
@@ -44,13 +44,13 @@ class UpstreamRequest:
 def request_of(profile: Profile, stream_id: str, cursor: str | None, secrets: Secrets | None = None) -> UpstreamRequest:
     """Returns the request that opens the stream after `cursor`; None and "" name no particular place.
 
-    Raises ProfileError where a secret cannot stand in a header.
+    Raises ProfileError if a secret has characters that no header can carry.
     """
     secrets = secrets or {}
     asked = profile.resume.spelled(cursor) if profile.resume is not None and cursor else None
-    # References are filled first: what the cursor or the id spells is never taken for one.
+    # References are filled in first, so nothing in the cursor or the id is taken for one.
     address = filled(profile.address_for(stream_id, secrets), secrets, quoted)
-    if profile.is_socket:  # RFC 6455, section 3: ws and wss are asked for as http and https are
+    if profile.is_socket:  # RFC 6455, section 3: ws and wss are requested as http and https are
         address = re.sub(r"^ws", "http", address)
     headers = _headers(profile, secrets)
     portable = frozenset[str]()
@@ -76,7 +76,7 @@ def request_of(profile: Profile, stream_id: str, cursor: str | None, secrets: Se
 
 
 def own_headers(profile: Profile, said: Iterable[tuple[str, str]], secrets: Secrets) -> dict[str, str]:
-    """Returns the headers that the profile names, and the one that carries its token, where there is one yet."""
+    """Returns the headers that the profile names, and the one with its token if there is one yet."""
     headers, known = {}, places(secrets)
     for name, text in said:
         value = filled_beside(text, secrets, lambda rest: fill_places(rest, known))
@@ -89,7 +89,7 @@ def own_headers(profile: Profile, said: Iterable[tuple[str, str]], secrets: Secr
 
 
 def message_of(profile: Profile, send: Any, stream_id: str, cursor: str | None, secrets: Secrets) -> bytes:
-    """Returns what is sent on the socket for `send` behind `cursor`; None and "" name no particular place."""
+    """Returns the message to send on the socket for `send` after `cursor`; None and "" name no particular place."""
     from handlers.profile import messages
 
     by_message = profile.resume is not None and profile.resume.place == "message"
@@ -98,10 +98,10 @@ def message_of(profile: Profile, send: Any, stream_id: str, cursor: str | None, 
 
 
 def _headers(profile: Profile, secrets: Secrets) -> dict[str, bytes]:
-    # Identity unless the profile wants it: compression makes many upstreams hold events back until a block is full.
+    # No compression unless the profile requests it: it makes many upstreams hold events back until a block is full.
     encoding = "gzip, deflate" if profile.compression else "identity"
     headers = {"accept": FRAMINGS[profile.framing].accept, "accept-encoding": encoding}
-    # What browsers send for an EventSource: no cache on the way may answer with what it has (RFC 9111, 5.2.1.4).
+    # Browsers send this for an EventSource: no cache on the way may answer from what it stores (RFC 9111, 5.2.1.4).
     headers["cache-control"] = "no-cache"
     headers["user-agent"] = "streamkeeper"
     if profile.is_socket:
@@ -129,7 +129,7 @@ def _body(profile: Profile, text: str, stream_id: str, asked: str | None, secret
         inner = whole
         for name in outer:
             inner = inner.setdefault(name, {})
-        # A number stays a number; anything else is a text, which protobuf's JSON takes for its large numbers too.
+        # A number stays a number; anything else is a text, which protobuf's JSON also accepts for its large numbers.
         is_number = isinstance(inner.get(last), int) and asked.isascii() and asked.isdigit()
         inner[last] = int(asked) if is_number else asked
     return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode()
@@ -138,7 +138,7 @@ def _body(profile: Profile, text: str, stream_id: str, asked: str | None, secret
 def filled_in(text: str, stream_id: str, secrets: Secrets) -> str:
     """`text` with its references and placeholders filled in.
 
-    What the id spells is no reference, and what a secret or a ticket holds no placeholder.
+    Nothing in the id is taken for a reference, and nothing in a secret or a ticket for a placeholder.
     """
     known = places(secrets)
     return filled_beside(text, secrets, lambda rest: addresses.fill_in(rest, stream_id, places=known))
