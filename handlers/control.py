@@ -63,7 +63,7 @@ def _objects() -> Objects:
 
 
 def _fetch(key: str) -> bytes | None:
-    """Returns an object's bytes; None where it cannot be read: it may be gone for good, but the next events are not."""
+    """Returns an object's bytes; None if it cannot be read: it may be gone for good, but the next events are not."""
     try:
         return _objects().get(key)
     except StoreUnavailable as error:
@@ -88,7 +88,7 @@ sqs = functools.partial(boto3_client, "sqs", TRIES)
 
 
 class Asked(NamedTuple):
-    """A request: its stream and that one's profile, "" where its route has none; its query, and the proxy's event."""
+    """A request: its stream and that one's profile, "" if its route has none; its query, and the proxy's event."""
 
     stream_id: str
     profile: str
@@ -96,7 +96,7 @@ class Asked(NamedTuple):
     fields: Mapping[str, Any]
 
     def header(self, name: str) -> str:
-        """Returns the header with this name, in lower case; "" where the request has none."""
+        """Returns the header with this name, in lower case; "" if the request has none."""
         return routes.read_header(self.fields, name)
 
 
@@ -242,7 +242,7 @@ def _command(asked: Asked) -> Answer:
 
 
 def _lag_ms(stream_id: str) -> int | None:
-    """Returns how far the slowest of the stream's sinks is behind; None where its profile names none."""
+    """Returns how far the slowest of the stream's sinks is behind; None if its profile names none."""
     rows = _delivery(stream_id, stream_id.partition(":")[0]) or ()
     return max((row["lag_ms"] for row in rows), default=None)
 

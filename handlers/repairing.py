@@ -98,7 +98,7 @@ def perform(steps: Needs) -> Outcome:
 
 
 def profile_of(stream_id: str) -> Profile | None:
-    """Returns the profile of the stream; None where there is none, or it is wrong."""
+    """Returns the profile of the stream; None if there is none, or it is wrong."""
     try:
         return read_profile(stream_id, profiles)
     except InvalidRequest as error:

@@ -49,9 +49,9 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PlainAws:
-    """What a request to DynamoDB, S3, SQS or Lambda needs; `session_token` is "" where there is none.
+    """What a request to DynamoDB, S3, SQS or Lambda needs; `session_token` is "" if there is none.
 
-    `s3_url` is that of PlainS3, `lambda_url` "" where botocore must find it.
+    `s3_url` is that of PlainS3, `lambda_url` "" if botocore must find it.
     """
 
     region: str
@@ -83,7 +83,7 @@ class _Loaded:
 class Settings(_Loaded):
     """The connection manager's settings. `upstreams` are the variables that the address of a profile may begin with.
 
-    `events_bucket`, `repair_function` and `profiles_bucket` are "" where there is none, `ledger_keep_days` 0 where
+    `events_bucket`, `repair_function` and `profiles_bucket` are "" if there is none, `ledger_keep_days` 0 where
     records are kept for ever. `keep_days` is for how many days events are kept whose profile does not say, 0 for ever;
     `metrics_by` what has metrics of its own, `budget_events` and `budget_bytes` how much all streams may store in a
     day, 0 for no bound.
@@ -116,7 +116,7 @@ class ControlSettings(_Loaded):
     """The settings of the function that shows and stops streams; the intervals are the connection manager's.
 
     After a drop, or after too many requests, the machine has a lane try again within `retried_within_ms`, or
-    `throttled_within_ms`. `sinks_table` and `sinks_function` are "" where no profile of the stage delivers.
+    `throttled_within_ms`. `sinks_table` and `sinks_function` are "" if no profile of the stage delivers.
     """
 
     events_table: str
@@ -210,7 +210,7 @@ class DeliverySettings(_Loaded):
 
 
 def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
-    """Returns what plain requests to DynamoDB, S3 and SQS need; None where only botocore can make them.
+    """Returns what plain requests to DynamoDB, S3 and SQS need; None if only botocore can make them.
 
     That is so without credentials in the environment (profiles, containers, single sign-on), in a partition with other
     endpoints, and where a variable asks for FIPS, dual stack, a proxy or other certificates.

@@ -156,7 +156,7 @@ def report_partial(reached: int) -> None:
 
 
 def count_dead_letters() -> int | None:
-    """About how many messages are in the dead-letter queue; None where it does not answer.
+    """About how many messages are in the dead-letter queue; None if it does not answer.
 
     Asking keeps the queue's metrics from being late: "CloudWatch considers a queue to be active for up to six hours if
     it contains any messages, or if any action accesses it", and a queue that was not active has them up to 15 minutes

@@ -27,7 +27,7 @@ def rates() -> dict[str, Any]:
 
 
 def cost(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any]:
-    """About what a stream has cost since it was last started, in US dollars; 0 where it was never connected.
+    """About what a stream has cost since it was last started, in US dollars; 0 if it was never connected.
 
     Where the records do not reach back to the start, the events before them are taken to have come as often as those
     after. A month is forecast as all that time was; one that nobody holds costs nothing more but for what is stored.
@@ -59,7 +59,7 @@ def cost(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> d
 
 
 def bill(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any] | None:
-    """Returns the same in short, for the status; None where the stream was never started."""
+    """Returns the same in short, for the status; None if the stream was never started."""
     if not records.lease.started_at_ms:
         return None
     said = cost(stream_id, records, now_ms, dead_after_ms)

@@ -36,7 +36,7 @@ LONGEST_MS = 900_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection(Progress):
-    """A connection's record, with the function that wrote it; `opened_ms` is None where it was never answered."""
+    """A connection's record, with the function that wrote it; `opened_ms` is None if it was never answered."""
 
     lane: str
     execution: str
@@ -67,7 +67,7 @@ class Records:
     whether there is no older connection than these; those from before `kept_since_ms` may have expired. Losses from
     before `losses_since_ms` are not among these. `damage` names
     the attributes of the lease that cannot be read. `group` is that in which it shares a function, "" for none. `epoch`
-    is the newest of its keys, `logged_ms` when its log was appended last, 0 where it has none or that was not read.
+    is the newest of its keys, `logged_ms` when its log was appended last, 0 if it has none or that was not read.
     `connected_ms` is since when the newest of the answered connections, or one after the other before it, was open.
     `stored_as` is how its events lie, in the words of the rates.
     """
@@ -91,7 +91,7 @@ class Records:
 
     @property
     def spending(self) -> Spending | None:
-        """What the newest connection that counts says of the stream's budget; None where it has none."""
+        """What the newest connection that counts says of the stream's budget; None if it has none."""
         newest = sorted(self.connections, key=lambda one: -one.fence)
         return next((spending_of(one.spending) for one in newest if one.spending), None)
 
@@ -110,12 +110,12 @@ class Connections:
 
     @property
     def holder(self) -> Connection | None:
-        """The connection that holds the stream; None where it is not known to be open."""
+        """The connection that holds the stream; None if it is not known to be open."""
         return next((one for one in self.open if one.fence == self.lease.connected_token), None)
 
     @property
     def newest(self) -> Connection | None:
-        """The connection with the highest fencing token; None where there is none."""
+        """The connection with the highest fencing token; None if there is none."""
         return self.all[-1] if self.all else None
 
     def cause(self, one: Connection) -> str:
@@ -130,7 +130,7 @@ class Connections:
 
     @property
     def parted_ms(self) -> int | None:
-        """An instant between the last stop and the start after it; None where no stop came before the start.
+        """An instant between the last stop and the start after it; None if no stop came before the start.
 
         Nobody claims the stream in between, so the middle of that time parts the connections, whoever's clock is wrong.
         It parts none where a connection went on past the start and never saw the stop.

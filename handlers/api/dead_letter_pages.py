@@ -53,7 +53,7 @@ def page(stream_id: str, messages: list[dict[str, Any]], is_all: bool) -> dict[s
 
 
 def _shown(stream_id: str, message: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns what a message says, without the event's body; None where it is not the stream's."""
+    """Returns what a message says, without the event's body; None if it is not the stream's."""
     try:
         fields = json.loads(message["Body"])
         if fields["stream"] != stream_id:

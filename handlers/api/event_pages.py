@@ -81,7 +81,7 @@ def within(entries: Iterable[Entry], request: PageRequest, layout: Layout) -> It
 def page(
     stream_id: str, entries: Iterable[Entry], limit: int, is_late: Callable[[], bool], order: Order = "index"
 ) -> dict[str, Any]:
-    """Returns the answer: {"stream", "events", "next"}; `next` is None where nothing more was there.
+    """Returns the answer: {"stream", "events", "next"}; `next` is None if nothing more was there.
 
     It holds the entries up to `limit`, and fewer where they would not fit or where it is late; one at least. Where
     `order` is "none" it says so under "order".

@@ -77,7 +77,7 @@ class Coverage:
 
 
 def coverage(status: str, connections: Connections, records: Records) -> Coverage | None:
-    """Returns what the connections since the last start covered; None where none was answered."""
+    """Returns what the connections since the last start covered; None if none was answered."""
     run = connections.since_start()
     shown_records = [record for one in run for record in _records(connections, one)]
     if not shown_records:
@@ -106,7 +106,7 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
 
 
 def connected_since_ms(spans: Iterable[Interval]) -> int | None:
-    """Since when, until the last of them ended, one connection after the other was open; None where there is none."""
+    """Since when, until the last of them ended, one connection after the other was open; None if there is none."""
     since_ms: int | None = None
     for from_ms, to_ms in sorted(spans, key=lambda span: -span[1]):
         if since_ms is None or from_ms < since_ms <= to_ms:
@@ -223,7 +223,7 @@ def shown_repair(repair: Repair) -> dict[str, Any]:
 
 
 def lost_events(gaps: Iterable[Gap]) -> int | None:
-    """Returns how many events are missing in the gaps; None where one of them does not say so."""
+    """Returns how many events are missing in the gaps; None if one of them does not say so."""
     total = 0
     for gap in gaps:
         if gap.state not in LACKING:

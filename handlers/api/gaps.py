@@ -56,7 +56,7 @@ def gap_page(
     stream_id: str, status: str, connections: Connections, written: Sequence[tuple[str, Gap]],
     newest: Sequence[tuple[Gap, Repair]], request: PageRequest,
 ) -> dict[str, Any]:  # fmt: skip
-    """Returns the answer: {"stream", "gaps", "next"}; `next` is None where nothing more was there.
+    """Returns the answer: {"stream", "gaps", "next"}; `next` is None if nothing more was there.
 
     `written` are those that are written down behind the position, by their sort keys, one more than the limit where
     there are so many. `newest` are the repairs of the newest gaps, which may cover others. A page has fewer than the

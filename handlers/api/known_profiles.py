@@ -32,7 +32,7 @@ class KnownProfiles:
         return frozenset(fields_of(self.text(profile)))
 
     def keeps_ms(self, profile: str) -> int:
-        """Returns how far back the upstream goes by the profile; 0 where it does not say."""
+        """Returns how far back the upstream goes by the profile; 0 if it does not say."""
         resume = fields_of(self.text(profile)).get("resume")
         reach_s = resume.get("reach_s") if isinstance(resume, Mapping) else None
         return reach_s * 1000 if isinstance(reach_s, int) else 0
@@ -42,7 +42,7 @@ class KnownProfiles:
         return sinks_of(profile, self.text(profile))
 
     def problem(self, profile: str) -> str:
-        """Returns why the newest version of the profile in the bucket is not used; "" where it is."""
+        """Returns why the newest version of the profile in the bucket is not used; "" if it is."""
         if self._settings.profiles_bucket:
             with contextlib.suppress(StoreUnavailable):
                 found = self._profiles.find(profile)
@@ -62,7 +62,7 @@ class KnownProfiles:
         return Problem("unknown-stream", words, "streamId", fix)
 
     def text(self, profile: str) -> str:
-        """Returns the text of a profile; "" where there is none, or it cannot be read."""
+        """Returns the text of a profile; "" if there is none, or it cannot be read."""
         try:
             return self._profiles.text(profile)
         except (StoreUnavailable, UnicodeDecodeError):

@@ -45,7 +45,7 @@ class Retries(NamedTuple):
 
 
 def last_error(status: str, connections: Connections, rest: Rest, retries: Retries) -> dict[str, Any] | None:
-    """Returns the error as JSON takes it; None where nothing failed. `status` is the stream's."""
+    """Returns the error as JSON takes it; None if nothing failed. `status` is the stream's."""
     lease = connections.lease
     if lease.ending not in _EXPLAINED:
         words = f"{status_words.of_execution(lease)}; not tried again: {status_words.again(lease)}"
@@ -84,7 +84,7 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
 
 
 def _dead_lettered(connections: Connections) -> dict[str, Any] | None:
-    """Returns that events were dead-lettered, where no connection failed since; None where none was.
+    """Returns that events were dead-lettered, where no connection failed since; None if none was.
 
     It is over at once: the stream goes on behind them. Nobody wrote down when they came: the instants are
     those at which the connections were answered.
@@ -100,14 +100,14 @@ def _dead_lettered(connections: Connections) -> dict[str, Any] | None:
 
 
 def last_failed(connections: Connections) -> Connection | None:
-    """Returns the newest connection that ended by an error; None where none did."""
+    """Returns the newest connection that ended by an error; None if none did."""
     return next((one for one in reversed(connections.all) if connections.cause(one) not in _CALM), None)
 
 
 def _next_try(
     status: str, connections: Connections, one: Connection, rest: Rest, retries: Retries
 ) -> tuple[int | None, int | None, str]:
-    """Returns when the next try comes, when at the latest, and that in words; None and "" where it is not known."""
+    """Returns when the next try comes, when at the latest, and that in words; None and "" if it is not known."""
     now_ms, lease = connections.now_ms, connections.lease
     if status in ("stopping", "stopped"):
         return None, None, "not tried again: a stop is requested"
@@ -129,7 +129,7 @@ def _next_try(
 
 
 def _final_ms(status: str, connections: Connections, one: Connection, rest: Rest) -> int | None:
-    """Returns when a refusal that goes on ends the stream; None where it has passed, or is no such refusal."""
+    """Returns when a refusal that goes on ends the stream; None if it has passed, or is no such refusal."""
     is_refused = one.http_status > 0 or one.ended_by in ("unreadable", "rejected")
     is_passing = is_refused and not one.is_rejected and rest.kind == "refused"
     is_wanted = status in status_words.CLAIMED and status != "stopping"
@@ -156,5 +156,5 @@ def _failed_ms(one: Connection) -> int:
 
 
 def _answered_ms(one: Connection) -> int | None:
-    """Returns when the upstream answered it with the stream, or with the stream's end; None where it did neither."""
+    """Returns when the upstream answered it with the stream, or with the stream's end; None if it did neither."""
     return _failed_ms(one) if one.opened_ms is None and one.ended_by == "ended" else one.opened_ms

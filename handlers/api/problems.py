@@ -19,7 +19,7 @@ MEMBERS = ("type", "title", "status", "detail", "field", "fix", "request_id")
 class Problem(Exception):
     """The request is answered with a problem of this kind; `detail` is a sentence, without its full stop or with it.
 
-    `field` names what of the request is at fault, None where nothing is; `fix` is what to do, None for what the kind
+    `field` names what of the request is at fault, None if nothing is; `fix` is what to do, None for what the kind
     says.
     """
 
@@ -41,7 +41,7 @@ class Problem(Exception):
         return int(kinds()[self.kind]["status"])
 
     def body(self, request_id: str) -> dict[str, Any]:
-        """Returns the members; `request_id` is API Gateway's id of the request, "" where nothing has one."""
+        """Returns the members; `request_id` is API Gateway's id of the request, "" if nothing has one."""
         known = kinds()[self.kind]
         return {
             "type": f"{TYPE}{self.kind}",

@@ -108,7 +108,7 @@ class Listing:
 
 
 def instant_ms(name: str, value: object) -> int | None:
-    """Returns the milliseconds since 1970 of an instant, rounded down; None where there is none, raises BadQuery."""
+    """Returns the milliseconds since 1970 of an instant, rounded down; None if there is none, raises BadQuery."""
     if value is None:
         return None
     match = _INSTANT.fullmatch(str(value))

@@ -151,14 +151,14 @@ def to_page(fields: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def read_header(event: Mapping[str, Any], name: str) -> str:
-    """Returns the header of the request with this name, in lower case; "" where it has none."""
+    """Returns the header of the request with this name, in lower case; "" if it has none."""
     headers = event.get("headers")
     pairs = headers.items() if isinstance(headers, Mapping) else ()
     return next((str(value) for key, value in pairs if str(key).lower() == name), "")
 
 
 def read_request_id(event: Mapping[str, Any]) -> str:
-    """API Gateway's id of the request, "" where it was not API Gateway that called.
+    """API Gateway's id of the request, "" if it was not API Gateway that called.
 
     `requestId` is not it: "clients can override this request ID", says the reference of its variables.
     """

@@ -52,7 +52,7 @@ def answer(
 
     A connection other than the holder counts as open until it was silent for longer than `dead_after_ms`. Instants are
     texts in UTC and end in `_at`; lengths are milliseconds. handlers/api/status_words.py lists the statuses.
-    `keeps_ms` is how far back the upstream goes, 0 where that is unknown.
+    `keeps_ms` is how far back the upstream goes, 0 if that is unknown.
     """
     connections = Connections(records, now_ms, dead_after_ms)
     lease, holder, cursor = records.lease, connections.holder, records.cursor
@@ -118,7 +118,7 @@ def _pace(connections: Connections, records: Records) -> dict[str, Any]:
 
 
 def _budget(records: Records, now_ms: int) -> dict[str, Any] | None:
-    """Returns what the stream has stored today beside its budget; None where it has none."""
+    """Returns what the stream has stored today beside its budget; None if it has none."""
     spending = records.spending
     if spending is None:
         return None
@@ -138,7 +138,7 @@ def _budget(records: Records, now_ms: int) -> dict[str, Any] | None:
 
 
 def _stuck(status: str, connections: Connections, records: Records) -> dict[str, Any] | None:
-    """Returns the cursor at which the last connections all came to the same end; None where one got beyond."""
+    """Returns the cursor at which the last connections all came to the same end; None if one got beyond."""
     newest, ends = connections.newest, records.rest.same_ends
     if ends < STUCK_AFTER or status not in status_words.ACTIVE or newest is None or newest.stored:
         return None
@@ -168,7 +168,7 @@ def _why(status: str, connections: Connections) -> str:
 def _since_ms(
     status: str, connections: Connections, covered: Coverage | None, connected_ms: int | None
 ) -> tuple[int | None, bool]:
-    """Returns since when the stream has its status, None where these records do not say; and whether that is at least.
+    """Returns since when the stream has its status, None if these records do not say; and whether that is at least.
 
     Where they do not reach back to the last pause, the control record may say since when it is connected.
     """

@@ -88,7 +88,7 @@ def status(connections: Connections) -> str:
 
 
 def reason(status: str, connections: Connections) -> str | None:
-    """Why the stream has this status, as one sentence without its full stop; None where nothing is wrong."""
+    """Why the stream has this status, as one sentence without its full stop; None if nothing is wrong."""
     if status == "unknown":
         return (
             "its execution has left no trace for ten minutes: it may be dead, or Lambda has no room for its functions"
@@ -107,7 +107,7 @@ def again(lease: Lease) -> str:
 
 
 def ended_why(status: str, connections: Connections) -> str:
-    """Why the last run ended, in a phrase; "" where it was stopped, or has not ended."""
+    """Why the last run ended, in a phrase; "" if it was stopped, or has not ended."""
     lease, newest = connections.lease, connections.newest
     if status == "ended":
         says = newest is not None and newest.ended_by == "ended" and newest.detail
@@ -186,7 +186,7 @@ def of_execution(lease: Lease) -> str:
 
 
 def ending_detail(lease: Lease) -> str:
-    """Returns what the machine wrote down beside the error's name, as a sentence; "" where there is none."""
+    """Returns what the machine wrote down beside the error's name, as a sentence; "" if there is none."""
     return of_cause(lease.ending_cause)
 
 

@@ -27,12 +27,12 @@ _AWAY = re.compile(r"^Away [^:.]+")
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a stream stands: its status, and what failed (`why`, "" where nothing did).
+    """How a stream stands: its status, and what failed (`why`, "" if nothing did).
 
-    `for_ms` is for how long it has been connected or away, None where that is not to be said; where it is `at_least`,
+    `for_ms` is for how long it has been connected or away, None if that is not to be said; where it is `at_least`,
     older records may say longer. `trouble` is a sentence more, without its full stop. Where `is_brief`, as in the list,
     a length has its largest unit alone, so that an answer seldom changes; of losses it counts the newest it knows.
-    `keeps_ms` is how far back the upstream goes, by its profile, 0 where that is unknown.
+    `keeps_ms` is how far back the upstream goes, by its profile, 0 if that is unknown.
     """
 
     status: str

@@ -73,7 +73,7 @@ def _refusal(action: str, error: "ClientError", refusals: bool) -> Exception:
 
 
 def quoted_id(response: object) -> str:
-    """ ", request <id>", by which AWS finds the request of this answer; "" where it has none."""
+    """ ", request <id>", by which AWS finds the request of this answer; "" if it has none."""
     metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
     request_id = metadata.get("RequestId") if isinstance(metadata, dict) else None
     # S3's ids are Base64; other text from a service in its place does not belong in a log.

@@ -157,8 +157,7 @@ class Conversation:
         return End(Outcome("StreamDropped", "", message), "ended_by_upstream", asks_lease=True)
 
     def _next(self, now_ms: int, *, is_sent: bool) -> list[Effect]:
-        """Returns the messages left to send, up to the first that needs an answer; without the first if it `is_sent`.
-        """
+        """Returns the messages left to send, up to one that needs an answer; without the first if that `is_sent`."""
         self._answer_by_ms = None
         effects: list[Effect] = []
         if is_sent:

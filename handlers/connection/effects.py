@@ -17,7 +17,7 @@ from handlers.framing.events import StreamEvent
 class Claim:
     """Raise the stream's fencing token; answered by Claimed, ClaimRefused or RestOwed.
 
-    `after_fence` is the last token that this invocation has claimed, 0 where this is its first. `rest_until_ms` is the
+    `after_fence` is the last token that this invocation has claimed, 0 if this is its first. `rest_until_ms` is the
     end of the back-off as the invocation knows it; if another one is recorded, the claim is refused. If `expires_at_ms`
     is not 0, the claim also takes the turn until then, provided that no connection is open and none has claimed since
     `after_fence`; the lease in the answer shows whether it did.

@@ -46,7 +46,7 @@ class Intake:
         self._discards = False
         self.has_instants = False  # whether `due_ms` may ever be other than None
         self._told_unfinished = False
-        self._waiting: Waiting | None = None  # None where each event is an item
+        self._waiting: Waiting | None = None  # None if each event is an item
         self._talk: Conversation | None = None
         self._numbers: Numbers | None = None
         self._times: OwnTimes | None = None  # None if no event shows how far behind the connection is

@@ -128,8 +128,7 @@ class Tokens:
         return held.token, now_ms >= held.due_ms
 
     def failure(self, key: Any) -> tuple[int, Closed | None]:
-        """Returns how many requests failed, and why the last did; a stream that awaited its turn compares the number.
-        """
+        """Returns how many requests failed, and why the last did; a stream that awaited its turn compares it."""
         return self._failed.get(key, (0, None))
 
     def take(self, key: Any, token: str, now_ms: int, lives_ms: int) -> None:

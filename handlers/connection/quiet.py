@@ -19,7 +19,7 @@ APART_MS, FORGOTTEN_MS = 60_000, 172_800_000
 class Silence(NamedTuple):
     """When the last new event came, the longest pause that is known, and what the profile expects.
 
-    `expect_ms` is 0 for "usual", None where the profile says nothing.
+    `expect_ms` is 0 for "usual", None if the profile says nothing.
     """
 
     event_ms: int | None

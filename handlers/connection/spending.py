@@ -33,8 +33,7 @@ OVER_BUDGET = "over_budget"
 
 
 def pause_kind(budget: Budget) -> str:
-    """Returns the back-off's kind for a pause of this budget. It has the limits, so that a raised one ends the pause.
-    """
+    """Returns the back-off's kind for a pause of this budget. It has the limits, so a raised one ends the pause."""
     limits = ((budget.most_events, budget.most_bytes), *((one.most_events, one.most_bytes) for one in budget.wide))
     return f"{OVER_BUDGET}:{'/'.join(str(most) for pair in limits for most in pair)}"
 

@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 class Arrival:
     """What one call brought of a stream; `total` counts the events of this arrival and all before it.
 
-    `before` is the number of the preceding one, 0 where there was none; `mark` names the records of the call. `taken`
+    `before` is the number of the preceding one, 0 if there was none; `mark` names the records of the call. `taken`
     has the sinks that took this arrival and all before it, and how many events each has taken in all. One that took
     only its first events is in `part` too, with their number.
     """
@@ -88,7 +88,7 @@ _EMPTY = Arrival(0, 0, 0, 0, "")
 class Took(NamedTuple):
     """What a sink took of what is to be noted: so many `messages`, where it had taken `before` until then.
 
-    They are those of the first `part` events; 0 where they are all.
+    They are those of the first `part` events; 0 if they are all.
     """
 
     before: int
@@ -156,7 +156,7 @@ class Arrivals:
         return Arrival(following, end.number, total, now_ms, mark, entries, taken, part)
 
     def end(self, stream_id: str) -> Arrival | None:
-        """Returns the newest arrival; None where there is none. Raises StoreUnavailable."""
+        """Returns the newest arrival; None if there is none. Raises StoreUnavailable."""
         items = self._table.newest(stream_id, PREFIX, 1)
         return arrival_of(items[0]) if items else None
 
@@ -168,7 +168,7 @@ class Arrivals:
         return [arrival_of(item) for item in answer["Items"]]
 
     def preceding(self, stream_id: str, number: int) -> Arrival | None:
-        """Returns the last arrival before the number; None where there is none. Raises StoreUnavailable."""
+        """Returns the last arrival before the number; None if there is none. Raises StoreUnavailable."""
         values = {":stream": stream_id, ":first": PREFIX, ":last": _sort_key(number - 1)}
         condition = "PK = :stream AND SK BETWEEN :first AND :last"
         more = {"ConsistentRead": True, "ScanIndexForward": False, "Limit": 1}

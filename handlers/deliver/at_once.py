@@ -94,7 +94,7 @@ class AtOnce:
         return messages, places, problems
 
     def _try(self, target: Target, end: Arrival, messages: int) -> _Try | None:
-        """Returns how to send to a sink; None where something else is to be done first, or it may take too long."""
+        """Returns how to send to a sink; None if something else is to be done first, or it may take too long."""
         record = self._records.get(target.label)
         if record is None or target.wait_ms:
             return None

@@ -50,7 +50,7 @@ class Bells:
         return [bell for bell, is_out in zip(bells, is_new, strict=True) if is_out]
 
     def hold(self, bell: Bell, until_ms: int) -> Bell | None:
-        """Returns the bell, now out until another instant; None where somebody else has rung it since."""
+        """Returns the bell, now out until another instant; None if somebody else has rung it since."""
         held = bell._replace(until_ms=until_ms)
         return held if self._table.put(_item(held), "#until_ms = :mine", _mine(bell)) else None
 

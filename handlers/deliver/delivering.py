@@ -59,7 +59,7 @@ class Delivery:
         ])  # fmt: skip
 
     def _targets(self, stream_id: str) -> Sequence[Target] | None:
-        """Returns a stream's targets; None where its profile is wrong."""
+        """Returns a stream's targets; None if its profile is wrong."""
         try:
             return self.ports.targets(stream_id)
         except ValueError:

@@ -31,8 +31,8 @@ class SinkRecord:
 
     While `replay_until_ms` is not 0, what came from `replay_from_ms` until then is first read from the events
     themselves, after the position `replay_after`; `is_backfill` where none of that was sent before. `failures` counts
-    tries in a row without an event taken, `waits` is why, "" where nothing failed; `newest_ms` is when the newest taken
-    event came; `took_ms` is how long the slowest of a worker's last requests took, 0 where none is known.
+    tries in a row without an event taken, `waits` is why, "" if nothing failed; `newest_ms` is when the newest taken
+    event came; `took_ms` is how long the slowest of a worker's last requests took, 0 if none is known.
     """
 
     sink: str
@@ -86,7 +86,7 @@ class SinkRecords:
         self._table = table
 
     def read(self, place: Place) -> SinkRecord | None:
-        """Returns the record as it is now; None where the sink is new. Raises StoreUnavailable."""
+        """Returns the record as it is now; None if the sink is new. Raises StoreUnavailable."""
         item = self._table.get(place.stream_id, f"{PREFIX}{place.label}")
         return None if item is None else _record(item)
 
@@ -109,7 +109,7 @@ class SinkRecords:
         return end, {one.sink: one for item in items if item["SK"]["S"].startswith(PREFIX) if (one := _record(item))}
 
     def save(self, place: Place, record: SinkRecord) -> SinkRecord | None:
-        """Returns the record as saved; None where another has saved it since it was read. Raises StoreUnavailable."""
+        """Returns the record as saved; None if another has saved it since it was read. Raises StoreUnavailable."""
         saved = replace(record, turn=record.turn + 1, waits=record.waits[:_MOST_WORDS])
         key = typed_values.key(place.stream_id, f"{PREFIX}{place.label}")
         attributes = {name: getattr(saved, name) for name in _NAMES}

@@ -19,7 +19,7 @@ TRIES = 10
 
 
 class Lag(NamedTuple):
-    """How many stored events the sink has not taken, and when the oldest of them came, 0 where none waits."""
+    """How many stored events the sink has not taken, and when the oldest of them came, 0 if none waits."""
 
     events: int
     oldest_ms: int
@@ -70,7 +70,7 @@ class Command:
     def carried_out(
         self, place: Place, records: SinkRecords, arrivals: Arrivals, page: Callable[..., Page], now_ms: int
     ) -> SinkRecord | None:
-        """Returns the record after the command; None where others saved it again and again. Raises StoreUnavailable."""
+        """Returns the record after the command; None if others saved it again and again. Raises StoreUnavailable."""
         for _ in range(TRIES):
             record = records.read(place) or new(arrivals, place, 0, None, now_ms)
             came = settled(record, arrivals.end(place.stream_id))

@@ -51,7 +51,7 @@ class Letter(NamedTuple):
 class Worked:
     """The result of a call: how many events were taken, left for a later try or dead-lettered, and how it ended.
 
-    `record` is the last one saved, `reason` why the sink took no more, "" where it took all.
+    `record` is the last one saved, `reason` why the sink took no more, "" if it took all.
     """
 
     record: SinkRecord
@@ -68,7 +68,7 @@ class DeliveryPorts:
     """What the delivery works with.
 
     `targets` returns a stream's, and raises ValueError where its profile is wrong; `call` has bells answered, each by
-    `Delivery.answer`, without waiting; what it loses is due again. `dead_letter` returns False where the queue does not
+    `Delivery.answer`, without waiting; what it loses is due again. `dead_letter` returns False if the queue does not
     take a letter. `left_ms` is the time left for sending, `within` is for what a call sends at once, `each` makes
     several requests, where the sink keeps no order; `batch` is how many records a call has at most.
     """

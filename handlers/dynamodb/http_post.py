@@ -32,7 +32,7 @@ _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 class Response(NamedTuple):
     """An answer; `is_kept` is whether another request may follow on its connection.
 
-    `request_id` is AWS's, "" where the answer has none.
+    `request_id` is AWS's, "" if the answer has none.
     """
 
     status: int

@@ -16,7 +16,7 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The credentials to sign with; `session_token` is "" where there is none."""
+    """The credentials to sign with; `session_token` is "" if there is none."""
 
     access_key_id: str
     secret_access_key: str

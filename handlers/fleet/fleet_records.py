@@ -32,9 +32,9 @@ class Replaced(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What is applied, or was last: `execution` is "" where nothing ever was, `position` the id that it has reached.
+    """What is applied, or was last: `execution` is "" if nothing ever was, `position` the id that it has reached.
 
-    `not_yet` is JSON: the first streams that are not as wanted, each with why; "" where there are none.
+    `not_yet` is JSON: the first streams that are not as wanted, each with why; "" if there are none.
     """
 
     execution: str = ""

@@ -86,7 +86,7 @@ def _done(_ask: Ask) -> tuple[Outcome, str]:
 
 
 def _asked(ports: Ports, asking: Asking, request: Request, note: Callable[[], None]) -> bool:
-    """Returns whether every request was made; False where time was up first. Then no request is under way."""
+    """Returns whether every request was made; False if time was up first. Then no request is under way."""
     answers: queue.SimpleQueue[tuple[Ask, Outcome, str]] = queue.SimpleQueue()
     under_way, saved_ms = 0, ports.now_ms()
 

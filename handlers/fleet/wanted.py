@@ -67,7 +67,7 @@ class Wanted:
     patterns: Sequence[Pattern] = field(default=())
 
     def of(self, stream_id: str) -> bool | None:
-        """Returns whether the stream should be connected; None where the document says nothing of it."""
+        """Returns whether the stream should be connected; None if the document says nothing of it."""
         if stream_id in self.ids:
             return self.ids[stream_id]
         matching = [one for one in self.patterns if one.matches(stream_id)]

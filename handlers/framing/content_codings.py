@@ -17,7 +17,7 @@ _STEP_BYTES = 4096
 
 
 class UnknownCoding(Exception):
-    """A body has a coding that cannot be read here."""
+    """A body has a content coding that is not supported."""
 
 
 class Corrupt(Exception):
@@ -25,11 +25,11 @@ class Corrupt(Exception):
 
 
 class Unfinished(Exception):
-    """A compressed body has ended before its end."""
+    """A compressed body was cut off."""
 
 
 def coding(header: str | None) -> Coding:
-    """The coding that a Content-Encoding header names, "" where there is none; raises UnknownCoding."""
+    """Returns the coding that a Content-Encoding header names, "" if there is none; raises UnknownCoding."""
     named = [
         name for name in (part.strip().lower() for part in (header or "").split(",")) if name not in ("", "identity")
     ]
@@ -41,7 +41,7 @@ def coding(header: str | None) -> Coding:
 
 
 class BodyDecoder:
-    """Removes the coding of one body: of one deflate stream, or of as many gzip members as come."""
+    """Removes the coding of one body: one deflate stream, or any number of gzip members."""
 
     def __init__(self, coding: Coding, most_bytes: int) -> None:
         self._coding = coding
@@ -57,14 +57,14 @@ class BodyDecoder:
             yield from self._step(data[start : start + _STEP_BYTES])
 
     def close(self) -> None:
-        """Raises Unfinished where the body cannot end here."""
-        # An empty body comes from an upstream that compresses and has nothing to send.
+        """Raises Unfinished if the body cannot end here."""
+        # An empty body is valid: the upstream compresses, but had nothing to send.
         if self._stream is not None and not self._stream.eof:
             raise Unfinished("the compressed body was cut off")
 
     def _step(self, data: bytes) -> Iterator[bytes]:
         piece = b""
-        # After a full piece there may be more inside, though all bytes are used.
+        # After a full piece, zlib may hold more output even though it has taken all bytes.
         while data or len(piece) == self._most_bytes:
             stream = self._stream_for(data)
             before = stream.copy()
@@ -89,7 +89,7 @@ class BodyDecoder:
         return self._stream
 
     def _before_the_damage(self, stream: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
-        """Returns, byte by byte, what zlib made of `data` before it failed: with the error it returns nothing."""
+        """Yields, byte by byte, what zlib made of `data` before it failed; when it raises, it returns nothing."""
         for at in range(len(data)):
             piece = b""
             rest = data[at : at + 1]
@@ -104,9 +104,9 @@ class BodyDecoder:
 
 
 def _deflate_bits(data: bytes) -> int:
-    """How to read "deflate": RFC 9110 says with zlib's frame around it, and "some non-conformant" senders leave it off.
+    """Returns how to read "deflate": RFC 9110 says in zlib's frame, but "some non-conformant" senders omit that.
 
-    The frame's first byte ends in 8 (RFC 1950, section 2.2: the method). A bare stream's would do so only with a bit
-    set where a stored block's padding stands.
+    The frame's first byte ends in 8 (RFC 1950, section 2.2: the method). A bare stream's first byte could do so only
+    with a bit set in the padding of a stored block.
     """
     return _ZLIB_BITS if data[0] & 0x0F == 8 else _RAW_BITS

@@ -1,4 +1,6 @@
-"""Lists the framings of a profile, and makes the decoder of one; each framing's own module says where a frame ends."""
+"""Lists the framings that a profile may name, and makes their decoders; each framing's module knows where a frame
+ends.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -31,9 +33,9 @@ FRAMINGS: dict[Framing, FramingSpec] = {
     "raw": FramingSpec(RawDecoder, "*/*"),
     "websocket": FramingSpec(WebSocketDecoder, "*/*"),
 }
-# An answer of these types is a page for people: a login, an error, a notice of maintenance.
+# An answer of these types is a page for people: a login, an error, a maintenance notice.
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
-# Types that name a framing. application/json and text/plain do not: all sorts of streams have them.
+# Types that name a framing. application/json and text/plain do not: streams of all framings have them.
 _FRAMED: dict[str, Framing] = {
     "text/event-stream": "sse",
     "application/json-seq": "json-seq",
@@ -46,7 +48,7 @@ _FRAMED: dict[str, Framing] = {
     "application/stream+json": "ndjson",
     "application/x-json-stream": "ndjson",
 }
-# Further types that a framing reads: the lengths of `length` may be between JSON lines, and `raw` reads anything.
+# Further types that a framing reads: `length` may put its lengths between JSON lines, and `raw` reads anything.
 _READS: dict[Framing, frozenset[Framing]] = {"length": frozenset({"ndjson"}), "raw": frozenset(FRAMINGS)}
 
 
@@ -54,25 +56,24 @@ def decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False, s
     """A new decoder for one connection.
 
     With `skips`, a frame longer than `max_frame_bytes` comes as an `Oversize` once it has ended, and the next frames
-    follow; without, it is an error that ends the stream.
+    follow; without it, such a frame is an error that ends the stream.
 
-    With `comments` the comments of an event stream come as frames of their own (`Frame.is_comment`, the text behind the
-    colon in `data` without one leading space), in their place among the events and as soon as their line ends: a
-    profile may find an announcement in one. They are not events. Without `comments`, and in every other framing, there
-    are none.
+    With `comments`, each comment of an event stream comes as a frame of its own as soon as its line ends
+    (`Frame.is_comment`; `data` is the text after the colon, without one leading space), because a profile may look for
+    an announcement there. Comments are not events. Without `comments`, and in every other framing, there are none.
     """
     return FRAMINGS[framing].decoder(max_frame_bytes, comments=comments, skips=skips)
 
 
 def framing_of(content_type: str) -> Framing | None:
-    """The framing that a Content-Type names; None where it names none."""
+    """Returns the framing that a Content-Type names; None if it names none."""
     return _FRAMED.get(content_type.partition(";")[0].strip().lower())
 
 
 def refuses(framing: Framing, content_type: str | None) -> str:
-    """Why a response of this Content-Type is not a stream of this framing, as a phrase; "" where it may be one.
+    """Returns in a phrase why a response of this Content-Type is not a stream of this framing; "" if it may be one.
 
-    None, a response without the header, is accepted: its body shows what it is.
+    A response without the header (None) is accepted: its body shows what it is.
     """
     if content_type is None:
         return ""

@@ -1,15 +1,16 @@
 """Derives two things from a frame: the dedup key, which makes two deliveries the same event, and the cursor.
 
 The cursor is where to resume after the event. For example, with `key = "$.id"` the frame `{"id": 7}` has the key "7" on
-every connection. Where nothing names an event, the key is a hash, for which equal JSON values are spelled as equal
-bytes. That is after RFC 8785, with one difference, for two events must never be taken for one: a number counts with all
-its digits, where the RFC rounds to a double. For example `{"b": 1.0, "a": 2}` and `{"a":2,"b":1}` have the same form.
+every connection. If nothing names an event, its key is a hash of its canonical form, in which equal JSON values are
+equal bytes: `{"b": 1.0, "a": 2}` and `{"a":2,"b":1}` have the same form. That is the form of RFC 8785 with one
+difference, because two events must never be taken for one: a number keeps all its digits, while the RFC rounds it to a
+double.
 
-Invariants: the same frame has the same key on every connection; a key is 1 to 1024 bytes of UTF-8, whatever the
-upstream sent, and an event that lacks what the rule names is still stored, under its hash; what is not a JSON object or
-array keeps its own bytes, and so does what cannot be compared safely (a name that stands twice, half of a surrogate
-pair, a number that no double holds as it is written, a nesting of thousands, hundreds of thousands of values, more than
-4 Mi characters).
+Invariants: the same frame has the same key on every connection. A key is 1 to 1024 bytes of UTF-8, whatever the
+upstream sent; an event that lacks what the rule names is stored under its hash. Anything but a JSON object or array is
+hashed as it is, and so is JSON that cannot be compared safely: with a name that occurs twice, half of a surrogate pair,
+a number that no double holds exactly, thousands of nested values, hundreds of thousands of values, or more than 4 Mi
+characters.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ from handlers.framing.oversize import Oversize
 
 # Python takes up to 130 bytes for each bracket and comma of a JSON text, so this many take 50 MB.
 MOST_MARKS = 400_000
-# Making a form takes four times the text: the text, its values, the form in characters, and in bytes.
+# Making the form takes four times the memory of the text: the text, its values, the form as characters and as bytes.
 MOST_CHARACTERS = 4 * 1024 * 1024
 
 
@@ -38,10 +39,10 @@ def has_too_many_values(data: str | bytes) -> bool:
 
 
 def canonical_json(data: str | bytes) -> bytes:
-    """The canonical form of an object or array; of anything else the bytes as they are."""
+    """Returns the canonical form of an object or array; anything else as its own bytes."""
     try:
         text = data if isinstance(data, str) else data.decode()
-        # RFC 8259, section 2: four characters may stand before a value.
+        # RFC 8259, section 2: a value may follow these four characters.
         is_short = len(text) <= MOST_CHARACTERS and not has_too_many_values(data)
         if is_short and text.lstrip(" \t\r\n")[:1] in ("{", "["):
             return _ENCODER.encode(_DECODER.decode(text)).encode()
@@ -54,7 +55,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # RFC 8785, section 3.1: "JSON objects MUST NOT exhibit duplicate property names."
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("a name occurs twice")
     return members
 
 
@@ -68,7 +69,7 @@ def _number(text: str) -> int | float:
 
 
 def _parts(text: str) -> tuple[str, int]:
-    """Sign and digits without zeros at either end, and the power of ten: equal exactly where the numbers are."""
+    """Returns sign and digits without zeros at either end, and the power of ten: equal only for equal numbers."""
     mantissa, _, power = text.lower().partition("e")
     whole, _, fraction = mantissa.lstrip("-").partition(".")
     digits = (whole + fraction).lstrip("0")
@@ -93,20 +94,20 @@ _compact = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 _raw_decode = json.JSONDecoder().raw_decode
 _last_parsed: list[tuple[Body, Any]] = [(b"", None)]
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
-# If a known key comes with another body, the first stays and the later one is counted, or both are stored, or it may be
-# of a new epoch, in which ids start over (handlers/connection/epochs.py).
+# If a known key comes with another body: the first stays and the later one is counted; or both are stored; or the later
+# one may belong to a new epoch, in which ids start over (handlers/connection/epochs.py).
 OnConflict = Literal["first", "both", "epoch"]
 
 
-# The key of an event that the profile leaves out: nothing but its cursor counts.
+# The key of an event that the profile leaves out: only its cursor counts.
 LEFT_OUT = ""
 
 
 class StreamEvent(NamedTuple):
     """What the stream delivered in one frame, or in one element of a frame that is a batch: the thing that is stored.
 
-    `key` is the dedup key. `cursor` is where to resume after this event: None where it has none, "" where the upstream
-    asked to start afresh. `id` and `name` are the wire's own.
+    `key` is the dedup key. `cursor` is where to resume after this event: None if it has none, "" if the upstream asked
+    to start afresh. `id` and `name` are as on the wire.
     """
 
     key: str
@@ -119,7 +120,7 @@ class StreamEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A place in a JSON text: `$.a.b[0]`, nothing but names and indices; [-1] is the last of an array."""
+    """A place in a JSON text, of names and indices only: `$.a.b[0]`; [-1] is the last element of an array."""
 
     text: str
     steps: tuple[str | int, ...]
@@ -130,7 +131,7 @@ Rule = Literal["id", "hash", "each"] | JsonPath | tuple[JsonPath, ...]
 
 
 def parse_path(text: str) -> JsonPath | None:
-    """The path that `text` spells, or None where it spells none."""
+    """Returns the path that `text` spells; None if it spells none."""
     if not text.startswith("$"):
         return None
     steps: list[str | int] = []
@@ -145,14 +146,14 @@ def parse_path(text: str) -> JsonPath | None:
 
 
 def to_event(frame: Frame, received_at_ms: int, *, key: Rule, cursor: Rule | None) -> StreamEvent:
-    """The event of `frame`. The body is parsed as JSON once, and only where a rule is a path."""
+    """Returns the event of `frame`. The body is parsed as JSON once, and only if a rule is a path."""
     named = frame.id if key == "id" else None if isinstance(key, str) else named_by(parse_json(frame.data), key)
     resume = cursor_after(frame, cursor)
     return StreamEvent(fitting(named) or hashed(frame), frame.data, frame.id, frame.name, resume, received_at_ms)
 
 
 def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
-    """Where to resume after `frame`; None where it has no cursor, or one that no request can carry."""
+    """Returns where to resume after `frame`; None if it has no cursor, or one that no request can carry."""
     if isinstance(rule, JsonPath):
         return cursor_at(parse_json(frame.data), rule)
     cursor = frame.last_id if rule == "id" else None
@@ -160,24 +161,24 @@ def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
 
 
 def cursor_behind(last_id: str | None, rule: Rule | None) -> str | None:
-    """Where to resume after everything that was read; None where the last event ID has no cursor.
+    """Returns where to resume after everything that was read; None if the last event ID is no cursor.
 
-    WHATWG, "dispatch the event": the ID is set before the check that a block has data, so a block that is no event
+    WHATWG, "dispatch the event": the ID is set before the check that a block has data, so a block without an event
     counts too.
     """
     return cursor_after(Frame("", last_id=last_id), rule) if rule == "id" else None
 
 
 def cursor_at(body: Any, path: JsonPath) -> str | None:
-    """Where to resume by the value at `path`; None where there is none that a request can carry."""
+    """Returns the value at `path` as a cursor; None if there is none that a request can carry."""
     cursor = text_at(body, path)
     return cursor if cursor is None or len(cursor) <= MAX_CURSOR_CHARACTERS else None
 
 
 def named_by(body: Any, key: JsonPath | tuple[JsonPath, ...]) -> str | None:
-    """The text at the place; for several places the texts as a JSON array, so that no two lists have the same key.
+    """Returns the text at the place; for several places their texts as a JSON array: no two lists have one key.
 
-    None where one is missing.
+    None if one is missing.
     """
     if isinstance(key, JsonPath):
         return text_at(body, key)
@@ -193,8 +194,8 @@ def as_key(parts: Sequence[object]) -> str:
 def canonical(frame: Frame) -> bytes:
     """The bytes to hash: a bare line in its canonical form, anything more as an event stream's block.
 
-    A bare line holds no line end and a block ends with one, so no two frames have the same bytes. Line ends, comments,
-    the order of the fields and how JSON is spelled do not count: they may differ between two deliveries.
+    A bare line has no line end and a block ends with one, so no two frames have the same bytes. Line ends, comments,
+    the order of the fields and the spelling of JSON do not matter: they may differ between two deliveries.
     """
     assert not isinstance(frame.data, Oversize)
     data = canonical_json(frame.data)
@@ -205,14 +206,14 @@ def canonical(frame: Frame) -> bytes:
 
 
 def hashed(frame: Frame) -> str:
-    """The key of a frame without a name: the SHA-256 of its canonical bytes, or the one kept of a too long frame."""
+    """Returns the key of a frame without a name: the SHA-256 of its canonical bytes, or of all bytes if oversize."""
     if isinstance(frame.data, Oversize):
         return frame.data.sha256
     return hashlib.sha256(canonical(frame)).hexdigest()
 
 
 def fitting(key: str | None) -> str | None:
-    """`key` where DynamoDB accepts it as a sort key, its hash where it is too long, None where it is empty."""
+    """Returns `key` if DynamoDB accepts it as a sort key, its hash if it is too long, None if it is empty."""
     if not key:
         return None
     if len(key) * _MOST_BYTES_A_CHARACTER <= MAX_KEY_BYTES:
@@ -222,10 +223,10 @@ def fitting(key: str | None) -> str | None:
 
 
 def parse_json(data: Body) -> Any:
-    """The JSON value of `data`, or None; it is shared, so nobody may change it.
+    """Returns the JSON value of `data`, or None; it is shared, so callers must not change it.
 
-    The last one is remembered, since several rules of a profile may read one body. A number of thousands of digits
-    or a nesting of thousands counts as invalid JSON.
+    The last value is remembered, because several rules of a profile may read one body. A number of thousands of digits,
+    or thousands of nested values, count as invalid JSON.
     """
     seen, value = _last_parsed[0]
     if seen is not data:
@@ -249,11 +250,11 @@ def _parsed(data: Body) -> Any:
         return None
     try:
         if isinstance(data, str):
-            # json.loads takes twice as long: it skips blanks around the value, and there are rarely any.
+            # json.loads takes twice as long, because it skips blanks around the value, which are rare.
             value, end = _raw_decode(data)
             if end == len(data):
                 return value
-    except ValueError:  # also where blanks stand before the value
+    except ValueError:  # also if blanks precede the value
         pass
     except RecursionError:
         return None
@@ -264,7 +265,7 @@ def _parsed(data: Body) -> Any:
 
 
 def at(value: Any, path: JsonPath) -> tuple[bool, Any]:
-    """Returns whether `path` has anything but null, and what."""
+    """Returns whether there is anything but null at `path`, and what."""
     for step in path.steps:
         inside = step in value if isinstance(value, dict) else isinstance(value, list) and _is_index(step, value)
         if not inside:
@@ -274,7 +275,7 @@ def at(value: Any, path: JsonPath) -> tuple[bool, Any]:
 
 
 def text_at(body: Any, path: JsonPath) -> str | None:
-    """The value at `path` as text: a string as it is, any other value as compact JSON; None where there is none."""
+    """Returns the value at `path` as text: a string as it is, any other as compact JSON; None if there is none."""
     there, value = at(body, path)
     if not there:
         return None
@@ -282,9 +283,9 @@ def text_at(body: Any, path: JsonPath) -> str | None:
         return str(value)
     try:
         text = value if isinstance(value, str) else _compact(value)
-    except RecursionError:  # a nesting that could be read but cannot be written
+    except RecursionError:  # nested so deeply that it could be read but cannot be written
         return None
-    # JSON may spell half of a surrogate pair, which is not a text: neither DynamoDB nor a header could carry it.
+    # JSON may spell half of a surrogate pair, which is not text: neither DynamoDB nor a header can carry it.
     return text if _is_text(text) else None
 
 

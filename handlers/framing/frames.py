@@ -1,9 +1,9 @@
 """Defines what all framings share: the frame, the decoder's interface, its errors, and the start of a stream.
 
-Each framing has a module of its own, and handlers/framing/decoders.py lists them. Invariant of every decoder but `raw`:
-the frames, the error and the bytes that were dropped are the same however the bytes are cut into chunks; and at most
-one unfinished frame is kept, of `max_frame_bytes` at most. A decoder that `skips` returns an `Oversize` in place of a
-longer one's body; any other fails there.
+Each framing has a module of its own, and handlers/framing/decoders.py lists them. Invariant of every decoder except
+`raw`: the frames, the error and the number of dropped bytes do not depend on how the bytes are cut into chunks; at most
+one unfinished frame is kept, of at most `max_frame_bytes`. A decoder that `skips` returns an `Oversize` as the body of
+a longer frame; any other fails there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,24 +12,24 @@ from typing import ClassVar, NamedTuple, cast
 
 from handlers.framing.oversize import HEAD_BYTES, Oversize, Skipping
 
-# The byte order mark in UTF-8. One at the start of a stream is not content: it would make the first line differ from
-# the same line read in the middle of another connection.
+# The byte order mark in UTF-8. At the start of a stream it is not content: it would make the first line differ from the
+# same line read in the middle of another connection.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# How much of a body is encoded at once.
+# How many characters of a body are encoded at once.
 PIECE = 256 * 1024
-# If no line ends within so many characters, lines count as long.
+# If no line ends within this many characters, lines count as long.
 LONG = 512
-# How much of a line shows what it is.
+# How many bytes of a line show what it is.
 LEAST_HEAD_BYTES = 64
-# What may stand between JSON texts. RFC 8259, section 2.
+# The bytes that may separate JSON texts. RFC 8259, section 2.
 BLANK = b" \t\r\n"
 
 
 class Frame(NamedTuple):
     """One delimited unit of the wire.
 
-    `id` and `name` are those the frame itself carried; `last_id` is the last event ID after it, its own or an earlier
-    one ("" where the upstream reset it, None where there never was one). `is_comment` marks a comment of an event
+    `id` and `name` are those that the frame itself carried; `last_id` is the last event ID after it, its own or an
+    earlier one ("" if the upstream reset it, None if there never was one). `is_comment` marks a comment of an event
     stream, which is not an event: only a decoder made with `comments` returns them, in place among the events.
     """
 
@@ -42,7 +42,7 @@ class Frame(NamedTuple):
 
 # `new_frame(Frame, (data, id, name, last_id, is_comment))` is Frame(…) in half the time, for the hot loops.
 new_frame = tuple.__new__
-# A frame's data alone: what a framing returns whose wire carries no ids and no names.
+# Only a frame's data: the result of a framing without ids and names.
 Body = str | bytes | Oversize
 Decoded = Sequence[Frame] | Sequence[Body]
 # No id, no name, no last id; it is not a comment.
@@ -57,7 +57,7 @@ def as_frames(decoded: Decoded) -> Sequence[Frame]:
 
 
 class FramingError(Exception):
-    """The bytes cannot be framed any further; `frames` are those that were complete before, `reason` is one word."""
+    """The following bytes cannot be framed; `frames` are those that were complete before, `reason` is one word."""
 
     reason: ClassVar[str] = "bad_frame"
 
@@ -79,16 +79,16 @@ class FrameTooLong(FramingError):
 class Decoder:
     """Turns chunks into frames; each connection has a new one, and each framing a class of its own.
 
-    A frame may be as long as the profile says, or less where the budget of its function says so.
+    A frame may be as long as the profile says, or as its function's buffer budget allows if that is less.
     """
 
-    # The last event ID so far, also of a block that held no event; None where there never was one.
+    # The last event ID so far, even of a block without an event; None if there never was one.
     last_event_id: str | None = None
-    # The last reconnection time that the upstream requested, in milliseconds; None where it never did.
+    # The last reconnection time that the upstream requested, in milliseconds; None if it never did.
     reconnection_ms: int | None = None
     _skipped: Skipping | None = None
-    _free_bytes = -1  # what a decoder computed from the bound; negative for nothing
-    _own_bytes = -1  # the profile's bound, once another holds
+    _free_bytes = -1  # computed from the bound by a decoder; negative if not computed yet
+    _own_bytes = -1  # the profile's bound, once another one applies
     _head_bytes = HEAD_BYTES
     _is_crowded = False
 
@@ -99,24 +99,24 @@ class Decoder:
 
     @property
     def unfinished_bytes(self) -> int:
-        """How many bytes are held of something unfinished: a line, or the message that a length announced.
+        """How many bytes of something unfinished are held: of a line, or of the message that a length announced.
 
-        A chunk that ends nothing makes it grow by the chunk's length; the caller can recognise a drip by that.
+        A chunk that ends nothing makes it grow by the chunk's length; from that the caller can recognize a drip.
         """
         return self._skipped_bytes + self._head.held_bytes
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes are kept, or will be for a frame whose length was announced; within the bound."""
+        """How many bytes are kept, or will be kept for a frame whose length was announced; within the bound."""
         return 0 if self._skipped is None else self._skipped.held_bytes
 
     @property
     def is_inside_frame(self) -> bool:
-        """Whether a frame has begun and not ended, other than a skipped one or a comment."""
+        """Whether a frame, other than a skipped one or a comment, has begun and not ended."""
         return False
 
     def allows(self, budget_bytes: int) -> None:
-        """From now on a frame may have this many bytes, if the profile takes as many."""
+        """Allows a frame this many bytes from now on, or as many as the profile allows if that is less."""
         if self._own_bytes < 0:
             self._own_bytes = self._max_frame_bytes
         most_bytes = min(self._own_bytes, budget_bytes)
@@ -126,18 +126,18 @@ class Decoder:
         self._head_bytes = max(LEAST_HEAD_BYTES, min(HEAD_BYTES, budget_bytes // 2))
 
     def opens(self, headers: Mapping[str, str]) -> None:
-        """Takes the head of the answer, names in lower case, before anything is fed."""
+        """Takes the headers of the answer, names in lower case, before anything is fed."""
 
     def feed(self, data: bytes) -> Decoded:
         """Returns the frames that `data` completes, in order; raises FramingError, then and at every later call.
 
-        They are all frames, or all bare bodies, each a frame with nothing else: `as_frames` turns those into frames.
-        A body that is not UTF-8 comes as bytes.
+        They are either all frames or all bare bodies, which `as_frames` turns into frames without anything else. A body
+        that is not UTF-8 comes as bytes.
         """
         raise NotImplementedError
 
     def unfinished_oversize(self) -> Frame | None:
-        """What has come of a frame that is being skipped; None where none is, or where it has no body yet."""
+        """What has come of a frame that is being skipped; None if none is, or if it has no body yet."""
         return None if self._skipped is None else Frame(self._skipped.result(is_whole=False))
 
     def close(self) -> int:
@@ -149,7 +149,7 @@ class Decoder:
         return 0 if self._skipped is None else self._skipped.seen_bytes
 
     def _skipping(self, trailing: bytes = b"") -> Skipping:
-        """A frame that is too long, of which nothing was skipped yet."""
+        """Begins to skip a frame that is too long."""
         return Skipping(trailing, self._head_bytes, is_crowded=self._is_crowded)
 
     def _too_long(self, frames: Decoded) -> FrameTooLong:
@@ -158,10 +158,10 @@ class Decoder:
 
 
 class Head:
-    """Takes one byte order mark off the start of a stream, wherever it is cut.
+    """Removes one byte order mark from the start of a stream, however the bytes are cut.
 
-    A body whose first visible byte is "<", with no more than `markup_within` blanks before it, is refused: that is an
-    error page, whatever its Content-Type says, and no JSON text begins so.
+    A body whose first visible byte is "<", after at most `markup_within` blanks, is refused: no JSON text begins so,
+    and it is an error page, whatever its Content-Type says.
     """
 
     def __init__(self, *, markup_within: int = -1) -> None:
@@ -170,7 +170,7 @@ class Head:
         self._looks = markup_within >= 0
         self._blanks_left = markup_within
         self._is_markup = False
-        # Whether further data passes unchanged, so that `strip` need not be called any more.
+        # Whether all further data passes unchanged, so that `strip` need not be called any more.
         self.is_passed = False
 
     def strip(self, data: bytes) -> bytes:
@@ -201,14 +201,14 @@ class Head:
 
 
 def encoded(body: str | bytes) -> Iterator[bytes]:
-    """The body's bytes, a text's in UTF-8, in pieces: a body of 16 MB does not fit into memory twice."""
+    """Yields the body's bytes (a text in UTF-8) in pieces: a body of 16 MB does not fit into memory twice."""
     for at in range(0, len(body), PIECE):
         piece = body[at : at + PIECE]
         yield piece.encode() if isinstance(piece, str) else piece
 
 
 def text_or_bytes(data: bytes | bytearray) -> str | bytes:
-    """`data` as text where it is UTF-8, else as it is: bytes are stored as binary, never replaced."""
+    """Returns `data` as text if it is UTF-8, else as it is: such bytes are stored as binary, never replaced."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -1,9 +1,9 @@
 """Decodes JSON text sequences (RFC 7464): RS begins a text, LF ends it.
 
-A text may hold line ends of its own (it may be laid out over lines), so a LF ends it only where every bracket is
-closed. Then it is returned at once, without waiting for the next RS. Beyond that a text is not checked for valid JSON.
-One that is too long is skipped up to the next RS, for its brackets are not counted, without the blanks before that.
-The invariant is that of handlers/framing/frames.py.
+A text may contain line ends, if its JSON is laid out over several lines, so a LF ends it only if every bracket is
+closed. Then it is returned at once, without waiting for the next RS. A text is not checked for valid JSON beyond that.
+One that is too long is skipped up to the next RS, because its brackets are not counted; blanks before that RS do not
+belong to it. The invariant is that of handlers/framing/frames.py.
 """
 
 import re
@@ -11,10 +11,10 @@ import re
 from handlers.framing.frames import BLANK, BadFrame, Body, Decoder, FramingError, Head, text_or_bytes
 
 RS = b"\x1e"
-# A JSON string on one line, which holds no line end; or an unclosed quote, with everything after it. Possessive, so
-# that no text makes it try twice.
+# A JSON string on one line; or an unclosed quote, with everything after it. Possessive, so that no text makes it
+# backtrack.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(").*', re.DOTALL)
-# How many bytes at the end of a text are searched for blanks at once.
+# How many bytes at the end of a text are searched for blanks in one step.
 TAIL_BYTES = 4096
 _OPENS_ITSELF = (b"{", b"[", b'"')
 
@@ -28,9 +28,9 @@ class JsonSeqDecoder(Decoder):
         self._began = False
         self._failure: FramingError | None = None
         self._dropped_bytes = 0
-        # The text since the last RS, without the blanks before it; b"" once it was returned.
+        # The text since the last RS, without leading blanks; b"" once it was returned.
         self._text = bytearray()
-        self._counted = 0  # how much of it is whole lines, whose brackets _depth counts
+        self._counted = 0  # how many bytes of it are whole lines, whose brackets _depth counts
         self._depth = 0
         self._is_broken = False  # a string was not closed on its line
         self._is_done = False
@@ -87,7 +87,7 @@ class JsonSeqDecoder(Decoder):
             at = end + 1
             if self._is_whole_after_line():
                 self._emit(frames)
-        # Bytes between a text and the next RS belong to nothing.
+        # Bytes between a text and the next RS belong to no text.
         self._dropped_bytes += len(piece[at:].translate(None, BLANK))
 
     def _check(self, frames: list[Body]) -> None:
@@ -103,7 +103,7 @@ class JsonSeqDecoder(Decoder):
 
     def _is_whole_after_line(self) -> bool:
         """Returns whether the text may end here; counts the brackets that were not counted before."""
-        # A text may have 16 MB: one that is a single line is not copied.
+        # A text may have 16 MB, so one that is a single line is not copied.
         rest = _STRING.sub(rb"\1", self._text[self._counted :] if self._counted else self._text)
         self._counted = len(self._text)
         self._depth += rest.count(b"{") + rest.count(b"[") - rest.count(b"}") - rest.count(b"]")
@@ -111,7 +111,7 @@ class JsonSeqDecoder(Decoder):
         return self._depth <= 0 and not self._is_broken
 
     def _end(self, frames: list[Body]) -> None:
-        """Ends a text at the next RS, where no LF ended it."""
+        """Ends a text at the next RS, if no LF has ended it."""
         if self._skipped is not None:
             frames.append(self._skipped.result(is_whole=True))
             self._skipped = None

@@ -1,4 +1,4 @@
-"""Decodes the two framings whose frames have a known length: `length`, and `raw`, where each read is a frame.
+"""Decodes the two framings whose frames have a known length: `length`, and `raw`, in which each read is a frame.
 
 `length` keeps the invariant of handlers/framing/frames.py. `raw` cannot: its frames are the chunks.
 """
@@ -11,7 +11,7 @@ NO_LENGTH = BadFrame(f"a line in place of a length is not a decimal number of at
 
 
 class LengthDecoder(Decoder):
-    """A line with the decimal number of bytes, then that many bytes; an empty line in place of a number is a heartbeat.
+    """A line with a decimal number, then that many bytes; an empty line in place of a number is a heartbeat.
 
     As in X's streams (`delimited=length`), the number counts the line end after the message: one CRLF or LF at the end
     of a text is not content. Bytes that are not UTF-8 are returned whole.
@@ -92,7 +92,7 @@ class LengthDecoder(Decoder):
 
 
 class RawDecoder(Decoder):
-    """One frame a chunk, as it was read: for upstreams whose messages are the chunks of the transfer coding."""
+    """Makes each chunk a frame, as it was read: for upstreams whose messages are the chunks of the transfer coding."""
 
     _failed = False
 
@@ -108,7 +108,7 @@ class RawDecoder(Decoder):
 
 
 def _without_line_end(message: memoryview) -> str | bytes:
-    """The message as text where it is UTF-8; copied once, for it may have 16 MB."""
+    """Returns the message as text if it is UTF-8; it is copied once only, because it may have 16 MB."""
     line_end = bytes(message[-2:])
     end = len(message) - (2 if line_end == b"\r\n" else line_end.endswith(b"\n"))
     try:

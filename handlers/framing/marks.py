@@ -1,9 +1,8 @@
-"""Recognises the frames that a profile names: a heartbeat, the end, a loss, a disconnect.
+"""Recognizes the frames that a profile marks: a heartbeat, the end, a loss, a disconnect.
 
 For example the mark `{ event = "error", json = { "$.code" = 410 } }` fits a frame with that event name whose body has
-that code, and `{ absent = ["$.items"] }` a frame of JSON without that place. Invariant: a frame that lacks what a mark
-names does not fit it, nor does anything but JSON fit a mark that reads JSON; nothing is raised, whatever the upstream
-sent.
+that code, and `{ absent = ["$.items"] }` a JSON frame without that place. Invariant: a frame that lacks something that
+a mark names does not fit it, and only JSON fits a mark that reads JSON; nothing is raised, whatever the upstream sent.
 """
 
 import enum
@@ -15,13 +14,13 @@ from handlers.framing.events import JsonPath, at, parse_json
 from handlers.framing.frames import Frame
 
 ANYTHING = "*"
-# A larger number of lost events is not believed.
+# A larger number of lost events is ignored as implausible.
 MOST_LOST = 10**15
 Value = str | int | float | bool
 
 
 class Kind(enum.Enum):
-    """What a frame is to the profile; the value is the word used in tables and logs."""
+    """What a frame means to the profile; tables and logs use the value."""
 
     EVENT = "event"
     COMMENT = "comment"
@@ -32,7 +31,7 @@ class Kind(enum.Enum):
     EXPIRED = "expired"
     ANSWER = "answer"
     SNAPSHOT = "snapshot"
-    # There is one instance of each: hashing by identity takes a fifth of the time of hashing its name.
+    # Each kind has one instance, so it can be hashed by identity, in a fifth of the time of hashing its name.
     __hash__ = object.__hash__
 
 
@@ -40,11 +39,11 @@ class Kind(enum.Enum):
 class Mark:
     """The pattern of a frame of one kind; each part that is not None must hold.
 
-    `event` is the event's name, `data` its whole text; `comment` is how a comment begins. `json` are places in the body
-    with their values: ANYTHING fits any value. `absent` are places that are missing, or null.
+    `event` is the event's name, `data` its whole text, `comment` the beginning of a comment. `json` pairs places in the
+    body with values; ANYTHING fits any value. `absent` are places that must be missing or null.
 
-    In a heartbeat or a disconnect `cursor` is the place of its cursor, and `first_cursor` the place that counts only
-    for a connection that sent no cursor. In a loss `count` is the place of the number of lost events.
+    For a heartbeat or a disconnect, `cursor` is the place of its cursor, and `first_cursor` one that counts only on a
+    connection that sent no cursor. For a loss, `count` is the place of the number of lost events.
     """
 
     event: str | None = None
@@ -58,13 +57,13 @@ class Mark:
 
     @property
     def reads_json(self) -> bool:
-        """Whether it reads the body."""
+        """Whether the mark reads the body."""
         return bool(self.json or self.absent)
 
     def fits(self, frame: Frame, body: Any) -> bool:
-        """Whether `frame`, whose data is the JSON value `body` (None where it is not JSON), is of this kind."""
+        """Whether `frame` fits; `body` is its data as a JSON value, None if it is not JSON."""
         if frame.is_comment or self.comment is not None:
-            # Both kinds of frames are texts; a comment is not an event, even with the same text.
+            # A comment is not an event, even if both have the same text.
             is_one = frame.is_comment and self.comment is not None and isinstance(frame.data, str)
             return is_one and str(frame.data).startswith(str(self.comment))
         if self.event is not None and (frame.name or "message") != self.event:
@@ -80,7 +79,7 @@ class Mark:
 class Marks:
     """The marks of each kind, and whether any reads the body or comments; the first kind that fits counts.
 
-    `names` are those that an event must have to be of a kind; None where it may have any.
+    `names` are those that an event must have to fit any mark; None if it may have any.
     """
 
     of: tuple[tuple[Kind, Mark], ...] = ()
@@ -89,7 +88,7 @@ class Marks:
     names: frozenset[str] | None = None
 
     def kind(self, frame: Frame) -> Kind:
-        """The kind of `frame`; the body is parsed as JSON only where a mark reads it."""
+        """Returns the kind of `frame`; the body is parsed as JSON only if a mark reads it."""
         if self.of and (self.names is None or (frame.name or "message") in self.names):
             body = parse_json(frame.data) if self.read_json and not frame.is_comment else None
             for kind, mark in self.of:
@@ -103,7 +102,7 @@ class Marks:
         return next((mark for of, mark in self.of if of is kind and mark.fits(frame, body)), None)
 
     def lost(self, frame: Frame) -> int | None:
-        """How many events an announced loss has; None where it gives no number."""
+        """Returns how many events an announced loss has; None if it gives no number."""
         mark = self.first(Kind.LOSS, frame)
         value = None if mark is None or mark.count is None else at(parse_json(frame.data), mark.count)[1]
         return value if type(value) is int and 0 <= value <= MOST_LOST else None

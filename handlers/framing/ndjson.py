@@ -13,9 +13,9 @@ class NdjsonDecoder(Decoder):
 
     def __init__(self, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> None:
         super().__init__(max_frame_bytes, comments=comments, skips=skips)
-        self._is_blank = False  # whether only blanks have come yet of the line that is skipped
+        self._is_blank = False  # whether the skipped line has only had blanks so far
         self._head = Head(markup_within=max_frame_bytes)
-        # The unfinished line: the bytes as they came, and from the second piece on a bytearray.
+        # The unfinished line: bytes as they came; a bytearray from the second piece on.
         self._line: bytes | bytearray = b""
         self._failed = False
 
@@ -32,15 +32,15 @@ class NdjsonDecoder(Decoder):
         return self._skipped is None and bool(self._line) and not self._line.isspace()
 
     def feed(self, data: bytes) -> Sequence[Body]:
-        # No line can be too long in a read of at most `_free_bytes`, so its lines are taken all at once. None is so
-        # short while each byte must be checked: at the start of the stream, after an error, and in a line that is
-        # skipped.
+        # In a read of at most `_free_bytes` no line can be too long, so its lines are taken all at once. `_free_bytes`
+        # is small enough to prevent that while each byte must be checked: at the start of the stream, after an error,
+        # and in a skipped line.
         if len(data) > self._free_bytes:
             return self._one_by_one(data)
         if self._line:
             return self._joined(data)
         if data.find(b"\n") == len(data) - 1 >= 0:
-            # A read that is one line, as most are while the upstream is slower than we are: nothing is to be cut.
+            # Most reads are one line, while the upstream is slower than we are: nothing needs to be cut.
             try:
                 text = data.decode()
             except UnicodeDecodeError:
@@ -64,7 +64,7 @@ class NdjsonDecoder(Decoder):
         if first < 0:
             self._hold(data)
             return []
-        self._line += data[:first]  # a long line is in a bytearray, and is not copied
+        self._line += data[:first]  # a long line is a bytearray, so it is not copied
         lines = _visible(self._line)
         self._line = b""
         end = data.rfind(b"\n") + 1
@@ -84,7 +84,7 @@ class NdjsonDecoder(Decoder):
         self._free_bytes = self._max_frame_bytes - len(self._line)
 
     def _one_by_one(self, data: bytes) -> Sequence[Body]:
-        """As `feed`, for bytes among which a line may be too long, or whose beginning may not be a line."""
+        """As `feed`, for bytes in which a line may be too long, or whose beginning may not be a line."""
         if not self._head.is_passed:
             data = self._head.strip(data)
         lines: list[Body] = []
@@ -131,7 +131,7 @@ class NdjsonDecoder(Decoder):
 def _lines(data: bytes, begin: int, end: int) -> Sequence[Body]:
     """The lines of data[begin:end], which ends with a LF."""
     middle = (begin + end) // 2
-    # Splitting reads each byte. Searching does not, but takes a call a line: it is faster for long lines.
+    # Splitting reads each byte. Searching does not, but takes a call for each line: it is faster for long lines.
     if end - begin > LONG and data.find(b"\n", middle, middle + LONG) < 0:
         bodies: list[Body] = []
         while begin < end:
@@ -147,12 +147,12 @@ def _lines(data: bytes, begin: int, end: int) -> Sequence[Body]:
         text = text.replace("\r\n", "\n")
     lines = text.split("\n")
     lines.pop()
-    # Nearly always every line has content, which the library finds by itself.
+    # Nearly always every line has content; this checks all at once.
     return lines if all(map(str.strip, lines)) else [line for line in lines if line.strip(" \t\r")]
 
 
 def _visible(line: bytes | bytearray) -> list[Body]:
-    """The content of a line without its LF; nothing where it is a heartbeat."""
+    """Returns the content of a line without its LF; nothing if it is a heartbeat."""
     try:
         text = line.decode()
     except UnicodeDecodeError:

@@ -1,15 +1,15 @@
-"""Bounds what a decoder holds, and skips a frame that is longer: counts and hashes it, and keeps its beginning.
+"""Bounds the memory of decoders, and skips a frame that exceeds it: counts and hashes it, and keeps its beginning.
 
-What is kept of it goes to the dead-letter queue, and the stream continues after it.
+The beginning goes to the dead-letter queue, and the stream continues after the frame.
 
-A decoder holds what has come of a frame until that ends. For a stream alone `max_frame_bytes` bounds it. Where a
-function keeps many streams, each is sure of an equal part of one half, however much the others hold, and of the other
-half it may take half of what the others leave. So a stream whose frames never end leaves memory for others, and they
-for it.
+A decoder holds a frame until its end has come. For a stream alone, `max_frame_bytes` bounds that. If a function keeps
+many streams, one half of the memory is split equally: each stream is sure of its part, however much the others hold. Of
+the other half it may take half of what the others leave. So a stream whose frames never end leaves memory for others,
+and they for it.
 
     total 16 MB, 100 streams     each is sure of 80 KB; the first may hold 4 MB, a second beside it 2 MB, a third 1 MB
 
-Pure. Invariants: memory does not grow with the frame; what is left is the same however the bytes are cut into chunks;
+Pure. Invariants: memory does not grow with the frame; the result does not depend on how the bytes are cut into chunks;
 together the streams never hold more than `total_bytes`; while their number stays the same, none is offered less than
 its sure part, whatever the others do.
 """
@@ -20,7 +20,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# How much of a frame is kept. In Base64 it fits a message of SQS beside the other fields.
+# How many bytes of a frame are kept: in Base64 they fit a message of SQS together with the other fields.
 HEAD_BYTES = 64 * 1024
 
 
@@ -28,8 +28,8 @@ HEAD_BYTES = 64 * 1024
 class Oversize:
     """What is left of a frame's body: how many bytes it had, their SHA-256 in hexadecimal, and the first 64 KB.
 
-    `is_whole` is False where the connection ended inside the frame: then all of this describes the bytes until there.
-    `is_crowded` is whether the buffers of its function's other streams made it too long, and not the profile.
+    `is_whole` is False if the connection ended inside the frame: then all of this describes the bytes until there.
+    `is_crowded` is whether it was too long because of the buffers of its function's other streams, not by the profile.
     """
 
     size_bytes: int
@@ -40,7 +40,7 @@ class Oversize:
 
     @property
     def reason(self) -> str:
-        """Returns why it is not stored, as a phrase."""
+        """Returns in a phrase why the frame is not stored."""
         until = "" if self.is_whole else " until the connection ended"
         bound = "there was room for beside its function's other streams" if self.is_crowded else "max_frame_bytes"
         return f"longer than {bound}: {self.size_bytes} bytes{until}"
@@ -49,8 +49,8 @@ class Oversize:
 class Skipping:
     """One frame that is being skipped; bytes of `trailing` at its end do not belong to it.
 
-    More than 64 KB of them in a row do belong to it, for they could not be kept until it has ended. With a smaller
-    budget, its beginning and those have `head_bytes` each at most.
+    More than 64 KB of them in a row do belong to it, because they could not be kept until its end. With a smaller
+    budget, at most `head_bytes` of its beginning and of the trailing bytes are kept.
     """
 
     def __init__(self, trailing: bytes = b"", head_bytes: int = HEAD_BYTES, *, is_crowded: bool = False) -> None:
@@ -62,12 +62,12 @@ class Skipping:
         self._size_bytes = 0
         self._held = bytearray()
         self._runs_on = False  # more of `trailing` than could be held
-        # All bytes that came, those of `trailing` among them.
+        # All bytes that came, including those of `trailing`.
         self.seen_bytes = 0
 
     @property
     def held_bytes(self) -> int:
-        """Returns how much of the frame is kept."""
+        """Returns how many bytes of the frame are kept."""
         return len(self._head) + len(self._held)
 
     def add(self, piece: bytes | bytearray) -> None:
@@ -89,7 +89,7 @@ class Skipping:
             self._held.clear()
 
     def result(self, *, is_whole: bool) -> Oversize:
-        """What is left of the frame."""
+        """Returns what is left of the frame."""
         return Oversize(self._size_bytes, self._sha256.hexdigest(), bytes(self._head), is_whole, self._is_crowded)
 
     def _take(self, piece: bytes | bytearray) -> None:
@@ -109,16 +109,16 @@ class SharedBufferBudget:
 
     @property
     def held_bytes(self) -> int:
-        """Returns how much all of them hold."""
+        """Returns how many bytes all streams hold."""
         return sum(self._held.values())
 
     @property
     def sure_bytes(self) -> int:
-        """Returns how much each stream may hold whatever the others do."""
+        """Returns how many bytes each stream may hold, whatever the others do."""
         return self._total_bytes // 2 // max(1, self._count(), len(self._held))
 
     def most_bytes(self, stream: str) -> int:
-        """Returns how much the stream may hold now; never less than it does."""
+        """Returns how many bytes the stream may hold now; never less than it holds."""
         sure_bytes, own_bytes = self.sure_bytes, self._held.get(stream, 0)
         others = [held_bytes for one, held_bytes in self._held.items() if one != stream]
         rest_bytes = self._total_bytes - sure_bytes * max(1, self._count(), len(self._held))
@@ -127,7 +127,7 @@ class SharedBufferBudget:
         return max(own_bytes, most_bytes)
 
     def holds(self, stream: str, held_bytes: int) -> None:
-        """Records how much the stream holds from now on."""
+        """Records how many bytes the stream holds from now on."""
         if held_bytes:
             self._held[stream] = held_bytes
         else:
@@ -136,21 +136,21 @@ class SharedBufferBudget:
 
 @dataclass(frozen=True, slots=True)
 class BufferBudget:
-    """One stream's part of it."""
+    """One stream's part of a SharedBufferBudget."""
 
     shared: SharedBufferBudget
     stream: str
 
     @property
     def sure_bytes(self) -> int:
-        """Returns how much may be held whatever the others do."""
+        """Returns how many bytes may be held, whatever the other streams do."""
         return self.shared.sure_bytes
 
     def most_bytes(self, held_bytes: int) -> int:
-        """Returns how much may be held now, by a stream that holds so much."""
+        """Returns how many bytes may be held now, by a stream that holds `held_bytes`."""
         self.holds(held_bytes)
         return self.shared.most_bytes(self.stream)
 
     def holds(self, held_bytes: int) -> None:
-        """Records how much is held from now on."""
+        """Records how many bytes are held from now on."""
         self.shared.holds(self.stream, held_bytes)

@@ -2,10 +2,10 @@
 
     name trade                           an event of that name (`message` is one without a name)
     path $.type, is trade or quote       {"type": "trade", …}
-    path $.price                         any body in which something stands there
+    path $.price                         any body with a value there
 
-Invariants: an event whose body cannot be read, because it is too long or holds too much, is kept where its name does
-not decide; nothing is raised, whatever the upstream sent.
+Invariants: an event whose body cannot be read, because it is too long or has too many values, is kept unless its name
+decides; nothing is raised, whatever the upstream sent.
 """
 
 import json
@@ -21,9 +21,9 @@ from handlers.framing.oversize import Oversize
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """A rule whose given parts must all hold: empty `names` fit any name, empty `values` any value.
+    """A rule whose parts must all hold: empty `names` fit any name, empty `values` any value.
 
-    Each value is paired with whether it is a boolean, for in Python True equals 1.
+    Each value is paired with whether it is a boolean, because in Python True equals 1.
     """
 
     names: frozenset[str] = frozenset()
@@ -35,7 +35,7 @@ class Keep:
         return not self.names or (name or "message") in self.names
 
     def fits(self, name: str | None, body: Any) -> bool:
-        """Whether the event is kept whose body is this JSON value, None where it is no JSON."""
+        """Whether an event of this name is kept; `body` is its JSON value, None if it is not JSON."""
         if not self.takes_name(name):
             return False
         if self.path is None:
@@ -62,6 +62,6 @@ def is_beyond_reading(data: Body) -> bool:
         json.loads(data)
     except (json.JSONDecodeError, UnicodeDecodeError):
         return False
-    except (ValueError, RecursionError):  # a number of thousands of digits, a nesting of thousands
+    except (ValueError, RecursionError):  # a number of thousands of digits, or thousands of nested values
         return True
     return False

@@ -1,24 +1,24 @@
-"""Takes a frame apart that is a batch: each element of a list within its JSON is an event.
+"""Takes a batch apart: each element of a list within the frame's JSON is an event.
 
     path $.result.events    {"result": {"events": [{"n": 1}, {"n": 2}]}}    the events {"n": 1} and {"n": 2}
 
 A server batches as it likes: elements that came in two frames may come in one when requested again. So an event is
-known by its element, never by its frame. A rule reads an element as the frame that holds it alone: what the profile
-spells `$.result.events[*].n` is `$.result.events[0].n` here.
+identified by its element, never by its frame. A rule reads an element as if the frame had only this one: the profile's
+`$.result.events[*].n` is `$.result.events[0].n` here.
 
-A cursor may be passed once everything with that cursor is stored. The changes of one transaction share a revision: so
-of consecutive elements with the same cursor only the last has it, and where the frame continues in the next one, not
+A cursor may be passed once everything with that cursor is stored. The changes of one transaction share a revision. So
+among consecutive elements with the same cursor only the last one has it; if the frame continues in the next one, not
 even that.
 
-Invariants: the elements keep their order, each as the upstream spelled it; a frame without a list at the path, or with
-more elements than a small function can hold, is not taken apart; nothing is raised, whatever the upstream sent.
+Invariants: the elements keep their order and the upstream's spelling; a frame without a list at the path, or with more
+elements than a small function can hold, is not taken apart; nothing is raised, whatever the upstream sent.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from json.decoder import scanstring  # type: ignore[attr-defined]  # it is in C, and not in the stubs
+from json.decoder import scanstring  # type: ignore[attr-defined]  # implemented in C, and not in the stubs
 from typing import Any, NamedTuple, Union
 
 from handlers.framing.events import (
@@ -49,7 +49,7 @@ ELEMENT = "[*]"
 MOST_ELEMENTS = 100_000
 _value_at = json.JSONDecoder().raw_decode
 _blanks = re.compile(r"[ \t\n\r]*").match
-# Which members of an object to read, by name: LIST has the elements, KEPT is stored too.
+# The members of an object to read, by name: LIST has the elements, KEPT is stored with each.
 LIST, KEPT = "list", "kept"
 _Members = Mapping[str, Union["_Members", str]]
 
@@ -57,7 +57,7 @@ _Members = Mapping[str, Union["_Members", str]]
 class Batch(NamedTuple):
     """A frame that was taken apart: its JSON value, and its elements as values and as their original texts.
 
-    `kept` are the texts of the members that are stored with each.
+    `kept` are the texts of the members that are stored with each element.
     """
 
     body: Any
@@ -68,7 +68,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Where the elements are, and what each takes from the frame; paths hold names alone.
+    """Where the elements are, and what each takes from the frame; the paths have names only.
 
     `keep` are members of the frame that are stored with each element. `name` is the place of an event's name.
     `unfinished` are marks of a frame that continues in the next.
@@ -93,7 +93,7 @@ class Split:
         object.__setattr__(self, "_members", members)
 
     def path_of(self, spelled: str) -> JsonPath | None:
-        """The path that a rule of the profile spells, read in a frame that holds one element; None where it is none."""
+        """Returns the path that a rule of the profile spells, for a frame with one element; None if it is none."""
         if not spelled.startswith(self.path.text + ELEMENT):
             return parse_path(spelled)
         path = parse_path(spelled.replace(ELEMENT, "[0]", 1))
@@ -105,13 +105,14 @@ class Split:
         return path.steps[:length] == self.path.steps and path.steps[length : length + 1] in ((0,), (-1,))
 
     def shares(self, key: Rule) -> bool:
-        """Whether all elements of a frame have the same key: they would be one event."""
+        """Whether `key` is the same for all elements of a frame, so that they would be one event."""
         return not isinstance(key, str) and not self._leads_into_element(key)
 
     def key_of_whole(self, key: Rule) -> Rule:
-        """The rule for a frame that is one event after all: never one that names its first element alone.
+        """Returns the rule for a frame that is stored whole: never one that names only its first element.
 
-        If that element is stored already, the whole frame would count as a duplicate, and its other elements be lost.
+        If that element were stored already, the whole frame would count as a duplicate, and its other elements would be
+        lost.
         """
         return "hash" if not isinstance(key, str) and self._leads_into_element(key) else key
 
@@ -119,7 +120,7 @@ class Split:
         return any(self.is_of_element(path) for path in ((key,) if isinstance(key, JsonPath) else key))
 
     def batch(self, frame: Frame) -> Batch | None:
-        """The elements of `frame`; None where there is no list of them. `parse_json` then need not parse it again."""
+        """Returns the elements of `frame`, None if it has no list of them. `parse_json` need not parse it again."""
         text = frame.data
         if frame.is_comment or not isinstance(text, str) or has_too_many_values(text):
             return None
@@ -148,7 +149,7 @@ class Split:
         cursor: Rule | None,
         keep: Sequence[Keep] = (),
     ) -> list[StreamEvent]:
-        """The events of the elements, in order; of an element that no rule keeps only the cursor."""
+        """Returns the events of the elements, in order; an element that no rule keeps has only its cursor."""
         if not batch.texts:
             return []
         alone: list[Any] = [None]
@@ -184,7 +185,7 @@ class Split:
 
 
 def _passed(cursors: Sequence[str | None], is_unfinished: bool) -> list[str | None]:
-    """The cursors that may be passed: of consecutive equal ones only the last."""
+    """Returns the cursors that may be passed: only the last of consecutive equal ones."""
     passed: list[str | None] = []
     following = None
     if is_unfinished:
@@ -196,14 +197,14 @@ def _passed(cursors: Sequence[str | None], is_unfinished: bool) -> list[str | No
 
 
 def _with_list(body: Any, steps: Sequence[str | int], elements: list[Any]) -> Any:
-    """`body` with `elements` in place of the list at `steps`; it shares parts with `body`, so nobody may change it."""
+    """`body` with `elements` in place of the list at `steps`; it shares parts with `body`: do not change it."""
     if not steps:
         return elements
     return {**body, steps[0]: _with_list(body[steps[0]], steps[1:], elements)}
 
 
 def _around(kept: Mapping[str, Any], steps: Sequence[str | int]) -> tuple[str, str]:
-    """The texts before and after an element in the frame that holds it alone, with what is kept."""
+    """Returns the texts before and after an element in a frame that has only this one and the kept members."""
     if not steps:
         return "[", "]"
     name, *further = steps
@@ -220,15 +221,15 @@ def _spelled(kept: str | Mapping[str, Any]) -> str:
 
 
 def _skip(text: str, at: int) -> int:
-    """Where the blanks at `at` end, if there are any."""
+    """Returns where the blanks at `at` end, or `at` without any."""
     return at if text[at : at + 1] > " " else _blanks(text, at).end()  # type: ignore[union-attr]  # it always matches
 
 
 class _Reader:
-    """Reads one text of JSON, and notes how the elements and what is kept are spelled in it.
+    """Reads one JSON text, and notes how the elements and the kept members are spelled in it.
 
     `texts` is None until a list is found where the elements should be. The methods raise ValueError, IndexError or
-    RecursionError where the text is not valid JSON.
+    RecursionError if the text is not valid JSON.
     """
 
     def __init__(self, text: str) -> None:
@@ -238,7 +239,7 @@ class _Reader:
         self.kept: dict[str, Any] = {}
 
     def read(self, at: int, wanted: _Members | str, kept: dict[str, Any]) -> tuple[Any, int]:
-        """The value at `at` and where it ends; `kept` takes the texts of the members that are `wanted`."""
+        """Returns the value at `at` and where it ends; adds the texts of the `wanted` members to `kept`."""
         first = self._text[at]
         if first == "[" and wanted == LIST:
             return self._list(at + 1)

@@ -1,10 +1,10 @@
 """Decodes an event stream: WHATWG HTML, section 9.2.6, complete.
 
 Two rules go beyond the specification: a block longer than `max_frame_bytes` is an error or is skipped, and comments may
-be requested. A line end is acted upon as soon as it is seen. The invariant is that of handlers/framing/frames.py.
+be requested. A line takes effect as soon as its end is seen. The invariant is that of handlers/framing/frames.py.
 
-Of a skipped block, the data is hashed, joined by LF as in an event, and the other fields count: an id may come after
-the data. A field that alone is longer than 64 KB is left out; a comment is cut there.
+The data of a skipped block is hashed, joined by LF as in an event. Its other fields still count, because an id may come
+after the data; a field longer than 64 KB is left out, and a comment is cut there.
 """
 
 from handlers.framing.frames import LONG, Decoder, Frame, new_frame
@@ -25,7 +25,7 @@ class SseDecoder(Decoder):
         self._line = bytearray()
         self._gone_bytes = 0  # how many bytes of the line were not kept
         self._in_data = False  # whether the line is a `data` of a skipped block
-        self._has_data = False  # whether the skipped block has any
+        self._has_data = False  # whether the skipped block has any `data`
         self._block_bytes = 0
         self._data: list[str] = []
         self._name = ""
@@ -50,10 +50,11 @@ class SseDecoder(Decoder):
         return is_in_line or bool(self._data or self._name) or self._own_id is not None
 
     def feed(self, data: bytes) -> list[Frame]:
-        # In a read of at most `_free_bytes` no block can be too long, and nothing stands before its first byte: no part
-        # of a line, no CR whose LF it may be, no mark. None is so short where any of that may be.
+        # In a read of at most `_free_bytes` no block can be too long, and nothing unfinished precedes its first byte:
+        # no part of a line, no CR that a LF may follow, no byte order mark. Otherwise `_free_bytes` is too small for
+        # any read.
         if len(data) <= self._free_bytes and data[-1:] == b"\n":
-            # Whole lines, as most reads are while the upstream is slower than we are: nothing is to be cut or joined.
+            # Most reads are whole lines, while the upstream is slower than we are: nothing needs to be cut or joined.
             text = data.decode("utf-8", "replace")
             if "\r" not in text:
                 return self._take_whole_lines(_whole_lines(text), data)
@@ -72,7 +73,7 @@ class SseDecoder(Decoder):
         if self._after_cr or data.find(b"\r") >= 0:
             data = self._with_lf_alone(data)
         is_bounded = self._block_bytes + self.unfinished_bytes + len(data) <= self._max_frame_bytes
-        # Taken one by one, lines need less memory; a line this long needs its size several times.
+        # Lines taken one by one need less memory: a line this long takes several times its size.
         is_bounded = is_bounded and len(self._line) < LONG_LINE_BYTES
         if not is_bounded or self._failed or self._skipped is not None or self._gone_bytes:
             self._take_lines(data, frames)
@@ -110,7 +111,7 @@ class SseDecoder(Decoder):
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _take_lines(self, data: bytes, frames: list[Frame]) -> None:
-        """Acts upon every line that ends in `data`; what follows the last of them is kept."""
+        """Processes every line that ends in `data`, and keeps what follows the last one."""
         *ends, tail = data.split(b"\n")
         for piece in ends:
             self._grow(piece, frames)
@@ -130,8 +131,8 @@ class SseDecoder(Decoder):
             self._meet_limit(frames)
 
     def _end_line(self, frames: list[Frame]) -> None:
-        # A line is decoded with replacement, as the specification decodes the whole: no line end is ever part of a
-        # sequence of bytes, so it comes to the same.
+        # A line is decoded with replacement, as the specification decodes the whole stream. The result is the same,
+        # because a line end is never part of a multi-byte sequence.
         line, length = self._line, len(self._line) + self._gone_bytes
         is_comment = line.startswith(b":")
         if self._skipped is not None and (line == b"data" or line == b"data:"):
@@ -150,8 +151,8 @@ class SseDecoder(Decoder):
     def _take_whole_lines(self, lines: list[str], encoded: bytes | bytearray) -> list[Frame]:
         """As `_take_lines`, for lines that are complete and none of which can be too long; `encoded` are their bytes.
 
-        What nearly every line is, `data: `, `id: ` or `event: ` and a value, is acted upon here, as `_field` would; the
-        names alone are the same with an empty value.
+        Nearly every line is `data: `, `id: ` or `event: ` and a value; it is processed here as `_field` would. A field
+        name by itself has an empty value.
         """
         frames: list[Frame] = []
         data = self._data
@@ -179,7 +180,7 @@ class SseDecoder(Decoder):
         return frames
 
     def _count(self, lines: list[str], encoded: bytes | bytearray) -> None:
-        """Adds the end of `lines`, whose bytes are `encoded`, which belongs to an unfinished block."""
+        """Counts the last of `lines` (whose bytes are `encoded`) as far as they belong to an unfinished block."""
         end = len(encoded) - 1
         for line in reversed(lines):
             if not line:
@@ -190,7 +191,7 @@ class SseDecoder(Decoder):
             end = start - 1
 
     def _meet_limit(self, frames: list[Frame]) -> None:
-        """Acts upon a line that makes its block too long: it fails, or the block is skipped from here on."""
+        """Processes a line that makes its block too long: fails, or skips the block from here on."""
         # Each line before this one counts with one byte for its end; a blank line adds nothing.
         if self._failed or not self._skips:
             self._failed = True
@@ -208,7 +209,7 @@ class SseDecoder(Decoder):
         self._skip_in_line()
 
     def _skip_in_line(self) -> None:
-        """Acts upon the line, as far as it came, of a block that is skipped."""
+        """Processes the line of a skipped block, as far as it has come."""
         # The sixth byte shows whether a space comes before the value.
         if self._line.startswith(b"data:") and len(self._line) > 5:
             self._begin_data(self._line[6 if self._line[5:6] == b" " else 5 :])

@@ -3,10 +3,10 @@
     81 05 "hello"                   the text hello
     01 03 "hel"  89 00  80 02 "lo"  the same in two fragments, with a ping between them
 
-A message is a frame in the words of handlers/framing/frames.py, whose invariant it keeps; a wire frame is a part of
-one. Besides messages it keeps what the caller must answer: `pings` and `ended`. Whatever the server must not send
-raises `BadMessage`, with the code for the close. A text must be UTF-8, as far as `max_frame_bytes`; the first byte that
-cannot be raises, whatever is still to come of the message.
+A message is a frame in the sense of handlers/framing/frames.py, whose invariant the decoder keeps; a wire frame is a
+part of one. Besides messages it collects what the caller must answer: `pings` and `ended`. Anything that the server
+must not send raises `BadMessage`, with the code for the close. A text must be UTF-8, up to `max_frame_bytes`; the first
+invalid byte raises, even if the rest of the message has not come.
 """
 
 import codecs
@@ -23,23 +23,23 @@ _WHOLE_TEXT = _FIN | TEXT
 _MASKED = 0x80
 # Section 5.5: "All control frames MUST have a payload length of 125 bytes or less".
 _MOST_CONTROL = 125
-# Section 7.4: the codes of a close frame; 1004 to 1006 and 1015 never are.
+# Section 7.4: the codes that a close frame may have; 1004 to 1006 and 1015 are not among them.
 _CODES = frozenset({*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)})
 NO_CODE, PROTOCOL_ERROR, NOT_UTF8, TOO_BIG = 1005, 1002, 1007, 1009
-# Section 5.5.3: a Pong may answer "only the most recently processed Ping frame": so many are answered that came
-# together.
+# Section 5.5.3: a Pong may answer "only the most recently processed Ping frame". At most this many pings that came
+# together are answered.
 MOST_PINGS = 16
 DEFLATE = "permessage-deflate"
 # RFC 7692, section 7.2.2: the bytes that the sender has removed from the end of a message.
 _TAIL = b"\x00\x00\xff\xff"
 _PIECE_BYTES = 64 * 1024
-# Text compresses to a tenth: a message that is too long, and compressed to less than a hundredth, was made to fill
-# memory. So was one longer than this, four times the most that a profile may take.
+# Text compresses to about a tenth of its size. A message that is too long and compressed to less than a hundredth was
+# made to fill memory; so was one longer than this, which is four times the largest `max_frame_bytes`.
 _BOMB_RATIO, _BOMB_BYTES = 100, 64 * 1024 * 1024
 
 
 class Ended(NamedTuple):
-    """A close frame: its code, 1005 where it has none, and its reason."""
+    """A close frame: its code (1005 if it has none) and its reason."""
 
     code: int
     reason: str
@@ -85,10 +85,10 @@ class WebSocketDecoder(Decoder):
         self.pings: deque[bytes] = deque(maxlen=MOST_PINGS)
         self.ended: Ended | None = None
         self._held = b""  # the head of a wire frame, or a control frame, that is incomplete
-        self._opcode = CONTINUATION  # of the message that has begun; a continuation begins none
+        self._opcode = CONTINUATION  # of the message that has begun; CONTINUATION if none has
         self._is_last = False  # whether its wire frame is the last
         self._is_packed = False
-        self._left = -1  # how many bytes of the wire frame's payload are to come; -1 between two wire frames
+        self._left = -1  # how many bytes of the wire frame's payload are still to come; -1 between two wire frames
         self._message = bytearray()
         self._utf8 = codecs.getincrementaldecoder("utf-8")()  # of a text that came in parts
         self._wire_bytes = 0  # of the message, as they came; of its heads the first
@@ -145,7 +145,7 @@ class WebSocketDecoder(Decoder):
                 continue
             if end - at < 2:
                 break
-            # What nearly every message is: a whole text in one short wire frame.
+            # Nearly every message is a whole text in one short wire frame.
             first, size, begin = data[at], data[at + 1], at + 2
             if size == 126 and end - begin >= 2:
                 size, begin = data[begin] << 8 | data[begin + 1], begin + 2
@@ -165,7 +165,7 @@ class WebSocketDecoder(Decoder):
         self._held = data[at:]
 
     def _begin(self, data: bytes, at: int) -> int:
-        """Acts upon the head of a wire frame; returns where the payload begins, or -1 where the head is incomplete."""
+        """Processes the head of a wire frame; returns where the payload begins, or -1 if the head is incomplete."""
         first, second = data[at], data[at + 1]
         opcode, size = first & 0x0F, second & 0x7F
         self._check(first, second)
@@ -191,14 +191,14 @@ class WebSocketDecoder(Decoder):
         return begin
 
     def _check(self, first: int, second: int) -> None:
-        """Raises BadMessage where a server may not send these first two bytes of a wire frame now."""
+        """Raises BadMessage if a server must not send these first two bytes of a wire frame now."""
         opcode, reserved = first & 0x0F, first & _RSV
         if second & _MASKED:
             # Section 5.1: "A client MUST close a connection if it detects a masked frame."
             raise BadMessage("the server masks its frames")
         if BINARY < opcode < CLOSE or opcode > PONG:
             raise BadMessage(f"a frame of the socket has the opcode {opcode}, which RFC 6455 does not define")
-        # RFC 7692, section 6: RSV1 stands in a message's first frame alone, and never in a control frame.
+        # RFC 7692, section 6: RSV1 is set only in a message's first frame, and never in a control frame.
         if reserved and not (reserved == _RSV1 and self._deflate is not None and opcode in (TEXT, BINARY)):
             raise BadMessage("a frame of the socket has reserved bits that were not negotiated")
         if opcode >= CLOSE:
@@ -219,7 +219,7 @@ class WebSocketDecoder(Decoder):
     # --- the payload of a message -------------------------------------------------------------------------------------
 
     def _take(self, piece: bytes, messages: list[Body]) -> None:
-        """Takes the next bytes of the wire frame's payload, and ends the message where they end it."""
+        """Takes the next bytes of the wire frame's payload, and ends the message if they complete it."""
         self._wire_bytes += len(piece)
         is_end = self._left == 0 and self._is_last
         if self._is_packed:
@@ -273,7 +273,7 @@ class WebSocketDecoder(Decoder):
 
 
 def _text(data: bytes | bytearray, part_of: codecs.IncrementalDecoder | None = None) -> str:
-    """Returns the text; of a part, what is complete of it so far. Raises BadMessage."""
+    """Returns the text; for a part of one, its complete characters so far. Raises BadMessage."""
     try:
         return data.decode() if part_of is None else part_of.decode(data)
     except UnicodeDecodeError:
@@ -288,9 +288,9 @@ class Inflating:
         self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
 
     def pieces(self, data: bytes, *, is_end: bool) -> Iterator[bytes]:
-        """Yields what `data` adds to its message, in pieces of 64 KB at most; raises BadMessage where it is damaged."""
+        """Yields what `data` adds to its message, in pieces of at most 64 KB; raises BadMessage if it is damaged."""
         data, piece = data + _TAIL if is_end else data, b""
-        # After a full piece there may be more inside, though all bytes are used.
+        # After a full piece, zlib may hold more output even though it has taken all bytes.
         while data or len(piece) == _PIECE_BYTES:
             try:
                 piece = self._stream.decompress(data, _PIECE_BYTES)

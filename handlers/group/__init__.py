@@ -1,9 +1,11 @@
-"""Many streams in one function: what a group's lease and its streams' records say together, and which are kept when."""
+"""Many streams in one function: what the group's lease and the streams' records mean together, and which streams the
+function keeps when.
+"""
 
-# No profile's name begins with it, so no stream has such an id.
+# No profile's name begins with this, so no stream has such an id.
 GROUP = "#"
 
 
 def is_group(stream_id: str) -> bool:
-    """Returns whether what an execution keeps connected is a group, by its id."""
+    """Returns whether an execution with this id keeps a group connected, rather than a stream."""
     return stream_id.startswith(GROUP)

@@ -1,21 +1,21 @@
-"""Decides what the lease of a group and the record of one of its streams say together to a connection of that stream.
+"""Decides what the lease of a group and the record of one of its streams mean together to a connection of that stream.
 
-    the group's lease   the token of the newest function, who is alive until when, and the version of the membership
+    the group's lease   the token of the newest function, the life of each function, and the membership's version
     a stream's record   the stream's own counters (`handlers/connection/lease.py`), and its own stop request
 
-A connection is given one lease composed of the two: the counters and the stop request are the stream's, the execution
-is the group's, and the connected holder lives as long as its function's heartbeat says. So one heartbeat of a function
+A connection gets one lease composed of the two: the counters and the stop request are the stream's, the execution is
+the group's, and the connected holder lives as long as its function's heartbeat says. So one heartbeat of a function
 renews all of its streams.
 
-    stream: connected 7 by r1, until 12:14       its function's limit, for nobody renews it
+    stream: connected 7 by r1, until 12:14       its function's limit: nothing renews the record
     group:  r1 heartbeats until 12:00:20              connection 7 counts as connected until 12:00:20
 
-A function whose heartbeat has run out may still run. So nobody takes the turn of one of its connections before the
-function is *ended*: one conditional write, refused where it has sent a heartbeat meanwhile. An ended function closes
-everything when it learns that.
+A function whose heartbeat has run out may still run. So before another takes the turn of one of its connections, it
+marks the function as *ended*: by one conditional write, which is refused if the function has sent a heartbeat
+meanwhile. An ended function closes everything as soon as it learns that.
 
-Times are integer milliseconds that the caller passes. Invariant: a connection whose function is not ended counts as
-over only once that function's own limit has passed.
+Times are integer milliseconds that the caller passes. Invariant: a connection whose function is not marked as ended
+counts as over only once that function's own limit has passed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class GroupHeartbeat:
     """A function as the group's lease shows it: its `token`, its last heartbeat, and until when it counts as alive.
 
     `turns` counts its claims and marks of streams: when it grows, other functions read the records anew. `away` is how
-    many of the streams that it should keep nobody has connected, as far as it knows, or are to be checked.
+    many of its streams are not connected, as far as it knows, or should be checked.
     """
 
     token: int
@@ -48,11 +48,11 @@ class GroupHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class GroupLease:
-    """The record as read. `token` is raised by each function's claim; the function that raised it to n is function n.
+    """The record as it was read. Each function's claim raises `token`; the function that raised it to n is function n.
 
-    `execution` is the one that claimed the group, "" for none. `stop` is whether it is to end. `version` grows with
-    each stream that joins or is asked to stop. `size` counts the places that are taken. `heartbeats` are those of its
-    functions, by Lambda's requests.
+    `execution` is the one that claimed the group, "" for none. `stop` is whether the group should end. `version` grows
+    with each stream that joins or is asked to stop. `size` counts the taken places. `heartbeats` are those of its
+    functions, by Lambda's request ids.
     """
 
     token: int = 0
@@ -64,7 +64,7 @@ class GroupLease:
 
 
 def composed(own: Lease, group: GroupLease) -> Lease:
-    """Returns the lease that a connection of the stream is given; `own` is from the stream's record."""
+    """Returns the lease that a connection of the stream gets; `own` is from the stream's record."""
     heartbeat = group.heartbeats.get(own.connected_by)
     expires_at_ms = own.expires_at_ms
     if heartbeat is not None and own.connected_by:
@@ -79,16 +79,16 @@ def newer_lives(group: GroupLease, token: int, now_ms: int) -> bool:
 
 
 def is_well(group: GroupLease, now_ms: int) -> bool:
-    """Returns whether all streams of the group are connected, by its newest living function; so none need be read.
+    """Returns whether all streams of the group are connected, by its newest living function: none need be read.
 
-    False where no function lives.
+    False if no function lives.
     """
     living = [heartbeat for heartbeat in group.heartbeats.values() if heartbeat.is_alive(now_ms)]
     return bool(living) and max(living, key=lambda heartbeat: heartbeat.token).away == 0
 
 
 def alive_until_ms(group: GroupLease) -> int:
-    """Returns until when a function of the group is known to have lived; 0 where none ever did."""
+    """Returns until when a function of the group is known to have lived; 0 if none ever did."""
     return max(
         (heartbeat.at_ms if heartbeat.is_ended else heartbeat.until_ms for heartbeat in group.heartbeats.values()),
         default=0,
@@ -96,15 +96,15 @@ def alive_until_ms(group: GroupLease) -> int:
 
 
 def is_away(lease: Lease, now_ms: int) -> bool:
-    """Returns whether nobody is connected, by the composed lease of a stream of the group."""
+    """Returns whether a stream of the group is not connected, by its composed lease."""
     is_open = lease.connected_token > lease.released_token
     return not lease.stop and not (is_open and now_ms < lease.expires_at_ms)
 
 
 def to_bury(own: Lease, group: GroupLease, fence: int, now_ms: int, died: str = "") -> str:
-    """Returns which function is to be ended before connection `fence` takes its turn; "" where none is to, or can.
+    """Returns which function must be marked as ended before connection `fence` takes its turn; "" if none can be.
 
-    That is one whose heartbeat has run out, or whose end is proved by `died`, Lambda's words about a function.
+    It is one whose heartbeat has run out, or whose end is proved by `died`, Lambda's message about a function.
     """
     heartbeat = group.heartbeats.get(own.connected_by)
     open_before = own.released_token < own.connected_token < fence
@@ -114,7 +114,7 @@ def to_bury(own: Lease, group: GroupLease, fence: int, now_ms: int, died: str = 
 
 
 def known_over(own: Lease, group: GroupLease) -> int:
-    """Returns the connected token where its function is ended, so that its turn is over; else 0."""
+    """Returns the connected token if its function is marked as ended, so that its turn is over; else 0."""
     heartbeat = group.heartbeats.get(own.connected_by)
     return own.connected_token if heartbeat is not None and heartbeat.is_ended else 0
 
@@ -127,10 +127,10 @@ def turns_of_others(group: GroupLease, token: int) -> frozenset[tuple[int, int]]
 
 
 def good_until_ms(seen_ms: int, lag_ms: int | None, heartbeat: GroupHeartbeat | None) -> int:
-    """Returns until when a stream's connection is known good whose record says `seen_ms`.
+    """Returns until when a stream's connection is known good; its record says `seen_ms`.
 
-    Its function's heartbeats answer for it where the record has a `lag_ms`: it was good until that long before the
-    heartbeat. With None it answers for itself, because something of it is not stored.
+    If the record has a `lag_ms`, its function's heartbeats vouch for it: it was good until that long before the
+    heartbeat. With None only `seen_ms` counts, because some of its events are not stored.
     """
     if heartbeat is None or lag_ms is None:
         return seen_ms

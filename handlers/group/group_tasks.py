@@ -1,17 +1,17 @@
 """Decides what a function requests for its group as a whole, beside the steps of its streams: one request at a time.
 
     heartbeat   every so often: it is alive; answered by the group's lease
-    check       between two heartbeats that are far apart: has anybody joined or left? Answered by the version of the
-                membership as it was a moment ago. A later one brings the next heartbeat forward; the lease is not taken
-                from it, for a read that is half as dear may be older than what is known
-    members     where the lease's version is another than that of the last reading; each with when it joined
-    records     of all its streams, after that, and where another function has claimed or marked one
+    check       between two heartbeats that are far apart: has a stream joined or left? Answered by the version of the
+                membership as it was a moment ago. A later one brings the next heartbeat forward; it does not replace
+                the known lease, because this read is half the price and may be older
+    members     if the lease's version is not that of the last reading: the members, each with when it joined
+    records     after that, and when another function has claimed or marked one: the records of all its streams
     remove      a stream that is over: its record lets it go, and then its place is free
-    end         where there is no member left; answered by the lease, which says stop unless somebody has joined since
+    end         when no member is left; answered by the lease, which says stop unless a stream has joined since
 
-A heartbeat comes before all else, for a function that is late with it counts as dead. Pure: times are integer
-milliseconds that the caller passes. Invariants: one request is under way at a time; a reading of the members counts for
-a version that was known before it.
+A heartbeat comes before everything else, because a function that is late with it counts as dead. Pure: times are
+integer milliseconds that the caller passes. Invariants: one request is under way at a time; a reading of the members
+counts for a version that was known before it began.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from handlers.group.roster import Roster
 class GroupTask(NamedTuple):
     """One request; `version` is the one that the members count for, or at which there is no member.
 
-    `stream` is over; it had joined at `joined`.
+    `stream` is the one that is over; it had joined at `joined`.
     """
 
     kind: Literal["heartbeat", "check", "members", "records", "remove", "end"]
@@ -34,7 +34,7 @@ class GroupTask(NamedTuple):
     joined: str = ""
 
 
-# A check comes half-way between two heartbeats, if it is this far from either: it costs a tenth of one.
+# A check comes half-way between two heartbeats if it is at least this far from both: it costs a tenth of one.
 CHECK_LEAST_MS = 1_000
 NEVER_MS = 2**63
 
@@ -57,7 +57,7 @@ class GroupTasks:
 
     @property
     def due_ms(self) -> int:
-        """Returns when the next heartbeat or check is due, or what the store refused is requested again."""
+        """Returns when the next heartbeat or check is due, or when a request that the store refused is repeated."""
         return max(min(self._heartbeat_due_ms, self._check_due_ms), self.rests_until_ms)
 
     def claimed(self, lease: GroupLease, now_ms: int) -> None:
@@ -66,18 +66,18 @@ class GroupTasks:
         self._heartbeat_due_ms = now_ms
 
     def over(self, stream: str) -> None:
-        """Records that a stream is over, so that its place gets freed."""
+        """Records that a stream is over, so that its place is freed."""
         self._over.append(stream)
 
     def next(self, now_ms: int) -> GroupTask | None:
-        """Returns the next request; None where there is none, or one is under way."""
+        """Returns the next request; None if there is none, or one is under way."""
         if self._under_way is None:
             self._under_way = self._due(now_ms)
             return self._under_way
         return None
 
     def answered(self, now_ms: int, value: Any) -> None:
-        """Records the answer to the request under way; None where the store refused, and it is repeated."""
+        """Records the answer to the request under way; None if the store refused, and then it is repeated."""
         group_task, self._under_way = self._under_way, None
         assert group_task is not None
         match group_task.kind:
@@ -97,7 +97,7 @@ class GroupTasks:
             case "members":
                 self._roster.listed(group_task.version, value)
                 self._turns = None
-            case "records":  # they were read after the known lease
+            case "records":  # they were read after the lease became known
                 self._turns = turns_of_others(self._lease, self._token)
             case "remove":
                 self._over.remove(group_task.stream)

@@ -1,13 +1,13 @@
-"""The steps by which a function keeps one stream of its group: connects, waits after an end, and connects again.
+"""The steps by which a function keeps one stream of its group: it connects, waits after an end, and connects again.
 
 It repeats the invocation of a stream (`handlers/connection/reconnection.py`), as the machine does for a stream alone,
-until the stream is over, a newer function has it, or it is no longer to be kept. Back-offs are cut into short pauses,
-so that a stream that waits holds up no end of its function.
+until the stream is over, a newer function has it, or it should no longer be kept. Back-offs are cut into short pauses,
+so that a waiting stream does not delay the end of its function.
 
     attempts -> StreamDropped       Pause(…) up to 1 s, 2 s, 4 s …      attempts -> StreamTakenOver      RELIEVED
 
-An exception in a stream's steps, from a defect of its manager or from its performer, ends one connection and nothing
-else. Invariants: before each further connection a back-off is drawn; whatever is open is closed by an `Ended`.
+An exception in a stream's steps, from a defect of its manager or from its performer, ends only that connection.
+Invariants: a back-off is drawn before each further connection; whatever is open is closed by an `Ended`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from handlers.connection.steps import Ended, Invocation, Pause, Report, Steps
 from handlers.group.next_step import Delays, NextStep, next_step, raised, rest_bounds_s
 from handlers.profile.behaviour import Profile
 
-# Whether this function is still to connect the stream again, at that instant.
+# Returns whether this function should still connect the stream again, at that instant.
 Keeps = Callable[[int], bool]
 
 
@@ -36,14 +36,15 @@ class Kept:
 def kept(
     profile: Profile, invocation: Invocation, now_ms: int, delays: Delays, keeps: Keeps, draw: Draw
 ) -> Steps[Kept]:
-    """Returns the end of the stream in this function, once it comes; `keeps` is called before and after back-offs."""
+    """Returns how the stream ended in this function; `keeps` is called before and after back-offs."""
     failures, error = 0, ""
     while True:
         began_ms = now_ms
         try:
             report = yield from attempts(profile, invocation, now_ms, draw)
         except Exception as defect:
-            # A bug in one manager, or in what performs its steps, ends one connection; it holds nothing of the wire.
+            # A defect in one manager, or in its performer, ends one connection. The message has nothing that came over
+            # the wire.
             report = Report(raised(defect), Progress(0, began_ms))
             yield Ended(report)
         what = next_step(report.outcome, is_hot=profile.standby == "hot")
@@ -58,7 +59,7 @@ def kept(
 
 
 def _rest(rest_ms: int, invocation: Invocation, keeps: Keeps) -> Steps[int]:
-    """Returns the instant at which the back-off is over; -1 where the stream is not to be connected again."""
+    """Returns the instant at which the back-off is over; -1 if the stream should not be connected again."""
     answer = yield Pause(0)
     until_ms, latest_ms = answer.now_ms + rest_ms, invocation.deadline_ms - 3 * invocation.margin_ms
     while keeps(answer.now_ms) and answer.now_ms < latest_ms:

@@ -13,24 +13,24 @@ from dataclasses import dataclass
 
 from handlers.connection.effects import Outcome
 
-# As in the Retriers of Connect A: the first delay in seconds, and how often it doubles before a long back-off.
+# As in the Retriers of Connect A: the first delay in seconds, and how often it doubles before the long back-off.
 _RETRIES = {"StreamThrottled": 2, "StoreUnavailable": 2, "StreamDropped": 4}
 _STORE_DELAY_S, _DROP_DELAY_S = 2.0, 1.0
-# The end by a manager's defect; no function raises it.
+# The error of a connection that a manager's defect ended; no function raises it.
 BROKEN = "Broken"
-# Errors of `handlers/errors.py` that performing a step may raise: their messages are our own words.
+# Errors of `handlers/errors.py` that performing a step may raise: we wrote their messages, so they are safe to show.
 _NAMED = ("StreamDropped", "StoreUnavailable", "InvalidRequest")
 
 
 class NextStep(enum.Enum):
-    """What happens to a stream after one of its connections has ended; the value is the word used in logs."""
+    """What happens to a stream after one of its connections has ended; logs use the value."""
 
     AGAIN = "connects again after a back-off"
     RELIEVED = "a newer function has it"
     EXPIRED = "the function's deadline has come"
-    STANDBY = "its lane is to start again beside the other"
+    STANDBY = "its lane must start again beside the other"
     OVER = "it is over"
-    UNREAD = "its profile is asked for"
+    UNREAD = "its profile is requested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ def next_step(outcome: Outcome, *, is_hot: bool) -> NextStep:
 
 
 def rest_bounds_s(error: str, failures: int, delays: Delays) -> tuple[float, float]:
-    """Returns between which seconds to draw the back-off after this many failures by `error` in a row, from 1 on.
+    """Returns the bounds in seconds of the back-off after this many failures by `error` in a row, from 1 on.
 
-    Where the machine's retries would be used up it is the lane's long back-off, and then they begin anew.
+    Once the machine's retries would be used up, it is the lane's long back-off; then they begin anew.
     """
     tries = _RETRIES.get(error, 0)
     number = (failures - 1) % (tries + 1)

@@ -1,9 +1,9 @@
-"""Decides when a stream of a group may begin to open: few are young at a time, and slow ones hold nobody up.
+"""Decides when a stream of a group may begin to open: few openings are young at a time, and a slow one delays no other.
 
-    at_once 2, young_ms 1000:   a, b at 0 s    c when a is answered, at 0.2 s    d at 1 s, though b hangs
+    at_once 2, young_ms 1000:   a, b at 0 s    c when a is answered, at 0.2 s    d at 1 s, although b hangs
 
 Times are integer milliseconds that the caller passes, and never go back. Invariant: at most `at_once` openings are
-young, and while streams wait, one begins whenever an opening is done or no longer young.
+young, and while streams wait, another begins whenever an opening is done or no longer young.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Pacing:
         self._since[stream] = now_ms
 
     def done(self, stream: str) -> None:
-        """Records that it was answered, or has failed."""
+        """Records that the stream was answered, or has failed."""
         self._since.pop(stream, None)
 
     def due_ms(self, now_ms: int) -> int | None:
-        """Returns when the next opening may begin if none is done before; None where one may begin now."""
+        """Returns when the next opening may begin if none is done before; None if one may begin now."""
         if self.may_begin(now_ms):
             return None
         return min(self._since.values()) + self._young_ms

@@ -1,14 +1,14 @@
-"""Decides which of a group's streams a function keeps, when the function itself has ended, and with which outcome.
+"""Decides which of a group's streams a function keeps, when the function itself ends, and with which outcome.
 
-The members are read anew whenever the version in the group's lease differs from that of the last reading, and a reading
-counts for the version that was known *before* it: so no stream that joins is missed. The newest function begins what is
-wanted. An older one begins nothing, and keeps what it has until a newer connection has taken it over, stream by stream.
+The members are read anew whenever the version in the group's lease differs from that of the last reading. A reading
+counts for the version that was known *before* it began, so no stream that joins is missed. The newest function begins
+the wanted streams. An older one begins none, and keeps each of its streams until a newer connection takes it over.
 
     sees(version 4)     is_behind: read the members      listed(4, {a, b})     to_open: a, b
     sees(version 5)     is_behind: read the members      listed(5, {b, c})     to_open: c     leaving: a
 
 Times are integer milliseconds that the caller passes. Invariants: a function ends only when none of its streams runs;
-it waits for its next turn only where a newer one lives; a stream of this membership that is over is not begun.
+it waits for its next turn only if a newer one lives; a member that is over is not begun unless it joins anew.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Roster:
         self.last_ms = last_ms
         self._lease = GroupLease()
         self._has_newer = False
-        self.is_ended = False  # another function ended it: it is to close everything
+        self.is_ended = False  # another function marked it as ended: it must close everything
         self._newer_since_ms: int | None = None
         self._is_unseen = False  # a stream was relieved, and the lease has not been read since
         self._listed: int | None = None
         self._members: dict[str, str] = {}  # when each joined
-        self._parts: dict[str, NextStep | None] = {}  # None while it runs; AGAIN where it is to be begun
+        self._parts: dict[str, NextStep | None] = {}  # None while it runs; AGAIN if it should be begun
 
     # --- what it learns -----------------------------------------------------------------------------------------------
 
@@ -52,12 +52,12 @@ class Roster:
             self._newer_since_ms = now_ms
         self._is_unseen = False
         if lease.token == self._token:
-            # Whatever took a stream from this function is not of the group. It tries again once a heartbeat, not at
-            # once.
+            # A stream was taken from this function by something outside of the group. The function tries again once a
+            # heartbeat, not at once.
             self._parts |= {one: NextStep.AGAIN for one, part in self._parts.items() if part is NextStep.RELIEVED}
 
     def listed(self, version: int, members: Mapping[str, str]) -> None:
-        """Records the members, each with when it joined, as read after `version` was known."""
+        """Records the members, each with when it joined; they were read after `version` was known."""
         for stream, joined in members.items():
             has_rejoined = self._members.get(stream) != joined
             if stream not in self._parts or (has_rejoined and self._parts[stream] in (NextStep.OVER, NextStep.UNREAD)):
@@ -67,14 +67,13 @@ class Roster:
             del self._parts[stream]
 
     def begins(self, stream: str) -> None:
-        """Records that the stream is begun."""
+        """Records that the stream was begun."""
         self._parts[stream] = None
 
     def ended(self, stream: str, next_step: NextStep) -> None:
-        """Records that the stream runs no more, and what follows.
+        """Records that the stream no longer runs, and what follows.
 
-        A stream that a newer function has claimed no older one ever gets again; if no newer one lives later, it is
-        wanted.
+        An older function never gets a stream back that a newer one has claimed, unless no newer one lives any more.
         """
         self._is_unseen = self._is_unseen or next_step is NextStep.RELIEVED
         if stream in self._members:
@@ -83,7 +82,7 @@ class Roster:
             del self._parts[stream]
 
     def removed(self, stream: str) -> None:
-        """Records that the stream is no member any more: it was over, and has not joined anew."""
+        """Records that the stream is no longer a member: it was over, and has not joined anew."""
         self._members.pop(stream, None)
         self._parts.pop(stream, None)
 
@@ -108,12 +107,12 @@ class Roster:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the members are to be read anew, by the last lease."""
+        """Whether the members must be read anew, according to the last lease."""
         return self._listed != self._lease.version
 
     @property
     def goes_on(self) -> bool:
-        """Whether a stream whose connection was lost is connected again by this function."""
+        """Whether this function connects a stream again whose connection was lost."""
         return not (self._has_newer or self.is_ended or self._lease.stop or self._is_superseded)
 
     def beside_newer_ms(self, now_ms: int) -> int:
@@ -121,36 +120,36 @@ class Roster:
         return 0 if self._newer_since_ms is None else now_ms - self._newer_since_ms
 
     def to_open(self, now_ms: int) -> list[str]:
-        """Returns the streams that are to be begun now, in the order of their names."""
+        """Returns the streams that should be begun now, in the order of their names."""
         if not self.goes_on or now_ms >= self.last_ms:
             return []
         return sorted(stream for stream, part in self._parts.items() if part is NextStep.AGAIN)
 
     @property
     def leaving(self) -> list[str]:
-        """Returns the streams that run and are no members any more."""
+        """Returns the running streams that are no longer members."""
         return [stream for stream in self.running if stream not in self._members]
 
     def keeps(self, stream: str) -> bool:
-        """Returns whether the stream is a member, and is to be connected again where its connection is lost."""
+        """Returns whether the stream is a member that should be connected again if its connection is lost."""
         return self.goes_on and stream in self._members
 
     def joined(self, stream: str) -> str | None:
-        """Returns when the member joined; None where the stream is none."""
+        """Returns when the member joined; None if the stream is not a member."""
         return self._members.get(stream)
 
     def removes(self, stream: str) -> str | None:
-        """Returns when the member that is over had joined, so that it can be removed; None where it is not over."""
+        """Returns when the member that is over had joined, so that it can be removed; None if it is not over."""
         return self._members.get(stream) if self._parts.get(stream) is NextStep.OVER else None
 
     @property
     def empty_version(self) -> int | None:
-        """Returns the version at which the group may be ended; None where it is not empty, or not ours."""
+        """Returns the version at which the group may be ended; None if it is not empty, or not this execution's."""
         is_empty = not self._members and not self._parts and self._listed is not None
         return self._lease.version if is_empty and self.goes_on and not self.is_behind else None
 
     def outcome(self, now_ms: int) -> Outcome | None:
-        """Returns how the function has ended; None while it goes on."""
+        """Returns how the function ends; None while it goes on."""
         parts = self._parts.values()
         if None in parts or self._listed is None:
             return None

@@ -14,7 +14,7 @@ A name stands for a range of keys in one of these forms; a backslash escapes the
 
     config/a     the key alone: the end is empty
     config/*     every key that begins with config/
-    a..b         from a up to b, b not among them; a.. has no end, which is the byte 0
+    a..b         from a up to b, without b; a.. has no end, which is spelled as the byte 0
 
 Invariants: neither a stream id nor a cursor changes the scheme, the host, the port or the shape of the path of a
 profile's address: each is filled in percent-encoded, as one piece of the path or of the query. A value is filled in

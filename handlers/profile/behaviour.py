@@ -122,7 +122,7 @@ class Profile:
 
     @property
     def overlap_ms(self) -> int:
-        """How long the older connection reads on after its successor has connected; 0 where two are forbidden."""
+        """How long the older connection reads on after its successor has connected; 0 if two are forbidden."""
         return 0 if self.overlap == "forbids" else round(self.overlap_s * 1000)
 
     @property
@@ -142,8 +142,7 @@ class Profile:
 
     @property
     def read_rest_s(self) -> float:
-        """How long bytes may wait on the wire to be read together: a tenth of the time for which events wait for one
-        another anyway.
+        """How long bytes may wait on the wire to be read together: a tenth of the time that events wait anyway.
 
         Reading and passing on each event by itself would cost more than all that follows.
         """
@@ -183,7 +182,7 @@ class Profile:
         return sum(one.within_ms for one in self.subscribe if one.expect)
 
     def pace(self, kind: FailureKind) -> Pace | None:
-        """Returns how long to wait after a failure of this kind; None where the profile does not say."""
+        """Returns how long to wait after a failure of this kind; None if the profile does not say."""
         return dict(self.backoff).get(kind)
 
     def decoder(self) -> Decoder:
@@ -205,7 +204,7 @@ class Profile:
         return self.key if self.split is None else self.split.key_of_whole(self.key)
 
     def events(self, frame: Frame, received_at_ms: int) -> list[StreamEvent] | None:
-        """Returns the events of a batch, in order; None where the frame is not a batch."""
+        """Returns the events of a batch, in order; None if the frame is not a batch."""
         batch = self.split.batch(frame) if self.split is not None else None
         if self.split is None or batch is None:
             return None

@@ -37,9 +37,7 @@ _TYPES = {"string": str, "boolean": bool, "integer": int, "number": int | float}
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a field may be: a JSON Schema, which checks it, and the same in words; `convert` reads values that are
-    spelled as text.
-    """
+    """What a field may be, as a JSON Schema and in words; `convert` reads values that are spelled as text."""
 
     schema: Mapping[str, Any]
     must_be: str
@@ -85,9 +83,7 @@ def choice(words: tuple[str, ...]) -> Form:
 
 
 def duration(most_s: int) -> Form:
-    """Returns the form of a time from 0 to `most_s`: a number of seconds, or a text with its unit such as "90s", "5m"
-    or "1h".
-    """
+    """Returns the form of a time from 0 to `most_s`: a number of seconds, or a text such as "90s", "5m" or "1h"."""
     seconds: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": most_s}
 
     def convert(value: Any) -> Any:
@@ -184,7 +180,7 @@ class Fields:
             return ""
 
     def table(self, field: str, shape: str) -> "Fields | None":
-        """Returns the fields of a field that is a table; None where it is absent or, with a note, not a table."""
+        """Returns the fields of a field that is a table; None if it is absent or, with a note, not a table."""
         value = self._pop(field, None)
         if value is None:
             return None

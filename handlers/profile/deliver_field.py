@@ -44,9 +44,7 @@ MOST_BATCH = 1000
 
 
 def _instant(value: Any) -> int | None:
-    """Returns epoch milliseconds, 0 for "start"; None for anything that is not an instant. TOML has instants and dates
-    of its own.
-    """
+    """Returns epoch milliseconds, 0 for "start", None for no instant. TOML has its own instants and dates."""
     try:
         at = datetime.fromisoformat(value) if isinstance(value, str) and value != "start" else value
     except ValueError:

@@ -62,9 +62,7 @@ def parse(
 
 
 def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping[str, str], keep_days: int) -> Profile:
-    """Returns the profile that the fields describe, with a default for each absent or wrong one; problems are noted in
-    `fields`.
-    """
+    """Returns the profile that the fields describe, with a default for each absent or wrong one; notes problems."""
 
     def check(text: str) -> str:
         address = expand(text, variables)
@@ -126,7 +124,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
 
 
 def _time(fields: Fields, table: Mapping[str, Any]) -> Any:
-    """Returns where the events' own time is; None where the profile does not say."""
+    """Returns where the events' own time is; None if the profile does not say."""
     time = _reader("time")(fields) if {"time", "time_unit"} & set(table) else None
     if time is not None and time.path is None:
         fields.wrong("time", 'must be a JSON path such as "$.meta.at" where time_unit is given')
@@ -150,9 +148,7 @@ def _marks(fields: Fields) -> Iterator[tuple[Kind, Mark]]:
 
 
 def _reader(name: str) -> Callable[..., Any]:
-    """Returns the reader of a rare field; it is imported only when needed, because each import lengthens the cold
-    start.
-    """
+    """Returns the reader of a rare field, imported only when needed: each import lengthens the cold start."""
     module, function = _RARE.get(name, (f"{name}_field", name))
     reader: Callable[..., Any] = getattr(import_module(f"handlers.profile.{module}"), function)
     return reader
@@ -173,9 +169,7 @@ def _check_places(fields: Fields, profile: Profile) -> None:
 
 
 def _check_framing(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> None:
-    """Notes fields that need another framing: those for event streams only, for sockets only, or for anything but a
-    socket.
-    """
+    """Notes fields that need another framing: event streams only, sockets only, or anything but a socket."""
     if "retry_max_s" in table and profile.framing != "sse":
         fields.wrong(
             "retry_max_s", 'works only with framing = "sse": no other lets an upstream set a reconnection time'

@@ -20,8 +20,7 @@ _POINTER = re.compile(r"(?:/[A-Za-z0-9_.-]+)+")
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """How to request what came after the cursor: in the header, the query parameter or the body's place `name`, or in a
-    message at {cursor}.
+    """How to request what came after the cursor: in the header, query parameter or body's place `name`, or a message.
 
     `pattern` has {cursor}, or is a constant text; `add` is added to a cursor that is a number; `back_s` is subtracted
     from one that is an instant; `fallback` is requested when the upstream no longer knows the cursor. `reach_s` is how
@@ -50,8 +49,7 @@ class Resume:
         return self.pattern.replace("{cursor}", self._moved(cursor, 1))
 
     def after_expiry(self, cursor: str, oldest: str | None) -> tuple[str, bool]:
-        """Returns where to go on once the upstream has forgotten what came after `cursor`, and whether events may be
-        lost.
+        """Returns where to go on once the upstream has forgotten what came after `cursor`, and whether any may be lost.
 
         `oldest` is the first place that the upstream says it still has, None if it names none; it is requested as it
         is. Nothing is lost if it is no later than the place that `cursor` requests.
@@ -77,9 +75,7 @@ _SHAPE = '{ header = "..." }, { query = "..." } or { body = "/..." }'
 
 
 def _earlier(cursor: str, back_s: int) -> str:
-    """Returns the instant `back_s` seconds before the cursor, in its own offset; the cursor itself if it is not an
-    instant.
-    """
+    """Returns the instant `back_s` seconds before the cursor, in its own offset; the cursor if it is no instant."""
     try:
         return (datetime.fromisoformat(cursor) - timedelta(seconds=back_s)).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError):

@@ -58,9 +58,7 @@ def statuses(fields: Fields) -> tuple[tuple[int, Meaning], ...]:
 def meanings(
     fields: Fields, field: str, example: str, code: tuple[re.Pattern[str], str], words: Sequence[str]
 ) -> tuple[tuple[int, str], ...]:
-    """Returns the codes of a table with their meanings, each one of `words`; `code` is the codes' pattern and its
-    description.
-    """
+    """Returns a table's codes with their meanings, each one of `words`; `code` is a pattern and its description."""
     inner = fields.table(field, f"a table such as {example}")
     found: list[tuple[int, str]] = []
     for name, meaning in (inner.rest() if inner is not None else {}).items():
@@ -138,7 +136,7 @@ def query(fields: Fields, address: str) -> None:
 
 
 def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool, split: "Split | None") -> Rule | None:
-    """Returns the dedup key's or the cursor's rule; None where it is absent."""
+    """Returns the dedup key's or the cursor's rule; None if it is absent."""
     value = fields.take(field)
     if value is None:
         return None

@@ -18,8 +18,9 @@ _BEGIN = "-----BEGIN "
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """PEM texts, "" for none, with secrets as references or filled in. With `ca` no other authority is trusted; if it
-    is `beside_public`, the public ones are trusted as well.
+    """PEM texts, "" for none, with secrets as references or filled in. With `ca` no other authority is trusted.
+
+    If it is `beside_public`, the public ones are trusted as well.
     """
 
     ca: str = field(repr=False, default="")
@@ -42,7 +43,7 @@ class Trust:
 
 
 def tls(fields: Fields) -> Trust | None:
-    """Returns the field; None where the profile has none."""
+    """Returns the field; None if the profile has none."""
     inner = fields.table("tls", '{ ca = "${secret:ca}", certificate = "${secret:crt}", key = "${secret:key}" }')
     if inner is None:
         return None

@@ -29,7 +29,7 @@ class Letter:
 
     It holds a whole `event` that could not be stored, and the token of the connection that had it; or it is of a stream
     that was rejected, or could not be claimed; or it has a `problem`, for which it cannot be put back. `key` is the
-    event's, "" where it is of none. `is_part` is whether parts of the event have not come: they were deleted when it
+    event's, "" if it is of none. `is_part` is whether parts of the event have not come: they were deleted when it
     was stored, or are lost.
     """
 
@@ -65,7 +65,7 @@ class Reader:
         self._messages: dict[tuple[Letter, int], tuple[Message, ...]] = {}
 
     def read(self, message: Message) -> Letter | None:
-        """Returns what the message says; None where other parts are still to come."""
+        """Returns what the message says; None if other parts are still to come."""
         try:
             fields = json.loads(message.body)
             if "error" in fields:

@@ -111,7 +111,7 @@ class Events:
     # --- the marks of a log -------------------------------------------------------------------------------------------
 
     def _find(self, stream_id: str, key: str) -> tuple[Item, StoredEvent] | None:
-        """Returns the segment and the event, or its mark, with this key, newest first; None where the log has none."""
+        """Returns the segment and the event, or its mark, with this key, newest first; None if the log has none."""
         condition, values = "PK = :partition AND SK < :bound", {":partition": log_key(stream_id), ":bound": BEHIND}
         for item in self._table.each(condition, values, ScanIndexForward=False, ConsistentRead=True):
             if is_segment(item) and key_hash(key) in hashes(bytes(item["keys"]["B"])):
@@ -121,7 +121,7 @@ class Events:
         return None
 
     def _replace(self, stream_id: str, mark: Item, event: StreamEvent) -> bool:
-        """Returns whether the event is in the log now in place of the mark; False where the mark is gone."""
+        """Returns whether the event is in the log now in place of the mark; False if the mark is gone."""
         segment = segment_of(mark)
         item = segment_item(stream_id, segment, [event], 0, data := pack([event]))
         if len(data) > MAX_SEGMENT_BYTES:

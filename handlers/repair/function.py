@@ -43,7 +43,7 @@ FIRST, APART, TIMES = 5 * 10**11, 10**5, 10**6
 
 @dataclass(frozen=True, slots=True)
 class Deps:
-    """What an invocation works with; `profile_of` returns None where the stream's profile has no repair."""
+    """What an invocation works with; `profile_of` returns None if the stream's profile has no repair."""
 
     work: RepairWork
     records: StreamRecords

@@ -75,7 +75,7 @@ def edges(
 
 
 def _live_ms(one: Connection) -> int | None:
-    """Returns from when on what came on the connection was no backlog; None where it has not caught up."""
+    """Returns from when on what came on the connection was no backlog; None if it has not caught up."""
     return one.live_ms if one.resumed else one.opened_ms
 
 

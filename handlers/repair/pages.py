@@ -30,7 +30,7 @@ class BadPage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer; `problem` is why there is none, "" where there is one. Names of headers are in lower case."""
+    """An answer; `problem` is why there is none, "" if there is one. Names of headers are in lower case."""
 
     status: int = 0
     headers: Mapping[str, str] | None = None
@@ -42,7 +42,7 @@ class Fetched:
 class Page(NamedTuple):
     """The events of an answer in its order, when each happened if the profile names that, and the next page.
 
-    `next` is the address of the next page, "" where this is the last.
+    `next` is the address of the next page, "" if this is the last.
     """
 
     events: list[StreamEvent]
@@ -94,7 +94,7 @@ def is_kept(profile: Profile, data: Body) -> bool:
 
 
 def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: object, *, is_empty: bool) -> str:
-    """Returns the next page's address; "" where it is this one again, for that can bring nothing new."""
+    """Returns the next page's address; "" if it is this one again, for that can bring nothing new."""
     named = repair.next
     if named is None:
         return ""
@@ -113,7 +113,7 @@ def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: objec
 
 
 def linked(header: str, rel: str) -> str:
-    """Returns the target of the first link with this relation in a Link header; "" where there is none."""
+    """Returns the target of the first link with this relation in a Link header; "" if there is none."""
     for target, parameters in _LINK.findall(header):
         for quoted, bare in _REL.findall(parameters):
             if rel.lower() in (quoted or bare).lower().split():

@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,30}")
 
 
 class Border(NamedTuple):
-    """An event at the edge of a gap: its dedup key, when it came, and when it happened, None where unknown."""
+    """An event at the edge of a gap: its dedup key, when it came, and when it happened, None if unknown."""
 
     key: str
     came_ms: int
@@ -64,7 +64,7 @@ NO_EVENT_AFTER = "no event has come since the gap, so nothing shows yet that the
 
 
 def unaskable(field: Field, borders: Borders) -> str:
-    """Returns why the address cannot be asked, because an event at an edge is missing; "" where it can."""
+    """Returns why the address cannot be asked, because an event at an edge is missing; "" if it can."""
     if "after" in field.edges and not borders.before:
         return NO_EVENT_BEFORE
     return NO_EVENT_AFTER if "before" in field.edges and not borders.after else ""

@@ -75,7 +75,7 @@ def _examined(name: str, profiles: Profiles, secrets: SecretValues) -> dict[str,
 
 
 def _read(reference: Reference, secrets: SecretValues, values: dict[Reference, str]) -> str:
-    """Why the secret cannot be read; "" where it can, and then it is among the values."""
+    """Why the secret cannot be read; "" if it can, and then it is among the values."""
     try:
         values |= secrets.read([reference], anew=True)
     except (StreamRejected, StreamDropped) as error:
@@ -102,7 +102,7 @@ def _origin(address: str) -> str:
 
 
 def _reached(request: UpstreamRequest) -> str:
-    """Why no connection could be made; "" where one was."""
+    """Why no connection could be made; "" if one was."""
     try:
         with opened(request, urllib3.Timeout(WITHIN_S), _stop, StrictResponse):
             raise AssertionError("no request is sent")

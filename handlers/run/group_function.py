@@ -139,7 +139,7 @@ class _Function:
     def late_s(self, outcome: Outcome) -> int:
         """Returns how many seconds too late it was taken over, because a stream kept it beside a newer function.
 
-        0 where that was no longer than the longest overlap, or the settings leave none. Otherwise its lane would come
+        0 if that was no longer than the longest overlap, or the settings leave none. Otherwise its lane would come
         back when the newer one's time is over, and all streams would be without a connection for a moment. So the lane
         waits for as much less, and comes back as if it had been taken over at once.
         """

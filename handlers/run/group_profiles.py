@@ -71,7 +71,7 @@ class GroupProfiles:
         self._doubted.add(_name(stream))
 
     def asks(self, stream: str, joined: str | None) -> bool:
-        """Returns whether the stream is to wait for an answer; False where it has had one since it joined."""
+        """Returns whether the stream is to wait for an answer; False if it has had one since it joined."""
         if self._is_told(stream, joined):
             return False
         name = _name(stream)
@@ -99,7 +99,7 @@ class GroupProfiles:
 
     @property
     def due_ms(self) -> int | None:
-        """Returns when a request is repeated; None where none has failed."""
+        """Returns when a request is repeated; None if none has failed."""
         return min(self._again_ms.values(), default=None)
 
     def stop(self) -> None:

@@ -146,7 +146,7 @@ class Performer(Generic[T]):
 
     @property
     def due_ms(self) -> int | None:
-        """Returns the first instant that a stream has named; None where none has."""
+        """Returns the first instant that a stream has named; None if none has."""
         instants = [*self._awaits.values(), *self._pauses.values()]
         if self._at_store:
             instants.append(self._stop_ms)

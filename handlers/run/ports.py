@@ -51,7 +51,7 @@ class Reader(Protocol):
 
     @property
     def unread_s(self) -> float | None:
-        """How long ago the oldest item that still waits had come; None where none waits."""
+        """How long ago the oldest item that still waits had come; None if none waits."""
 
     def get(self, wait_s: float) -> Arrival | None:
         """Returns the next arrival, or None."""
@@ -109,7 +109,7 @@ def prepared(
     now_ms: Callable[[], int],
     tokens: Tokens = TOKENS,
 ) -> Preparation | None:
-    """Returns the requests before the opening of a stream; None where there are none."""
+    """Returns the requests before the opening of a stream; None if there are none."""
     if profile.token is None and profile.ticket is None:
         return None
     from handlers.connection.preparation import preparation

@@ -34,7 +34,7 @@ _NO_VERSIONS = ("NotImplemented", "MethodNotAllowed")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A profile as it is in use. `problem` says why the newest object is not; "" where it is, or there is none."""
+    """A profile as it is in use. `problem` says why the newest object is not; "" if it is, or there is none."""
 
     text: str
     problem: str = ""
@@ -42,7 +42,7 @@ class Found:
 
 @dataclass(slots=True)
 class _Object:
-    """What a name's object was when it was last read; `found` is None where there is none."""
+    """What a name's object was when it was last read; `found` is None if there is none."""
 
     etag: str = ""
     found: Found | None = None
@@ -69,7 +69,7 @@ class Profiles:
     _silent_until_s: float = 0
 
     def find(self, name: str) -> Found | None:
-        """Returns the profile of that name; None where there is none. Raises StoreUnavailable."""
+        """Returns the profile of that name; None if there is none. Raises StoreUnavailable."""
         if not self.places.profiles_bucket:
             return self._packaged(name)
         known = self._objects.get(name)
@@ -83,7 +83,7 @@ class Profiles:
         return known.found or self._packaged(name)
 
     def text(self, name: str) -> str:
-        """Returns the text of the profile, "" where there is none; raises StoreUnavailable."""
+        """Returns the text of the profile, "" if there is none; raises StoreUnavailable."""
         found = self.find(name)
         return "" if found is None else found.text
 
@@ -181,7 +181,7 @@ class Profiles:
         return _Object(known.etag, known.found, self.now_s())
 
     def _wrong(self, name: str, data: bytes) -> str:
-        """Why the text of a profile is wrong, "" where it is sound."""
+        """Why the text of a profile is wrong, "" if it is sound."""
         from handlers.upstream.address_policy import numeric_refusal  # needed for a bucket alone
 
         try:

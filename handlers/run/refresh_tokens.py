@@ -30,7 +30,7 @@ class RefreshTokens:
         self._table = Table(dynamodb, control_table)
 
     def read(self, name: str) -> Replacement | Closed | None:
-        """Returns the newest, read consistently; None where the secret's own was never replaced."""
+        """Returns the newest, read consistently; None if the secret's own was never replaced."""
         try:
             return _replacement(self._table.get(GROUP, _sort_key(name)))
         except StoreUnavailable as error:

@@ -31,7 +31,7 @@ def read_invocation(
 ) -> Invocation:
     """Returns the invocation that `event` requests, which starts now under Lambda's `request_id`.
 
-    It is killed after `remaining_ms`. The event has the stream as `pathParameters.streamId`; "" and 0 where it names no
+    It is killed after `remaining_ms`. The event has the stream as `pathParameters.streamId`; "" and 0 if it names no
     more: `lane`, `execution`, `cycles`, `renew_after`; `died` is what Lambda said of the lane's last function where
     that proves that it is over, `wait_s` how long the lanes of its execution wait, `limit_s` how long the execution
     believes that a function lives. Raises InvalidRequest.

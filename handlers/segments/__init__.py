@@ -1,1 +1,1 @@
-"""A stream's log of segments, sans-I/O: how one is appended exactly once, and what is in it."""
+"""A stream's log of segments, sans-I/O: how events are appended exactly once, and what a segment contains."""

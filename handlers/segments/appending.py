@@ -1,25 +1,26 @@
-"""Decides how a writer appends events to a stream's log: each once, in order, whoever else appends at the same time.
+"""Decides how a writer appends events to a stream's log: each once and in order, even if others append at the same
+time.
 
-A log is segments with consecutive numbers. A segment is written once and never changed: the store takes it only where
-nothing has its number. So a writer that gets a number has read everything before it, and one conditional write stores
-the events, saves the cursor after them and keeps the order.
+A log consists of segments with consecutive numbers. A segment is written once and never changed: the store takes it
+only if its number is free. So a writer that gets a number has read everything before it, and one conditional write
+stores the events, saves the cursor after them and keeps the order.
 
     LookBack(None)        -> Page(segment 7)     where the log ends, and the cursor
     LookBack(7)           -> Page(6, 5, …)       back over the window, before the first append
-    ReadOn(8)             -> Page()              nobody has appended since it opened
+    ReadOn(8)             -> Page()              nothing was appended since it opened
     Put(8, events 1 to 3) -> False               another writer was first
     ReadOn(8)             -> Page(8)             it has event 2
     Put(9, events 1, 3)   -> True                Appended(stored 2, duplicates 1)
 
 A writer that finds its number taken reads what was written there, drops its own duplicates and continues after it.
-After a lost answer it recognises its own segment by its token and the number of its first event. A request that lands
+After a lost answer it recognises its own segment by its token and the number of its first event. A request that arrives
 late finds its number taken and changes nothing.
 
-The last segment says where to resume: a writer with an older token keeps a newer one's cursor. Where segments expire,
-an anchor that does not expire keeps an empty log from beginning at old numbers.
+The last segment says where to resume; a writer with an older token keeps a newer one's cursor. If segments expire, an
+anchor that does not expire keeps an empty log from reusing old numbers.
 
-Invariants: no key is appended twice within the window; a writer's events are appended in their order; the log's cursor
-passes nothing that is not in the log, and never goes back to an older token.
+Invariants: no key is appended twice within the window; a writer's events are appended in order; the log's cursor passes
+no event that is not in the log, and never goes back to an older token's.
 """
 
 from __future__ import annotations
@@ -33,30 +34,30 @@ from handlers.connection.epochs import Epochs, other_keys
 from handlers.framing.events import StreamEvent
 from handlers.segments.known import HASH_BYTES, MOST_KEYS, KnownKeys, body_sum, key_hash
 
-# How far after the anchor an expired log continues. No connection appends as many segments in its life.
+# How far after the anchor an expired log continues: more than a connection appends in its life.
 JUMP = 1_000_000
-# How often one append may find its number taken. Two writers that take turns hardly do so twice.
+# How often one append may find its number taken. With two writers that rarely happens twice.
 MOST_TRIES = 50
 
 
 class Cursor(NamedTuple):
-    """Where to resume, which connection saved that, and when; the later of two compares greater."""
+    """Where to resume, the connection that saved it, and when; the later of two cursors compares greater."""
 
     fence: int
     at_ms: int
     text: str
 
     def is_after(self, other: Cursor | None) -> bool:
-        """Whether a newer connection saved it, or the same one later."""
+        """Whether a newer connection saved this one, or the same connection saved it later."""
         return other is None or self[:2] > other[:2]
 
 
 class Segment(NamedTuple):
-    """What a writer knows of a segment: `keys` are the hashes of its events' keys, one after the other.
+    """What a writer knows of a segment: `keys` are the concatenated hashes of its events' keys.
 
-    `first` is the number of the first event of its write in the connection with the token `fence`. `at_ms` is when it
-    was made, and not before the segment that precedes it. `cursor` is the log's, None where there is none yet.
-    `bodies` are the checksums of the events' bodies, in the order of `keys`.
+    `first` is the number, within the connection with the token `fence`, of the first event of its write. `at_ms` is
+    when it was made, no earlier than the segment before it. `cursor` is the log's, None if there is none yet. `bodies`
+    are the checksums of the events' bodies, in the order of `keys`.
     """
 
     number: int
@@ -69,7 +70,7 @@ class Segment(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The requested segments; `is_end` where there are no more. `anchor` is 0 where there is none."""
+    """The requested segments; `is_end` if there are no more. `anchor` is 0 if there is none."""
 
     segments: Sequence[Segment]
     is_end: bool
@@ -78,9 +79,9 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LookBack:
-    """The newest segments with smaller numbers than `before`, or the newest of all, newest first: answered by a Page.
+    """Read the segments before number `before`, newest first: answered by a Page.
 
-    Where `before` is None one segment is enough, and if there is none the page has the anchor.
+    If `before` is None, read the newest of all: one segment is enough, and if there is none the page has the anchor.
     """
 
     before: int | None
@@ -88,30 +89,30 @@ class LookBack:
 
 @dataclass(frozen=True, slots=True)
 class ReadOn:
-    """The segments from `number` on in their order, consistently: answered by a Page."""
+    """Read the segments from `number` on in order, consistently: answered by a Page."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """Keep `number` where it does not expire, unless a greater one is there: answered by nothing."""
+    """Keep `number` in the anchor, which does not expire, unless that has a greater one: answered by nothing."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write the segment with the events where nothing has its number: answered by whether it was written."""
+    """Write the segment with the events if its number is free: answered by whether it was written."""
 
     segment: Segment
     events: tuple[StreamEvent, ...]
 
 
 class Appended(NamedTuple):
-    """The end of an append: how many events it put into the log, and how many were there before.
+    """The end of an append: how many events it added to the log, and how many were there before.
 
-    `conflicts` are those among both whose key was known with another body.
+    `conflicts` counts those among both whose key was known with another body.
     """
 
     stored: int
@@ -120,7 +121,7 @@ class Appended(NamedTuple):
 
 
 class LogBusy(Exception):
-    """The number was taken again and again."""
+    """Every number that was tried was taken."""
 
 
 Request = LookBack | ReadOn | Anchor | Put
@@ -130,8 +131,8 @@ Answer = Page | bool | None
 class Appender:
     """One connection's view of the log; `fence` is its token. One request is under way at a time.
 
-    Keys are remembered for `window_ms`, `most_keys` at most. `anchors` is set where segments expire. `epochs` are the
-    connection's, None where bodies are not compared.
+    Keys are remembered for `window_ms`, at most `most_keys` of them. `anchors` is True if segments expire. `epochs` are
+    the connection's, None if bodies are not compared.
     """
 
     def __init__(
@@ -147,12 +148,12 @@ class Appender:
         self._window_ms = window_ms
         self._anchors = anchors
         self._known = KnownKeys(most_keys)
-        self._next = 0  # 0 before it has read where the log ends
+        self._next = 0  # 0 until it has read where the log ends
         self._last_ms = 0  # when the last segment was made
-        self._back_to: int | None = None  # the oldest segment it has read, None once it has read far enough
+        self._back_to: int | None = None  # the oldest segment read so far; None once it has read far enough
         self._anchor = -1  # as it was last read
-        # Before the first append it reads on: the previous connection appends once more when it leaves, and a read
-        # costs a fifth of a refused write.
+        # Before the first append it reads the end of the log again: the previous connection appends once more when it
+        # leaves, and a read costs a fifth of a refused write.
         self._reads_on = False
         self._now_ms = 0
         self._first = self._tries = 0
@@ -164,22 +165,22 @@ class Appender:
 
     @property
     def knows_all(self) -> bool:
-        """Whether it knows every key of the window; otherwise there were too many."""
+        """Whether it knows every key of the window; False if there were too many."""
         return not self._known.is_full
 
     def opens(self, now_ms: int) -> Request:
-        """Begins by finding the log's end; `answered` returns None once that and the cursor are known."""
+        """Begins to find the log's end; `answered` returns None once that and the cursor are known."""
         self._now_ms, self._reads_on = now_ms, True
         return self._asks(LookBack(None))
 
     def append(self, now_ms: int, first: int, events: Sequence[StreamEvent]) -> Request | Appended | None:
-        """Begins to append events, of which the first is the connection's `first`; one append after the other."""
+        """Begins to append events; `first` is the number of the first one. Appends follow one another."""
         self._now_ms, self._first, self._events, self._tries = now_ms, first, events, 0
         self._known.forget(now_ms - self._window_ms)
         return self._proceed()
 
     def answered(self, answer: Answer) -> Request | Appended | None:
-        """Returns what follows from the answer to the last request: another, or the end. Raises LogBusy."""
+        """Returns what follows from the answer to the last request: another request, or the end. Raises LogBusy."""
         request = self._request
         match request:
             case LookBack(None):
@@ -214,7 +215,7 @@ class Appender:
 
     def _ends_at(self, page: Page) -> Request | Appended | None:
         if not page.segments and page.anchor != self._anchor and page.anchor:
-            # Everything has expired, or another writer began anew between two readings: its segment is there now.
+            # Everything has expired, or another writer began anew between two reads: its segment is there now.
             self._anchor = page.anchor
             return self._asks(LookBack(None))
         if not page.segments:
@@ -240,18 +241,18 @@ class Appender:
             self._back_to = None
 
     def _is_far_enough(self, at_ms: int) -> bool:
-        # Each segment is made no earlier than the one before it: segments before this one are too old as well.
+        # No segment is made earlier than the one before it, so those before this one are too old as well.
         return self._known.is_full or at_ms < self._now_ms - self._window_ms
 
     def _learn(self, segment: Segment) -> None:
-        """Takes in the segments after all known ones."""
+        """Learns the keys of a segment that follows all known ones."""
         self._known.add(segment.at_ms, segment.keys, segment.bodies)
         self._next, self._last_ms, self.cursor = segment.number + 1, segment.at_ms, segment.cursor
 
     # --- one append ---------------------------------------------------------------------------------------------------
 
     def _proceed(self) -> Request | Appended | None:
-        """Returns the next request, or the end where nothing is new."""
+        """Returns the next request, or the end if no event is new."""
         if not self._next:
             return self._asks(LookBack(None))
         if self._back_to is not None:
@@ -272,7 +273,7 @@ class Appender:
         return self._asks(Put(segment, tuple(fresh.values())))
 
     def _placed(self, epochs: Epochs) -> dict[bytes, StreamEvent]:
-        """Returns the new events, each under the first of its keys that is free; notes what the others are."""
+        """Returns the new events, each under the first of its keys that is free; counts the others."""
         fresh: dict[bytes, StreamEvent] = {}
         self._epochs_after = epochs
         for count, event in enumerate(self._events, self._first):
@@ -295,7 +296,7 @@ class Appender:
         return fresh
 
     def _cursor_behind(self) -> Cursor | None:
-        """Returns the cursor after the events, or the log's where a newer connection saved that or they have none."""
+        """Returns the cursor after the events; the log's own if they have none or a newer connection saved that."""
         text = next((event.cursor for event in reversed(self._events) if event.cursor is not None), None)
         if text is None or (self.cursor is not None and self.cursor.fence > self._fence):
             return self.cursor

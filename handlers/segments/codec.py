@@ -3,9 +3,9 @@
     {"at":[0,3],"id":["7","8"],"size":[14,12]}      when each came after the first, ids, the bodies' sizes
     event 7 of chaosevent 8 of …                    the bodies, one behind the other
 
-and all of that compressed. Redundant columns are left out: keys that equal the ids, names where there are none. In a
-column similar texts are adjacent, so they compress better than the events one by one. Pure. Invariant: unpacking what
-was packed returns the events, byte for byte.
+All of that is compressed. Redundant columns are left out: keys that equal the ids, and names if there are none. In a
+column similar texts are adjacent, so they compress better than the events one by one. Pure. Invariant: unpacking a
+packed segment returns its events, byte for byte.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from handlers.framing.events import StreamEvent
 from handlers.framing.frames import encoded
 from handlers.framing.oversize import Oversize
 
-# The zlib level beyond which time costs more than the write units saved: docs/store.md has the table.
+# The zlib level: beyond it the time costs more than the saved write units. docs/store.md has the table.
 LEVEL = 3
-# The bytes of events that one segment holds, if it holds more than one; and how many wait at most, so that one more
-# chunk's events usually fit too.
+# The most bytes of events in a segment, if it has more than one; and how many may wait, so that one more chunk's events
+# usually still fit.
 SEGMENT_BYTES = 256 * 1024
 WAITING_BYTES = 192 * 1024
 # The bytes of an event besides its texts.
@@ -33,7 +33,7 @@ _READ_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PackedEvent:
-    """An event as a segment has it; `data` is None where its body is elsewhere."""
+    """An event as a segment has it; `data` is None if its body is elsewhere."""
 
     key: str
     id: str | None
@@ -43,15 +43,15 @@ class PackedEvent:
 
 
 def event_bytes(event: StreamEvent) -> int:
-    """About how many bytes the event takes in a segment before compression."""
+    """Returns about how many bytes the event takes in a segment before compression."""
     body = 0 if isinstance(event.data, Oversize) else len(event.data)
     return body + len(event.key) + len(event.id or "") + len(event.name or "") + _EVENT_BYTES
 
 
 def parts(events: Sequence[StreamEvent]) -> Iterator[Sequence[StreamEvent]]:
-    """The events, one at least, in as few segments as hold them.
+    """Yields the events (at least one) in as few parts as fit a segment each.
 
-    An event that is too large, or was too long to be read, is in a segment alone.
+    An event that is too large, or was too long to be read, is in a part by itself.
     """
     if _fits(events):
         yield events
@@ -70,7 +70,7 @@ def parts(events: Sequence[StreamEvent]) -> Iterator[Sequence[StreamEvent]]:
 
 
 def _fits(events: Sequence[StreamEvent]) -> bool:
-    """Whether one segment surely holds them all, as it does for nearly every write."""
+    """Whether all certainly fit one segment, as nearly every write does."""
     keys, datas, ids, names, *_ = zip(*events, strict=True)
     if not {str, bytes}.issuperset(map(type, datas)):
         return False
@@ -80,7 +80,7 @@ def _fits(events: Sequence[StreamEvent]) -> bool:
 
 
 def pack(events: Sequence[StreamEvent], *, bodies: bool = True) -> bytes:
-    """The events compressed; without their bodies where these are elsewhere."""
+    """Returns the events, compressed; without their bodies if these are stored elsewhere."""
     keys, datas, ids, names, _, received = zip(*events, strict=True)
     since_ms = received[0]
     head: dict[str, Any] = {"since": since_ms, "at": [at_ms - since_ms for at_ms in received], "id": ids}
@@ -96,7 +96,7 @@ def pack(events: Sequence[StreamEvent], *, bodies: bool = True) -> bytes:
     head["size"] = [len(one) for one in contents]
     if binary := [at for at, data in enumerate(datas) if isinstance(data, bytes)]:
         head["binary"] = binary
-    # Names and ids have no bare line end here: JSON escapes it.
+    # The head has no line end inside, because JSON escapes those of names and ids.
     return zlib.compress(b"".join((_encode(head).encode(), b"\n", *contents)), LEVEL)
 
 
@@ -111,7 +111,7 @@ def _pack_large(head: dict[str, Any], body: str | bytes) -> bytes:
 
 
 def unpack(packed: bytes, most_bytes: int | None = None) -> list[PackedEvent]:
-    """The events; without their bodies, which are then not unpacked, where these exceed `most_bytes` together."""
+    """Returns the events; without their bodies, which are not unpacked, if these exceed `most_bytes` together."""
     head, rest, inflate = _head(packed)
     count = len(head["at"])
     ids = head["id"]
@@ -133,7 +133,7 @@ def unpack(packed: bytes, most_bytes: int | None = None) -> list[PackedEvent]:
 
 
 def last_received_ms(packed: bytes) -> int:
-    """When the last of the events was received; no body is unpacked."""
+    """Returns when the last of the events was received; no body is unpacked."""
     head, _, _ = _head(packed)
     received_ms: int = head["since"] + head["at"][-1]
     return received_ms

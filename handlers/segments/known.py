@@ -1,11 +1,11 @@
-"""Remembers which events came within a window: by eight bytes of each key's SHA-256, counted in time and bounded.
+"""Remembers the keys of the events within a window of time, each as eight bytes of its SHA-256, up to a number of keys.
 
-With a checksum of each key's body, it can recognize another body under a key.
+A checksum of each body lets it recognize another body under a known key.
 
-Eight bytes suffice to tell a hundred thousand keys apart: a new event is mistaken for one of them less than once in
-10^14 events. Keys come in the order of the log, or in reverse order while a writer reads back. It knows no log and no
-clock. Invariant: a key stays known until the caller forgets the time at which it was last added, unless more than
-`most_keys` came since.
+Eight bytes tell a hundred thousand keys apart: a new event is mistaken for one of them less than once in 10^14 events.
+Keys are added in the order of the log, or in reverse order while a writer reads back. It knows no log and no clock.
+Invariant: a key stays known until the caller forgets the time at which it was last added, unless more than `most_keys`
+came since.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ MOST_KEYS = 100_000
 
 
 def key_hash(key: str) -> bytes:
-    """What is remembered of a dedup key."""
+    """Returns the hash by which a dedup key is remembered."""
     return hashlib.sha256(key.encode()).digest()[:HASH_BYTES]
 
 
 def body_sum(event: StreamEvent) -> int:
-    """The checksum of the event's name and body, however its JSON is spelled; never 0, which means none."""
+    """Returns the checksum of the event's name and body, however its JSON is spelled; never 0, which means none."""
     data = event.data.sha256.encode() if isinstance(event.data, Oversize) else canonical_json(event.data)
     return zlib.crc32(data, zlib.crc32((event.name or "").encode())) or 1
 
 
 def sums(packed: bytes) -> Iterator[int]:
-    """The checksums that follow one another in `packed`, four bytes each, then zeros without end."""
+    """Yields the checksums in `packed`, four bytes each, then zeros without end."""
     yield from (int.from_bytes(packed[at : at + 4]) for at in range(0, len(packed), 4))
     yield from repeat(0)
 
 
 def hashes(packed: bytes) -> Iterator[bytes]:
-    """The hashes that follow one another in `packed`."""
+    """Yields the hashes in `packed`."""
     return (packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES))
 
 
@@ -51,7 +51,7 @@ class KnownKeys:
 
     def __init__(self, most_keys: int = MOST_KEYS) -> None:
         self._most = most_keys
-        # When each came, and in the last 32 bits the checksum: a tuple would take twice the memory.
+        # By key: when it came, with the checksum in the last 32 bits. A tuple would take twice the memory.
         self._came: dict[bytes, int] = {}
         self._segments: deque[tuple[int, bytes]] = deque()  # the oldest first
 
@@ -59,12 +59,12 @@ class KnownKeys:
         return key in self._came
 
     def came(self, key: bytes) -> tuple[int, int] | None:
-        """When the key last came and the checksum of its body, 0 where that is unknown; None for an unknown key."""
+        """Returns when the key last came, and the checksum of its body (0 if unknown); None for an unknown key."""
         came = self._came.get(key)
         return None if came is None else (came >> 32, came & 0xFFFFFFFF)
 
     def unknown(self, events: Sequence[StreamEvent]) -> dict[bytes, StreamEvent]:
-        """Returns the events whose keys are not known, each once and in order, by the hash of its key."""
+        """Returns the events with unknown keys, each once and in order, by the hash of its key."""
         known, digest = self._came, hashlib.sha256
         by_key = {digest(event.key.encode()).digest()[:HASH_BYTES]: event for event in events}
         if len(by_key) < len(events):
@@ -94,7 +94,7 @@ class KnownKeys:
             self._came.setdefault(key, came)
 
     def forget(self, before_ms: int) -> None:
-        """Forgets what was appended before then."""
+        """Forgets the keys that were appended before `before_ms`."""
         while self._segments and self._segments[0][0] < before_ms:
             self._forget_oldest()
 

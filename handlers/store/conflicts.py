@@ -53,7 +53,7 @@ class Conflicts:
     epochs: Epochs
 
     def settle(self, known: Iterable[Known]) -> list[tuple[str, bool]]:
-        """The outcome of each event that came under a known key with another body, "" where it is not stored.
+        """The outcome of each event that came under a known key with another body, "" if it is not stored.
 
         And whether that is a conflict: it is none where the key is known from an earlier epoch.
         """

@@ -119,7 +119,7 @@ def to_record(item: Item | None) -> ControlRecord:
 
 
 def layout_problem(item: Item | None) -> str:
-    """Returns in a sentence why this version may not write to the record; "" where it may."""
+    """Returns in a sentence why this version may not write to the record; "" if it may."""
     layout = typed_values.count(item or {}, "layout")
     return "" if layout in (None, LAYOUT) else UNKNOWN_LAYOUT.format(layout=layout, known=LAYOUT)
 
@@ -152,7 +152,7 @@ def mark(fence: int, request_id: str) -> Item:
 
 
 def _connected_by(item: Item) -> str:
-    """The request of the connection that is connected; "" where the mark does not say."""
+    """The request of the connection that is connected; "" if the mark does not say."""
     fence, _, request_id = (text(item, "marked") or "").partition("/")
     return request_id if fence == str(count(item, "connected") or 0) else ""
 
@@ -174,7 +174,7 @@ def partitions(item: Item) -> int:
 
 
 def fixed_partitions(item: Item) -> int | None:
-    """The lease's `partitions`; None where there are none, or a number that no profile can have."""
+    """The lease's `partitions`; None if there are none, or a number that no profile can have."""
     fixed = count(item, "partitions")
     return fixed if fixed is not None and LOG <= fixed <= MOST_PARTITIONS else None
 
@@ -204,7 +204,7 @@ def known_of(item: Item) -> ledger.Known:
 
 
 def known_numbers(item: Item) -> list[int] | None:
-    """The numbers that `known` wrote, four and three for each that waits; None where there are none."""
+    """The numbers that `known` wrote, four and three for each that waits; None if there are none."""
     written: list[Item] = item.get("known", {}).get("L", [])
     numbers = [value for one in written if (value := count({"one": one}, "one")) is not None]
     return numbers if len(numbers) == len(written) >= 4 and len(numbers) % 3 == 1 else None
@@ -242,20 +242,20 @@ def silence_of(item: Item) -> Silence:
 
 
 def quiet_words(item: Item, now_ms: int) -> str:
-    """The alert about a connected stream whose profile expects events; "" where it is not quiet."""
+    """The alert about a connected stream whose profile expects events; "" if it is not quiet."""
     silence, started_ms = silence_of(item), instant_ms(text(item, "started_at")) or 0
     return "" if silence.expect_ms is None else silence.words(started_ms, now_ms, is_late="group" in item)
 
 
 def budget_words(item: Item, now_ms: int) -> str:
-    """What people are told of a stream of whose budget most is used; "" where it is not, or has none."""
+    """What people are told of a stream of whose budget most is used; "" if it is not, or has none."""
     live: Item = item.get("live", {}).get("M", {})
     spending = spending_of(text(live, "spending") or "")
     return "" if spending is None else spending.words(now_ms)
 
 
 def restart_words(item: Item, now_ms: int) -> str:
-    """The alert about a stream whose ids start over; "" where they do not."""
+    """The alert about a stream whose ids start over; "" if they do not."""
     return epochs.words(epoch_of(item), now_ms)
 
 

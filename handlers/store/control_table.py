@@ -47,7 +47,7 @@ class Table:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def get(self, partition: str, sort_key: str, *, consistent: bool = True) -> Item | None:
-        """The item of that key; None where there is none."""
+        """The item of that key; None if there is none."""
         with translate_errors("GetItem"):
             response = self._dynamodb.get_item(
                 TableName=self._name, Key=typed_values.key(partition, sort_key), ConsistentRead=consistent

@@ -43,7 +43,7 @@ class StoragePolicy:
     """How a stream's events are stored: over how many partition keys, and for how many days (0: for ever).
 
     `order` is whether they are in the index of the order. `on_conflict` is what follows where one key has two bodies;
-    None where the key is made of the body. `epochs` are those of the connection that stores.
+    None if the key is made of the body. `epochs` are those of the connection that stores.
     """
 
     partitions: int = 1
@@ -56,7 +56,7 @@ class StoragePolicy:
 DEFAULT_POLICY = StoragePolicy()
 # The fencing token of repaired events: those of connections count from 1.
 REPAIRED_FENCE = 0
-# Returns the bytes of an object by its key; None where they cannot be read.
+# Returns the bytes of an object by its key; None if they cannot be read.
 Fetch = Callable[[str], bytes | None]
 
 
@@ -64,7 +64,7 @@ Fetch = Callable[[str], bytes | None]
 class StoredEvent:
     """An event as a reader sees it; `object` is the key of the object that holds its body, where one does.
 
-    `conflict_of` is the key that it came under, where another body has that key. `data` is None where the event went to
+    `conflict_of` is the key that it came under, where another body has that key. `data` is None if the event went to
     the dead-letter queue, for the reason `dead_letter`, and where the body was too large for the reader or could not be
     read.
     """
@@ -87,7 +87,7 @@ class StoredEvent:
 
 
 class Entry(NamedTuple):
-    """A place in the order; `event` is None where the event that was there has expired or is gone."""
+    """A place in the order; `event` is None if the event that was there has expired or is gone."""
 
     position: str
     event: StoredEvent | None
@@ -289,7 +289,7 @@ def _body(item: Item, fetch: Fetch, most_bytes: int | None) -> str | bytes | Non
 
 
 def unpacked(content: bytes, encoding: str, most_bytes: int | None = None) -> str | bytes | None:
-    """The body whose bytes are stored in this encoding; None where it has more than `most_bytes`.
+    """The body whose bytes are stored in this encoding; None if it has more than `most_bytes`.
 
     Raises ValueError for an encoding that this version does not know.
     """

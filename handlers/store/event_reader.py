@@ -36,7 +36,7 @@ _MARK = "key."
 
 
 class EventReader:
-    """The events table; `fetch` returns the bytes of an object by its key, None where they cannot be read."""
+    """The events table; `fetch` returns the bytes of an object by its key, None if they cannot be read."""
 
     def __init__(self, dynamodb: Any, events_table: str, fetch: Fetch) -> None:
         self._places = dynamodb, events_table, fetch
@@ -227,7 +227,7 @@ def newest_place(table: Table, stream_id: str, layout: Layout, count: int) -> st
 
 
 def newest_ms(table: Table, stream_id: str, layout: Layout) -> int | None:
-    """When the newest stored event came, None where there is none or no order; raises StoreUnavailable.
+    """When the newest stored event came, None if there is none or no order; raises StoreUnavailable.
 
     In a log it is when the last segment was begun.
     """

@@ -73,7 +73,7 @@ class Inserts:
         return encode({"Statement": statement, "Parameters": list(item.values())})
 
     def of_short(self, number: int, event: StreamEvent) -> str | None:
-        """The INSERT of `item(number, event)`; None where the event is not short."""
+        """The INSERT of `item(number, event)`; None if the event is not short."""
         if not is_short(event):
             return None
         key, data, own_id, name, _, received_at_ms = event

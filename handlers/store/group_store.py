@@ -104,7 +104,7 @@ def member_key(group: str, stream_id: str) -> Item:
 
 
 def member(item: Item) -> tuple[str, str] | None:
-    """The stream and when it joined; None where it has left."""
+    """The stream and when it joined; None if it has left."""
     joined = text(item, "joined")
     return None if joined is None else (item["SK"]["S"].removeprefix(MEMBER), joined)
 

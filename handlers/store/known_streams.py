@@ -48,7 +48,7 @@ class _Held:
     """What is known of one stream: its record's item, what waits to be written into it, and until when it was good.
 
     `fence` is the function's last claim, `turn` the last connection that the record may call connected: its turn or its
-    mark was requested. `lag_ms` is the record's, or may be; None where it has none. `has_proved` is whether the record
+    mark was requested. `lag_ms` is the record's, or may be; None if it has none. `has_proved` is whether the record
     says that the connection has caught up.
     """
 
@@ -179,7 +179,7 @@ class KnownStreams(Store):
             self.turns += 1
 
     def _lag_ms(self, stream_id: str, seen_ms: int) -> int | None:
-        """The lag with which heartbeats may answer for a stream that was good until then; None where it is behind."""
+        """The lag with which heartbeats may answer for a stream that was good until then; None if it is behind."""
         own_ms = self.lags.get(stream_id, 0)
         # It has used up half of its lag, apart from how long its events may wait for one another.
         is_behind = self._clock_ms() - seen_ms > self._who.lag_ms // 2 + own_ms

@@ -130,7 +130,7 @@ class Recent:
         self._rows: dict[str, list[Item]] = {}
 
     def of(self, stream_id: str) -> list[Item] | None:
-        """The stream's records except the one in its lease, the newest first; None where they are not enough."""
+        """The stream's records except the one in its lease, the newest first; None if they are not enough."""
         if stream_id not in self._rows:
             number = self._order[stream_id]
             self._load(list(self._order)[number : number + _STREAMS])

@@ -79,7 +79,7 @@ def recorded_gap(item: Item) -> Gap:
 
 
 def repair_of(item: Item) -> Repair | None:
-    """The repair in the gap's record; None where none has begun."""
+    """The repair in the gap's record; None if none has begun."""
     written: Item | None = item.get("repair", {}).get("M")
     return None if written is None else read_as(Repair, written, stamp=count(item, "repair_stamp") or 0)
 
@@ -113,7 +113,7 @@ def lean(item: Item) -> Item:
 
 
 def live_record(item: Item) -> Item | None:
-    """The ledger's record, as attributes, of the connection that the control record shows; None where it shows none."""
+    """The ledger's record, as attributes, of the connection that the control record shows; None if it shows none."""
     shown: Item | None = item.get("live", {}).get("M")
     if shown is None or count(shown, "fence") is None or count(shown, "seen_ms") is None:
         return None
@@ -158,7 +158,7 @@ class LedgerRecords:
         self._keep_days = keep_days
 
     def save(self, stream_id: str, record: Item) -> bool:
-        """Returns whether a connection's record was written: False where a later one of this connection is there."""
+        """Returns whether a connection's record was written: False if a later one of this connection is there."""
         seen_ms = typed_values.count(record, "seen_ms") or 0
         record = lean({name: value for name, value in record.items() if name not in _OF_SILENCE})
         record |= typed_values.expiry(seen_ms, self._keep_days)
@@ -259,7 +259,7 @@ class LedgerRecords:
         self._table.holds(place, setting(tuple(item)), grows, values_of(item))
 
     def spending(self, stream_id: str, fence: int) -> str:
-        """What a connection's record says of the stream's budget; "" where it has none, or says nothing."""
+        """What a connection's record says of the stream's budget; "" if it has none, or says nothing."""
         row = self._table.get(stream_id, connection_key(fence)) or {}
         return typed_values.text(row, "spending") or ""
 
@@ -273,7 +273,7 @@ class LedgerRecords:
         return count(item or {}, "events") or 0, count(item or {}, "bytes") or 0
 
     def save_repair(self, stream_id: str, gap: Gap, repair: Repair) -> bool:
-        """Returns whether the gap's record has the repair now: False where another wrote since `repair.stamp`."""
+        """Returns whether the gap's record has the repair now: False if another wrote since `repair.stamp`."""
         attributes = {"repair": repair_value(repair), "repair_stamp": number(repair.stamp + 1)}
         condition = "attribute_exists(PK) AND (attribute_not_exists(#repair_stamp) OR #repair_stamp = :before)"
         values = values_of(attributes) | {":before": number(repair.stamp)}

@@ -25,7 +25,7 @@ from handlers.store.typed_values import Item, number
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """The bucket, "" where there is none; `s3` makes the client at its first use, for few invocations need it."""
+    """The bucket, "" if there is none; `s3` makes the client at its first use, for few invocations need it."""
 
     s3: Callable[[], Any]
     bucket: str
@@ -50,7 +50,7 @@ class Objects:
         return content
 
     def find(self, key: str) -> bytes | None:
-        """As `get`; None where it is not there, which S3 answers with AccessDenied where listing is forbidden."""
+        """As `get`; None if it is not there, which S3 answers with AccessDenied where listing is forbidden."""
         try:
             return self.get(key)
         except StoreUnavailable as error:
@@ -160,7 +160,7 @@ class Singles:
         return self._place(item) == place_of(item)
 
     def _place(self, item: Item) -> str | None:
-        """The place of the event under the item's key; None where there is none."""
+        """The place of the event under the item's key; None if there is none."""
         there = self._table.get(item["PK"]["S"], item["SK"]["S"])
         return None if there is None else place_of(there)
 

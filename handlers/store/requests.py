@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 # How often a connection adds to the budgets that it shares with other streams.
 SHARED_EVERY_MS = 60_000
-# Returns the answer to the step: None where it needs none. Raises StoreUnavailable.
+# Returns the answer to the step: None if it needs none. Raises StoreUnavailable.
 Request = Callable[[], Any]
 
 
@@ -166,7 +166,7 @@ class Requests:
         return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, layout.partitions)
 
     def _turn(self, step: Claim) -> Item | None:
-        """The mark of the turn that the claim takes with it; None where it takes none."""
+        """The mark of the turn that the claim takes with it; None if it takes none."""
         if not (step.expires_at_ms and step.after_fence):
             return None
         return mark(step.after_fence + 1, step.expires_at_ms, self._invocation.request_id)

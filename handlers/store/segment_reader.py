@@ -152,7 +152,7 @@ def heads(table: Table, stream_id: str, condition: str, bound: str, *, whole: bo
 
 
 def head(table: Table, stream_id: str, condition: str = "SK < :bound", bound: str = BEHIND) -> Segment | None:
-    """The segment at the bound: the last one before it, or the first from it on; None where none is there."""
+    """The segment at the bound: the last one before it, or the first from it on; None if none is there."""
     is_last = "<" in condition
     more = {"ScanIndexForward": False} if is_last else {}
     items = heads(table, stream_id, condition, bound, **more, Limit=1)["Items"]
@@ -164,7 +164,7 @@ SKEW_MS = 60_000
 
 
 class SegmentReader:
-    """The events table; `fetch` returns the bytes of an object by its key, None where they cannot be read."""
+    """The events table; `fetch` returns the bytes of an object by its key, None if they cannot be read."""
 
     def __init__(self, dynamodb: Any, events_table: str, fetch: Fetch) -> None:
         self._table = Table(dynamodb, events_table)

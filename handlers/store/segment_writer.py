@@ -85,7 +85,7 @@ class SegmentWriter:
         self._newest: tuple[int, int] | None = None  # who wrote the log's last event, as of `opens`, and when it came
 
     def opens(self) -> Cursor | None:
-        """Returns where to resume by the log; None where it has no cursor. Raises StoreUnavailable."""
+        """Returns where to resume by the log; None if it has no cursor. Raises StoreUnavailable."""
         self._through(self._appender.opens(self.now_ms()))
         return self._appender.cursor
 

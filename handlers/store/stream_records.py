@@ -32,7 +32,7 @@ NEWEST = 100
 class StreamRecords:
     """The control table; the client is made once and shared by all invocations of a sandbox.
 
-    `events_table` has the cursors of streams whose events lie in a log; "" where nobody needs cursors.
+    `events_table` has the cursors of streams whose events lie in a log; "" if nobody needs cursors.
     """
 
     def __init__(self, dynamodb: Any, control_table: str, events_table: str = "") -> None:
@@ -43,7 +43,7 @@ class StreamRecords:
         self._leases = Leases(dynamodb, control_table)
 
     def read(self, stream_id: str) -> Records | None:
-        """The stream's records with its newest NEWEST connections and gaps; None where it was never started."""
+        """The stream's records with its newest NEWEST connections and gaps; None if it was never started."""
         lease = self._table.get(stream_id, "lease")
         if lease is None:
             return None
@@ -133,7 +133,7 @@ class StreamRecords:
         return list(GroupStore(self.dynamodb, self._control_table, group_id).members())
 
     def layout(self, stream_id: str) -> Layout | None:
-        """How the stream's events are stored; None where it was never started.
+        """How the stream's events are stored; None if it was never started.
 
         Raises StoreUnavailable where the record has a layout that this version does not know, as `read` does.
         """
@@ -199,7 +199,7 @@ def _shown_repairs(lease: Item) -> list[tuple[Gap, Repair]]:
 
 
 def _kept_since_ms(items: Sequence[Item]) -> int:
-    """Since when no connection's record has expired; 0 where none ever does, as far as these show."""
+    """Since when no connection's record has expired; 0 if none ever does, as far as these show."""
     kept_ms = [
         expires_at * 1000 - seen_ms
         for item in items

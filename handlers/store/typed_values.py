@@ -48,7 +48,7 @@ def key(stream_id: str, sort_key: str) -> Item:
 
 
 def text(item: Item, name: str) -> str | None:
-    """The text of an attribute; None where the item has none of that name, or no text there."""
+    """The text of an attribute; None if the item has none of that name, or no text there."""
     value: str | None = item.get(name, {}).get("S")
     return value
 
@@ -59,7 +59,7 @@ def flag(item: Item, name: str) -> bool:
 
 
 def count(item: Item, name: str) -> int | None:
-    """The whole number of an attribute; None where the item has none of that name, or no whole number there."""
+    """The whole number of an attribute; None if the item has none of that name, or no whole number there."""
     written = item.get(name, {}).get("N")
     try:
         return None if written is None else int(written)
@@ -73,7 +73,7 @@ def instant(at_ms: int) -> str:
 
 
 def instant_ms(written: str | None) -> int | None:
-    """The milliseconds of an instant as the machine writes it, 2026-01-01T00:00:00.000Z; None where it is none."""
+    """The milliseconds of an instant as the machine writes it, 2026-01-01T00:00:00.000Z; None if it is none."""
     try:
         return round(datetime.fromisoformat(written).timestamp() * 1000) if written else None
     except (ValueError, OverflowError):
@@ -105,7 +105,7 @@ def _plan(kind: Any, prefix: str, known: tuple[str, ...]) -> list[tuple[str, str
 def read_as(kind: type[T], item: Item, prefix: str = "", **known: Any) -> T:
     """The dataclass whose fields are attributes named with `prefix`, except those that are `known`.
 
-    What is absent, or cannot be read, is 0, "", False, or None where the field may be None.
+    What is absent, or cannot be read, is 0, "", False, or None if the field may be None.
     """
     for name, attribute, absent, reads in _plan(cast(Hashable, kind), prefix, tuple(known)):
         known[name] = reads(item, attribute) if attribute in item else absent

@@ -57,7 +57,7 @@ class Stream:
     `has_handed_over` is whether an execution that was started since keeps it connected. `away_ms` is for how long it
     has not been connected; `was_away` whether it was so when it was asked. `failures` to connect came in a row,
     `had_failures` did before. `ending` is the error by which its execution let go of it, "" for none. `silent_ms` is
-    how long ago the newest event came that is stored, None where that is not known. `before` and `after` are None where
+    how long ago the newest event came that is stored, None if that is not known. `before` and `after` are None where
     nobody read its connections.
     """
 
@@ -107,7 +107,7 @@ class Verdict:
 
 
 def worse(stream: Stream, limits: Limits) -> str:
-    """Returns why a stream is worse than before, as a phrase; "" where it is not, or not yet."""
+    """Returns why a stream is worse than before, as a phrase; "" if it is not, or not yet."""
     if stream.ending in BAD_ENDINGS:
         return f"its execution ended by {stream.ending}"
     if not stream.is_ours or stream.ending:

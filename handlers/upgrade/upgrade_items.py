@@ -46,7 +46,7 @@ def execution_of(item: Item) -> str:
 
 
 def to_lost(lease: Item, newest_ms: int | None, now_ms: int) -> Lost | None:
-    """Returns what a stream has lost whose connection says that it stores events and does not; None where it does.
+    """Returns what a stream has lost whose connection says that it stores events and does not; None if it does.
 
     The newest event that is stored came then. It moved the cursor all the same, so nobody will ask for them again.
     """
@@ -104,7 +104,7 @@ def is_asked(item: Item, version: str) -> bool:
 
 
 def asked_of(item: Item) -> tuple[int, str]:
-    """Returns when the stream was asked, and which execution held it then; 0 and "" where it was not."""
+    """Returns when the stream was asked, and which execution held it then; 0 and "" if it was not."""
     written: Item = item.get(MARK, {}).get("M", {})
     return count(written, "at_ms") or 0, text(written, "execution") or ""
 

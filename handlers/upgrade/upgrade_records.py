@@ -41,7 +41,7 @@ _KEY = typed_values.key(GROUP, RECORD)
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """The upgrade that runs, or ran last; `execution` is "" where there was none.
+    """The upgrade that runs, or ran last; `execution` is "" if there was none.
 
     `definition` is the version of the machine (an ARN) of the last one that ended well, `aside` the one in whose place
     that was deployed again by one that went back; "" for none.
@@ -179,7 +179,7 @@ class UpgradeRecords:
         return stretches(item, ledgers, now_ms, answer_ms)
 
     def newest_ms(self, item: Item) -> int | None:
-        """Returns when the newest event of a stream or a group came that is stored; None where that is not known."""
+        """Returns when the newest event of a stream or a group came that is stored; None if that is not known."""
         instants = [self._newest_ms(stream_id, lease) for stream_id, lease in self._of(item).items()]
         return max((instant for instant in instants if instant is not None), default=None)
 

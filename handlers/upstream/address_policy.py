@@ -1,8 +1,8 @@
 """Decides from which network addresses a stream may be read.
 
-A name is resolved once, each of its addresses is checked, and the connection goes to one of those: a name that resolves
-differently a moment later (DNS rebinding) gains nothing. For example 10.0.0.1 needs `allow_private = true`, and
-169.254.169.254 is always refused. Invariant: link-local addresses, AWS's metadata service among them, are refused
+A name is resolved once, each of its addresses is checked, and the connection goes to one of those. So a name that
+resolves differently a moment later (DNS rebinding) gains nothing. For example 10.0.0.1 needs `allow_private = true`,
+and 169.254.169.254 is always refused. Invariant: link-local addresses, AWS's metadata service among them, are refused
 whatever a profile allows.
 """
 
@@ -27,14 +27,14 @@ class AddressRefused(OSError):
 
 
 def refusal(address: str, *, allow_private: bool) -> str:
-    """Returns in a phrase why no connection may be made to the IP address; "" where one may."""
+    """Returns in a phrase why no connection may be made to the IP address; "" if one may be made."""
     ip = _inner(ipaddress.ip_address(address.partition("%")[0]))
     if ip.is_link_local or (ip.version == 6 and ip in _AWS_LOCAL):
         return "a link-local address, which is never allowed"
     if ip.is_multicast or ip.is_unspecified or (ip.is_reserved and not ip.is_loopback):
         return "not the address of a host"
-    # Not `is_private`: what is not global holds the shared space of carriers (100.64.0.0/10) too. IPv6's first private
-    # addresses (fec0::/10, RFC 3879) count as global there.
+    # Not `is_private`: addresses that are not global include the carriers' shared space (100.64.0.0/10). IPv6's first
+    # private addresses (fec0::/10, RFC 3879) count as global there.
     is_private = not ip.is_global or (ip.version == 6 and ip.is_site_local) or any(ip in one for one in _NOT_PUBLIC)
     if is_private and not allow_private:
         return "a private address, which the profile does not allow (allow_private = true)"
@@ -42,7 +42,7 @@ def refusal(address: str, *, allow_private: bool) -> str:
 
 
 def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
-    """The IP addresses of `host` in the order of preference; raises AddressRefused where any of them is refused.
+    """Returns the IP addresses of `host` in the order of preference; raises AddressRefused if any of them is refused.
 
     Any, not all: a name with both a public and a private address is no accident. Raises socket.gaierror.
     """
@@ -55,9 +55,9 @@ def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
 
 
 def numeric_refusal(url: str, *, allow_private: bool) -> str:
-    """Returns why no connection may be made to a URL whose host is a number, in any spelling; "" where one may.
+    """Returns why no connection may be made to a URL whose host is a number, in any spelling; "" if one may be made.
 
-    A name is "": its addresses are checked when connecting.
+    For a host name it returns "": its addresses are checked when connecting.
     """
     host = (urlsplit(url).hostname or "").rstrip(".")
     try:
@@ -68,7 +68,7 @@ def numeric_refusal(url: str, *, allow_private: bool) -> str:
 
 
 def _inner(address: IPAddress) -> IPAddress:
-    """The IPv4 address that an IPv6 address stands for, where it does."""
+    """Returns the IPv4 address that an IPv6 address stands for, or the address itself."""
     if isinstance(address, ipaddress.IPv6Address):
         # RFC 4380, section 4: the client behind a Teredo address.
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)

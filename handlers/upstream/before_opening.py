@@ -1,6 +1,6 @@
-"""Makes one request before an opening: for a token or a ticket.
+"""Makes one request before a connection is opened: for a token or a ticket.
 
-Invariant: no redirect is followed, and no text holds an address, a header or anything that was received.
+Invariant: no redirect is followed, and no message has an address, a header or anything that was received.
 """
 
 import socket
@@ -21,7 +21,7 @@ class ClosedHere(Exception):
 
 
 def asked(ask: Ask, limit_s: float, connected: Callable[[socket.socket], None]) -> Answer | Closed:
-    """Returns the answer, within the limit, or why none came; `connected` is given the socket."""
+    """Returns the answer, within the limit, or why none came; `connected` is called with the socket."""
     timeout, until_s = urllib3.Timeout(connect=limit_s, read=limit_s), elapsed_s() + limit_s
     try:
         with opened(ask.request, timeout, connected, StrictResponse, most_redirects=0) as response:

@@ -1,6 +1,6 @@
 """Explains why a connection ended, or why none was made: each transport error is mapped once, here.
 
-Invariant: no text holds an address, a header or anything the upstream sent, for any of them may hold a secret.
+Invariant: no message has an address, a header or anything that the upstream sent: any of them may hold a secret.
 """
 
 import errno
@@ -17,7 +17,8 @@ from handlers.upstream.address_policy import AddressRefused
 from handlers.upstream.opening import RedirectRefused
 from handlers.upstream.strict_response import BadAnswer, TooSlow
 
-# How an open connection ends, the first that fits: the error, the reason, the words; None for the error's own.
+# How an open connection ends; the first row that fits counts: the error, the reason, the words (None for the error's
+# own).
 _ENDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str, str | None], ...] = (
     ((AddressRefused, RedirectRefused, content_codings.UnknownCoding, ProfileError), "rejected", None),
     (TooSlow, "stalled", None),
@@ -49,7 +50,7 @@ def _explain_cause(cause: BaseException) -> Closed | None:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return Closed("tls", f"the upstream's certificate cannot be trusted: {cause.verify_message}")
     if isinstance(cause, ssl.SSLError):
-        # A name of OpenSSL's: "tlsv13 alert certificate required" where the upstream wants another certificate.
+        # OpenSSL's own name, such as "tlsv13 alert certificate required" if the upstream wants another certificate.
         reason = getattr(cause, "reason", None) or ""
         return Closed("tls", ": ".join(filter(None, ("TLS failed", reason.replace("_", " ").lower()))))
     for kind, reason, words in _ENDS:
@@ -74,7 +75,7 @@ def _network(cause: BaseException, reason: str) -> Closed | None:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, what it wraps and what it came from, outermost first."""
+    """Yields the error, what it wraps and what caused it, outermost first."""
     seen: set[int] = set()
     waiting: list[object] = [error]
     while waiting:

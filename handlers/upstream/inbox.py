@@ -1,8 +1,9 @@
-"""A queue bounded by bytes between the thread that reads an upstream and the main one: while it is full, reading stops.
+"""A queue between the thread that reads an upstream and the main one, bounded by bytes: while it is full, reading
+stops, and TCP slows the upstream down.
 
-Then TCP holds the upstream back. The queue remembers since when each item waits: once it is full, the next bytes may
-have waited on the wire since then. Invariants: it never holds more than `limit_bytes`, except a single larger item;
-items are taken in order; no item that was not taken yet is older than `unread_s` says.
+The queue remembers since when each item waits: once it is full, the next bytes may have waited on the wire since then.
+Invariants: it never holds more than `limit_bytes`, except a single larger item; items are taken in order; no item that
+waits is older than `unread_s` says.
 """
 
 import threading
@@ -25,9 +26,9 @@ class Inbox(Generic[T]):
         self._held_bytes = 0
         self._closed = False
         self._blocked_s = 0.0
-        self._full_since: float | None = None  # until all that waited behind it is taken
-        self._put_since: float | None = None  # the item that waits to be accepted
-        self._refused_since: float | None = None  # the first that came too late
+        self._full_since: float | None = None  # until everything that waited then is taken
+        self._put_since: float | None = None  # since when an item waits to be accepted
+        self._refused_since: float | None = None  # since when the first refused item waits
         self._rest_since: float | None = None  # since when reading pauses, so that more comes together
         self._taken_since: float | None = None
         self._changed = threading.Condition()
@@ -39,15 +40,15 @@ class Inbox(Generic[T]):
 
     @property
     def taken_s(self) -> float:
-        """How long ago the oldest of the last taken items had come; 0 where none was taken.
+        """How long ago the oldest of the last taken items had come; 0 if none was taken.
 
-        After the last item of a closed inbox: how long ago the first refused one came.
+        After the last item of a closed inbox: how long ago the first refused item came.
         """
         return _ago(self._taken_since)
 
     @property
     def unread_s(self) -> float | None:
-        """How long ago the oldest item that is not taken yet had come; None where there is none."""
+        """How long ago the oldest waiting item had come; None if none waits."""
         with self._changed:
             waits = [since for *_, since in [*self._items][:1]]
             held = (self._put_since, self._refused_since, self._rest_since)
@@ -81,12 +82,12 @@ class Inbox(Generic[T]):
         return True
 
     def take(self, wait_s: float, most_bytes: int = 0) -> list[T]:
-        """Returns the oldest item; none where none came within `wait_s`, or none can come any more.
+        """Returns the oldest item; none if none came within `wait_s`, or none can come any more.
 
-        The following ones come with it, up to `most_bytes` in all; but an item without a size comes alone.
+        The following items come with it, up to `most_bytes` in all, but an item without a size comes alone.
         """
         with self._changed:
-            # Not wait_for, which reads the clock even if there is nothing to wait for.
+            # Not wait_for: that reads the clock even if there is nothing to wait for.
             if not self._items and not self._closed:
                 self._changed.wait_for(lambda: self._items or self._closed, max(0.0, wait_s))
             if not self._items:
@@ -105,7 +106,7 @@ class Inbox(Generic[T]):
             return taken
 
     def rest(self, for_s: float) -> None:
-        """Returns after so long, or when the inbox is closed; the next item may have come since the call."""
+        """Returns after `for_s`, or when the inbox is closed; the next item may have come since the call."""
         with self._changed:
             self._rest_since = elapsed_s()
             self._changed.wait_for(lambda: self._closed, for_s)
@@ -113,7 +114,7 @@ class Inbox(Generic[T]):
     def close(self, waits: float | None = None) -> None:
         """Accepts nothing more and wakes a waiting reader; what is queued can still be taken.
 
-        `waits` is since when something may wait at the socket, which is not read any more; None where nothing does.
+        `waits` is since when something may wait at the socket, which is not read any more; None if nothing does.
         """
         with self._changed:
             self._closed = True

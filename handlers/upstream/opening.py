@@ -1,8 +1,8 @@
 """Opens one HTTP connection for a request, and follows redirects within bounds.
 
-It decides which redirects are followed and which headers go with them. Invariants: a socket is only ever connected to
-an address that handlers/upstream/address_policy.py allows; TLS is verified; whatever may hold a credential goes to the
-profile's own origin alone; no redirect leads from https to http.
+It decides which redirects are followed and which headers go with them. Invariants: a socket is connected only to an
+address that handlers/upstream/address_policy.py allows; TLS is verified; whatever may hold a credential goes only to
+the profile's own origin; no redirect leads from https to http.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ from handlers.upstream.address_policy import resolve
 from handlers.upstream.strict_response import StrictResponse
 
 MAX_REDIRECTS = 5
-# How many of a name's addresses are tried: each has its share of the time to connect.
+# How many of a name's addresses are tried; each gets an equal share of the time to connect.
 MOST_ADDRESSES = 4
-# How many connections to one origin are kept, and how long; how much of an answer is read to keep one.
+# How many connections to one origin are kept, and for how long; how many bytes of an answer are read to keep one.
 KEPT, KEPT_S, DROPPED_BYTES = 8, 20, 64 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # The headers that every request may carry to any host; the cursor's own header is added by name.
@@ -39,13 +39,13 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class RedirectRefused(Exception):
-    """The upstream redirected the request where it must not go; the message is a phrase without an address."""
+    """The upstream redirected the request to a forbidden place; the message is a phrase without an address."""
 
 
 ResponseClass = Callable[..., StrictResponse]
 """Makes the answer from its socket."""
 Watch = Callable[[socket.socket], None]
-"""Called with each connected socket, before the request is sent on it; what it raises ends the connection."""
+"""Called with each connected socket, before the request is sent on it; an exception from it ends the connection."""
 
 
 @contextlib.contextmanager
@@ -59,7 +59,7 @@ def opened(
 ) -> Iterator[urllib3.BaseHTTPResponse]:
     """Returns the answer to `request`, after redirects; `response_class` reads its body, which is unread yet.
 
-    Raises RedirectRefused, AddressRefused, and what urllib3 raises.
+    Raises RedirectRefused, AddressRefused, and urllib3's errors.
     """
     for _ in range(most_redirects + 1):
         with _answer(request, timeout, watch, response_class) as response:
@@ -84,7 +84,7 @@ class KeptConnections:
             if response.status in _REDIRECTS and response.headers.get("location") is not None:
                 raise RedirectRefused("the upstream redirected, which is not followed here")
             status: int = response.status
-            # A longer body, or one that does not come, costs the connection instead of time.
+            # If the body is longer, or does not come, the connection is given up rather than waited for.
             if not response.read1(DROPPED_BYTES) or not response.read1(1):
                 response.release_conn()
             return status
@@ -94,7 +94,7 @@ class KeptConnections:
     def _pool(self, request: UpstreamRequest) -> Any:
         which = _origin(request.address), request.allow_private
         pool, used_s = self._pools.get(which, (None, 0.0))
-        # A function that stood still does not know whether a connection has ended meanwhile.
+        # A function that was suspended does not know whether a connection has ended meanwhile.
         if pool is None or time.time() - used_s > KEPT_S:
             pool = _pool_of(request, StrictResponse, lambda _: None, maxsize=KEPT)
         self._pools[which] = pool, time.time()
@@ -113,7 +113,7 @@ def _pool_of(request: UpstreamRequest, response_class: ResponseClass, watch: Wat
 
 
 def _asked(pool: Any, request: UpstreamRequest, timeout: urllib3.Timeout) -> Any:
-    """Returns the answer to the request, whose body is unread yet; urllib3's decoders pass over damage."""
+    """Returns the answer to the request, its body unread and not decoded: urllib3's decoders ignore damage."""
     return pool.urlopen(
         request.method, parse_url(request.address).request_uri, body=request.body, headers=request.headers,
         timeout=timeout, retries=False, redirect=False, preload_content=False, decode_content=False,
@@ -121,7 +121,7 @@ def _asked(pool: Any, request: UpstreamRequest, timeout: urllib3.Timeout) -> Any
 
 
 def redirected(request: UpstreamRequest, status: int, location: str) -> UpstreamRequest:
-    """Returns the request after a redirect; raises RedirectRefused where it must not be followed."""
+    """Returns the request after a redirect; raises RedirectRefused if it must not be followed."""
     try:
         address = urljoin(request.address, location).partition("#")[0]
         if request.upgrades:  # RFC 6455, section 3: ws and wss are requested as http and https are

@@ -1,7 +1,7 @@
 """Opens one connection to an upstream, reads it in a thread of its own, and reports why it ended.
 
-Invariants: the last arrival is `Closed`, whatever happened; no text holds an address, a header or anything the upstream
-sent, for any of them may hold a secret.
+Invariants: the last arrival is `Closed`, whatever happened; no message has an address, a header or anything that the
+upstream sent: any of them may hold a secret.
 """
 
 import contextlib
@@ -27,26 +27,27 @@ from handlers.upstream.socket_response import SWITCHED, Outbox, SocketResponse, 
 from handlers.upstream.standstill import Pulse, elapsed_s
 from handlers.upstream.strict_response import JoiningResponse, StrictResponse
 
-# How much one read takes, and how much `get` returns at once: enough to fill several batches, and little enough that
-# the main thread, which stores its events in one go, soon returns to the lease: 640 events of 100 bytes take 0.2 s if a
-# batch takes 8 ms.
+# The most bytes of one read, and of one result of `get`: enough to fill several batches, and few enough that the main
+# thread, which stores their events in one go, soon returns to the lease. 640 events of 100 bytes take 0.2 s if a batch
+# takes 8 ms.
 CHUNK_BYTES = 64 * 1024
 # How many bytes may wait between the two threads.
 INBOX_BYTES = 1024 * 1024
-# How long `close` waits for the reader: a shut-down socket answers at once, a connect that is under way does not.
+# How long `close` waits for the reader: a socket that was shut down returns at once, a connect that is under way does
+# not.
 JOIN_S = 0.1
 
 CLOSED_HERE = Closed("closed_here")
-# A read that takes longer than this has waited for the socket.
+# A read that takes longer than this had to wait for the socket.
 AT_ONCE_S = 0.001
 
-# If a read brings less than this, there was no more to read at once.
+# A read that returns less than this has emptied the socket.
 LITTLE_BYTES = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How much one read takes, how much may wait, and what the reader's thread calls after each arrival."""
+    """The most bytes of one read, the most that may wait, and what the reader's thread calls after each arrival."""
 
     chunk_bytes: int
     inbox_bytes: int
@@ -59,10 +60,10 @@ ALONE = Share(CHUNK_BYTES, INBOX_BYTES)
 class Upstream:
     """One connection. `start` opens it; what arrives is taken with `get`; `close` ends it from any thread.
 
-    `joins` is whether waiting chunks may be joined: not where a chunk is a message. After a read that brought little,
-    nothing is read for `rest_s`, so that what comes meanwhile is read together. `shares` is its share of a function
+    `joins` is whether waiting chunks may be joined: not if a chunk is a message. After a read that returned little,
+    nothing is read for `rest_s`, so that the bytes of that time are read together. `shares` is its share of a function
     that reads other streams too. `before` makes the requests before the opening and the final request, which then
-    replaces `request`. `pulse` knows when the process stood still; without one that is unknown.
+    replaces `request`. `pulse` knows when the process was suspended; without one that is unknown.
     """
 
     def __init__(
@@ -94,8 +95,8 @@ class Upstream:
         self._socket: socket.socket | None = None
         self._closed = False
         self._pulse = pulse
-        self._checked_s = elapsed_s()  # until when the effects of standstills are known
-        self._old_s: float | None = None  # when the bytes being read may have come, if during a standstill
+        self._checked_s = elapsed_s()  # the effects of standstills are known until then
+        self._old_s: float | None = None  # when the bytes being read may have come, if that was during a standstill
         self._thread = threading.Thread(target=self._run, name="upstream", daemon=True)
 
     @property
@@ -110,7 +111,7 @@ class Upstream:
 
     @property
     def unread_s(self) -> float | None:
-        """How long ago the oldest bytes that `get` has not returned yet had arrived; None where there are none."""
+        """How long ago the oldest bytes that `get` has not returned yet had arrived; None if there are none."""
         unread_s = self._inbox.unread_s
         # After a standstill this may be called before the reader's thread runs.
         waits_s = self._waits_s()
@@ -121,7 +122,7 @@ class Upstream:
         self._thread.start()
 
     def get(self, wait_s: float) -> Arrival | None:
-        """Returns the next arrival, None where none came within `wait_s`; Closed once nothing can arrive any more."""
+        """Returns the next arrival, None if none came within `wait_s`; Closed once nothing can arrive any more."""
         arrivals = self._inbox.take(wait_s, self._most_bytes)
         if not arrivals:
             return CLOSED_HERE if self._closed else None
@@ -135,7 +136,7 @@ class Upstream:
             self._outbox.put(frame)
 
     def close(self, join_s: float = JOIN_S) -> None:
-        """Closes the connection, whatever it is doing; what was read before can still be fetched."""
+        """Closes the connection, whatever it is doing; `get` still returns what was read before."""
         # The inbox first: over TLS, bytes that are read after the shutdown may be ciphertext.
         self._inbox.close(self._waits_s())
         with self._lock:
@@ -152,22 +153,22 @@ class Upstream:
     # --- standing still -----------------------------------------------------------------------------------------------
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """Returns the next bytes, b"" at the end; bytes that it had to wait for are no older than the wait."""
+        """Returns the next bytes, b"" at the end; notes that bytes it had to wait for are no older than the wait."""
         if self._old_s is None:
             return response.read1(self._chunk_bytes)
         is_waiting, began_s = self._is_waiting(), elapsed_s()
         try:
             return response.read1(self._chunk_bytes)
         finally:
-            # Bytes in a buffer above the socket are there at once.
+            # Bytes that are buffered above the socket are returned at once.
             if not is_waiting and elapsed_s() - began_s > AT_ONCE_S:
                 self._old_s = None
 
     def _came_s(self) -> float | None:
-        """Returns the earliest instant at which the bytes just read may have come; None where that is now.
+        """Returns the earliest instant at which the bytes just read may have come; None for now.
 
-        After a standstill that is when the process last ran, until everything that came meanwhile is read. A close
-        among it stays at the socket, so whatever precedes it is as old.
+        After a standstill it is when the process last ran, until everything that came meanwhile is read. If a close
+        came meanwhile, it stays at the socket, so everything before it counts as just as old.
         """
         if self._pulse is not None and (still_s := self._pulse.still_s(self._checked_s)) is not None:
             self._checked_s = elapsed_s()
@@ -175,9 +176,9 @@ class Upstream:
         return self._old_s
 
     def _waits_s(self) -> float | None:
-        """Returns since when something from a standstill may wait at the socket; None where nothing does.
+        """Returns since when something from a standstill may wait at the socket; None if nothing does.
 
-        The deciding thread calls it, which may run again before the reader's.
+        The deciding thread calls this; after a standstill it may run before the reader's thread does.
         """
         if self._pulse is None:
             return None
@@ -190,7 +191,7 @@ class Upstream:
         return None
 
     def _is_waiting(self) -> bool:
-        """Whether bytes or a close wait at the socket; not before it is connected."""
+        """Whether bytes or a close wait at the socket; False before it is connected."""
         with self._lock:
             if self._socket is None or self._closed:
                 return False
@@ -198,7 +199,7 @@ class Upstream:
                 poll = select.poll()
                 poll.register(self._socket, select.POLLIN)
                 return bool(poll.poll(0))
-            except (OSError, ValueError):  # its descriptor is closed
+            except (OSError, ValueError):  # the socket is closed already
                 return True
 
     # --- the reader's thread ------------------------------------------------------------------------------------------
@@ -208,8 +209,8 @@ class Upstream:
             with contextlib.closing(self._before) as steps:
                 if not self._perform(steps):
                     return
-            # If the connection's end is the body's end, a cut looks the same, over TLS too: Python's sockets accept an
-            # end without TLS's close_notify.
+            # If the end of the connection ends the body, a cut-off looks the same, even over TLS: Python's sockets
+            # accept an end without a close_notify.
             self._inbox.put(Closed("ended_by_upstream"), came=self._came_s())
         except Unready as error:
             self._inbox.put(error.closed)
@@ -247,10 +248,11 @@ class Upstream:
             step = following
 
     def _read_all(self, request: UpstreamRequest, response: urllib3.BaseHTTPResponse, places: Secrets) -> bool:
-        """Reads the body of the answer; returns whether to its end, and not just until it was closed here."""
+        """Reads the body of the answer; returns whether it read to the end, rather than until it was closed here."""
         headers = {name.lower(): value for name, value in response.headers.items()}
         if codings := response.headers.get("content-encoding"):
-            # RFC 9110, section 5.3: lines of one name form one list. For any other header the last line counts.
+            # RFC 9110, section 5.3: header lines of the same name form one list. For other headers the last line
+            # counts.
             headers["content-encoding"] = codings
         if self._outbox is not None and response.status == SWITCHED:
             check_switch(request.headers, response.headers, response.version)
@@ -272,7 +274,7 @@ class Upstream:
         return True
 
     def _connected(self, connected: socket.socket) -> None:
-        """Records the socket for `close`; raises if that was called already, so that nothing is sent."""
+        """Records the socket for `close`; raises if `close` was called already, so that nothing is sent."""
         with self._lock:
             self._socket = connected
             if self._closed:

@@ -1,9 +1,9 @@
 """Reads an answer that has switched to WebSocket, and sends messages meanwhile, both in the reader's thread.
 
-A TLS connection must not be read and written by two threads at once, and the deciding thread must not wait for an
-upstream that reads nothing. So frames to send go into an outbox, and the thread that waits for the socket waits for
-that too. Invariants: only one thread touches the socket once it has switched; at most `MOST_UNSENT_BYTES` wait to be
-sent; an answer that is no switch is read like any other.
+Two threads must not read and write a TLS connection at the same time, and the deciding thread must not wait for an
+upstream that reads nothing. So frames to send go into an outbox, and the thread that waits for the socket waits for the
+outbox too. Invariants: only one thread touches the socket once it has switched; at most `MOST_UNSENT_BYTES` wait to be
+sent; an answer that is not a switch is read like any other.
 """
 
 import base64
@@ -22,7 +22,7 @@ from handlers.framing.websocket import DEFLATE
 from handlers.upstream.strict_response import BadAnswer, StrictResponse, TooSlow
 
 SWITCHED = 101
-# A pong repeats its ping: this bounds the pongs for an upstream that sends many pings and reads nothing.
+# A pong repeats its ping's payload; this bounds the pongs to an upstream that sends many pings and reads nothing.
 MOST_UNSENT_BYTES = 256 * 1024
 # RFC 6455, section 1.3.
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -40,7 +40,7 @@ def accept_of(key: bytes) -> str:
 
 
 def check_switch(asked: Mapping[str, bytes], answer: Mapping[str, str], version: int) -> None:
-    """Raises BadAnswer where a 101 is not the switch that was `asked` for: RFC 6455, section 4.1; any case of names."""
+    """Raises BadAnswer if a 101 is not the switch that was `asked` for: RFC 6455, section 4.1. Case is ignored."""
     key = asked["sec-websocket-key"]
     if version != 11 or not _has(answer, "Upgrade", "websocket") or not _has(answer, "Connection", "upgrade"):
         raise BadAnswer("the upstream answered 101 and did not switch to WebSocket")
@@ -58,8 +58,8 @@ def check_switch(asked: Mapping[str, bytes], answer: Mapping[str, str], version:
         raise BadAnswer("the upstream chose a subprotocol of WebSocket that was not offered")
 
 
-# RFC 7692, section 7.1: what a server may choose where only the extension's name was offered. The largest window can
-# read what any smaller one wrote.
+# RFC 7692, section 7.1: what a server may choose if only the extension's name was offered. The largest window reads
+# whatever a smaller one wrote.
 _PARAMETERS = frozenset({"server_no_context_takeover", "client_no_context_takeover", "server_max_window_bits"})
 
 
@@ -72,7 +72,7 @@ def _has(answer: Mapping[str, str], name: str, token: str) -> bool:
 
 
 class Outbox:
-    """The frames to send on one socket; any thread puts, the reader's sends."""
+    """The frames to send on one socket; any thread may put them, the reader's thread sends them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class Outbox:
         self._is_over = False
 
     def put(self, frame: bytes) -> None:
-        """Lets a frame be sent soon, unless the connection is closed."""
+        """Queues a frame to be sent soon, unless the connection is closed."""
         with self._lock:
             if not self._is_over and not self._closes:
                 self._frames.append(memoryview(frame))
@@ -91,14 +91,14 @@ class Outbox:
                 self._rings()
 
     def close(self) -> bool:
-        """Lets the reader send what it can at once and end; returns whether it reads the socket, so that it will."""
+        """Tells the reader to send what it can at once and end; returns whether it reads the socket at all."""
         with self._lock:
             self._closes = True
             self._rings()
             return self._wake is not None
 
     def begin(self) -> None:
-        """From now on the reader waits for this too."""
+        """Lets the reader wait for the outbox too from now on."""
         with self._lock:
             self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self._rings()
@@ -116,7 +116,7 @@ class Outbox:
             os.eventfd_write(self._wake, 1)
 
     def flush(self, sock: socket.socket) -> int:
-        """Sends what the socket takes at once; returns the events to wait for, 0 where nothing is left."""
+        """Sends what the socket takes at once; returns the events to wait for, 0 if nothing is left to send."""
         with self._lock:
             if self._bytes > MOST_UNSENT_BYTES:
                 raise BadAnswer("the upstream does not read what it is sent")
@@ -134,7 +134,7 @@ class Outbox:
             return 0
 
     def receive(self, sock: socket.socket, most_bytes: int, limit_s: float | None) -> bytes:
-        """Returns the next bytes, b"" at the end or once closed; raises TooSlow where none come within `limit_s`."""
+        """Returns the next bytes, b"" at the end or once closed; raises TooSlow if none come within `limit_s`."""
         until_s = None if limit_s is None else time.monotonic() + limit_s
         assert self._wake is not None
         while True:
@@ -168,7 +168,7 @@ class SocketResponse(StrictResponse):
         self._has_begun = False
 
     def read1(self, n: int = -1) -> bytes:
-        """The next bytes; none at the end."""
+        """Returns the next bytes; none at the end."""
         if self.status != SWITCHED:
             return super().read1(n)
         if not self._has_begun:
@@ -176,7 +176,7 @@ class SocketResponse(StrictResponse):
             self._lines.body_goes_on()
             self._sock.setblocking(False)
             self._outbox.begin()
-        # Bytes that came with the head are in the buffer above the socket.
+        # Bytes that came with the headers are in the buffer above the socket.
         if held := self._lines.held()[: n if n >= 0 else None]:
             self._lines.read(len(held))
             return held

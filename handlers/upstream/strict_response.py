@@ -1,8 +1,8 @@
-"""Reads a response of HTTP/1.1 within bounds, and its chunks strictly, where Python's own client is lenient.
+"""Reads a response of HTTP/1.1 within bounds, and its chunks strictly: Python's own client is lenient.
 
-It limits the lines of a response that are not part of its body, in length and in time: the head, interim responses, the
-sizes of chunks, trailers. Invariants: between two pieces of the body at most LINES_BYTES are read, in at most twice the
-socket's time-out; a chunk that does not keep to its size ends the response.
+It limits, in length and in time, the lines of a response outside its body: the head, interim responses, the sizes of
+chunks, trailers. Invariants: between two pieces of the body at most LINES_BYTES are read, in at most twice the socket's
+time-out; a chunk that does not keep to its size ends the response.
 """
 
 import http.client
@@ -15,7 +15,7 @@ from urllib3.exceptions import HeaderParsingError
 from urllib3.util.response import assert_header_parsing
 
 LINES_BYTES = 128 * 1024
-# How much one read of the socket takes.
+# The most bytes of one read of the socket.
 BUFFER_BYTES = 64 * 1024
 # Python's own limit for the lines of a head, if each is as short as possible.
 MOST_LINES = 100
@@ -31,7 +31,7 @@ class BadAnswer(http.client.HTTPException):
 
 
 class TooSlow(BadAnswer):
-    """Bytes came, but too few of them within the time-out."""
+    """Too few bytes came within the time-out."""
 
 
 class StrictResponse(http.client.HTTPResponse):
@@ -53,8 +53,8 @@ class StrictResponse(http.client.HTTPResponse):
         try:
             assert_header_parsing(self.headers)
         except HeaderParsingError:
-            # The headers after such a line would be lost, the coding of the body too; urllib3 would only log it, with
-            # the whole address.
+            # The headers after such a line would be lost, and with them the coding of the body; urllib3 would only log
+            # it, with the whole address.
             raise BadAnswer("a line of the answer's head is not a valid header") from None
         codings = self.headers.get_all("transfer-encoding", [])
         if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
@@ -64,13 +64,13 @@ class StrictResponse(http.client.HTTPResponse):
         try:
             super().begin()
         except http.client.HTTPException as error:
-            # Python's client raises the class itself only for this: everything else has a class of its own.
+            # Python's client raises this class itself only for this; every other problem has its own class.
             if type(error) is http.client.HTTPException:
                 raise BadAnswer(f"the answer's head has more than {MOST_LINES} lines") from None
             raise
 
     def read1(self, n: int = -1) -> bytes:
-        """Returns the next bytes of the body, of one chunk at most; none at its end."""
+        """Returns the next bytes of the body, from one chunk at most; none at its end."""
         if self.fp is None or not self.chunked:
             self._lines.body_goes_on()
             return super().read1(n)
@@ -87,7 +87,7 @@ class StrictResponse(http.client.HTTPResponse):
         return data
 
     def _next_chunk(self) -> int:
-        """The size of the next chunk; 0 where the body is over, its trailers read."""
+        """Returns the size of the next chunk; 0 once the body is over and its trailers are read."""
         if self._chunk_left is not None and (end := self.fp.read(2)) != b"\r\n":
             if len(end) < 2:
                 raise http.client.IncompleteRead(b"")
@@ -108,7 +108,7 @@ class JoiningResponse(StrictResponse):
     """As StrictResponse, for a body whose chunks have no meaning: a read returns all whole chunks that have arrived."""
 
     def read1(self, n: int = -1) -> bytes:
-        """Returns the next bytes of the body, none at its end; waits for one chunk's at most."""
+        """Returns the next bytes of the body, none at its end; waits for at most one chunk."""
         data = super().read1(n)
         if self._chunk_left != 0 or not data:
             return data
@@ -135,12 +135,12 @@ class _Lines(io.BufferedReader):
         super().__init__(self._timed, BUFFER_BYTES)
 
     def body_goes_on(self) -> None:
-        """The body follows; the count of lines begins anew after it."""
+        """Records that the body follows; the count of bytes in lines begins anew after it."""
         self._line_bytes = 0
         self._timed.stop()
 
     def held(self) -> bytes:
-        """The bytes that have arrived and are not read yet; does not wait."""
+        """Returns the bytes that have arrived and are not read yet; does not wait."""
         self._timed.is_held_back = True
         try:
             return self.peek()
@@ -148,7 +148,7 @@ class _Lines(io.BufferedReader):
             self._timed.is_held_back = False
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        """Returns the next line with its end; without it only at the end of the stream, or at `size` bytes."""
+        """Returns the next line with its line end; without it only at the end of the stream, or at `size` bytes."""
         self._timed.is_line = True
         line = super().readline(size)
         self._line_bytes += len(line)
@@ -168,7 +168,7 @@ class _Timed(io.RawIOBase):
         self.is_held_back = False
 
     def stop(self) -> None:
-        """The body continues, without a limit of time."""
+        """Ends the limit of time: the body continues."""
         self.is_line = False
         self._since = None
 
@@ -176,7 +176,7 @@ class _Timed(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int | None:
-        """As the socket's; reads nothing while held back; raises TooSlow where bytes come too late."""
+        """Reads as the socket does, but nothing while held back; raises TooSlow if bytes come too late."""
         if self.is_held_back:
             return None
         count = self._raw.readinto(buffer)

@@ -147,7 +147,7 @@ class Rounds:
     def _parts(self) -> Iterable[tuple[Mapping[str, str], str]]:
         """Returns the ids in parts that are read at once, with the id after which the next part begins, "" for none.
 
-        Each with the execution that holds it. A part is empty where nobody holds a stream of a whole page.
+        Each with the execution that holds it. A part is empty if nobody holds a stream of a whole page.
         """
         for page, after in self._leases.held(self._after):
             ids = list(page)

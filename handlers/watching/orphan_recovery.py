@@ -32,7 +32,7 @@ _UNKNOWN = ("ExecutionDoesNotExist", "InvalidArn")
 class Orphan:
     """A stream whose lease names an execution that is over; `started` is the ARN of the one that goes on with it.
 
-    "" where none was started: the stream is over too (`is_done`), or none may be started now.
+    "" if none was started: the stream is over too (`is_done`), or none may be started now.
     """
 
     stream_id: str
@@ -129,7 +129,7 @@ class Orphans:
     may_start: Callable[[str], bool]
 
     def check(self, stream_id: str, lease: Lease, now_ms: int) -> Orphan | None:
-        """Returns the orphan, with what was started for it; None where the stream is not orphaned."""
+        """Returns the orphan, with what was started for it; None if the stream is not orphaned."""
         if not is_suspect(lease, now_ms):
             return None
         last = self.youngest(stream_id, lease.execution)
@@ -144,7 +144,7 @@ class Orphans:
         return Orphan(stream_id, lease.execution, is_done, started)
 
     def _start(self, stream_id: str, execution: str, now_ms: int) -> str:
-        """Returns the ARN of the execution that continues the stream; "" where the last one started is too young.
+        """Returns the ARN of the execution that continues the stream; "" if the last one started is too young.
 
         That may be the one in the lease: it claimed the stream, and was over before it connected. Anybody else who
         starts one at this moment, or a second start after a lost answer, uses the same name, and Step Functions answers

@@ -74,7 +74,7 @@ def deduplication_id(message: Message, *, is_by_group: bool) -> str:
 
 
 def _problem(message: Message, queue: Queue) -> str:
-    """Returns why the queue will never take the message, "" where it may."""
+    """Returns why the queue will never take the message, "" if it may."""
     if message.size_bytes > queue.most_bytes:
         return f"too large for the queue: {message.size_bytes} bytes of {queue.most_bytes}"
     return "" if _ALLOWED.fullmatch(message.text) else "it holds characters that SQS does not take"

@@ -60,7 +60,7 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
 
 
 def _posted(body: bytes, id_: str, target: Target, tools: Tools) -> Refusal | None:
-    """Returns why the server did not take the request; None where it did."""
+    """Returns why the server did not take the request; None if it did."""
     assert target.secret is not None
     headers = signed(tools.secret(target.secret), id_, tools.now_ms() // 1000, body)
     headers |= {"content-type": b"application/json", "user-agent": b"streamkeeper"}
