@@ -21,6 +21,9 @@ from states_language.server import TooManyRequests, UnknownFunction
 from states_language.tasks.lambdas import RESPONSE_LIMIT_BYTES, too_large
 
 IDLE_S = 120.0
+# How long a call may wait for others to start: less than a Task waits for its function. What waits longer would be
+# started for a caller who has given up and called again, and a queue of such calls never ends.
+STARTS_WITHIN_S = 30.0
 _LOG_BYTES = 5_000_000
 _FUNCTION_NAME = re.compile(
     r"(?:(?:arn:aws[a-z-]*:lambda:[a-z0-9-]+:)?\d{12}:function:)?([A-Za-z0-9_-]+)(?::(\$LATEST|[A-Za-z0-9_-]+))?"
@@ -74,7 +77,7 @@ class Pool:
 
     def __init__(
         self, functions: Iterable[Function], environment: Mapping[str, str], task_root: Path, logs: Path,
-        idle_s: float = IDLE_S, aliases: Iterable[Alias] = (),
+        idle_s: float = IDLE_S, aliases: Iterable[Alias] = (), starts_within_s: float = STARTS_WITHIN_S,
     ) -> None:  # fmt: skip
         self.versions = Versions(logs.with_name("versions"), aliases)
         self.created = Created(logs.with_name("functions"))
@@ -83,6 +86,7 @@ class Pool:
         self._task_root = task_root
         self._logs = logs
         self._idle_s = idle_s
+        self._starts_within_s = starts_within_s
         self._busy: Counter[str] = Counter()
         self._open_logs: dict[str, BoundedLog] = {}
         self._idle: dict[str, list[tuple[Sandbox, asyncio.TimerHandle]]] = {}
@@ -114,7 +118,7 @@ class Pool:
     async def invoke(self, name_or_arn: str, payload: bytes) -> Answer:
         """Returns the function's answer; `payload` is JSON text. Closed, it never returns.
 
-        Raises UnknownFunction, and TooManyRequests if no more of them may run.
+        Raises UnknownFunction, and TooManyRequests if no more of them may run, or too many are starting.
         """
         name, wanted = named(name_or_arn)
         which = self._which(name, wanted or LATEST)
@@ -229,7 +233,11 @@ class Pool:
         sandbox = self._sandbox(which.function, which.task_root)
         starts = self._starts.setdefault(which.function.name, asyncio.Semaphore(len(os.sched_getaffinity(0))))
         try:
-            await starts.acquire()
+            async with asyncio.timeout(self._starts_within_s):
+                await starts.acquire()
+        except TimeoutError:
+            self._discard(sandbox)
+            raise TooManyRequests("Rate Exceeded.") from None
         except BaseException:
             self._discard(sandbox)
             raise

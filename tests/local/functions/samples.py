@@ -43,7 +43,9 @@ def speak(event, lambda_context):
 
 
 @contextlib.asynccontextmanager
-async def functions_of(folder: Path, limit_s: int = 5, idle_s: float = 60) -> AsyncIterator[Pool]:
+async def functions_of(
+    folder: Path, limit_s: int = 5, idle_s: float = 60, starts_within_s: float = 30
+) -> AsyncIterator[Pool]:
     """One function for each name in MODULE, and one whose module does not import."""
     (folder / "sample.py").write_text(MODULE)
     (folder / "broken.py").write_text("import no_such_module\n")
@@ -52,7 +54,8 @@ async def functions_of(folder: Path, limit_s: int = 5, idle_s: float = 60) -> As
     specs = [
         Function(handler.split(".")[-1], handler, limit_s, 128, {"EVENTS_TABLE": "events"}) for handler in handlers
     ]
-    functions = Pool(specs, {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, folder, folder / "logs", idle_s)
+    aws = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
+    functions = Pool(specs, aws, folder, folder / "logs", idle_s, starts_within_s=starts_within_s)
     try:
         yield functions
     finally:

@@ -56,6 +56,18 @@ async def test_functions_start_in_turn(functions: Pool, monkeypatch: pytest.Monk
     assert len({json.loads((await call).payload)["pid"] for call in calls}) == 3
 
 
+@pytest.mark.parametrize("functions", [{"starts_within_s": 0}], indirect=True)
+async def test_a_call_whose_caller_gave_up_starts_nothing(functions: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused like one of too many, so a slow machine has no queue of functions that nobody waits for."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    first = asyncio.create_task(functions.invoke("echo", b"1"))
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyRequests, match="Rate Exceeded"):
+        await functions.invoke("echo", b"2")
+    assert json.loads((await first).payload)["event"] == 1
+    assert len([sandbox for sandbox in functions.sandboxes if sandbox.pid is not None]) == 1
+
+
 async def test_a_missing_function_is_an_error_of_its_own(functions: Pool) -> None:
     """UnknownFunction, which is not a failure of a function."""
     with pytest.raises(UnknownFunction, match="missing"):
