@@ -1,9 +1,12 @@
 """What must not be requested twice (`again = false`), on the deployed machine in virtual time."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from handlers.connection.effects import Outcome, Progress
 from handlers.connection.ends import once
@@ -13,11 +16,13 @@ from handlers.run.group_ports import Needs
 from local import stages
 from local.simulation.scenario import Scenario, Upstream, Window, read
 from local.simulation.scripted_upstream import ScriptedUpstream
+from local.simulation.shared_tasks import setter
 from local.simulation.slots import Slot, stream_needs
 from local.simulation.virtual_function import VirtualFunction
 from local.simulation.virtual_sandbox import VirtualSandbox
 from local.simulation.virtual_stage import INPUT, STAGE, VirtualStage, machine_in
 from states_language import Execution
+from tests.examples import examples
 from tests.handlers.profile.profiles import profile, refusal
 
 SCENARIO = stages.ROOT / "local" / "costs" / "month.yml"
@@ -33,7 +38,16 @@ TABLE: dict[str, Any] = {
 
 
 class Sandbox(VirtualSandbox):
-    """Functions that leave no step out."""
+    """Functions that leave no step out; the machine loses those that run at `losses_ms`, and they run on."""
+
+    def __init__(self, stage: VirtualStage, of: Profile, upstream: "Counting", losses_ms: Iterable[int] = ()) -> None:
+        super().__init__(stage, of, upstream)
+        for at_ms in losses_ms:
+            stage.clock.call_at(stage.origin_ms + at_ms, self._lose_all)
+
+    def _lose_all(self) -> None:
+        for ended in self._running.values():
+            setter(ended)(Outcome("Lambda.Unknown", "", "no answer came"))
 
     def _needs(self, function: VirtualFunction) -> Needs:
         return stream_needs(function, Slot(function, self._upstream), self._profile, self._store)
@@ -45,6 +59,17 @@ class Counting(ScriptedUpstream):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.asked: list[Any] = []
+        self.refused, self.posts = 0, 1
+
+    def _status(self, others_are_open: bool) -> int:
+        status = super()._status(others_are_open)
+        self.refused += status in (204, 403, 429, 503)
+        return status
+
+    @property
+    def begun(self) -> int:
+        """How many requests it may have begun: all but those that it refused."""
+        return len(self.asked) - self.refused
 
     def open(self, client: Any, cursor: str | None) -> Any:
         link = super().open(client, cursor)
@@ -61,18 +86,21 @@ def asked_once(**upstream: Any) -> Profile:
     return parse("replay", TABLE | upstream, {})
 
 
-def run(of: Profile, kills_ms: tuple[int, ...] = (), again_ms: int = 0, **script: Any) -> tuple[Execution, Counting]:
+def run(
+    of: Profile, kills_ms: tuple[int, ...] = (), again_ms: int = 0, losses_ms: tuple[int, ...] = (), **script: Any
+) -> tuple[Execution, Counting]:
     """The last execution and the upstream after an hour; a second POST comes at `again_ms`, if that is not 0."""
     source: Scenario = read(SCENARIO, "prod")
     source = replace(source, upstream=Upstream(policy="tolerates", **script), kills_ms=kills_ms)
     stage = VirtualStage(source, machine_in(source.machine, source, stages.names(STAGE)))
     upstream = Counting(stage.clock, source.upstream, stage.origin_ms, stage.latencies.connect_ms)
-    sandbox = Sandbox(stage, of, upstream)
+    sandbox = Sandbox(stage, of, upstream, losses_ms)
 
     async def passes() -> Execution:
         execution = stage.executions.begin(INPUT, sandbox.perform)
         if again_ms:
             await stage.clock.sleep_until(stage.clock.now_ms() + again_ms)
+            upstream.posts += execution.status != "RUNNING"
             execution = stage.executions.begin(INPUT, sandbox.perform)
         await stage.clock.sleep_until(stage.clock.now_ms() + HOUR_MS)
         return execution
@@ -130,6 +158,29 @@ def test_a_second_answer_never_lies_in_the_stream_of_the_first() -> None:
             assert "request another under another id" in execution.output["cause"]
         else:
             assert execution.error == "StreamBroken"
+
+
+# Most in the first minute, when it is requested; some beside the handover that must not be.
+INSTANTS = st.integers(0, 5_000) | st.integers(0, 60_000) | st.integers(0, 1_200_000)
+SEVERAL = st.lists(INSTANTS, max_size=4).map(lambda some: tuple(sorted(some)))
+REFUSED = st.lists(st.tuples(INSTANTS, st.integers(1, 30_000), st.sampled_from([403, 429, 500, 502, 503])), max_size=3)
+
+
+@pytest.mark.cpu(8)
+@settings(max_examples=examples(60), deadline=None)
+@given(SEVERAL, SEVERAL, SEVERAL, REFUSED, st.none() | INSTANTS, INSTANTS)
+def test_whatever_fails_no_request_that_may_have_begun_is_made_again(
+    kills_ms: tuple[int, ...], losses_ms: tuple[int, ...], drops_ms: tuple[int, ...],
+    refused: list[tuple[int, int, int]], ends_at_ms: int | None, again_ms: int,
+) -> None:  # fmt: skip
+    """Killed, lost by the machine and running on, dropped, refused, ended, posted again while it runs: one request.
+
+    A POST after the end is somebody's own wish, and makes another where the first was never answered.
+    """
+    refusals = tuple(Window(from_ms, from_ms + for_ms, status) for from_ms, for_ms, status in refused)
+    script: dict[str, Any] = {"drops_ms": drops_ms, "refusals": refusals, "ends_at_ms": ends_at_ms}
+    _, upstream = run(asked_once(), kills_ms, again_ms, losses_ms, **script)
+    assert (upstream.begun <= upstream.posts, upstream.answered <= 1) == (True, True)
 
 
 def test_a_get_goes_on_and_a_post_that_may_be_repeated_does_too() -> None:
