@@ -19,6 +19,7 @@ from handlers import errors
 from handlers.aws.clients import boto3_client, bucket, dynamodb, functions, queue
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
+from handlers.connection.inputs import Closed
 from handlers.connection.steps import Invocation, Report
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.group import is_group
@@ -70,6 +71,13 @@ def start_repair(stream_id: str) -> None:
         logger.warning("the repair of a gap could not be started now", extra={"stream_id": stream_id})
 
 
+def sign_token(cluster: str, region: str) -> tuple[str, int] | Closed:
+    """Returns a token for a cluster of EKS, by this function's role."""
+    from handlers.aws.eks_tokens import signed
+
+    return signed(plain, cluster, region)
+
+
 plain = plain_aws(os.environ)
 client = dynamodb(plain, tries=TRIES)
 # The first dead-letter message makes the queue's client, the first large body the bucket's: few need either.
@@ -87,7 +95,7 @@ places: dict[str, Any] = {
     "start_repair": lambda stream_id: start_repair(stream_id),
 }
 store = Store(client, sqs, **places)
-TOKENS.replacements = RefreshTokens(client, settings.control_table)
+TOKENS.replacements, TOKENS.sign = RefreshTokens(client, settings.control_table), sign_token
 
 secrets = SecretValues(boto3_client, settings.secrets_prefix)
 profiles = Profiles(

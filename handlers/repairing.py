@@ -18,6 +18,7 @@ from aws_lambda_powertools import Logger
 from handlers.api.answers import at
 from handlers.api.figures import shown_repair
 from handlers.aws.clients import boto3_client, dynamodb
+from handlers.aws.eks_tokens import signed
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
@@ -46,7 +47,8 @@ MARGIN_MS = 45_000
 
 logger = Logger()
 settings = RepairSettings.load(os.environ)
-client = dynamodb(plain_aws(os.environ), tries=TRIES)
+plain = plain_aws(os.environ)
+client = dynamodb(plain, tries=TRIES)
 sqs, s3 = partial(boto3_client, "sqs", TRIES), partial(boto3_client, "s3", TRIES)
 store = Store(
     client, sqs, events_table=settings.events_table, control_table=settings.control_table,
@@ -127,7 +129,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-tokens = OwnTokens(now_ms, RefreshTokens(client, settings.control_table))
+tokens = OwnTokens(now_ms, RefreshTokens(client, settings.control_table), partial(signed, plain))
 
 
 def _answer(gap: Gap, repair: Repair) -> dict[str, Any]:

@@ -66,6 +66,8 @@ class Call:
     run: Callable[[], Any] = field(repr=False)
 
 
+# Makes a token for a cluster of EKS in a region: it, and for how many milliseconds it is good, or why there is none.
+SignToken = Callable[[str, str], tuple[str, int] | Closed]
 Preparation = Generator[Ask | Call | Try, Any, None]
 
 
@@ -109,12 +111,15 @@ class Tokens:
     """The tokens of one process, by what they were requested with. `turn` lets one stream at a time make a request.
 
     Streams that waited for the turn share the result: the token, or the failure. Without `replacements` a refresh token
-    is used as the secret has it, and one that replaces it is lost.
+    is used as the secret has it, and one that replaces it is lost. Without `sign` there is no token of EKS.
     """
 
-    def __init__(self, turn: AbstractContextManager[Any], replacements: Replacements | None = None) -> None:
+    def __init__(
+        self, turn: AbstractContextManager[Any], replacements: Replacements | None = None, sign: SignToken | None = None
+    ) -> None:
         self.turn = turn
         self.replacements = replacements
+        self.sign = sign
         self.unsaved: dict[str, Replacement] = {}  # refresh tokens that are still to be stored, by name
         self._held: dict[Any, _Held] = {}
         self._failed: dict[Any, tuple[int, Closed | None]] = {}

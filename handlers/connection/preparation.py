@@ -2,6 +2,7 @@
 answers in.
 
     Ask(POST to the token server)  -> Answer(200, {"access_token": …})
+    Call(sign for a cluster)       -> "k8s-aws-v1.…", 900000     in place of that, where the token is of EKS
     Ask(the ticket's request)      -> Answer(200, {"key": "k7"})
     Try(GET with both)             -> 401: the token is requested anew, once, and it is tried again
 
@@ -115,7 +116,7 @@ def _token(
             return held
         count, failure = tokens.failure(key)
         if failure is None or count == before:
-            said = _said(token, (yield from _token_answer(profile, token, secrets, tokens)))
+            said = yield from _token_given(profile, token, secrets, tokens)
             if not isinstance(said, Closed):
                 tokens.take(key, said[0], now_ms(), said[1])
                 return said[0]
@@ -124,6 +125,19 @@ def _token(
     if held is not None:
         return held  # too early to renew
     raise Unready(failure)
+
+
+def _token_given(
+    profile: Profile, token: Token, secrets: Secrets, tokens: Tokens
+) -> Generator[Ask | Call, Any, tuple[str, int] | Closed]:
+    """Returns a new token and its life in milliseconds, or why there is none."""
+    if token.kind != "eks":
+        return _said(token, (yield from _token_answer(profile, token, secrets, tokens)))
+    sign = tokens.sign
+    if sign is None:
+        return Closed("no_token", "there are no AWS credentials here to sign a token for EKS")
+    signed: tuple[str, int] | Closed = yield Call(lambda: sign(token.cluster, token.region))
+    return signed
 
 
 def _token_answer(

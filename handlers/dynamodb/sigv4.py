@@ -1,12 +1,14 @@
-"""Signs a request to AWS: Signature Version 4, for requests without a query.
+"""Signs a request to AWS by Signature Version 4: in a header, for requests without a query, or in the query.
 
-It is signed over its body and all headers passed in. Pure: the caller passes the time. Invariant: the Authorization
-header is the one that botocore makes of the same request and time.
+It is signed over its body and all headers passed in. Pure: the caller passes the time. Invariant: the signature is the
+one that botocore makes of the same request and time.
 """
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import quote, urlencode
 
 # The services that take JSON in a POST to "/", and the prefix of their operations' names.
 TARGETS = {"dynamodb": "DynamoDB_20120810", "sqs": "AmazonSQS"}
@@ -54,16 +56,43 @@ class Signer:
 
     def authorization(self, method: str, path: str, headers: dict[str, str], body_sha256: str, stamp: str) -> str:
         """The header of that name; `headers` are in the order of their names, and `path` is percent-encoded."""
-        # "Create a canonical request": method, path, query, headers in the order of their names, their names, the body.
-        names = ";".join(headers)
-        lines = "".join([f"{name}:{value}\n" for name, value in headers.items()])
-        canonical = f"{method}\n{path}\n\n{lines}\n{names}\n{body_sha256}"
-        day = stamp[:8]
-        scope = f"{day}/{self._region}/{self._service}/aws4_request"
-        to_sign = f"{_ALGORITHM}\n{stamp}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
-        signature = hmac.digest(self._key_of(day), to_sign.encode(), "sha256").hex()
+        names, scope = ";".join(headers), self._scope(stamp)
+        signature = self._signature(f"{method}\n{path}\n", headers, names, body_sha256, stamp, scope)
         credential = f"{self._credentials.access_key_id}/{scope}"
         return f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
+
+    def presigned(
+        self, host: str, query: Mapping[str, str], headers: Mapping[str, str], stamp: str, lives_s: int
+    ) -> str:
+        """The address of a GET of "/" that holds its signature; whoever sends it adds the `headers`, in lower case."""
+        signed = dict(sorted({"host": host, **headers}.items()))
+        names, scope = ";".join(signed), self._scope(stamp)
+        said = {
+            **query,
+            "X-Amz-Algorithm": _ALGORITHM,
+            "X-Amz-Credential": f"{self._credentials.access_key_id}/{scope}",
+            "X-Amz-Date": stamp,
+            "X-Amz-Expires": str(lives_s),
+            "X-Amz-SignedHeaders": names,
+        }
+        if self._credentials.session_token:
+            said["X-Amz-Security-Token"] = self._credentials.session_token
+        text = urlencode(sorted(said.items()), quote_via=quote, safe="-_.~")
+        nothing = hashlib.sha256(b"").hexdigest()
+        signature = self._signature(f"GET\n/\n{text}", signed, names, nothing, stamp, scope)
+        return f"https://{host}/?{text}&X-Amz-Signature={signature}"
+
+    def _signature(
+        self, asked: str, headers: dict[str, str], names: str, body_sha256: str, stamp: str, scope: str
+    ) -> str:
+        # "Create a canonical request": method, path, query, headers in the order of their names, their names, the body.
+        lines = "".join([f"{name}:{value}\n" for name, value in headers.items()])
+        canonical = f"{asked}\n{lines}\n{names}\n{body_sha256}"
+        to_sign = f"{_ALGORITHM}\n{stamp}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+        return hmac.digest(self._key_of(stamp[:8]), to_sign.encode(), "sha256").hex()
+
+    def _scope(self, stamp: str) -> str:
+        return f"{stamp[:8]}/{self._region}/{self._service}/aws4_request"
 
     def _key_of(self, day: str) -> bytes:
         if day != self._day:

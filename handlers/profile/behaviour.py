@@ -107,7 +107,7 @@ class Profile:
     @property
     def connect_timeout_ms(self) -> int:
         """How long the upstream may take to accept the connection, with what is requested before."""
-        requests = 1 + sum(one is not None for one in (self.token, self.ticket))
+        requests = 1 + sum(one is not None and one.address != "" for one in (self.token, self.ticket))
         return round(self.connect_timeout_s * 1000) * requests
 
     @property

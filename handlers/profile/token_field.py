@@ -1,10 +1,12 @@
-"""Parses the profile's field `token`: where an OAuth 2 token comes from (RFC 6749), and how a request carries it.
+"""Parses the profile's field `token`: where a token of OAuth 2 (RFC 6749) or EKS comes from, and how it is sent.
 
     token = { kind = "client_credentials", address = "https://auth.example/token", id = "…", secret = "${secret:key}" }
+    token = { kind = "eks", cluster = "prod", region = "eu-central-1" }
 
 Invariant: a `Token` that is returned without a note in `Fields` is valid, and its secrets are references.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
@@ -15,10 +17,16 @@ from handlers.profile.addresses import ProfileError
 from handlers.profile.checked_fields import FIELD_VALUE, TEXT, Fields, choice, is_header
 from handlers.profile.secret_references import references
 
-Grant = Literal["client_credentials", "refresh_token"]
+Kind = Literal["client_credentials", "refresh_token", "eks"]
 Sent = Literal["basic", "body"]
 PLACE = "{token}"
-_FIELDS = "token: kind, address, id, secret, refresh_token, scope, audience, auth, header, pattern"
+_FIELDS = "token: kind, address, id, secret, refresh_token, scope, audience, auth, header, pattern, cluster, region"
+_OF_OAUTH = ("address", "id", "secret", "refresh_token", "scope", "audience", "auth")
+# Each of EKS's two fields, as what it must be and how that is said.
+_OF_EKS = {
+    "cluster": (re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}"), "the name of the cluster"),
+    "region": (re.compile(r"[a-z]{2}(?:-[a-z]+)+-[0-9]"), "its region, such as eu-central-1"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +34,11 @@ class Token:
     """How a token is requested and sent; texts have secrets as references.
 
     `auth` is how the client authenticates: by HTTP Basic, as RFC 6749 prefers, or by fields of the body. `pattern`
-    surrounds the token in `header`.
+    surrounds the token in `header`. One of EKS is signed here for the `cluster` and requested nowhere: it has no
+    address.
     """
 
-    kind: Grant
+    kind: Kind
     address: str
     id: str
     secret: str
@@ -39,6 +48,8 @@ class Token:
     auth: Sent
     header: str
     pattern: str
+    cluster: str
+    region: str
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -56,9 +67,16 @@ def token(fields: Fields, check: Callable[[str], str], *, allow_private: bool) -
     inner = fields.table("token", '{ kind = "client_credentials", address = "https://…", id = "…", secret = "…" }')
     if inner is None:
         return None
+    kind = cast(Kind, inner.read("kind", choice(get_args(Kind))))
+    for name in _OF_OAUTH if kind == "eks" else _OF_EKS:
+        if inner.has(name):
+            inner.wrong(name, f'is not for kind = "{kind}"')
+    has_address = kind != "eks" or inner.has("address")
     parsed = Token(
-        kind=cast(Grant, inner.read("kind", choice(get_args(Grant)))),
-        address=inner.checked("address", lambda text: plain_address(text, check, allow_private=allow_private)),
+        kind=kind,
+        address=inner.checked("address", lambda text: plain_address(text, check, allow_private=allow_private))
+        if has_address
+        else "",
         id=_text(inner, "id"),
         secret=_secret(inner, "secret"),
         refresh_token=_secret(inner, "refresh_token"),
@@ -67,6 +85,8 @@ def token(fields: Fields, check: Callable[[str], str], *, allow_private: bool) -
         auth=inner.read("auth", choice(get_args(Sent)), "basic"),
         header=inner.read("header", TEXT, "Authorization"),
         pattern=inner.read("pattern", TEXT, "Bearer {token}"),
+        cluster=inner.read("cluster", TEXT, ""),
+        region=inner.read("region", TEXT, ""),
     )
     inner.refuse_the_rest(_FIELDS)
     _check(inner, parsed)
@@ -80,6 +100,10 @@ def _check(inner: Fields, parsed: Token) -> None:
                 inner.wrong(name, 'is missing, which kind = "client_credentials" needs')
         if parsed.refresh_token:
             inner.wrong("refresh_token", 'is for kind = "refresh_token"')
+    elif parsed.kind == "eks":
+        for name, (form, meaning) in _OF_EKS.items():
+            if not form.fullmatch(getattr(parsed, name)):
+                inner.wrong(name, f'must be {meaning}, which kind = "eks" needs')
     elif not parsed.refresh_token:
         inner.wrong("refresh_token", 'is missing, which kind = "refresh_token" needs: write ${secret:name}')
     if parsed.secret and not parsed.id:

@@ -15,7 +15,7 @@ from typing import Any
 import urllib3
 
 from handlers.connection.judging import retry_after_s
-from handlers.connection.opening_steps import Call, Replacements, Tokens, Unready
+from handlers.connection.opening_steps import Call, Replacements, SignToken, Tokens, Unready
 from handlers.connection.preparation import UNAUTHORIZED, with_token
 from handlers.errors import StreamDropped
 from handlers.framing.content_codings import BodyDecoder, Corrupt, Unfinished, UnknownCoding, coding
@@ -61,10 +61,12 @@ def fetch(request: UpstreamRequest) -> Fetched:
 
 
 class OwnTokens:
-    """The tokens of a process; `now_ms` is its clock, `replacements` shares replaced refresh tokens."""
+    """The tokens of a process; `now_ms` is its clock, the other arguments are those of `Tokens`."""
 
-    def __init__(self, now_ms: Callable[[], int], replacements: Replacements | None = None) -> None:
-        self._tokens, self._now_ms = Tokens(threading.Lock(), replacements), now_ms
+    def __init__(
+        self, now_ms: Callable[[], int], replacements: Replacements | None = None, sign: SignToken | None = None
+    ) -> None:
+        self._tokens, self._now_ms = Tokens(threading.Lock(), replacements, sign), now_ms
 
     def added(self, profile: Profile, secrets: Secrets) -> Secrets:
         """Returns the secrets, and the token where the repair sends it; raises StreamDropped without a valid one."""

@@ -33,9 +33,10 @@ from local.profiles import certificates, folders, places
 from local.profiles.probing import Address, Probe, probe, seconds
 from local.user_error import UserError
 
+_CREDENTIAL = "; it asks for a credential: --eks signs that of an EKS cluster, docs/profiles.md says how to put others"
 _ADVICE = {
-    401: "; it asks for a credential: write the profile by hand, docs/profiles.md says how to put a token",
-    403: "; it asks for a credential: write the profile by hand, docs/profiles.md says how to put a token",
+    401: _CREDENTIAL,
+    403: _CREDENTIAL,
     405: "; if it takes a POST, give its body with --body",
 }
 UNAUTHORIZED = 401
@@ -61,6 +62,7 @@ def add(verbs: Any) -> None:
     parser.add_argument("--body", metavar="JSON", help="send this with a POST")
     parser.add_argument("--say", metavar="MESSAGE", action="append", help="send this first on a WebSocket; repeatable")
     parser.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to read each time (10)")
+    parser.add_argument("--eks", metavar="CLUSTER:REGION", help="a cluster of EKS: your AWS credentials sign its token")
     certificates.add(parser)
     folders.add(parser)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write this file, - for standard output")
@@ -69,7 +71,8 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if a profile was written, 1 if there is no stream; raises UserError."""
-    address = Address(str(arguments.address), arguments.body, tuple(arguments.say or ()), certificates.trust(arguments))
+    says, trust = tuple(arguments.say or ()), certificates.trust(arguments)
+    address = Address(str(arguments.address), arguments.body, says, trust, _eks(arguments.eks))
     if address.says and not address.is_socket:
         raise UserError("--say is only for ws:// and wss:// addresses: an HTTP stream accepts no messages.")
     host = _host(address.url)
@@ -112,6 +115,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"{target} cannot be written: {problem.strerror}.") from None
     print(f"{target}; see it work with `streamkeeper profile try {shlex.quote(str(target))}`", file=sys.stderr)
     return 0
+
+
+def _eks(text: str | None) -> Mapping[str, str] | None:
+    """The token for a cluster of EKS; whether there can be such a cluster is the parser's to say."""
+    cluster, _, region = (text or "").rpartition(":")
+    return None if text is None else {"kind": "eks", "cluster": cluster, "region": region}
 
 
 def _asked() -> str:
@@ -173,6 +182,8 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
         lines.append("again = true  # it was requested several times here; false if each answer costs money")
     if _is_private(_host(address.url)):
         lines.append("allow_private = true  # the address is of this machine or of a private network")
+    if address.token is not None:
+        lines.append(f"token = {_toml(address.token)}  # signed with the function's role, which the cluster must admit")
     lines.append(f'framing = "{framing}"  # {why}')
     answers = _answers(address, seen)
     lines += _said_first(address, seen, answers)

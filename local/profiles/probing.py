@@ -5,20 +5,25 @@ connection is always closed.
 """
 
 import argparse
+import functools
 import json
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from handlers.aws.eks_tokens import signed
 from handlers.connection.inputs import Chunk, Closed, Opened
+from handlers.connection.opening_steps import Tokens
 from handlers.framing.frames import Decoder, Frame, FramingError, as_frames
 from handlers.framing.oversize import Oversize
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.tls_field import Trust
 from handlers.profile.upstream_requests import request_of
+from handlers.run.ports import prepared
 from handlers.upstream.reader import Upstream
 from local.profiles.talking import Talking
 
@@ -33,13 +38,14 @@ _NAME = "new"
 class Address:
     """The request: a GET, or a POST with a JSON body; and the first messages on a socket.
 
-    `trust` is needed unless its authority is a public one.
+    `trust` is needed unless its authority is a public one. `token` is the field of that name.
     """
 
     url: str
     body: str | None = None
     says: tuple[str, ...] = ()
     trust: Trust | None = None
+    token: Mapping[str, str] | None = None
 
     @property
     def is_socket(self) -> bool:
@@ -58,6 +64,7 @@ class Address:
         return (
             {"address": self.url}
             | said
+            | ({} if self.token is None else {"token": dict(self.token)})
             | ({} if self.body is None else {"method": "POST", "body": self.body, "again": True})
         )
 
@@ -100,9 +107,12 @@ def probe(address: Address, framing: str, seconds: float, cursor: str | None = N
     """What arrives within these seconds, at most `most` frames; raises ProfileError for a bad address."""
     # An address that is refused is refused for good; probing one's own machine is allowed.
     table = {**address.table(), "framing": framing, "allow_private": True, "connect_timeout_s": 10}
-    profile: Profile = parse(_NAME, table, {})
-    request = replace(request_of(profile, _NAME, cursor, {}), trust=address.trust)
-    upstream = Upstream(request, connect_timeout_s=10, stall_after_s=max(1.0, seconds))
+    profile: Profile = replace(parse(_NAME, table, {}), tls=address.trust)
+    # A token of EKS is signed with the credentials of whoever probes.
+    tokens = Tokens(threading.Lock(), sign=functools.partial(signed, None))
+    before = prepared(profile, _NAME, cursor, {}, lambda: round(1000 * time.monotonic()), tokens)
+    request = request_of(profile, _NAME, cursor, {})
+    upstream = Upstream(request, connect_timeout_s=10, stall_after_s=max(1.0, seconds), before=before)
     seen, until_s, decoder = Probe(), time.monotonic() + seconds, profile.decoder()
     talking = Talking(profile, _NAME, {}, upstream)
     upstream.start()

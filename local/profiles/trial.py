@@ -5,6 +5,7 @@ Invariants: no secret and no header of the request is printed; the connection is
 """
 
 import argparse
+import functools
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ import boto3
 
 from handlers.api.problems import sentence
 from handlers.api.verdict import counted
+from handlers.aws.eks_tokens import signed
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.ends import End
 from handlers.connection.frame_reading import taken_apart
@@ -56,6 +58,8 @@ _ENDS = {
     Kind.DISCONNECT: "the upstream asks for a new connection",
     Kind.EXPIRED: "the cursor is too old: a gap, and the stream continues without it",
 }
+# Tokens of EKS are signed with the credentials of whoever tries the profile.
+SIGN = functools.partial(signed, None)
 _FORGOTTEN = "the cursor is too old, and the upstream names its oldest place"
 
 
@@ -188,7 +192,7 @@ def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[R
     if profile.token is not None and profile.token.kind == "refresh_token" and not arguments.played:
         # The stage's functions share it: where the server replaces the secret's, that is void for them too.
         shared = RefreshTokens(boto3.client("dynamodb"), stages.names(arguments.stage)["control_table"])
-    tokens, stream_id = Tokens(threading.Lock(), shared), arguments.stream_id
+    tokens, stream_id = Tokens(threading.Lock(), shared, SIGN), arguments.stream_id
     upstream = Upstream(
         request,
         before=prepared(profile, stream_id, arguments.cursor, values, lambda: round(1000 * time.monotonic()), tokens),
@@ -225,7 +229,7 @@ def _compared(
     from local.profiles.repair_trial import compare
 
     own = profile.secrets if profile.repair.headers is None else []
-    tokens = OwnTokens(lambda: time.time_ns() // 1_000_000, shared)
+    tokens = OwnTokens(lambda: time.time_ns() // 1_000_000, shared, SIGN)
     try:
         secrets = tokens.added(profile, read([*profile.repair.secrets, *own]))
     except StreamDropped as problem:

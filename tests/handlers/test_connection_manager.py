@@ -12,6 +12,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.credentials import Credentials
 
 from handlers import errors
 from handlers.connection.steps import Invocation
@@ -19,6 +20,7 @@ from handlers.framing.decoders import FRAMINGS
 from handlers.run.stream_invocation import read_invocation
 from handlers.settings import Settings
 from local.costs import stage_costs
+from tests.handlers import eks
 from tests.handlers.aws import CONTROL, EVENTS, Aws, put_secret
 from tests.handlers.context import cold_start
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, certificate, serving
@@ -77,6 +79,34 @@ def call(event: Any, context: LambdaContext | None = None) -> Any:
 
 def an_event(stream_id: Any = "demo", **fields: Any) -> dict[str, Any]:
     return {"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}, **fields}
+
+
+WATCH = """
+address = "${UPSTREAM_TEST}/api/v1/{name}?watch=1"
+allow_private = true
+framing = "ndjson"
+key = ["$.object.metadata.uid", "$.object.metadata.resourceVersion"]
+cursor = "$.object.metadata.resourceVersion"
+resume = { query = "resourceVersion" }
+end = { json = { "$.object.metadata.resourceVersion" = "2" } }
+token = { kind = "eks", cluster = "prod", region = "eu-central-1" }
+"""
+
+
+def test_a_cluster_of_eks_is_watched_with_the_functions_role(
+    sandbox: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], aws: Aws
+) -> None:
+    """With its own authority, a token that EKS and STS take, another after a 401, and nothing of it in a log."""
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "a/session+token==")
+    keys = Credentials("testing", "testing", "a/session+token==")
+    with eks.cluster(sandbox, keys, os.environ["AWS_ENDPOINT_URL"], refuses=1) as (server, authority, roles):
+        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+        (sandbox / "pods.toml").write_text(f"{WATCH}tls = {{ ca = '''\n{authority}''' }}\n")
+        answer = call(an_event("pods:pods", lane="A", execution="arn:1"))
+    assert (answer["status"], answer["stored"]) == ("ended", 2)
+    assert roles == ["arn:aws:iam::000000000000:root"] * 2
+    records = json.dumps([aws.items(table, "pods:pods") for table in (EVENTS, CONTROL)], default=str)
+    assert "k8s-aws-v1" not in capsys.readouterr().out + records
 
 
 REFERRING = """

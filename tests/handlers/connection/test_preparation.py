@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from handlers.connection.inputs import Closed
-from handlers.connection.opening_steps import Answer, Ask, Preparation, Tokens, Try, Unready
+from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Tokens, Try, Unready
 from handlers.connection.preparation import UNSAID_S, preparation
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Reference
@@ -22,6 +22,7 @@ TOKEN: dict[str, Any] = {
     "id": "${secret:id}",
     "secret": "${secret:key}",
 }
+EKS = {"kind": "eks", "cluster": "prod", "region": "eu-central-1"}
 TICKET: dict[str, Any] = {"address": "https://api.example/listen", "path": "$.key"}
 SECRETS = {Reference("secret", "id"): "me & you", Reference("secret", "key"): "k:1"}
 WHO, TICKETS = "the token server auth.example", "the ticket server api.example"
@@ -53,6 +54,9 @@ class Play:
         step = next(steps)
         with contextlib.suppress(StopIteration):
             while True:
+                if isinstance(step, Call):
+                    step = steps.send(step.run())
+                    continue
                 if isinstance(step, Ask):
                     self.asked.append(step.request)
                     assert step.request.address.startswith(("https://auth", "https://api"))
@@ -191,6 +195,27 @@ def test_after_a_401_a_token_is_requested_anew_once() -> None:
     assert play.opens(200) == ["Bearer t2"]
     # It was accepted since, so a refusal is news again.
     assert play.opens(401, given("t3"), 200) == ["Bearer t2", "Bearer t3"]
+
+
+def test_a_token_of_eks_is_signed_where_one_is_due_and_once_after_a_401() -> None:
+    """Held for fourteen of its fifteen minutes, asked of nobody; without credentials that is why."""
+    play, signed = Play(profile(address="https://example.org/x", token=EKS)), []
+
+    def sign(cluster: str, region: str) -> tuple[str, int] | Closed:
+        signed.append((cluster, region))
+        return (f"k8s-aws-v1.{len(signed)}", 900_000) if len(signed) < 4 else Closed("no_token", "no credentials")
+
+    assert play.profile.connect_timeout_ms == profile().connect_timeout_ms
+    assert play.fails().detail == "there are no AWS credentials here to sign a token for EKS"
+    play.tokens.sign = sign
+    assert play.opens(200) == play.opens(200) == ["Bearer k8s-aws-v1.1"]
+    play.now_ms = 840_000
+    assert play.opens(200) == ["Bearer k8s-aws-v1.2"]
+    assert play.opens(401, 401) == ["Bearer k8s-aws-v1.2", "Bearer k8s-aws-v1.3"]
+    assert play.opens(401) == ["Bearer k8s-aws-v1.3"]
+    assert (signed, play.asked) == ([("prod", "eu-central-1")] * 3, [])
+    play.now_ms = 10_000_000
+    assert play.fails() == Closed("no_token", "no credentials")
 
 
 def test_another_status_renews_no_token() -> None:

@@ -2,8 +2,9 @@
 
 import datetime
 from unittest import mock
+from urllib.parse import parse_qsl, urlsplit
 
-from botocore.auth import SigV4Auth
+from botocore.auth import SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.compat import HTTPHeaders
 from botocore.credentials import Credentials as BotocoreCredentials
@@ -46,6 +47,24 @@ def test_any_request_is_signed_as_botocore_signs_it(
     for _ in range(2):
         headers = signer.headers(host, operation, body, at.strftime("%Y%m%dT%H%M%SZ"))
         assert headers["authorization"] == expected
+
+
+@given(WORDS, WORDS, st.just("") | WORDS, REGIONS, WORDS, st.text(max_size=20), TIMES)
+def test_any_address_is_presigned_as_botocore_presigns_it(
+    key_id: str, secret: str, token: str, region: str, cluster: str, value: str, at: datetime.datetime
+) -> None:
+    """The same credentials, query, header and time give the same parameters, the signature among them."""
+    keys, host = BotocoreCredentials(key_id, secret, token or None), f"sts.{region}.amazonaws.com"
+    request = AWSRequest("GET", f"https://{host}/", params={"Action": "Get", "value": value})
+    request.headers["x-k8s-aws-id"] = cluster
+    with mock.patch("botocore.auth.get_current_datetime", return_value=at):
+        SigV4QueryAuth(keys, "sts", region, expires=60).add_auth(request)
+    stamp = at.strftime("%Y%m%dT%H%M%SZ")
+    signer, headers = Signer(Credentials(key_id, secret, token), region, "sts"), {"x-k8s-aws-id": cluster}
+    address = signer.presigned(host, {"Action": "Get", "value": value}, headers, stamp, 60)
+    ours, theirs = (urlsplit(one) for one in (address, request.url))
+    assert ours[:3] == theirs[:3]
+    assert sorted(parse_qsl(ours.query, True)) == sorted(parse_qsl(theirs.query, True))
 
 
 def test_credentials_do_not_show_themselves() -> None:

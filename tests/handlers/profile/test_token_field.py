@@ -18,6 +18,7 @@ REFRESH: dict[str, Any] = {
     "refresh_token": "${secret:refresh}",
 }
 TICKET: dict[str, Any] = {"address": "https://api.example/listen", "path": "$.key"}
+EKS = {"kind": "eks", "cluster": "prod", "region": "eu-central-1"}
 PLACE = '{ path = "$.key" } or { header = "Mcp-Session-Id" }'
 
 
@@ -42,6 +43,12 @@ def test_each_mistake_of_a_token_has_one_sentence() -> None:
         (TOKEN | {"pattern": "Bearer"}, "token.pattern must be a text of visible ASCII characters that holds {token}"),
         (TOKEN | {"scopes": "a"}, "token.scopes is not a field of token: kind, address, id, secret, refresh_token"),
         (TOKEN | {"auth": "none"}, "token.auth must be one of basic, body"),
+        (TOKEN | {"cluster": "prod"}, 'token.cluster is not for kind = "client_credentials"'),
+        (EKS | {"address": "https://auth.example/token"}, 'token.address is not for kind = "eks"'),
+        (EKS | {"scope": "a"}, 'token.scope is not for kind = "eks"'),
+        (EKS | {"cluster": "a/b"}, 'token.cluster must be the name of the cluster, which kind = "eks" needs'),
+        ({"kind": "eks", "cluster": "prod"}, "token.region must be its region, such as eu-central-1, which kind ="),
+        (EKS | {"region": "eu-central-1.evil.example/"}, "token.region must be its region, such as eu-central-1"),
     ]
     assert [spelled for spelled, sentence in table if sentence not in refusal(token=spelled)] == []
     assert "hunter2" not in refusal(token=TOKEN | {"secret": "hunter2"})

@@ -1,0 +1,56 @@
+"""Makes the token by which a cluster of EKS recognises a role: a request to STS, presigned, which the cluster sends.
+
+    k8s-aws-v1.aHR0cHM6Ly9zdHMuZXUtY2VudHJhbC0xLmFtYXpvbmF3cy5jb20vP0FjdGlvbj1HZXRDYWxsZXJJZGVudGl0eSZ…
+
+STS answers the cluster with the role's ARN, so the role needs no permission, and nothing is requested here. Invariant:
+botocore is imported only where the environment has no credentials.
+"""
+
+import base64
+import time
+
+from handlers.connection.inputs import Closed
+from handlers.dynamodb.sigv4 import Credentials, Signer
+from handlers.settings import PlainAws
+
+PREFIX, CLUSTER_HEADER = "k8s-aws-v1.", "x-k8s-aws-id"
+# EKS takes a token until a quarter of an hour after its date, though its signature says that it lives for a minute.
+LIVES_MS, SIGNATURE_S = 15 * 60_000, 60
+_QUERY = {"Action": "GetCallerIdentity", "Version": "2011-06-15"}
+
+
+def signed(plain: PlainAws | None, cluster: str, region: str) -> tuple[str, int] | Closed:
+    """Returns a token and its life in milliseconds, or why there is none.
+
+    It is signed with the credentials in `plain`, or with those that botocore finds.
+    """
+    who = f"a token for the cluster {cluster!r} cannot be signed"
+    try:
+        keys = _found() if plain is None else _of(plain)
+    except Exception as error:  # botocore reads files, runs programs and requests addresses for them
+        return Closed("no_token", f"{who}: {type(error).__name__}")
+    if keys is None:
+        return Closed("no_token", f"{who}: there are no AWS credentials")
+    return token(keys, cluster, region, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())), LIVES_MS
+
+
+def token(keys: Credentials, cluster: str, region: str, stamp: str) -> str:
+    """Returns the token; `stamp` is the time in UTC as 20260131T235959Z."""
+    host = f"sts.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
+    signer = Signer(keys, region, "sts")
+    address = signer.presigned(host, _QUERY, {CLUSTER_HEADER: cluster}, stamp, SIGNATURE_S)
+    return PREFIX + base64.urlsafe_b64encode(address.encode()).decode().rstrip("=")
+
+
+def _of(plain: PlainAws) -> Credentials:
+    return Credentials(plain.access_key_id, plain.secret_access_key, plain.session_token)
+
+
+def _found() -> Credentials | None:
+    import botocore.session
+
+    found = botocore.session.get_session().get_credentials()
+    if found is None:
+        return None
+    keys = found.get_frozen_credentials()
+    return Credentials(keys.access_key, keys.secret_key, keys.token or "")
