@@ -1,7 +1,7 @@
-"""The place of the project's own files: machines, settings, profiles, templates.
+"""Finds the project's own files: machines, settings, profiles, templates.
 
-In a checkout they are where git has them. In a wheel, local/project/ has a copy of those that verbs read, made by
-setup.py. Invariant: below ROOT every file has the same path in both.
+In a checkout they are where git has them. In a wheel, setup.py has copied those that verbs read to local/project/.
+Invariant: below ROOT every file has the same path in both.
 """
 
 from pathlib import Path
@@ -15,8 +15,8 @@ ROOT = CODE if IS_CHECKOUT else CODE / "local" / "project"
 
 
 def needs_checkout(what: str) -> UserError:
-    """The error for what a wheel cannot do."""
+    """Returns the error about something that a wheel cannot do."""
     return UserError(
-        f"{what} needs the project's own files, and this copy is installed outside a checkout: "
-        "in a checkout, `make setup` installs .venv/bin/streamkeeper."
+        f"{what} needs a checkout of the project, and this command is installed outside of one: "
+        "clone the project, run `make setup` there, and use its .venv/bin/streamkeeper."
     )

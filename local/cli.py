@@ -1,7 +1,7 @@
 """The command `streamkeeper`: runs a verb, and reports mistakes of the user.
 
-Each verb is a module with `add(subparsers)`, which sets `run(arguments)`; only that of the given verb is imported.
-So `--help` and `--version` need only the packages that ship to Lambda, and a replay starts without the service.
+Each verb has a module with `add(subparsers)`, which sets `run(arguments)`; only the module of the given verb is
+imported. So `--help` and `--version` need only the packages that ship to Lambda, and a replay imports no service.
 Invariant: a UserError, or a missing package, is one sentence on standard error with exit status 2.
 """
 
@@ -24,7 +24,7 @@ BROKEN_PIPE = 141
 
 
 class Verb(NamedTuple):
-    """One verb. help: what --help says of it."""
+    """One verb, with its line in --help."""
 
     module: str
     help: str
@@ -44,15 +44,15 @@ GROUPS = {
         "gaps": Verb("local.streams.verbs", "list the gaps of a stream"),
         "archive": Verb("local.archive.command", "write events into Parquet files by day and hour, each once"),
         "sinks": Verb("local.streams.verbs", "show the sinks of a stream; pause, resume, replay or skip"),
-        "console": Verb("local.api_client.console", "show the page of any stage in your browser"),
-        "doctor": Verb("local.doctor.command", "check a stage's account, and mend what has drifted"),
+        "console": Verb("local.api_client.console", "serve the page of any stage on this machine"),
+        "doctor": Verb("local.doctor.command", "check a stage in its AWS account, and mend what has drifted"),
     },
     "Change": {
-        "start": Verb("local.streams.verbs", "start a stream or many, or report that it runs already"),
-        "stop": Verb("local.streams.verbs", "stop a stream or many"),
+        "start": Verb("local.streams.verbs", "start a stream, or many"),
+        "stop": Verb("local.streams.verbs", "stop a stream, or many"),
         "apply": Verb("local.streams.fleet_verbs", "start and stop streams as a document specifies"),
-        "repair": Verb("local.streams.verbs", "fetch what the gaps of a stream missed"),
-        "redrive": Verb("local.redrive.command", "list dead-letter messages and put back what it can"),
+        "repair": Verb("local.streams.verbs", "fetch the events that a stream's gaps missed"),
+        "redrive": Verb("local.redrive.command", "list dead-letter messages, and put events back"),
         "backup": Verb("local.backup.command", "copy streams with all their records into a folder or a bucket"),
         "restore": Verb("local.backup.command", "copy streams from a backup, or from other tables, into a stage"),
         "move": Verb("local.backup.command", "move streams to another stage, region or table"),
@@ -62,7 +62,7 @@ GROUPS = {
     "Design": {
         "profile": Verb("local.profiles.command", "write, check and try stream profiles"),
         "cost": Verb("local.costs.command", "show what a stream costs a month on AWS, part by part"),
-        "plan": Verb("local.scale.plan_command", "propose settings for streams, with their price and first limit"),
+        "plan": Verb("local.scale.plan_command", "propose settings for streams, and show price and limits"),
         "compare": Verb("local.compare.command", "compare ways to keep a stream connected"),
         "asl": Verb("local.workbench.command", "check, run or draw a state machine's definition"),
     },
@@ -79,7 +79,7 @@ OURS = frozenset({"handlers", "local", "timeline"})
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, 2 for a mistake of the user, or what the verb returns."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # A line is printed whatever text it has and whatever the terminal can show.
+    # Any text is printed, whatever the terminal can show.
     for stream in (sys.stdout, sys.stderr):
         accept_any_text(stream)
     try:
@@ -95,8 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(
             f"streamkeeper: `streamkeeper {arguments[0]}` needs the Python package {package}, which is not installed: "
-            "`pip install streamkeeper` installs everything that the verbs need, and so does `make setup` in a "
-            "checkout.",
+            "run `pip install streamkeeper`, or `make setup` in a checkout.",
             file=sys.stderr,
         )
         return 2
@@ -111,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _add(name: str, subparsers: Any) -> None:
     """Adds a verb with its arguments. A module with several verbs adds them by name."""
-    # What an import creates stays: a search for garbage would take a tenth of the time.
+    # Imports create no garbage; searching for it would take a tenth of the time.
     gc.disable()
     try:
         module = importlib.import_module(VERBS[name].module)
@@ -123,10 +122,11 @@ def _add(name: str, subparsers: Any) -> None:
 
 
 def parser_of(names: Collection[str]) -> argparse.ArgumentParser:
-    """The parser; only the verbs with these names get their arguments, and only their modules are imported."""
+    """The parser; only the verbs with these names get arguments, and only their modules are imported."""
     parser = argparse.ArgumentParser(
         prog="streamkeeper",
-        description="Keeps HTTP streams connected: runs the service on this machine, and works on any stage.",
+        description="Keeps HTTP streams connected. Runs the whole service on this machine, and operates the streams of "
+        "any deployed stage.",
         epilog="`streamkeeper VERB --help` shows examples.",
         formatter_class=_Grouped,
     )
@@ -143,7 +143,7 @@ def parser_of(names: Collection[str]) -> argparse.ArgumentParser:
 class _Verb(argparse.ArgumentParser):
     """The parser of a verb, which refuses unknown arguments with the verb's own usage.
 
-    What begins with a minus and a digit, such as -5/s, is a value: the verb says what is wrong with it.
+    A text that begins with a minus and a digit, such as -5/s, is a value, so the verb says what is wrong with it.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:

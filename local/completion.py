@@ -1,6 +1,6 @@
 """The verb `completion`: prints the completion of the command for a shell.
 
-Invariant: it is made from the parsers that read the arguments, so a shell offers exactly what exists.
+Invariant: it is made from the parsers that read the arguments, so it offers exactly what exists.
 """
 
 import argparse

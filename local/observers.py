@@ -1,4 +1,4 @@
-"""Keeps a mere observer (a display, a log, a journal) from breaking what it observes.
+"""Keeps an observer, such as a display, a log or a journal, from breaking what it observes.
 
     with harmless("the display"):
         screen.show(lanes)

@@ -1,4 +1,4 @@
-"""Shows the help of a command, and reads its options: a wrong one is a sentence with its name, bounds and value."""
+"""Shows a command's help, and reads its options; a wrong one becomes a sentence with its name, bounds and value."""
 
 import argparse
 import math
@@ -9,7 +9,7 @@ from local.user_error import UserError
 
 
 class Wrapped(argparse.HelpFormatter):
-    """Wraps the paragraphs of a description and an epilog; those with indented lines, as examples have, keep these."""
+    """Wraps the paragraphs of a description and an epilog; a paragraph with indented lines keeps its lines."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(self._paragraph(part, width, indent) for part in text.split("\n\n"))

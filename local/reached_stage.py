@@ -1,7 +1,7 @@
 """Reaches the services of a deployed stage, or of the run on this machine, with the user's credentials.
 
-Names follow from the stage, account and region from the dead-letter queue, endpoints from the SDK. Invariant: a service
-that cannot be reached is named in one sentence.
+The stage gives the names of its resources, the dead-letter queue the account and the region, the SDK the endpoints.
+Invariant: if a service cannot be reached, one sentence names it.
 """
 
 import os
@@ -56,7 +56,7 @@ def client(service: str, tries: int, where: Mapping[str, str]) -> Any:
 
 
 def clients_of(name: str | None, region: str = "", port: int = 0) -> tuple[str, Callable[[str], Any]]:
-    """The stage's name, and what makes boto3's clients there; None means the run on this machine, at its port.
+    """The stage's name, and a function that makes its boto3 clients; None means the run on this machine, at its port.
 
     Without `region` or `port`, the environment decides.
     """
@@ -70,16 +70,17 @@ def reach(name: str | None, region: str = "", port: int = 0) -> Reached:
     """The stage that `clients_of` names, once its queue has answered; raises UserError."""
     stage, made = clients_of(name, region, port)
     names, where = stages.names(stage), _where(name, region, port)
-    place = where.get("endpoint_url") or os.environ.get("AWS_ENDPOINT_URL") or f"the region {where['region_name']}"
+    url = where.get("endpoint_url") or os.environ.get("AWS_ENDPOINT_URL")
+    place = f"at {url}" if url else f"in {where['region_name']}"
     try:
         clients = {service: made(service) for service in ("sqs", "dynamodb", "stepfunctions", "s3")}
         queue_url = clients["sqs"].get_queue_url(QueueName=names["dead_letter_queue"])["QueueUrl"]
         answer = clients["sqs"].get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])
     except (BotoCoreError, ClientError, ValueError) as problem:
-        whether = "is the stage deployed there" if name is not None else "is `make run` running there, with this PORT"
+        whether = "is the stage deployed there" if name is not None else "does `streamkeeper run` run with this PORT"
         reason = f"{problem}".rstrip(".")
         raise UserError(
-            f"The queue {names['dead_letter_queue']} cannot be reached at {place}: {whether}? ({reason})."
+            f"The queue {names['dead_letter_queue']} cannot be reached {place}: {whether}? ({reason})."
         ) from None
     _, partition, _, region, account, _ = answer["Attributes"]["QueueArn"].split(":")
     bucket = f"{stages.SERVICE}-{stage}-events-{account}-{region}"

@@ -24,13 +24,13 @@ UPSTREAMS = "upstreams"
 Setting = int | str
 # Settings that follow from others.
 DERIVED = ("most_streams_per_function",)
-# Readers of YAML disagree about what these are.
+# Readers of YAML disagree about these characters.
 _CONTROL = re.compile(r"[\0-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 # streamkeeper-<stage>-events-<account>-<region> is a bucket, whose name has 63 characters at most. The longest region
 # has 14.
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,14}")
 _NAME_RULE = "A stage's name must be small letters, digits and hyphens, a letter first, 15 characters at most"
-# libyaml's takes a tenth of the time, if PyYAML has it.
+# libyaml's loader takes a tenth of the time, if PyYAML has it.
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _VARIABLE = re.compile(r"\$\{self:custom\.(settings|names)\.([A-Za-z0-9_]+)\}")
 
@@ -75,11 +75,9 @@ def check_name(stage: str) -> None:
 def checked(table: Mapping[str, Any], where: str, longest_s: int = 0) -> dict[str, Setting]:
     """Returns the settings in `table`, completed with those that follow from them.
 
-    `most_streams_per_function` is how many streams a handover has time for. `upstreams`, which are optional, are
-    checked and left out.
-
-    `where` names the table in messages; `longest_s` is as in `settings_schema.problem`. Raises UserError for the first
-    rule that is broken.
+    `most_streams_per_function` is how many streams a handover has time for. The optional `upstreams` are checked and
+    left out. `where` names the table in messages; `longest_s` is as in `settings_schema.problem`. Raises UserError for
+    the first broken rule.
     """
     if wrong := settings_schema.problem(table, longest_s):
         raise UserError(f"{where}: {wrong}.")
@@ -130,7 +128,7 @@ def resolve(source: Any, settings: Mapping[str, Setting], stage_names: Mapping[s
     def value_of(match: re.Match[str]) -> Setting:
         table: Mapping[str, Setting] = settings if match[1] == "settings" else stage_names
         if match[2] not in table:
-            raise UserError(f"There is no {match[0]}.")
+            raise UserError(f"{match[0]} cannot be resolved: there is no such setting or name.")
         return table[match[2]]
 
     whole = _VARIABLE.fullmatch(source)

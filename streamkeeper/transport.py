@@ -89,5 +89,5 @@ def _parsed(url: str) -> Url:
         address = Url()
     is_plain = not (address.auth or address.query or address.fragment)
     if address.scheme not in ("http", "https") or not address.host or not is_plain:
-        raise InvalidRequest("The address of the API must be such as http://127.0.0.1:3000, without a user or a query.")
+        raise InvalidRequest("The address of the API must be like http://127.0.0.1:3000, without a user or a query.")
     return address

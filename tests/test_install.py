@@ -194,8 +194,9 @@ def test_verbs_work_without_a_checkout(product: Environment) -> None:
 
 def test_a_verb_says_that_it_needs_a_checkout(product: Environment) -> None:
     """One sentence, and exit status 2."""
-    needs = "needs the project's own files, and this copy is installed outside a checkout: in a checkout, `make setup` "
-    sentence = f"streamkeeper: `streamkeeper run` of the stage 'local' {needs}installs .venv/bin/streamkeeper.\n"
+    needs = "needs a checkout of the project, and this command is installed outside of one: clone the project, run "
+    needs += "`make setup` there, and use its .venv/bin/streamkeeper."
+    sentence = f"streamkeeper: `streamkeeper run` of the stage 'local' {needs}\n"
     assert verb(product, "run") == (2, "", sentence)
 
 

@@ -57,7 +57,7 @@ class KnownProfiles:
         from difflib import get_close_matches
 
         words = f"there is no stream {stream_id!r}: no profile is named {profile!r}"
-        close = get_close_matches(profile, self._profiles.names(), 1)
+        close = get_close_matches(profile, self._profiles.names(), 1, 0.7)
         fix = f"Did you mean {close[0]!r}? GET / lists all profiles." if close else None
         return Problem("unknown-stream", words, "streamId", fix)
 

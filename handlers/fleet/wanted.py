@@ -136,7 +136,7 @@ def _table(text: str, kind: str) -> Iterator[tuple[str, str, bool]]:
     if not isinstance(table, dict):
         raise DocumentError("the document must be a table with connected and stopped")
     if unknown := sorted(set(table) - set(_NAMES)):
-        raise DocumentError(f"there is no field {unknown[0]!r}; known are connected and stopped", unknown[0])
+        raise DocumentError(f"there is no field {unknown[0]!r}; the fields are connected and stopped", unknown[0])
     for name in _NAMES:
         listed = table.get(name, [])
         if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):

@@ -1,1 +1,1 @@
-"""Calls the HTTP API of a deployed stage or of the run on this machine, and signs if it must."""
+"""Calls the HTTP API of a deployed stage or of the run on this machine, and signs requests if necessary."""

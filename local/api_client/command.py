@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from botocore.session import Session
 
 _UNAUTHORIZED = 403
+ENVIRONMENT = (
+    "Environment: STREAMKEEPER_URL is the API's address (default: the run on this machine, at PORT or 3000), "
+    "STREAMKEEPER_API_KEY its key."
+)
+ADDRESS_HELP = "the API's address (default: STREAMKEEPER_URL, else the run on this machine)"
 
 
 def add(subparsers: Any) -> None:
@@ -23,13 +28,12 @@ def add(subparsers: Any) -> None:
         "request",
         description="Sends a request to the HTTP API and prints its answer. A request to AWS is signed with the "
         "credentials that the AWS command line would use (api_auth: iam), unless there is a key (api_auth: key).",
-        epilog="Environment: STREAMKEEPER_URL is the address, STREAMKEEPER_API_KEY the key; PORT (3000) that of the "
-        "run on this machine. Exit status: 0 for 2XX, 4 there is no such stream, 2 another mistake or no answer, 1 any "
-        "other refusal.",
+        epilog="Exit status: 0 for 2XX, 4 there is no such stream, 2 another mistake or no answer, 1 any other refusal."
+        f" {ENVIRONMENT}",
     )
-    parser.add_argument("method", metavar="METHOD", type=str.upper, help="GET, POST or DELETE")
+    parser.add_argument("method", metavar="METHOD", type=str.upper, help="GET, POST, PUT or DELETE")
     parser.add_argument("path", metavar="PATH", help="such as /connections/demo, percent-encoded")
-    parser.add_argument("--url", help="the API's address, as `sls info` prints it; without it, this machine's run")
+    parser.add_argument("--url", help=ADDRESS_HELP)
     parser.add_argument("--sign", action="store_true", help="also sign for an address outside AWS")
     parser.set_defaults(run=run)
 

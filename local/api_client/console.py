@@ -24,7 +24,7 @@ from starlette.routing import Route
 from handlers.api.problems import Problem
 from local import own_hosts
 from local.api_client import live_tail
-from local.api_client.command import here
+from local.api_client.command import ADDRESS_HELP, ENVIRONMENT, here
 from local.api_client.http_client import Api, exit_status, new_session
 from local.listener import HOST, Listener, bind
 from local.printable import printable
@@ -48,12 +48,11 @@ def add(subparsers: Any) -> None:
         "console",
         description="Serves the page of an API on this machine until Ctrl-C, and signs its requests with the "
         "credentials that the AWS command line would use (api_auth: iam), or sends the key (api_auth: key).",
-        epilog="Environment: STREAMKEEPER_URL is the address, STREAMKEEPER_API_KEY the key. Exit status: 1 the API "
-        "refused, 2 a mistake or no answer, 130 Ctrl-C.",
+        epilog=f"Exit status: 1 the API refused, 2 a mistake or no answer, 130 Ctrl-C. {ENVIRONMENT}",
     )
-    parser.add_argument("--url", metavar="ADDRESS", help="the API's address (STREAMKEEPER_URL, else the run here)")
+    parser.add_argument("--url", metavar="ADDRESS", help=ADDRESS_HELP)
     parser.add_argument("--sign", action="store_true", help="also sign for an address outside AWS")
-    parser.add_argument("--port", type=_port, default=0, metavar="N", help="where to serve (any that is free)")
+    parser.add_argument("--port", type=_port, default=0, metavar="N", help="the port to serve on (default: a free one)")
     parser.set_defaults(run=run)
 
 

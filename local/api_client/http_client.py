@@ -22,7 +22,7 @@ from botocore.exceptions import BotoCoreError
 from urllib3.util import parse_url
 
 from local.user_error import UserError
-from streamkeeper.exceptions import Refused, StreamkeeperError
+from streamkeeper.exceptions import Refused, StreamkeeperError, Unreachable
 from streamkeeper.retrying import Outcome, Reply, Send
 from streamkeeper.transport import Transport
 
@@ -33,6 +33,7 @@ SERVICE = "execute-api"
 _AWS = re.compile(r"[a-z0-9-]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
 # The host of the run on this machine.
 HERE = "127.0.0.1"
+_CHECK = "Is the address right (--url, STREAMKEEPER_URL or PORT), and does the service run there?"
 _METHODS = ("GET", "POST", "PUT", "DELETE")
 # botocore by itself reads AWS_DEFAULT_REGION but not AWS_REGION, the variable of the other SDKs.
 _REGION = {"region": ("region", ["AWS_REGION", "AWS_DEFAULT_REGION"], None, None)}
@@ -57,6 +58,9 @@ def as_user_errors() -> Iterator[None]:
         yield
     except Refused:
         raise
+    except Unreachable as problem:
+        hint = "" if problem.may_pass else f" {_CHECK}"
+        raise UserError(f"{problem}{hint}") from None
     except StreamkeeperError as problem:
         raise UserError(str(problem)) from None
 
@@ -82,14 +86,16 @@ class Api:
         Raises UserError if the request cannot be made, signed or delivered.
         """
         outcome = self.send(Send(method, path, headers or {}, body))
-        if not isinstance(outcome, Reply):
-            raise UserError(str(outcome))
+        with as_user_errors():
+            if isinstance(outcome, StreamkeeperError):
+                raise outcome
+        assert outcome is not None, "a request has an outcome"
         return outcome
 
     def send(self, request: Send) -> Outcome:
         """Returns the answer, or the error if none came; raises UserError if the request cannot be made or signed."""
         if request.method not in _METHODS:
-            raise UserError(f"The method must be one of {', '.join(_METHODS)}.")
+            raise UserError(f"The method must be one of {', '.join(_METHODS)}, not {request.method!r}.")
         if not request.path.startswith("/"):
             raise UserError("The path must begin with a slash, as in /connections/demo.")
         if "#" in request.path:

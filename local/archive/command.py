@@ -27,21 +27,25 @@ PATIENT_S = 600.0
 
 def add(subparsers: Any) -> None:
     """Adds the verb."""
-    words = "Writes each finished hour into Parquet files below stream=/day=/hour=, and goes on where it stopped."
+    words = (
+        "Writes each finished hour of the streams into Parquet files, in the folders stream=/day=/hour=, and goes on "
+        "where it stopped."
+    )
     examples = [
         "archive demo --to archive",
         "archive prices:eur-usd prices:btc-usd --to s3://my-bucket/events --follow",
         "archive demo --to s3://my-bucket/events --tables --stage prod --jobs 8",
     ]
-    parser = asking.verb(subparsers, "archive", words, examples, stream=False)
-    parser.add_argument(
-        "streams", nargs="+", metavar="STREAM", help="a profile's name, optionally with a colon and any text"
-    )
+    exits = {1: "the API refused, or events may have left the tables before they were archived"}
+    parser = asking.verb(subparsers, "archive", words, examples, stream=False, exits=exits)
+    parser.add_argument("streams", nargs="+", metavar="STREAM", help=asking.STREAM_HELP)
     parser.add_argument("--to", required=True, metavar="PLACE", help="s3://BUCKET/PREFIX, or a folder")
-    parser.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help="begin with this hour")
+    parser.add_argument(
+        "--from", dest="from_at", type=asking.instant, metavar="WHEN", help="the first hour of a new archive"
+    )
     parser.add_argument("--follow", action="store_true", help="go on with each new hour once it is over, until Ctrl-C")
     parser.add_argument("--tables", action="store_true", help="read the tables directly, with AWS credentials")
-    parser.add_argument("--stage", metavar="S", help="with --tables: a deployed stage (default: the run here)")
+    parser.add_argument("--stage", metavar="S", help="with --tables: a deployed stage (default: this machine)")
     parser.add_argument("--jobs", default="1", metavar="N", help="how many hours to read in parallel (1)")
     folders.add(parser)
     parser.set_defaults(run=run)
@@ -49,7 +53,7 @@ def add(subparsers: Any) -> None:
 
 @asking.refusals
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 once all hours that are over are archived, 1 where some events may have left before; or UserError."""
+    """Returns 0 once all finished hours are archived, 1 if events may have left before that; raises UserError."""
     if arguments.stage and not arguments.tables:
         raise UserError("--stage works only with --tables; for the API of a stage give --url.")
     jobs, from_ms = whole("--jobs", arguments.jobs, 1, 64), None
@@ -93,7 +97,7 @@ def _archives(arguments: argparse.Namespace, jobs: int) -> list[Any]:
 
 
 def _of_profile(stream_id: str, environment: dict[str, str]) -> tuple[tuple[Column, ...], int]:
-    """The columns of the stream's profile, as this machine has it, and `keep_days`, 0 where it says nothing."""
+    """The columns of the stream's profile, as this machine has it, and its `keep_days`, 0 if it has none."""
     name = stream_id.partition(":")[0]
     path = folders.known(environment).get(name)
     if path is None:

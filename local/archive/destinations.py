@@ -1,4 +1,4 @@
-"""Where an archive lies, to write it: in a bucket (s3://bucket/prefix) or in a folder.
+"""Writes to the place of an archive: a bucket (s3://bucket/prefix) or a folder.
 
 Invariant: an object or a file is there whole or not at all.
 """

@@ -41,9 +41,9 @@ class Done:
 
 @dataclass
 class Archive:
-    """That of one stream at a place; `say` prints a line about each unit that had events.
+    """The archive of one stream at a place; `say` prints a line about each unit that had events.
 
-    Events leave the tables after `keep_days`, 0 for never; `is_late` says that some may have left before a run.
+    Events leave the tables after `keep_days`, 0 for never; `is_late` says that some may have left before this run.
     """
 
     stream_id: str
@@ -86,13 +86,13 @@ class Archive:
         return count
 
     def _say_late(self, until_ms: int) -> None:
-        """Says where the last run was so long ago that events may have left the tables since, in no archive."""
+        """Reports that the last run was so long ago that events may have expired since without being archived."""
         left_ms = until_ms - self.keep_days * hours.DAY_MS
         if self.keep_days and "until" in self._state and hours.instant_ms(self._state["until"]) < left_ms:
             self.is_late = True
             self.say(
                 f"{self.stream_id}: events leave the tables after {counted(self.keep_days, 'day')}, and this archive "
-                f"stood at {self._state['until']}: those that came before {hours.written(left_ms)} may be in neither."
+                f"ended at {self._state['until']}: events received before {hours.written(left_ms)} may be in neither."
             )
 
     def _begin(self, from_ms: int | None, *, by_key: bool) -> int | None:

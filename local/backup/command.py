@@ -50,7 +50,7 @@ def _add_backup(subparsers: Any) -> None:
         subparsers, "backup", words,
         ["backup --to backup-of-friday", "backup --stage prod --to s3://vault/prod/2026-11-28 --match 'orders:*'"],
     )  # fmt: skip
-    parser.add_argument("--stage", default=HERE, metavar="PLACE", help="whose streams (default: this machine's run)")
+    parser.add_argument("--stage", default=HERE, metavar="PLACE", help="where the streams are (default: this machine)")
     parser.add_argument("--to", required=True, metavar="WHERE", help="a folder, or s3://BUCKET/PREFIX")
     parser.set_defaults(run=_backup)
 
@@ -71,7 +71,7 @@ def _add_restore(subparsers: Any) -> None:
         ],
     )  # fmt: skip
     parser.add_argument("--from", required=True, dest="source", metavar="WHERE", help="a folder, s3://…, or a place")
-    parser.add_argument("--stage", default=HERE, metavar="PLACE", help="where to (default: this machine's run)")
+    parser.add_argument("--stage", default=HERE, metavar="PLACE", help="where to restore them (default: this machine)")
     parser.add_argument("--start", action="store_true", help="start the streams that ran when they were copied")
     parser.add_argument("--replace", action="store_true", help="also restore streams that have a newer record there")
     parser.add_argument("--dry-run", action="store_true", help="change nothing; show what would be restored or refused")
@@ -157,7 +157,7 @@ def _source(text_: str, place: Place) -> tuple[Source, str, list[str], Any]:
     except UserError as problem:
         raise UserError(f"There is no folder {text_}; as a place: {problem}") from None
     if other.tables == place.tables:
-        raise UserError("--from and --stage are the same tables.")
+        raise UserError("--from and --stage name the same tables: choose another place for one of them.")
     tables = Tables(other)
     return tables, f"{other.name} {_now()}", tables.stream_ids(), lambda one: _ran(tables, one)
 
@@ -169,10 +169,10 @@ def _ran(tables: Tables, stream_id: str) -> bool:
 
 def _move(arguments: argparse.Namespace) -> int:
     if bool(arguments.stream_ids) == bool(arguments.match):
-        raise UserError("Name streams or give --match PATTERN, not both.")
+        raise UserError("Give either STREAMs or --match PATTERN.")
     here, there, work = reached(arguments.source), reached(arguments.to), Work("move", is_quiet=arguments.json)
     if here.tables == there.tables:
-        raise UserError("--from and --to are the same tables.")
+        raise UserError("--from and --to name the same tables: choose another place for one of them.")
     ids = arguments.stream_ids or _chosen(Tables(here).stream_ids(), arguments.match)
     moving = Moving(here, there, work.check, work.say)
     return _shown(work, ids, moving.move, arguments, "moved")

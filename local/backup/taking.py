@@ -33,12 +33,12 @@ class Taking:
     def begun(self, place: str, wanted: list[str], now: str) -> dict[str, Any]:
         """The streams and the beginning of the backup, of an earlier try or of this one; raises UserError."""
         if self._files.has(MANIFEST):
-            raise UserError("There is a finished backup: name another folder for a new one.")
+            raise UserError("--to names a finished backup: name another folder for a new one.")
         if self._files.has(BEGUN):
             begun = archive.document(self._files, BEGUN)
             if begun["from"] != place:
                 raise UserError(
-                    f"There is an unfinished backup of {begun['from']}, not of {place}: name another folder."
+                    f"--to names an unfinished backup of {begun['from']}, not of {place}: name another folder."
                 )
             return begun
         begun = {"format": FORMAT, "from": place, "began_at": now, "streams": wanted}

@@ -54,7 +54,7 @@ class NotRestored(Exception):
 
 @dataclass
 class Restored:
-    """The events that are there now, and how many kept another body; `was_there` if nothing was to do."""
+    """How many events are there now, and how many kept another body; `was_there` if there was nothing to do."""
 
     events: int = 0
     kept: int = 0
@@ -112,8 +112,8 @@ class Restoring:
         here, newer = count(control[0], "fence") or 0, count(there, "fence") or 0
         if newer > here:
             raise NotRestored(
-                f"its record at {self._place.name} is newer (connection {newer}, here {here}): with --replace it goes "
-                "back, and what came since is requested again as a gap"
+                f"its record at {self._place.name} is newer (connection {newer}, here {here}): --replace sets it back, "
+                "and the time since becomes a gap that is requested again"
             )
         if newer and not _is_older_state(there, control):
             raise NotRestored(f"{self._place.name} has another stream with this id: --replace replaces it")

@@ -18,6 +18,7 @@ from typing import Any
 
 from handlers.api.verdict import counted
 from handlers.connection.ledger import REPAIRED
+from local.api_client.command import ADDRESS_HELP
 from local.history import group, sources
 from local.history.group import GroupStreams
 from local.history.pictures import checked, write
@@ -58,7 +59,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--stream", action="append", metavar="ID", help="draw the gaps that the API has of this stream; repeatable"
     )
-    parser.add_argument("--url", metavar="ADDRESS", help="that API's address (STREAMKEEPER_URL, else the run here)")
+    parser.add_argument("--url", metavar="ADDRESS", help=f"with --stream: {ADDRESS_HELP}")
     parser.add_argument("--memory-mb", default="128", metavar="MB", help="memory of its functions, for the cost (128)")
     parser.add_argument("--rows", action="store_true", help="list each start and end of a Wait and a Task")
     parser.add_argument("--picture", type=Path, metavar="OUT", help="write the picture to OUT.svg or OUT.html")
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError if there is no valid history."""
     memory_mb, path = whole("--memory-mb", arguments.memory_mb, *MEMORY_MB), checked(arguments.picture)
     if bool(arguments.files) == bool(arguments.execution):
-        raise UserError("timeline: give either files with histories or --execution ARN.")
+        raise UserError("Give either files with histories or --execution ARN.")
     arns = list(dict.fromkeys(arguments.execution or []))
     with saying("reading the history …"):
         read = [sources.of_execution(arn) for arn in arns] or sources.of_files(arguments.files)

@@ -34,7 +34,7 @@ def add(subparsers: Any) -> None:
     check = verbs.add_parser(
         "check",
         help="list every problem of a profile, and show how it resumes",
-        description="Names every problem of each file. For a valid profile it also says how the stream resumes.",
+        description="Lists every problem of each file. For a valid profile it also prints how the stream resumes.",
         epilog="Exit status: 0 no problem, 1 problems (with --strict also warnings), 2 a file cannot be read.",
     )
     check.add_argument(
@@ -44,23 +44,23 @@ def add(subparsers: Any) -> None:
         metavar="FILE",
         help="a file, or a profile's NAME (default: all profiles)",
     )
-    check.add_argument("--strict", action="store_true", help="a warning is a problem")
+    check.add_argument("--strict", action="store_true", help="treat warnings as problems")
     folders.add(check)
     check.add_argument("--json", action="store_true", help="print one JSON object")
     check.set_defaults(run=run)
     try_once = verbs.add_parser(
         "try",
         help="connect to a stream once and show how its profile reads it",
-        description="Connects once, stores nothing.",
+        description="Connects to the stream once and prints how the profile reads what arrives. Stores nothing.",
         epilog="Exit status: 0 the upstream answered with a stream, 1 it did not, 2 no such stream, profile or secret.",
     )
     try_once.add_argument("stream_id", metavar="STREAM_ID", help="a stream's id, or a profile's FILE")
     try_once.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to read (10)")
     try_once.add_argument("--cursor", help="the cursor to resume after")
     stage = os.environ.get("STREAMKEEPER_STAGE") or "local"
-    try_once.add_argument("--stage", metavar="S", default=stage, help=f"whose secrets are read ({stage})")
+    try_once.add_argument("--stage", metavar="S", default=stage, help=f"the stage whose secrets are read ({stage})")
     try_once.add_argument("--played", action="store_true", help="connect to this machine's imitation of the provider")
-    try_once.add_argument("--repair", action="store_true", help="compare with the address from which gaps are repaired")
+    try_once.add_argument("--repair", action="store_true", help="also compare with the profile's repair address")
     folders.add(try_once)
     try_once.set_defaults(run=_try)
     new.add(verbs)

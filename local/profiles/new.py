@@ -54,12 +54,13 @@ def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "new",
         help="inspect an address and write a commented profile",
-        description="Connects to an address, detects framing, ids, heartbeats and resuming, and writes a profile.",
+        description="Connects to an address, detects framing, ids, heartbeats and resuming, and writes a profile with "
+        "the reason for each line.",
         epilog="Exit status: 0 a profile was written, 1 the answer is not a stream, 2 a mistake.",
     )
     parser.add_argument("address", metavar="URL", help="http(s):// or ws(s)://; tokens in it are refused")
-    parser.add_argument("--name", help="the profile's name (default: that of the host)")
-    parser.add_argument("--body", metavar="JSON", help="send this with a POST")
+    parser.add_argument("--name", help="the profile's name (default: from the host's)")
+    parser.add_argument("--body", metavar="JSON", help="send a POST with this body")
     parser.add_argument("--say", metavar="MESSAGE", action="append", help="send this first on a WebSocket; repeatable")
     parser.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to read each time (10)")
     parser.add_argument("--eks", metavar="CLUSTER:REGION", help="a cluster of EKS: your AWS credentials sign its token")
@@ -93,7 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
             address = replace(address, says=(first,))
             seen = probe(address, "websocket", arguments.seconds)
     except ProfileError as problem:
-        raise UserError(f"The address cannot be used: {printable(str(problem))}.") from None
+        reason = str(problem).removeprefix("the profile 'new': ")
+        raise UserError(f"The address cannot be used: {printable(reason)}.") from None
     framing, why = ("websocket", "the address says so") if address.is_socket else _framing(seen)
     if (refusal := _refusal(seen, framing)) is not None:
         print(f"streamkeeper: {refusal}", file=sys.stderr)
@@ -243,7 +245,7 @@ def _said_first(address: Address, seen: Probe, answers: list[Mapping[str, Any]])
         named = [(name, value) for name, value in answer.items() if isinstance(value, str) and name.isidentifier()]
         expect = f', expect = {{ "$.{named[0][0]}" = {_quoted(named[0][1])} }}' if named else ""
         messages.append(f"{{ send = {_toml(one)}{expect} }}")
-    why = "this answer was seen" if answers else "no answer was seen"
+    why = "this answer came" if answers else "no answer came"
     return [*ended, f"subscribe = [{', '.join(messages)}]  # {why}"]
 
 

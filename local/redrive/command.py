@@ -34,14 +34,14 @@ def add(subparsers: Any) -> None:
     """Adds the verb."""
     parser = subparsers.add_parser(
         "redrive",
-        description="Lists the dead-letter messages and puts back what it can: whole events into the table and, with "
-        "--restart, rejected streams. It deletes what it put back from the queue; the rest stays.",
+        description="Lists the dead-letter messages. Puts whole events back into the table and, with --restart, starts "
+        "rejected streams again. Messages that are done are deleted from the queue; the others stay.",
         epilog="With a STREAM the HTTP API does the work, otherwise this command, with AWS credentials. "
         "Exit status: 0 nothing is left in the queue, 1 something is, 2 the queue cannot be reached. "
         "Without --stage, PORT (3000) and STREAMKEEPER_STAGE (local) choose the run on this machine.",
     )
     parser.add_argument("stream_id", nargs="?", metavar="STREAM", help="let the HTTP API do it for this stream")
-    parser.add_argument("--url", help="the API's address, with a STREAM (default: this machine's run)")
+    parser.add_argument("--url", help="with a STREAM: the API's address (default: the run on this machine)")
     parser.add_argument("--stage", metavar="S", help="a deployed stage (default: the run on this machine)")
     parser.add_argument("--stream", action="append", metavar="ID", help="only messages of this stream; repeatable")
     parser.add_argument("--restart", action="store_true", help="start streams that were rejected or not claimed")
@@ -77,7 +77,7 @@ def _by_api(arguments: argparse.Namespace) -> int:
     """As `run`, for one stream, by POST …/redrive."""
     if arguments.restart or arguments.dry_run or arguments.stage or arguments.stream:
         raise UserError(
-            "With a STREAM, only --url and --json are possible: the API puts back what it can, and starts nothing."
+            "With a STREAM, only --url and --json are possible: the API puts events back, and starts no stream."
         )
     answer = asking.streams(arguments).ask("POST", asking.path_of(arguments.stream_id, "/redrive"))
     for one in [] if arguments.json else answer["dead_letters"]:

@@ -239,5 +239,6 @@ def _notes(plan: Plan) -> list[str]:
         )
     if plan.other_store is not None:
         name, usd = plan.other_store
-        notes.append(f"stored as {'a log' if name == 'log' else 'items'} a stream would cost {usd:,.2f} a month.")
+        form = "a log" if name == "log" else "items"
+        notes.append(f"stored as {form}, a stream would cost {usd:,.2f} US dollars a month.")
     return notes

@@ -102,7 +102,7 @@ class Supervisor:
         if answer not in done:
             self.kill()
             last = self.log.read_text(errors="replace").strip().rpartition("\n")[2]
-            ends = f"It ends: {last}" if last else "It is empty."
+            ends = f"Its last line is: {last}" if last else "It is empty."
             raise UserError(f"{self.name} did not start; its log is {self.log}. {ends}")
         answer.result()
 

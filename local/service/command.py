@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = read_options(environment)
     osls.check(options.stage)
     screen = Screen()
-    # Whoever waits for the data folder finds the ports free.
+    # A run that waits for the data folder finds the ports free.
     with contextlib.ExitStack() as locked, contextlib.ExitStack() as held:
         locked.callback(screen.close)
         sockets = _bind(options.port, held)
@@ -153,8 +153,8 @@ def _listen_to_signals(end: "asyncio.Future[int]") -> None:
         _end(end, 0)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # nohup(1) has SIGHUP ignored, so that the service outlives its terminal. A script's shell has SIGINT ignored
-        # for what it starts in the background; Ctrl-C there is meant for all, and nothing is to be left behind.
+        # nohup(1) makes its program ignore SIGHUP, so that the service outlives its terminal. The shell of a script
+        # makes background programs ignore SIGINT; but Ctrl-C there is meant for all, and the service must end too.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             loop.add_signal_handler(number, on_signal)
 

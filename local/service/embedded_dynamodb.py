@@ -48,13 +48,13 @@ def elsewhere(folder: Path, *, is_embedded: bool) -> list[str]:
     note = folder / "tables-apart"
     if not is_embedded:
         note.touch()
-        lines = [f"ALERT: the tables in {database(folder)} cannot be read without dynoxide: this run has others"]
+        lines = [f"ALERT: the tables in {database(folder)} cannot be read without dynoxide: this run uses others"]
         return lines if database(folder).exists() else []
     if not note.exists():
         return []
     return [
-        f"ALERT: the tables that runs without dynoxide kept are in {folder / 'engine'}, and none of their items is"
-        f" here; remove {note} if you do not need them"
+        f"ALERT: {folder / 'engine'} has tables of earlier runs without dynoxide, and this run cannot read them;"
+        f" remove {note} if you do not need them"
     ]
 
 
@@ -72,8 +72,8 @@ class EmbeddedDynamoDB(Supervisor):
         self._folder = folder
         self._binary = binary
         self._lock_file = lock_file
-        # It answers whatever `Host` is asked for and allows every origin, so a page of the user's browser must not find
-        # it: the address is one of 16 million of the loopback. For people there is the AWS endpoint, which checks both.
+        # It accepts any `Host` and any origin, so a page in the user's browser must not find it: its address is one of
+        # 16 million of the loopback. People use the AWS endpoint, which checks both.
         self._host = "127." + ".".join(str(random.SystemRandom().randint(1, 254)) for _ in range(3))
         # It cannot use an open socket, so a free port is chosen and released.
         with socket.create_server((self._host, 0)) as free:

@@ -29,7 +29,7 @@ POLL_S = 0.25
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.25, 30.0
 # Records that cannot be noted for this long are reported.
 ALERT_AFTER_S = 60.0
-# On AWS it is a minute. Here the service itself may be killed with bells out, and a person waits for it.
+# On AWS it is a minute. Here it is sooner, because a person waits after the service was killed with unanswered bells.
 SWEEP_S = 20.0
 # botocore requires sequence numbers of this length, which AWS's have.
 _DIGITS = 21
@@ -171,7 +171,7 @@ class EventSourceMapping:
                 continue
             if waited_s >= ALERT_AFTER_S or self._said:
                 self._said = ""
-                self._say(f"{self._source.function} goes on: what waited is done")
+                self._say(f"{self._source.function} works again: what had waited is done")
             backoff_s = waited_s = 0.0
             if not done and shard.of_stream not in self._ended:
                 await asyncio.sleep(POLL_S)
@@ -202,7 +202,7 @@ class EventSourceMapping:
         except ClientError as problem:
             if problem.response["Error"]["Code"] not in _GONE or after is None:
                 raise
-        self._say(f"ALERT: the stream of {self._source.table} has forgotten events before they were delivered")
+        self._say(f"ALERT: the stream of {self._source.table} has dropped events before they were delivered")
         return await asyncio.to_thread(self._streams.records, shard, None, self._source.batch_size)
 
     def _failed(self, problem: Exception) -> None:

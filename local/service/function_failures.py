@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# What an event's type says of a function: a Task's begins with the first, that of a Task of the older form, whose input
-# is the function's own, with the second.
+# How the types of events about functions begin: for a Task, and for a Task of the older form, whose input is the
+# function's own.
 _PREFIXES = ("Task", "LambdaFunction")
 # The errors of a function that was killed, and those after which it may still run.
 _KILLED = ("Sandbox.Timedout", "Runtime.ExitError")

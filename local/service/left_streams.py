@@ -1,4 +1,4 @@
-"""Does without a request what a stream needs: restarts those that an earlier run left and orphans, repairs gaps.
+"""Restarts streams that an earlier run left and orphaned streams, and repairs gaps that are due.
 
 Orphans are found by the rule of the deployed watch (handlers/watching/orphan_recovery.py), here every few seconds and
 with the executions that this service knows. Invariants: a stream whose stop was requested meanwhile stays stopped; a
@@ -141,7 +141,7 @@ class LeftStreams:
             try:
                 orphan = orphans.check(stream_id, lease, now_ms)
             except (BotoCoreError, ClientError, StoreUnavailable) as problem:
-                sentences[stream_id] = f"whether {stream_id} is orphaned cannot be found out: {type(problem).__name__}"
+                sentences[stream_id] = f"cannot find out whether {stream_id} is orphaned: {type(problem).__name__}"
                 continue
             if orphan is not None:
                 sentences[stream_id] = with_streams(orphan.sentence, groups.get(stream_id, ()))

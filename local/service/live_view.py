@@ -71,7 +71,7 @@ class LiveView:
         """Shows until it is cancelled."""
         while True:
             await self._changed.wait()
-            # Before the checks, so that what starts during the last one is shown too.
+            # Cleared before the checks, so that an execution that starts during the last check is shown too.
             self._changed.clear()
             while self._executions.running():
                 await self._check_safely()
@@ -130,13 +130,13 @@ class LiveView:
         return [gap for _, gap in written if gap.number]
 
     def _alerts(self, view: StreamView, records: Records) -> dict[str, str]:
-        """What people are alerted to of a stream, by what it is: like the deployed alarms."""
+        """The alerts of a stream by kind, like the deployed alarms."""
         rest, away_ms = records.rest, view.unconnected_ms(_now_ms())
         shown = {} if away_ms else alerts(records, _now_ms())
         if away_ms >= self._unconnected_after_ms:
             shown["away"] = f": {away(away_ms)}"
         if rest.same_ends >= STUCK_AFTER:
-            words = f" is stuck at its cursor: {rest.same_ends} connections in a row came to the same end"
+            words = f" is stuck at its cursor: {rest.same_ends} connections in a row ended in the same way"
             shown[f"stuck at {rest.same_end}"] = words
         return shown
 

@@ -29,20 +29,20 @@ UNHEARD_OF = "not heard of any more: its function is slow, paused or gone"
 
 
 class Alerted:
-    """Says each alert of a stream once, as the watch does; what is over and begins again is said again."""
+    """Reports each alert of a stream once, as the watch does; an alert that ends and begins again is reported again."""
 
     def __init__(self) -> None:
-        # What was said of each connected stream and still holds.
+        # The reported alerts of each connected stream that still hold.
         self._said: dict[str, frozenset[str]] = {}
 
     def fresh(self, stream_id: str, shown: Mapping[str, str]) -> list[str]:
-        """Returns a line for each new one of the alerts that hold, which are by what they are."""
+        """Returns a line for each new alert; `shown` has the words of the alerts that hold, by kind."""
         before, self._said[stream_id] = self._said.get(stream_id, frozenset()), frozenset(shown)
         return [f"ALERT: {stream_id}{words}" for what, words in shown.items() if what not in before]
 
 
 def alerts(records: Records, now_ms: int) -> dict[str, str]:
-    """Returns what people are alerted to of a connected stream: what follows its id, by what it is."""
+    """Returns the alerts of a connected stream by kind; the words follow its id."""
     shown = status_words.alerts(Connections(records, now_ms, SILENT_MS), records)
     return {what: f": {words}" for what, words in shown.items()}
 
@@ -189,7 +189,7 @@ class StreamView:
         return next((failure for failure in failures if _within(connection, failure)), None)
 
     def _failed(self, failure: Failure) -> list[str]:
-        """News of the first failed opening in a row, and of each that fails for a new reason."""
+        """News of the first failed opening of a series, and of each one with a new reason."""
         self._failures.append(failure)
         if failure.error in _EXPECTED or any(_within(connection, failure) for connection in self.seen.values()):
             return []
@@ -218,7 +218,7 @@ class StreamView:
         return news
 
     def _silence(self, connection: Connection) -> list[str]:
-        """News of a connection that falls silent, or is heard of again."""
+        """News of a connection that falls silent, or sends heartbeats again."""
         is_silent, fence = self._is_silent(connection), connection.fence
         if is_silent == (fence in self._silent):
             return []

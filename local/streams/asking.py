@@ -1,4 +1,4 @@
-"""What the verbs on streams have in common: which API they ask, what an answer means, and how they show it.
+"""The common parts of the verbs on streams: the choice of the API, requests, refusals, and the form of what is printed.
 
 Invariants: a key comes only from the environment; only a terminal gets colours; every refusal is one line.
 """
@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from handlers.api.verdict import counted
-from local.api_client.command import here
+from local.api_client.command import ADDRESS_HELP, ENVIRONMENT, here
 from local.api_client.http_client import Api, as_user_errors, exit_status
 from local.options import Wrapped
 from local.printable import printable, saying
@@ -25,11 +25,14 @@ from streamkeeper.stored import pages
 from streamkeeper.transport import with_query
 
 DONE, NOT_RUNNING = 0, 3
-EXIT = (
-    "Exit status: 0 done, 1 the API refused, 2 a mistake in the command or no answer, 3 the stream is not running "
-    "(status alone), 4 there is no such stream, 130 Ctrl-C. Environment: STREAMKEEPER_URL is the API's address, "
-    "STREAMKEEPER_API_KEY the key; without them, the run on this machine (PORT, 3000)."
-)
+EXITS = {
+    0: "done",
+    1: "the API refused",
+    2: "a mistake in the command or no answer",
+    4: "there is no such stream",
+    130: "Ctrl-C",
+}
+STREAM_HELP = "a profile's name, optionally with a colon and any text"
 # A command that waits this long for an answer says so.
 SILENT_S = 1.0
 Run = Callable[[argparse.Namespace], int]
@@ -37,7 +40,7 @@ _COLOURS = {"running": 32, "starting": 33, "reconnecting": 33, "stopping": 33, "
 
 
 class Streams:
-    """The streams of an API. One that has answered before is asked again for up to `patient_s` a request."""
+    """The streams of an API. Once it has answered, a request is repeated for up to `patient_s` while it is away."""
 
     def __init__(self, api: Api, patient_s: float = 0) -> None:
         self.api, self._patient_s, self._is_away = api, patient_s, False
@@ -73,7 +76,7 @@ class Streams:
 
 
 def clock(written: str | None) -> str:
-    """An instant of an answer in this machine's time zone, with the day where that is not today; "never" for none."""
+    """An instant of an answer in this machine's time zone, with the day unless that is today; "never" for none."""
     if written is None:
         return "never"
     at = datetime.fromisoformat(written).astimezone()
@@ -81,7 +84,7 @@ def clock(written: str | None) -> str:
 
 
 def period(gap: dict[str, Any]) -> str:
-    """From when until when a gap lasted, in this machine's time zone; `now` where it goes on."""
+    """The begin and the end of a gap in this machine's time zone; the end is `now` if it goes on."""
     begin = datetime.fromisoformat(gap["from_at"]).astimezone()
     end = datetime.fromisoformat(gap["to_at"]).astimezone() if gap["to_at"] else None
     form = "%H:%M:%S" if end is not None and end.date() == begin.date() else "%Y-%m-%d %H:%M:%S"
@@ -95,20 +98,22 @@ def path_of(stream_id: str, below: str = "") -> str:
 
 
 def verb(
-    subparsers: Any, name: str, words: str, examples: list[str], *, stream: bool = True
+    subparsers: Any, name: str, words: str, examples: list[str], *, stream: bool = True,
+    exits: Mapping[int, str] | None = None,
 ) -> argparse.ArgumentParser:  # fmt: skip
-    """Adds a verb with the common options --url and --json, its examples, and a stream id if it takes one."""
+    """Adds a verb with --url and --json, its examples, its own exit statuses, and a stream id if it takes one."""
     shown = "\n".join(f"  streamkeeper {example}" for example in examples)
+    statuses = ", ".join(f"{status} {meaning}" for status, meaning in sorted({**EXITS, **(exits or {})}.items()))
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name,
         description=words,
-        epilog=f"examples:\n{shown}\n\n{EXIT}",
+        epilog=f"examples:\n{shown}\n\nExit status: {statuses}. {ENVIRONMENT}",
         formatter_class=Wrapped,
     )
     if stream:
-        parser.add_argument("stream_id", metavar="STREAM", help="a profile's name, perhaps with a colon and any text")
-    parser.add_argument("--url", metavar="ADDRESS", help="the API's address (STREAMKEEPER_URL, else the run here)")
-    parser.add_argument("--json", action="store_true", help="print the API's answer as JSON, a document a line")
+        parser.add_argument("stream_id", metavar="STREAM", help=STREAM_HELP)
+    parser.add_argument("--url", metavar="ADDRESS", help=ADDRESS_HELP)
+    parser.add_argument("--json", action="store_true", help="print the API's answers as JSON, one document per line")
     return parser
 
 
@@ -118,7 +123,7 @@ def streams(arguments: argparse.Namespace, patient_s: float = 0) -> Streams:
 
 
 def refusals(run: Run) -> Run:
-    """Prints a refusal of the API, and turns it into an exit status."""
+    """Returns `run` with refusals of the API printed and turned into an exit status."""
 
     @functools.wraps(run)
     def told(arguments: argparse.Namespace) -> int:
@@ -150,10 +155,10 @@ def in_colour(word: str, of: str = "") -> str:
 
 
 def repair_words(repair: dict[str, Any]) -> str:
-    """What the repair of a gap has brought, to follow the gap's state."""
-    said = [f"{counted(repair['stored'], 'event')} came"] if repair["stored"] else []
+    """The outcome of a gap's repair, to be printed after the gap's state."""
+    said = [f"{counted(repair['stored'], 'event')} fetched"] if repair["stored"] else []
     said += [repair["reason"]] if repair["reason"] else []
-    said += [f"tried again {clock(repair['next_at'])}"] if repair["next_at"] else []
+    said += [f"next try {clock(repair['next_at'])}"] if repair["next_at"] else []
     return f": {'; '.join(said)}" if said else ""
 
 

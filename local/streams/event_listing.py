@@ -22,7 +22,7 @@ from local.user_error import UserError
 from streamkeeper import dataframes
 
 FORMATS = ("text", "ndjson", "parquet")
-# For how long a page is requested again from an API that does not answer.
+# For how long the request for a page is repeated while the API does not answer.
 PATIENT_S = 600.0
 
 
@@ -43,8 +43,8 @@ def add(subparsers: Any) -> None:
     add_times(parser)
     parser.add_argument("--after", metavar="POSITION", help="begin after the event with this position")
     parser.add_argument("--limit", type=_whole, metavar="N", help="at most N events")
-    parser.add_argument("--order", choices=("time",), help="time: by the events' own time, which the profile names")
-    parser.add_argument("--format", choices=FORMATS, help="text (as it is printed), ndjson, or parquet (with --output)")
+    parser.add_argument("--order", choices=("time",), help="by the events' own time, if the profile has `time`")
+    parser.add_argument("--format", choices=FORMATS, help="default: text, with --output ndjson; parquet needs --output")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write a file, replacing an existing one")
     parser.set_defaults(run=run)
 

@@ -1,8 +1,8 @@
-"""The verb `apply`, and `--all` and `--match` of `start` and `stop`: bring many streams into the wanted state.
+"""The verb `apply`, and `--all` and `--match` of `start` and `stop`: start and stop many streams.
 
-The service itself applies the document (`PUT /fleet`); the command sends it, shows the progress, and sends it again if
-its execution has stopped, which then goes on at the same place. Invariant: the service continues however the command
-ends.
+The service itself applies the document (`PUT /fleet`). The command sends it, shows the progress, and sends it again if
+the service's execution has stopped; the service then goes on where it stopped. Invariant: the service continues
+however the command ends.
 """
 
 import argparse
@@ -31,11 +31,12 @@ def add(subparsers: Any) -> None:
     parser = asking.verb(
         subparsers,
         "apply",
-        "Lets the service start and stop streams as a document says. The document is TOML or JSON with connected "
-        "and stopped, each a list of stream ids, ranges (sensors:{001..250}) and patterns (orders:*); any other file "
-        "has one a line, with ! before what is to be stopped.",
+        "Makes the service start and stop streams as a document says. A TOML or JSON document has the lists connected "
+        "and stopped, of stream ids, ranges (sensors:{001..250}) and patterns (orders:*). Any other file has one entry "
+        "per line; a line that begins with ! names what to stop.",
         ["apply streams.toml --dry-run", "apply streams.toml", "apply - < ids.txt"],
         stream=False,
+        exits={REFUSED: "the API refused, or a stream is not as wanted in the end"},
     )
     parser.add_argument("document", metavar="FILE", help="the document; - reads lines from standard input")
     parser.add_argument("--dry-run", action="store_true", help="show what would be started and stopped")
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def apply(arguments: argparse.Namespace, text: str, kind: str) -> int:
-    """Returns REFUSED unless all streams are as wanted in the end; raises UserError for an invalid document."""
+    """Returns REFUSED if a stream is not as wanted in the end; raises UserError for an invalid document."""
     try:
         read(text, kind)
     except DocumentError as error:
@@ -98,5 +99,5 @@ def _ended(answer: dict[str, Any], *, is_json: bool) -> int:
 def by_pattern(arguments: argparse.Namespace, field: str) -> int:
     """Starts or stops all streams that were ever started, or those that match; returns as `apply`."""
     if getattr(arguments, "stream_id", None):
-        raise UserError("Name a stream, or say --all or --match, not both.")
+        raise UserError("Give only one of STREAM, --all and --match PATTERN.")
     return apply(arguments, json.dumps({field: [arguments.match or "*"]}), JSON)

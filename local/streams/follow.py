@@ -1,7 +1,7 @@
 """The verb `follow`: prints the events of a stream as they are stored, until Ctrl-C.
 
-Invariants: an event is printed once, however late it was written; an API that has answered before is asked again while
-it is away; when the command ends, it prints how to go on behind the last printed event.
+Invariants: an event is printed once, however late it was written; requests are repeated while an API that has answered
+before is away; at Ctrl-C the command prints how to continue after the last printed event.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
                 words = json.dumps(event, ensure_ascii=False) if arguments.json else line(event)
                 with _uninterrupted():
                     print(words)
-                    # A late event stands before others, and the place never goes back.
+                    # A late event comes before others in the order, and the place never goes back.
                     printed = following.later(printed, event["position"])
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Holds Ctrl-C back until the block is over, so that a line is printed and remembered; a second one ends it."""
+    """Delays Ctrl-C until the block is over, so that each printed event is remembered; a second one is not delayed."""
     held: list[int] = []
 
     def hold(number: int, _frame: object) -> None:
@@ -85,7 +85,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def line(event: dict[str, Any]) -> str:
-    """An event for people: its time of arrival, in the order of time the one when it happened, its key and its body."""
+    """An event for people: its time, key and body. The time is its own with --order time, else that of its arrival."""
     data = event.get("data")
     body = data if data is not None else f"[{event.get('left_out') or event.get('dead_letter') or 'bytes, as base64'}]"
     at = event.get("happened_at") or event["received_at"]

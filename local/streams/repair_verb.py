@@ -3,6 +3,7 @@
 import argparse
 import json
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from handlers.api.verdict import counted
@@ -13,7 +14,7 @@ from local.streams.asking import DONE, NOT_RUNNING, path_of, period, repair_word
 
 NOT_REPAIRED = NOT_RUNNING
 POLL_S = 1.0
-# The function repeats a failed try for half a minute before the watch does; after that the outcome stands.
+# The function itself repeats failed tries for half a minute; later tries are made by the watch, and nobody waits.
 WAIT_S = 60.0
 WAITS = ("open", "lost")
 
@@ -29,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     if wanted and arguments.dry_run:
         for gap in answer["gaps"]:
             _show(gap, arguments.json, "would be ")
-        return DONE
+        return NOT_REPAIRED if _left(answer["gaps"]) else DONE
     if not wanted or arguments.no_wait:
         words = f"{counted(len(wanted), 'gap')} will be repaired"
         words = words if wanted else f"{stream_id} has no gap in which events may be missing"
@@ -37,18 +38,18 @@ def run(arguments: argparse.Namespace) -> int:
         return DONE
     with saying(f"repairing {counted(len(wanted), 'gap')} …"):
         ended = _wait(streams, stream_id, times, wanted, is_json=arguments.json)
-    left = len(wanted) - sum(gap["state"] in ("repaired", "delivered") for gap in ended.values())
+    left = len(wanted) - len(ended) + _left(ended.values())
     if not arguments.json:
         stored, pages = (sum(gap["repair"][name] for gap in ended.values()) for name in ("stored", "tries"))
         cost = f"about ${cost_usd(len(wanted), pages, stored):.6f}"
-        print(f"{counted(stored, 'event')} came, {counted(left, 'gap')} left; {cost}")
+        print(f"{counted(stored, 'event')} fetched, {counted(left, 'gap')} still open; {cost}")
     return NOT_REPAIRED if left else DONE
 
 
 def _wait(
     streams: Any, stream_id: str, times: dict[str, Any], wanted: dict[str, Any], *, is_json: bool
 ) -> dict[str, dict[str, Any]]:
-    """The gaps with an outcome, each shown when it is known."""
+    """Shows each gap once its outcome is known, and returns those with an outcome."""
     ended: dict[str, dict[str, Any]] = {}
     until = time.monotonic() + WAIT_S
     while len(ended) < len(wanted) and time.monotonic() < until:
@@ -60,6 +61,11 @@ def _wait(
                     ended[gap["from_at"]] = gap
                     _show(gap, is_json)
     return ended
+
+
+def _left(gaps: Iterable[dict[str, Any]]) -> int:
+    """How many of the gaps are, or would be, still open."""
+    return sum(gap["state"] not in ("repaired", "delivered") for gap in gaps)
 
 
 def _show(gap: dict[str, Any], is_json: bool, would: str = "") -> None:

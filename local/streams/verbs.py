@@ -19,16 +19,16 @@ from local.user_error import UserError
 def add(subparsers: Any, name: str) -> None:
     """Adds one of the verbs."""
     words, examples, run = VERBS[name]
-    parser = asking.verb(subparsers, name, words, examples, stream=name not in ("list", *MANY))
+    parser = asking.verb(subparsers, name, words, examples, stream=name not in ("list", *MANY), exits=EXITS.get(name))
     if name in MANY:
         _add_many(parser, name)
     if name in ("gaps", "repair"):
         add_times(parser)
     if name == "repair":
-        parser.add_argument("--dry-run", action="store_true", help="show what it would bring; store nothing")
+        parser.add_argument("--dry-run", action="store_true", help="fetch, show the outcome, and store nothing")
         parser.add_argument("--no-wait", action="store_true", help="do not wait for the outcome")
     if name == "sinks":
-        parser.add_argument("do", nargs="?", choices=COMMANDS, help="what to do with a sink; without it, all are shown")
+        parser.add_argument("do", nargs="?", choices=COMMANDS, help="what to do with a sink (default: show all sinks)")
         parser.add_argument("sink", nargs="?", metavar="SINK", help="its name, as shown; optional if there is only one")
         when = "start, an instant, a date, or how long ago (2h, 7d)"
         parser.add_argument(
@@ -40,19 +40,17 @@ def add(subparsers: Any, name: str) -> None:
 
 def _add_many(parser: argparse.ArgumentParser, name: str) -> None:
     """Adds the stream, and the options for many."""
-    parser.add_argument(
-        "stream_id", metavar="STREAM", nargs="?", help="a profile's name, optionally with a colon and any text"
-    )
+    parser.add_argument("stream_id", metavar="STREAM", nargs="?", help=asking.STREAM_HELP)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--all", action="store_true", help=f"{name} all streams that were ever started")
-    which.add_argument("--match", metavar="PATTERN", help=f"{name} those whose ids match, such as 'prices:*'")
+    which.add_argument("--match", metavar="PATTERN", help=f"{name} the streams whose ids match, such as 'prices:*'")
     parser.add_argument("--dry-run", action="store_true", help="with --all or --match: show what would change")
 
 
 def add_times(parser: argparse.ArgumentParser) -> None:
     """Adds --from and --to."""
     form = "an instant (2026-11-21T06:25:19Z), a date, or how long ago (15m, 2h, 7d)"
-    parser.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help=f"from this on: {form}")
+    parser.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help=f"at or after this: {form}")
     parser.add_argument(
         "--to", dest="to_at", type=asking.instant, metavar="WHEN", help="before this, in the same forms"
     )
@@ -63,9 +61,9 @@ def _changed(method: str, field: str, words: Callable[[dict[str, Any]], str], ar
     if arguments.all or arguments.match:
         return fleet_verbs.by_pattern(arguments, field)
     if arguments.stream_id is None:
-        raise UserError("Name a stream, or say --all or --match PATTERN.")
+        raise UserError("Give a STREAM, --all or --match PATTERN.")
     if arguments.dry_run:
-        raise UserError("--dry-run is for --all and --match.")
+        raise UserError("--dry-run works only with --all or --match.")
     answer = asking.streams(arguments).ask(method, path_of(arguments.stream_id))
     print(json.dumps(answer) if arguments.json else printable(f"{arguments.stream_id} {words(answer)}"))
     return DONE
@@ -132,7 +130,7 @@ def sinks(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(answer))
     elif not answer["sinks"]:
-        show(f"{arguments.stream_id} delivers nothing: its profile has no field deliver")
+        show(f"{arguments.stream_id} has no sinks: its profile has no field deliver")
     else:
         for row in answer["sinks"]:
             show(sink_words(row))
@@ -170,7 +168,7 @@ def list_(arguments: argparse.Namespace) -> int:
 
 
 def _listed(stream: dict[str, Any]) -> str:
-    """A stream's line: its status, its id, since when, and what is wrong."""
+    """A stream's line: its status, its id, for how long it has had the status, and what is wrong."""
     since = stream["since_at"] or stream["started_at"]
     lasted = datetime.now(UTC) - datetime.fromisoformat(since) if since else None
     age = "–" if lasted is None else spelled(int(lasted.total_seconds() * 1000), 1)
@@ -200,7 +198,7 @@ def gaps(arguments: argparse.Namespace) -> int:
 
 
 def repair(arguments: argparse.Namespace) -> int:
-    """Returns the exit status: 3 if a gap is still open."""
+    """Returns the exit status: 3 if a gap is still open, or would be."""
     # Imported late, because it is rarely used.
     from local.streams import repair_verb
 
@@ -208,31 +206,37 @@ def repair(arguments: argparse.Namespace) -> int:
 
 
 MANY = ("start", "stop")
+EXITS = {
+    **{name: {1: "the API refused, or with --all or --match a stream is not as wanted in the end"} for name in MANY},
+    "status": {NOT_RUNNING: "the stream is not running"},
+    "repair": {NOT_RUNNING: "a gap is still open, or with --dry-run would be"},
+}
 start = partial(_changed, "POST", "connected", lambda a: "runs already" if a.get("already_running") else "is starting")
 stop = partial(_changed, "DELETE", "stopped", lambda a: f"is {a['status']}. {a['message']}")
 VERBS: dict[str, tuple[str, list[str], asking.Run]] = {
     "start": (
-        "Starts a stream, or reports that it is running already. The service starts many at a safe rate.",
+        "Starts a stream, or many; one that runs already stays as it is. The service starts many at a safe rate.",
         ["start demo", "start prices:eur-usd --json", "start --all"],
         start,
     ),
     "stop": (
-        "Stops a stream, or many: each stores what it has read and closes.",
+        "Stops a stream, or many. Each stores what it has read and closes; start it to continue from its cursor.",
         ["stop demo", "stop --match 'prices:*' --dry-run", "stop --match 'prices:*'"],
         stop,
     ),
     "status": (
-        "Shows a stream's status; exits with 3 when it is not running.",
+        "Shows whether a stream is connected, whether anything was lost, and its lanes, cursor and figures.",
         ["status demo", "status demo --json | jq .coverage", "status demo > /dev/null || alert"],
         status,
     ),
     "list": (
-        "Lists all streams that were ever started, by id; streams that share a function come last.",
+        "Lists all streams that were ever started, ordered by id; streams that share a function come last, by group.",
         ["list", "list --json | jq -r .stream"],
         list_,
     ),
     "sinks": (
-        "Shows how far each sink of a stream has come; pauses, resumes, replays or skips at one.",
+        "Shows how far each sink of a stream has come, or operates one: pause and resume its delivery, replay events, "
+        "skip the oldest waiting event.",
         [
             "sinks orders",
             "sinks orders pause sqs:orders.fifo",
@@ -242,13 +246,14 @@ VERBS: dict[str, tuple[str, list[str], asking.Run]] = {
         sinks,
     ),
     "gaps": (
-        "Lists the gaps of a stream, with their causes: delivered later, repaired, open (not proved) or lost.",
+        "Lists the gaps of a stream with their length, cause and state: delivered later, repaired, partly repaired, "
+        "open (not proved complete) or lost.",
         ["gaps demo", "gaps demo --from 7d --json"],
         gaps,
     ),
     "repair": (
-        "Fetches what the gaps of a stream missed, from the address in its profile, and waits for the outcome. "
-        "Exits with 3 when a gap is still open.",
+        "Fetches the events that were missed in a stream's gaps, from the repair address in its profile, and waits for "
+        "the outcome.",
         ["repair trades", "repair trades --from 2h --dry-run", "repair trades --from 2026-11-21T06:00:00Z --json"],
         repair,
     ),

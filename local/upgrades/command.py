@@ -43,8 +43,8 @@ class Upgrades:
         """Starts an upgrade and returns its execution; raises UserError if another one runs."""
         if other := self.running():
             raise UserError(
-                f"An upgrade runs already, {_name(other)}: `streamkeeper upgrade{self.option} --follow` shows it, "
-                "--abort has it go back."
+                f"The upgrade {_name(other)} is running: `streamkeeper upgrade{self.option} --follow` shows it, "
+                "--abort rolls it back."
             )
         name = time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + uuid.uuid4().hex[:6]
         arn: str = self.states.start_execution(stateMachineArn=self.machine_arn, name=name, input="{}")["executionArn"]
@@ -54,7 +54,7 @@ class Upgrades:
         """Rolls the upgrade back and returns its execution; raises UserError if none runs."""
         arn = self.running()
         if not arn or not self.records.abort(arn):
-            raise UserError("No upgrade runs." if not arn else f"{_name(arn)} has only begun: type it again.")
+            raise UserError("No upgrade runs." if not arn else f"{_name(arn)} has only just begun: try again.")
         return arn
 
     def follow(self, arn: str, say: Callable[[str], None]) -> int:
@@ -81,8 +81,8 @@ def add(subparsers: Any) -> None:
         "upgrade",
         description="Moves the streams to the deployed function and machine, a few first and then in waves, and moves "
         "them back if they get worse. Run it after each deployment.",
-        epilog="Exit status: 0 Success, 1 FailureClean (every stream runs what it ran before), 2 a mistake in the "
-        "command, 3 FailureDirty (a person is needed), 130 Ctrl-C, which leaves the upgrade running. "
+        epilog="Exit status: 0 Success, 1 FailureClean (every stream runs the version that it ran before), 2 a mistake "
+        "in the command, 3 FailureDirty (a person is needed), 130 Ctrl-C, which leaves the upgrade running. "
         "Without --stage, PORT (3000) and STREAMKEEPER_STAGE (local) choose the run on this machine.",
     )
     parser.add_argument("--stage", metavar="S", help="a deployed stage; without it, the run on this machine")
@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (BotoCoreError, ClientError, StoreUnavailable) as problem:
         raise UserError(f"The upgrade cannot be reached: {problem}".rstrip(".") + ".") from None
     except KeyboardInterrupt:
-        print(f"\nit goes on; `streamkeeper upgrade{option} --follow` shows it, --abort has it go back", flush=True)
+        print(f"\nit goes on; `streamkeeper upgrade{option} --follow` shows it, --abort rolls it back", flush=True)
         raise
 
 

@@ -110,7 +110,7 @@ def test_a_key_goes_over_tls_or_to_this_machine_alone() -> None:
 @pytest.mark.parametrize("url", ["127.0.0.1:3000", "ftp://a", "http://", "http://u:secret@a", "http://a?b=c"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     """In a sentence that quotes nothing of it."""
-    with pytest.raises(InvalidRequest, match=r"^The address of the API must be such as http://127\.0\.0\.1:3000"):
+    with pytest.raises(InvalidRequest, match=r"^The address of the API must be like http://127\.0\.0\.1:3000"):
         Client(url)
 
 

@@ -204,7 +204,7 @@ def test_the_machine_that_is_deployed_is_the_file(template: dict[str, Any], stag
 def test_a_variable_that_cannot_be_resolved_is_named() -> None:
     """Only settings and names can stand in a machine file."""
     for text in ("${self:custom.settings.nope}", "a ${self:custom.names.nope}"):
-        with pytest.raises(UserError, match=r"^There is no \$\{self:custom\.(settings|names)\.nope\}\.$"):
+        with pytest.raises(UserError, match=r"^\$\{self:custom\.(settings|names)\.nope\} cannot be resolved: there"):
             stages.resolve({"Seconds": text}, stages.load("local"), stages.names("local"))
     with pytest.raises(UserError, match=r"^\$\{env:HOME\} cannot be resolved"):
         stages.resolve(["x ${env:HOME}"], stages.load("local"), stages.names("local"))

@@ -63,8 +63,8 @@ def test_a_mistake_of_the_command_is_one_sentence(tmp_path: Path, capsys: pytest
             "The document is wrong (line 2): 'demo:1' is listed as connected and as stopped.",
         ),
         (("apply", str(tmp_path / "none")), f"{tmp_path / 'none'} cannot be read: No such file or directory."),
-        (("start",), "Name a stream, or say --all or --match PATTERN."),
-        (("stop", "demo", "--all"), "Name a stream, or say --all or --match, not both."),
-        (("stop", "demo", "--dry-run"), "--dry-run is for --all and --match."),
+        (("start",), "Give a STREAM, --all or --match PATTERN."),
+        (("stop", "demo", "--all"), "Give only one of STREAM, --all and --match PATTERN."),
+        (("stop", "demo", "--dry-run"), "--dry-run works only with --all or --match."),
     ):
         assert (cli.main(words), capsys.readouterr().err) == (2, f"streamkeeper: {said}\n")

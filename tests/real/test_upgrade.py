@@ -238,4 +238,4 @@ def test_streams_outside_the_wave_miss_nothing(story: Story) -> None:
 
 def test_a_second_upgrade_is_refused_by_the_name_of_the_first(story: Story) -> None:
     """It says how to see it and how to end it."""
-    assert all(bad.second.startswith("streamkeeper: An upgrade runs already, 20") for bad in story.bad.values())
+    assert all(bad.second.startswith("streamkeeper: The upgrade 20") for bad in story.bad.values())

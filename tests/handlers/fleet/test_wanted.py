@@ -58,7 +58,7 @@ def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
             "",
         ),
         ("[]", JSON, "the document must be a table with connected and stopped", ""),
-        ('connect = ["a"]', TOML, "there is no field 'connect'; known are connected and stopped", "connect"),
+        ('connect = ["a"]', TOML, "there is no field 'connect'; the fields are connected and stopped", "connect"),
         ('connected = "a"', TOML, "connected must be a list of stream ids, ranges and patterns", "connected"),
         ("a\n!a", LINES, "'a' is listed as connected and as stopped", "line 2"),
         ("a:*\n!a:*", LINES, "'a:*' is listed as connected and as stopped", "line 2"),

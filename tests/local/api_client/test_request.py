@@ -196,12 +196,11 @@ def test_what_cannot_be_sent_is_one_sentence(
         assert (printed.out, printed.err.count("\n")) == ("", 1)
         return printed.err.removeprefix("streamkeeper: ").strip()
 
-    assert sentence("PATCH", "/", "--url", address) == "The method must be one of GET, POST, PUT, DELETE."
+    assert sentence("PATCH", "/", "--url", address) == "The method must be one of GET, POST, PUT, DELETE, not 'PATCH'."
     assert sentence("GET", "connections", "--url", address).startswith("The path must begin with a slash")
     assert sentence("DELETE", "/connections/demo:#a", "--url", address).startswith("The path has a #, which is never ")
-    assert sentence("GET", "/", "--url", address.replace("http:", "https:")).endswith(
-        "has no TLS, or a certificate that is not trusted."
-    )
+    untrusted = sentence("GET", "/", "--url", address.replace("http:", "https:"))
+    assert " has no TLS, or a certificate that is not trusted. Is the address right " in untrusted
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a\nb")
     assert sentence("GET", "/", "--url", address, "--sign").endswith("has a character that a header cannot have.")
     monkeypatch.setenv("STREAMKEEPER_API_KEY", "k\ny")
@@ -209,8 +208,8 @@ def test_what_cannot_be_sent_is_one_sentence(
     monkeypatch.delenv("STREAMKEEPER_API_KEY")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     for url in ("127.0.0.1:3000", "ftp://x", "http://user@x", "https://x?y", "http://", "http://[x"):
-        assert sentence("GET", "/", "--url", url).startswith("The address of the API must be such as "), url
-    assert sentence("GET", "/", "--url", "http://127.0.0.1:1") == "http://127.0.0.1:1 does not answer."
+        assert sentence("GET", "/", "--url", url).startswith("The address of the API must be like "), url
+    assert sentence("GET", "/", "--url", "http://127.0.0.1:1").startswith("http://127.0.0.1:1 does not answer. Is ")
     monkeypatch.setenv("STREAMKEEPER_API_KEY", "k3y")
     assert sentence("GET", "/", "--url", "http://example.org") == (
         "A key is sent only to https:// addresses, and http://example.org is not one."

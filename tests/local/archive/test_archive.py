@@ -254,8 +254,8 @@ def test_events_that_may_have_left_unarchived_are_told(tmp_path: Path) -> None:
         archive.run(ORIGIN_MS + hour * HOUR_MS)
         assert archive.is_late is is_late
     assert [line for line in rig.said if "may be" in line] == [
-        f"{STREAM}: events leave the tables after 1 day, and this archive stood at 2027-01-16T09:00:00.000Z: those "
-        "that came before 2027-01-16T20:00:00.000Z may be in neither."
+        f"{STREAM}: events leave the tables after 1 day, and this archive ended at 2027-01-16T09:00:00.000Z: events "
+        "received before 2027-01-16T20:00:00.000Z may be in neither."
     ]
 
 

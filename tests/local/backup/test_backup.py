@@ -192,7 +192,7 @@ def test_what_is_there_is_never_replaced_and_refused_by_name(here: Deployed, the
         assert there.items() == before
 
     there.run(PLAIN, 3)
-    refused("newer .connection 3, here 2.: with --replace")
+    refused("newer .connection 3, here 2.: --replace")
     there.run(PLAIN, 2, live={"M": {"fence": {"N": "2"}, "seen_ms": {"N": "1"}, "request_id": {"S": "other"}}})
     refused("another stream with this id")
     there.run(PLAIN, 1, partitions={"N": "4"})
@@ -260,7 +260,7 @@ def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
     arguments = ("backup", "--stage", "here", "--to", str(folder))
     assert typed(capsys, *arguments)[0] == 0
     assert typed(capsys, *arguments)[::2] == (
-        2, "streamkeeper: There is a finished backup: name another folder for a new one.\n",
+        2, "streamkeeper: --to names a finished backup: name another folder for a new one.\n",
     )  # fmt: skip
     part = folder / "streams/demo/events-000001.jsonl.gz"
     part.write_bytes(part.read_bytes()[:-1])

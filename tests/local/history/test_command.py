@@ -154,8 +154,8 @@ def test_the_gaps_of_a_stream_are_drawn_and_those_that_were_repaired_as_such(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "timeline: give either files with histories or --execution ARN."),
-        (["{file}", "--execution", "x"], "timeline: give either files with histories or --execution ARN."),
+        ([], "Give either files with histories or --execution ARN."),
+        (["{file}", "--execution", "x"], "Give either files with histories or --execution ARN."),
         (["{file}"], "{file} is not a history: events[0].id must be a whole number of at least 1."),
         (["{absent}"], "the history {absent} cannot be read: No such file or directory."),
         (["{file}", "--memory-mb", "1"], "--memory-mb must be a whole number from 128 to 10240, not '1'."),

@@ -99,7 +99,7 @@ def test_one_that_runs_is_followed_and_not_started_again(
     assert (typed(tables, states, monkeypatch, "--follow"), states.started) == (0, [])
     assert capsys.readouterr().out.splitlines() == ["the upgrade first runs", "Success"]
     assert (typed(tables, states, monkeypatch), states.started) == (2, [])
-    assert "An upgrade runs already, first: `streamkeeper upgrade --follow` shows it" in capsys.readouterr().err
+    assert "The upgrade first is running: `streamkeeper upgrade --follow` shows it" in capsys.readouterr().err
 
 
 def test_it_goes_back_where_somebody_asks_for_that(
@@ -108,7 +108,7 @@ def test_it_goes_back_where_somebody_asks_for_that(
     """The next step reads it; of one that has only begun there is nothing to go back from."""
     records = UpgradeRecords(tables, NAMES["control_table"], "")
     assert typed(tables, States(RUNS), monkeypatch, "--abort") == 2
-    assert "first has only begun: type it again." in capsys.readouterr().err
+    assert "first has only just begun: try again." in capsys.readouterr().err
     records.begin(RUNS, "")
     states = States(RUNS, end("FAILED", error="FailureClean", cause="a roll-back was requested"))
     assert (typed(tables, states, monkeypatch, "--abort"), records.read().is_aborted) == (1, True)
@@ -132,7 +132,7 @@ def test_ctrl_c_leaves_it_running(
     """And says how to see it again."""
     states = States("", end("RUNNING"), end("Ctrl-C"))
     assert (typed(tables, states, monkeypatch), len(states.started)) == (INTERRUPTED, 1)
-    assert "it goes on; `streamkeeper upgrade --follow` shows it, --abort has it go back" in capsys.readouterr().out
+    assert "it goes on; `streamkeeper upgrade --follow` shows it, --abort rolls it back" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
