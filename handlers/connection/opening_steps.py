@@ -53,10 +53,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """Open the upstream; answered by its status. The last Try counts; `places` fill the placeholders of messages."""
+    """Open the upstream; answered by its status. The last Try counts; `places` fill the placeholders of messages.
+
+    `opens` is the address to open in place of the request's own, as if that had redirected there; "" for none.
+    """
 
     request: UpstreamRequest
     places: Secrets = field(default_factory=dict, repr=False)
+    opens: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

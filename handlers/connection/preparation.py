@@ -60,8 +60,9 @@ def preparation(
             values[place("token")] = token
         asked: Try | None = None
         status = UNAUTHORIZED
-        if profile.ticket is None or (yield from _ticket(profile, profile.ticket, stream_id, values)):
-            asked = _opening(profile, stream_id, cursor, values)
+        opens = "" if profile.ticket is None else (yield from _ticket(profile, profile.ticket, stream_id, values))
+        if opens is not None:
+            asked = _opening(profile, stream_id, cursor, values, opens)
             status = yield asked
         is_refused = status == UNAUTHORIZED
         if profile.token is not None and not is_refused:
@@ -85,12 +86,12 @@ def with_token(
     return {**secrets, place("token"): token}
 
 
-def _opening(profile: Profile, stream_id: str, cursor: str | None, values: Secrets) -> Try:
+def _opening(profile: Profile, stream_id: str, cursor: str | None, values: Secrets, opens: str) -> Try:
     try:
         request = request_of(profile, stream_id, cursor, values)
     except ProfileError as error:
         raise Unready(Closed("rejected", str(error))) from None
-    return Try(request, {place(name): value for name, value in places(values).items()})
+    return Try(request, {place(name): value for name, value in places(values).items()}, opens)
 
 
 # --- the token --------------------------------------------------------------------------------------------------------
@@ -200,15 +201,20 @@ def _said(token: Token, answer: Answer | Closed) -> tuple[str, int] | Closed:
 # --- the ticket -------------------------------------------------------------------------------------------------------
 
 
-def _ticket(profile: Profile, ticket: Ticket, stream_id: str, values: dict[Any, str]) -> Generator[Ask, Any, bool]:
-    """Puts the ticket into `values`; returns False if its server answered that the request is unauthorized."""
+def _ticket(
+    profile: Profile, ticket: Ticket, stream_id: str, values: dict[Any, str]
+) -> Generator[Ask, Any, str | None]:
+    """Puts the ticket into `values`, and returns the address that it opens, "" for none.
+
+    None if its server answered that the request is unauthorized.
+    """
     answer: Answer | Closed = yield Ask(
         _ticket_request(profile, ticket, stream_id, values),
-        with_body=any(not isinstance(where, str) for _, where in ticket.places),
+        with_body=ticket.opens is not None or any(not isinstance(where, str) for _, where in ticket.places),
     )
     who = f"the ticket server {ticket.host}"
     if isinstance(answer, Answer) and answer.status == UNAUTHORIZED:
-        return False
+        return None
     failed = _failed(who, "no_ticket", answer)
     if failed is not None:
         raise Unready(failed)
@@ -220,7 +226,10 @@ def _ticket(profile: Profile, ticket: Ticket, stream_id: str, values: dict[Any, 
             at = f"in the header {where}" if isinstance(where, str) else f"at {where.text}"
             raise Unready(Closed("no_ticket", f"{who} answered with nothing {at} that can be sent"))
         values[place(name)] = value
-    return True
+    opens = "" if ticket.opens is None else text_at(body, ticket.opens) or ""
+    if ticket.opens is not None and not is_visible(opens):
+        raise Unready(Closed("no_ticket", f"{who} answered with no address at {ticket.opens.text}"))
+    return opens
 
 
 def _ticket_request(profile: Profile, ticket: Ticket, stream_id: str, values: Secrets) -> UpstreamRequest:

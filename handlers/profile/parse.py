@@ -217,6 +217,8 @@ def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], ha
         fields.wrong("overlap", f'must be "forbids", which {why}')
     if profile.standby == "hot" and profile.overlap != "tolerates":
         fields.wrong("standby", 'can be "hot" only where overlap is "tolerates"')
+    if profile.ticket is not None and profile.ticket.opens and profile.resume and profile.resume.place == "query":
+        fields.wrong("resume.query", "cannot be where ticket.opens gives the address")
     has_cursor = profile.cursor is not None or any(mark.cursor is not None for mark in marked)
     if profile.resume is not None and not has_cursor:
         fields.wrong("resume", 'needs cursor = "$...", the place to go on from, where framing is not "sse"')

@@ -3,6 +3,7 @@ follows.
 
     ticket = { address = "https://api.example/listen-key", path = "$.listenKey" }           {ticket}
     ticket = { address = "…", places = { id = { header = "Mcp-Session-Id" } } }             {ticket.id}
+    ticket = { address = "…", opens = "$.url" }              a whole address, opened in place of the profile's
 
 Invariant: a `Ticket` that is returned without a note in `Fields` is valid.
 """
@@ -37,6 +38,7 @@ class Ticket:
     headers: tuple[tuple[str, str], ...]
     body: str | None
     places: tuple[tuple[str, JsonPath | str], ...]
+    opens: JsonPath | None = None
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -55,15 +57,17 @@ def ticket(fields: Fields, check: Callable[[str], str]) -> Ticket | None:
     if inner is None:
         return None
     method = inner.read("method", choice(("POST", "GET")), "POST")
+    opens: JsonPath | None = inner.read("opens", A_PATH)
     parsed = Ticket(
         address=inner.checked("address", lambda text: _checked(text, check)),
         method=method,
         headers=sections.headers(inner),
         body=sections.json_text(inner, method, "a JSON object or array", dict | list),
-        places=_places(inner),
+        places=_places(inner, least=int(opens is None)),
+        opens=opens,
     )
     sections.query(inner, parsed.address)
-    inner.refuse_the_rest("ticket: address, method, headers, body, path, header, places")
+    inner.refuse_the_rest("ticket: address, method, headers, body, path, header, places, opens")
     return parsed
 
 
@@ -74,7 +78,7 @@ def _checked(text: str, check: Callable[[str], str]) -> str:
     return address
 
 
-def _places(inner: Fields) -> tuple[tuple[str, JsonPath | str], ...]:
+def _places(inner: Fields, least: int) -> tuple[tuple[str, JsonPath | str], ...]:
     found = [(PLACE, one) for one in [_place(inner)] if one is not None]
     table = inner.table("places", f"a table of names, each {_SHAPE}")
     for name, value in (table.rest() if table is not None else {}).items():
@@ -88,8 +92,8 @@ def _places(inner: Fields) -> tuple[tuple[str, JsonPath | str], ...]:
             within.wrong("", f"must be {_SHAPE}")
         else:
             found.append((f"{PLACE}.{name}", one))
-    if not 0 < len(found) <= MOST_PLACES:
-        inner.wrong("", f"must say what of the answer is wanted: path, header or 1 to {MOST_PLACES} places")
+    if not least <= len(found) <= MOST_PLACES:
+        inner.wrong("", f"must say what of the answer is wanted: path, header, opens or 1 to {MOST_PLACES} places")
     return tuple(found)
 
 

@@ -120,6 +120,14 @@ def _asked(pool: Any, request: UpstreamRequest, timeout: urllib3.Timeout) -> Any
     )  # fmt: skip
 
 
+def led(request: UpstreamRequest, address: str) -> UpstreamRequest:
+    """Returns the request at the address that a ticket gives, as after a redirect; raises RedirectRefused."""
+    try:
+        return redirected(request, 307, address)
+    except RedirectRefused as refused:
+        raise RedirectRefused(str(refused).replace("the upstream redirected", "the ticket leads")) from None
+
+
 def redirected(request: UpstreamRequest, status: int, location: str) -> UpstreamRequest:
     """Returns the request after a redirect; raises RedirectRefused if it must not be followed."""
     try:

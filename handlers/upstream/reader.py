@@ -22,7 +22,7 @@ from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.before_opening import ClosedHere, asked
 from handlers.upstream.explained import explain
 from handlers.upstream.inbox import Inbox
-from handlers.upstream.opening import ResponseClass, opened
+from handlers.upstream.opening import ResponseClass, led, opened
 from handlers.upstream.socket_response import SWITCHED, Outbox, SocketResponse, check_switch, new_key
 from handlers.upstream.standstill import Pulse, elapsed_s
 from handlers.upstream.strict_response import JoiningResponse, StrictResponse
@@ -237,7 +237,7 @@ class Upstream:
             if isinstance(step, Call):
                 step = steps.send(step.run())
                 continue
-            request = step.request
+            request = led(step.request, step.opens) if step.opens else step.request
             if self._outbox is not None:
                 request = replace(request, headers={**request.headers, "sec-websocket-key": new_key()})
             with opened(request, self._timeout, self._connected, self._response_class) as response:

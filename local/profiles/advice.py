@@ -87,7 +87,7 @@ def warnings(profile: Profile) -> list[str]:
         )
     if not profile.again and not any(kind is Kind.END for kind, _ in profile.marks.of):
         warned.append("it is requested once (again = false), and without end no answer ends well: each is broken")
-    if profile.ticket is not None and not _uses_ticket(profile):
+    if profile.ticket is not None and profile.ticket.opens is None and not _uses_ticket(profile):
         warned.append("a ticket is requested before each opening, and nothing holds {ticket}: it is sent nowhere")
     forgets_first = profile.resume is not None and 0 < profile.resume.reach_s <= profile.flush_s
     if (profile.store == "log" or profile.may_go_to_log) and forgets_first:

@@ -66,6 +66,16 @@ def test_each_mistake_of_a_ticket_has_one_sentence() -> None:
         ({"ticket": TICKET | {"places": {"a b": {"path": "$.x"}}}}, "ticket.places.a b must be a name of letters, d"),
         ({"ticket": TICKET | {"places": {"a": {}}}}, f"ticket.places.a must be {PLACE}"),
         ({"ticket": TICKET | {"places": {"a": {"path": "$.x", "of": 1}}}}, "ticket.places.a.of is not a field of a pl"),
+        ({"ticket": TICKET | {"opens": "url"}}, "ticket.opens must be a JSON path"),
+        (
+            {
+                "ticket": {"address": "https://api.example", "opens": "$.url"},
+                "resume": {"query": "since"},
+                "key": "$.n",
+                "cursor": "$.n",
+            },
+            "resume.query cannot be where ticket.opens gives the address",
+        ),
         ({"ticket": TICKET | {"body": "x"}}, "ticket.body must be the text of a JSON object or array"),
         ({"ticket": TICKET | {"body": "{}", "method": "GET"}}, 'ticket.body needs method = "POST"'),
         ({"ticket": TICKET | {"body": '{"api_key":"k"}'}}, "ticket.body holds 'api_key' in plain text"),

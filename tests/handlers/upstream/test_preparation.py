@@ -1,5 +1,6 @@
 """Tokens and tickets on real sockets: in what order they are requested, and what becomes of servers that fail."""
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -149,6 +150,39 @@ def test_a_server_that_fails_is_named_and_nothing_is_sent_to_the_upstream(script
         assert isinstance(closed, Closed)
         assert closed.detail == f"the token server 127.0.0.1{detail}"
         assert upstream.peers == []
+
+
+@pytest.mark.parametrize(
+    ("opens", "reason", "words"),
+    [
+        ("{other}/link?ticket=t", "", ""),
+        ("ftp://127.0.0.1/", "rejected", "the ticket leads to an address that is not a valid one for a stream"),
+        ("http://a:b@127.0.0.1/", "rejected", "the ticket leads to an address that is not a valid one for a stream"),
+        ("http://169.254.169.254/", "rejected", "the upstream's name resolves to a link-local address, which is never"),
+        ("{other}/?k=s3cret", "rejected", "the ticket leads to another host with a secret in the address"),
+        ("", "no_ticket", "the ticket server 127.0.0.1 answered with no address at $.url"),
+    ],
+)
+def test_a_tickets_address_is_opened_as_after_a_redirect(opens: str, reason: str, words: str) -> None:
+    """At another host without the profile's credentials; where a redirect may not lead, it is not opened."""
+    with serving(sends(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")) as other:
+        said = json.dumps({"url": opens.replace("{other}", other.address)}).encode()
+        with serving(sends(answers("200 OK", said))) as tickets:
+            fields = {
+                "address": f"{tickets.address}/usual", "allow_private": True, "framing": "sse",
+                "headers": {"X-Api": "${secret:key}"},
+                "ticket": {"address": f"{tickets.address}/open", "opens": "$.url"},
+            }  # fmt: skip
+            arrival = first(fields, secret="s3cret")
+            assert [peer.request.split()[1] for peer in tickets.peers] == [b"/open"]
+        if not reason:
+            assert isinstance(arrival, Opened)
+            (peer,) = other.peers
+            assert peer.request.startswith(b"GET /link?ticket=t HTTP/1.1\r\n")
+            assert b"x-api" not in peer.request.lower()
+        else:
+            assert isinstance(arrival, Closed)
+            assert (arrival.reason, arrival.detail[: len(words)], other.peers) == (reason, words, [])
 
 
 def test_a_private_server_is_refused_where_the_profile_allows_none() -> None:
