@@ -127,9 +127,9 @@ def check_stream_id(stream_id: str) -> str:
 
 def _stream_id_problem(stream_id: str) -> str:
     if len(stream_id) > STREAM_ID_LENGTH:
-        return f"it has {len(stream_id)} characters, and the most is {STREAM_ID_LENGTH}"
+        return f"it has {len(stream_id)} characters; at most {STREAM_ID_LENGTH} are allowed"
     if _REFUSED.search(stream_id):
-        return "it holds a control character or what is not UTF-8 once it is percent-decoded"
+        return "once percent-decoded, it contains a control character or bytes that are not UTF-8"
     parts = stream_id.split(":")
     # RFC 3986, section 5.2.4: "." and ".." are removed from a path, with the segment before them.
     if "." in parts or ".." in parts:
@@ -145,12 +145,12 @@ def expand(address: str, variables: Mapping[str, str]) -> str:
     if match is not None:
         value = variables.get(match[1])
         if not value:
-            raise ProfileError(f"needs the variable {match[1]}, which is not set")
+            raise ProfileError(f"needs the variable {match[1]}, which is not set: add it to the stage's upstreams")
         if "{" in value or "}" in value:
-            raise ProfileError(f"needs the variable {match[1]} without braces")
+            raise ProfileError(f"needs the variable {match[1]} to be an address without braces")
         address = value + address[match.end() :]
     if "${" in address.partition("?")[0]:
-        raise ProfileError("may hold a variable only at its start, as in ${UPSTREAM_DEMO}/events")
+        raise ProfileError("may have a variable only at its start, as in ${UPSTREAM_DEMO}/events")
     return address
 
 
@@ -171,13 +171,13 @@ def check_address(address: str, *, may_be_socket: bool = False) -> str:
         schemes = "http://, https://, ws:// or wss://" if may_be_socket else "http:// or https://"
         raise ProfileError(f"must begin with {schemes} and a host")
     if "@" in parts.netloc:
-        raise ProfileError("must not hold a user or a password")
+        raise ProfileError("must not contain a user or a password")
     if parts.fragment or address.endswith("#"):
-        raise ProfileError("must not hold a fragment (#)")
+        raise ProfileError("must not contain a fragment (#)")
     if without_placeholders(parts.netloc) != parts.netloc or "{" in bare or "}" in bare:
-        raise ProfileError(f"may hold {KNOWN}, and those only in its path and query")
+        raise ProfileError(f"may have only these placeholders, and only in its path and query: {KNOWN}")
     if not _CHARACTERS.fullmatch(bare):
-        raise ProfileError("holds characters that must be percent-encoded")
+        raise ProfileError("contains characters that must be percent-encoded")
     return address
 
 

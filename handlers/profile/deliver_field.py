@@ -109,7 +109,7 @@ def targets(fields: Fields) -> tuple[Target, ...]:
         whole, hint = (
             ("two webhooks of one host", '; give one a label = "..."') if is_hook else ("one target twice", "")
         )
-        fields.wrong("deliver", f"names {whole}, which would be one in counts and logs: {twice[0]}{hint}")
+        fields.wrong("deliver", f"names {whole}, which counts and logs could not tell apart: {twice[0]}{hint}")
     return tuple(read)
 
 
@@ -141,7 +141,7 @@ def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
     fields.refuse_the_rest(f"a target of the kind {kind}")
     if batch > 1 and not in_order:
         fields.wrong(
-            "batch", "must be left out with unordered = true: a batch keeps its order, and one is sent at a time"
+            "batch", "must be left out with unordered = true: batches keep the order and are sent one at a time"
         )
     return Target(kind, name, in_order, prefix, secret, allow_private, batch, round(wait_s * 1000), from_ms, label)
 
@@ -159,7 +159,7 @@ def _secret(fields: Fields) -> Reference | None:
 
 def _check_webhook(fields: Fields, address: str, *, allow_private: bool) -> None:
     if "${" in address:
-        fields.wrong("webhook", "must hold no reference: what authenticates a webhook is its signature")
+        fields.wrong("webhook", "must not refer to a secret: a webhook is authenticated by its signature")
         return
     try:
         check_address(address)
@@ -167,4 +167,4 @@ def _check_webhook(fields: Fields, address: str, *, allow_private: bool) -> None
         fields.wrong("webhook", str(error))
         return
     if not address.startswith("https://") and not allow_private:
-        fields.wrong("webhook", "must begin with https://, but where allow_private = true")
+        fields.wrong("webhook", "must begin with https:// (or, with allow_private = true, http://)")

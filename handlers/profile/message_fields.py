@@ -104,7 +104,7 @@ def _ping(fields: Fields) -> Exchange | None:
         inner.wrong("every_s", "must say how often it is sent: a number of seconds above 0 and at most 3600")
     exchange = _exchange(inner, "answer", needs_message=False)
     if exchange.send is None and exchange.expect:
-        inner.wrong("answer", "needs send: a ping of the protocol, without one, is answered by the protocol's pong")
+        inner.wrong("answer", "needs send: without it the protocol's own ping is sent, which a pong answers")
     inner.refuse_the_rest("ping: send, every_s, answer, within_s")
     return dataclasses.replace(exchange, every_ms=round((every_s or 20) * 1000))
 
@@ -136,7 +136,7 @@ def _exchange(inner: Fields, answer: str, *, needs_message: bool) -> Exchange:
     if refuse and not expect:
         inner.wrong("refuse", "needs expect: without it no answer is awaited")
     if reason is not None and not refuse:
-        inner.wrong("reason", "needs refuse, the marks of the message in which it stands")
+        inner.wrong("reason", "needs refuse: the marks of the message that contains it")
     return Exchange(send, expect, refuse, reason, round(within_s * 1000))
 
 
@@ -155,7 +155,9 @@ def _message(inner: Fields, *, is_needed: bool) -> Any:
         inner.wrong("send", "must be a text, or a table or list that JSON can spell: no dates, no infinite numbers")
         return None
     if misspelt := addresses.misspelt(text):
-        inner.wrong("send", f"holds {misspelt}, which is not known; there are {addresses.KNOWN}, and {{cursor}}")
+        inner.wrong(
+            "send", f"holds {misspelt}, which is unknown; the placeholders are {addresses.KNOWN}, and {{cursor}}"
+        )
     sections.check_message(inner, "send", value)
     return value
 

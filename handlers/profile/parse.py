@@ -127,7 +127,7 @@ def _time(fields: Fields, table: Mapping[str, Any]) -> Any:
     """Returns where the events' own time is; None if the profile does not say."""
     time = _reader("time")(fields) if {"time", "time_unit"} & set(table) else None
     if time is not None and time.path is None:
-        fields.wrong("time", 'must be a JSON path such as "$.meta.at" where time_unit is given')
+        fields.wrong("time", 'must be a JSON path such as "$.meta.at", because time_unit is given')
     return time
 
 
@@ -165,7 +165,7 @@ def _check_places(fields: Fields, profile: Profile) -> None:
         known |= {name for name, _ in profile.ticket.places}
     for field, text in texts:
         for name in sorted(addresses.places_in(text) - (known if field != "ticket" else known & {"token"})):
-            fields.wrong(field, f"holds {{{name}}}, which no token and no place of a ticket of this profile fills")
+            fields.wrong(field, f"contains {{{name}}}, but the profile has no token or ticket that fills it")
 
 
 def _check_framing(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> None:
@@ -183,12 +183,12 @@ def _check_framing(fields: Fields, profile: Profile, table: Mapping[str, Any]) -
                     'works only with framing = "websocket": over HTTP nothing can be sent while the stream is read',
                 )
         if is_of_socket:
-            fields.wrong("framing", 'must be "websocket" where the address begins with ws:// or wss://')
+            fields.wrong("framing", 'must be "websocket" if the address begins with ws:// or wss://')
         return
     if profile.method != "GET":
-        fields.wrong("method", 'must be "GET" where framing is "websocket": its handshake is a GET without a body')
+        fields.wrong("method", 'must be "GET" with framing = "websocket": the handshake is a GET without a body')
     if profile.resume is not None and profile.resume.place == "body":
-        fields.wrong("resume.body", 'cannot be where framing is "websocket": put "{cursor}" into subscribe')
+        fields.wrong("resume.body", 'must be left out with framing = "websocket": put "{cursor}" into subscribe')
 
 
 def _check_store(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> None:
@@ -200,12 +200,12 @@ def _check_store(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> 
     if profile.store == "items":
         for name in ("flush_s", "dedup_window_s"):
             if name in table:
-                fields.wrong(name, 'is for store = "log": an item is written at once, and its key is known for ever')
+                fields.wrong(name, 'is for store = "log": an item is written at once, and its key is never forgotten')
         return
     if "order" in table:
-        fields.wrong("order", 'is for store = "items": a log is in order by itself, and has no index')
+        fields.wrong("order", 'is for store = "items": a log is always in order, and has no index')
     if profile.partitions != 1:
-        fields.wrong("partitions", 'is for store = "items": a log has one order and lies under one partition key')
+        fields.wrong("partitions", 'is for store = "items": a log is in one order, under one partition key')
     if profile.on_conflict == "both":
         fields.wrong("on_conflict", 'can be "both" only with store = "items": a log does not read back what it stored')
 
@@ -216,23 +216,23 @@ def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], ha
         why = "follows from again = false: leave it out, or write again = true if a POST may be repeated"
         fields.wrong("overlap", f'must be "forbids", which {why}')
     if profile.standby == "hot" and profile.overlap != "tolerates":
-        fields.wrong("standby", 'can be "hot" only where overlap is "tolerates"')
+        fields.wrong("standby", 'can be "hot" only with overlap = "tolerates"')
     if profile.ticket is not None and profile.ticket.opens and profile.resume and profile.resume.place == "query":
-        fields.wrong("resume.query", "cannot be where ticket.opens gives the address")
+        fields.wrong("resume.query", "cannot be combined with ticket.opens, which gives the address")
     has_cursor = profile.cursor is not None or any(mark.cursor is not None for mark in marked)
     if profile.resume is not None and not has_cursor:
-        fields.wrong("resume", 'needs cursor = "$...", the place to go on from, where framing is not "sse"')
+        fields.wrong("resume", 'needs cursor = "$...", the place to resume from, unless framing is "sse"')
     if profile.split is not None:
         marked = [*marked, *profile.split.unfinished]
         if profile.split.keep and profile.on_conflict != "first":
-            why = "only without split.keep: what is kept differs between deliveries"
+            why = "only without split.keep: the kept parts differ between deliveries"
             fields.wrong("on_conflict", f'can be "{profile.on_conflict}" {why}')
         if profile.split.shares(profile.key):
             example = f"{profile.split.path.text}[*].id"
-            fields.wrong("key", f'must hold a path into the element, such as "{example}": else all have one key')
+            fields.wrong("key", f'must have a path into the element, such as "{example}", or all elements have one key')
     if profile.repair is not None and profile.order == "none":
-        fields.wrong("repair", 'needs the order in which events came, to find those at the edges of a gap: not "none"')
+        fields.wrong("repair", 'needs order = "index", which finds the events at the edges of a gap')
     if profile.repair is not None and profile.on_conflict != "first":
-        fields.wrong("repair", f'can be only with on_conflict = "first": "{profile.on_conflict}" compares bodies')
+        fields.wrong("repair", f'works only with on_conflict = "first": "{profile.on_conflict}" compares bodies')
     if not has_ids and any(mark.event is not None or mark.comment is not None for mark in marked):
-        fields.wrong("framing", 'must be "sse" where a mark names an event or a comment')
+        fields.wrong("framing", 'must be "sse", because a mark names an event or a comment')

@@ -122,7 +122,7 @@ def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[
     places = {place: value for place in ("header", "query", "body") if (value := inner.take(place)) is not None}
     if default is BY_MESSAGE:
         if places:
-            inner.wrong(next(iter(places)), 'cannot be where a message holds "{cursor}": that asks already')
+            inner.wrong(next(iter(places)), 'must be left out: a message contains "{cursor}", which resumes already')
         places = {"message": ""}
     elif len(places) != 1 or not all(isinstance(value, str) and value for value in places.values()):
         inner.wrong("", f'must be {_SHAPE}, or "none"')
@@ -145,10 +145,10 @@ def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[
     )
     expired = marks(inner, "expired", Kind.EXPIRED)
     if parsed.oldest is not None and not expired:
-        inner.wrong("oldest", "needs expired, the marks of the frame in which it stands")
+        inner.wrong("oldest", "needs expired: the marks of the frame that contains it")
     inner.refuse_the_rest(
         "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired, oldest"
     )
     if parsed.add and parsed.back_s:
-        inner.wrong("back_s", "is for a cursor that is an instant, add for one that is a number: give one of them")
+        inner.wrong("back_s", "is for a cursor that is an instant, and add for one that is a number: keep one of them")
     return parsed, expired

@@ -91,14 +91,14 @@ def body(fields: Fields, method: str, resumes: Resume | None) -> str | None:
     at = resumes.name if resumes is not None and resumes.place == "body" else ""
     if not fields.has("body"):
         if at:
-            fields.wrong("resume.body", "needs a body to stand in")
+            fields.wrong("resume.body", "needs a body: it is a place in the body")
         return None
     text = json_text(fields, method, "a JSON object, such as '{\"stream\": true}'", dict)
     parsed = json.loads(text) if text is not None else {}
     for name in at.split("/")[1:-1]:
         parsed = parsed.get(name, {})
         if not isinstance(parsed, dict):
-            fields.wrong("resume.body", "must lead through objects of the body")
+            fields.wrong("resume.body", "must be a place inside objects of the body")
             break
     return text
 
@@ -118,7 +118,7 @@ def json_text(fields: Fields, method: str, words: str, kinds: type | UnionType) 
         fields.wrong("body", f"must be the text of {words}")
         return None
     if misspelt := addresses.misspelt(value):
-        fields.wrong("body", f"holds {misspelt}, which is not known; there are {addresses.KNOWN}")
+        fields.wrong("body", f"holds {misspelt}, which is unknown; the placeholders are {addresses.KNOWN}")
     check_references(fields, "body", value)
     _check_bare(fields, "body", _texts(parsed))
     return value
@@ -141,7 +141,7 @@ def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool, spli
     if value is None:
         return None
     if value == "id" and not has_ids:
-        fields.wrong(field, 'can be "id" only where framing is "sse"')
+        fields.wrong(field, 'can be "id" only with framing = "sse"')
         return None
     if isinstance(value, str) and value in words:
         return cast(Literal["id", "hash", "each"], value)
@@ -170,7 +170,7 @@ def check_references(fields: Fields, field: str, text: str) -> list[Reference] |
 def check_hidden(fields: Fields, field: str, text: str) -> None:
     """Notes a secret in plain text."""
     if text and without(text) == text:
-        fields.wrong(field, "must refer to a secret, ${secret:name}: it a profile never has it in plain text")
+        fields.wrong(field, "must refer to a secret, ${secret:name}: a profile never has it in plain text")
 
 
 def _check_bare(fields: Fields, field: str, pairs: Iterable[tuple[str, str]]) -> None:

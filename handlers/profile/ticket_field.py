@@ -93,7 +93,7 @@ def _places(inner: Fields, least: int) -> tuple[tuple[str, JsonPath | str], ...]
         else:
             found.append((f"{PLACE}.{name}", one))
     if not least <= len(found) <= MOST_PLACES:
-        inner.wrong("", f"must say what of the answer is wanted: path, header, opens or 1 to {MOST_PLACES} places")
+        inner.wrong("", f"must name the part of the answer to take: path, header, opens or 1 to {MOST_PLACES} places")
     return tuple(found)
 
 
@@ -103,7 +103,7 @@ def _place(inner: Fields) -> JsonPath | str | None:
     if header is None:
         return path
     if path is not None:
-        inner.wrong("header", "or path says where the value stands: give one of them")
+        inner.wrong("header", "and path exclude each other: keep the one that has the value")
     if not isinstance(header, str) or not is_header(header):
         inner.wrong("header", "must be the name of a header of the answer")
         return None

@@ -51,7 +51,7 @@ def tls(fields: Fields) -> Trust | None:
     inner.refuse_the_rest("tls: ca, certificate, key")
     if bool(parsed.certificate) != bool(parsed.key):
         missing = "key" if parsed.certificate else "certificate"
-        inner.wrong(missing, "is missing: a certificate is shown with its key, and needs both")
+        inner.wrong(missing, "is missing: certificate and key are needed together")
     if not any(parsed.texts):
         inner.wrong("", "must have ca, or certificate and key")
     sections.check_hidden(inner, "key", parsed.key)

@@ -97,7 +97,7 @@ def _check(inner: Fields, parsed: Token) -> None:
     if parsed.kind == "client_credentials":
         for name in ("id", "secret"):
             if not getattr(parsed, name):
-                inner.wrong(name, 'is missing, which kind = "client_credentials" needs')
+                inner.wrong(name, 'is missing: kind = "client_credentials" needs it')
         if parsed.refresh_token:
             inner.wrong("refresh_token", 'is for kind = "refresh_token"')
     elif parsed.kind == "eks":
@@ -105,22 +105,22 @@ def _check(inner: Fields, parsed: Token) -> None:
             if not form.fullmatch(getattr(parsed, name)):
                 inner.wrong(name, f'must be {meaning}, which kind = "eks" needs')
     elif not parsed.refresh_token:
-        inner.wrong("refresh_token", 'is missing, which kind = "refresh_token" needs: write ${secret:name}')
+        inner.wrong("refresh_token", 'is missing: kind = "refresh_token" needs it, as ${secret:name}')
     if parsed.secret and not parsed.id:
-        inner.wrong("secret", "needs id, the client whose secret it is")
+        inner.wrong("secret", "needs id: the name of the client whose secret it is")
     if not is_header(parsed.header):
         inner.wrong("header", "is not the name of an HTTP header that may be set")
     if PLACE not in parsed.pattern or not FIELD_VALUE.fullmatch(parsed.pattern):
-        inner.wrong("pattern", "must be a text of visible ASCII characters that holds {token}")
+        inner.wrong("pattern", "must be a text of visible ASCII characters that contains {token}")
 
 
 def plain_address(text: str, check: Callable[[str], str], *, allow_private: bool) -> str:
     """Returns the address of a request before the opening; it has no placeholders. Raises ProfileError."""
     if "{" in text.replace("${", ""):
-        raise ProfileError("must hold no placeholder")
+        raise ProfileError("must not contain a placeholder")
     address = check(text)
     if references(address):
-        raise ProfileError("must hold no secret")
+        raise ProfileError("must not contain a secret")
     allowed = ("http", "https") if allow_private else ("https",)
     if urlsplit(address).scheme not in allowed:
         raise ProfileError("must begin with https:// (or, with allow_private = true, http://)")

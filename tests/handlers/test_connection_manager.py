@@ -353,7 +353,8 @@ NUMBERS = "cycles, renew_after, wait_s and limit_s in the event must be whole nu
         (an_event("broken"), "the profile 'broken' is not valid TOML"),
         (an_event("binary"), "the profile 'binary' is not valid TOML"),
         (an_event("wrong"), f"the profile 'wrong': framing must be one of {', '.join(FRAMINGS)}"),
-        (an_event("demo"), "the profile 'demo': address needs the variable UPSTREAM_TEST, which is not set"),
+        (an_event("demo"), "the profile 'demo': address needs the variable UPSTREAM_TEST, which is not set: add it to "
+         "the stage's upstreams"),
         (an_event("named"), "the stream id 'named' needs a name after a colon, as in 'named:orders'"),
     ],
 )  # fmt: skip

@@ -29,7 +29,7 @@ CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, r
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"framing": "sse"}, 'framing must be "websocket" where the address begins with ws:// or wss://'),
+        ({"framing": "sse"}, 'framing must be "websocket" if the address begins with ws:// or wss://'),
         *(
             ({"address": "https://a.example/", "framing": "ndjson", **more}, f"{next(iter(more))} {ALONE}")
             for more in (
@@ -42,7 +42,7 @@ CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, r
         ),
         (
             {"method": "POST"},
-            'method must be "GET" where framing is "websocket": its handshake is a GET without a body',
+            'method must be "GET" with framing = "websocket": the handshake is a GET without a body',
         ),
         ({"resume": {"body": "/a"}}, "resume.body needs a body to stand in"),
         (
@@ -70,7 +70,7 @@ CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, r
         ),
         (
             {"subscribe": {"send": "a", "expect": "b", "reason": "$.a"}},
-            "subscribe.reason needs refuse, the marks of the message in which it stands",
+            "subscribe.reason needs refuse: the marks of the message that contains it",
         ),
         (
             {"subscribe": {"send": {"token": "abc"}}},
@@ -94,7 +94,7 @@ CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, r
         ({"ping": {"every_s": 0}}, "ping.every_s must be a number of seconds above 0 and at most 3600"),
         (
             {"ping": {"every_s": 1, "answer": "b"}},
-            "ping.answer needs send: a ping of the protocol, without one, is answered by the protocol's pong",
+            "ping.answer needs send: without it the protocol's own ping is sent, which a pong answers",
         ),
         ({"leave": {}}, "leave.send is missing: a text, or a table that is sent as JSON"),
         ({"close_codes": {"999": "retried"}}, f"close_codes.999 {CODE}"),
@@ -103,11 +103,11 @@ CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, r
         ({"sequence": {"by": "$.a"}}, f"sequence.path {PATH}, where an event has its number"),
         (
             {"subscribe": [SUBSCRIBE], "cursor": "$.n", "resume": {"query": "a"}},
-            'resume.query cannot be where a message holds "{cursor}": that asks already',
+            'resume.query must be left out: a message contains "{cursor}", which resumes already',
         ),
         (
             {"subscribe": [SUBSCRIBE]},
-            'resume needs cursor = "$...", the place to go on from, where framing is not "sse"',
+            'resume needs cursor = "$...", the place to resume from, unless framing is "sse"',
         ),
     ],
 )

@@ -22,7 +22,7 @@ from tests import shipped
 from tests.handlers.profile.profiles import VARIABLES, profile, refusal
 
 PLACES = f"address may hold {addresses.KNOWN}, and those only in its path and query"
-UNKNOWN = f"body holds {{name|hex}}, which is not known; there are {addresses.KNOWN}"
+UNKNOWN = f"body holds {{name|hex}}, which is unknown; the placeholders are {addresses.KNOWN}"
 RESUME = 'resume must be { header = "..." }, { query = "..." } or { body = "/..." }, or "none"'
 RESUME_FIELDS = "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired, oldest"
 MARK = (
@@ -35,10 +35,10 @@ KEY = f'key must be "id", "hash", "each" or {PATH}, or a list of such paths'
 POINTER = 'a place in the body such as "/create_request/start_revision"'
 VALUES = f'{PATH} a text, a number, true, false or "*" (anything at all) in json'
 JSON = 'json a table of places and values such as { "$.type" = "ERROR" }'
-MARKED = 'must be "sse" where a mark names an event or a comment'
-ONE_OF_THEM = "is for a cursor that is an instant, add for one that is a number: give one of them"
+MARKED = 'must be "sse", because a mark names an event or a comment'
+ONE_OF_THEM = "is for a cursor that is an instant, and add for one that is a number: keep one of them"
 BARE = "in plain text; put the secret into Secrets Manager and refer to it, ${secret:name}"
-NEEDS_CURSOR = 'needs cursor = "$...", the place to go on from, where framing is not "sse"'
+NEEDS_CURSOR = 'needs cursor = "$...", the place to resume from, unless framing is "sse"'
 SHRINKS = "must not shrink: factor is at least 1, and max_s at least start_s"
 UNDER = "only names under /streamkeeper/<stage>/ can be read, and are written without that"
 NO_FIELDS = "refers to a field of the parameter 'x'; only secrets have fields"
@@ -55,10 +55,10 @@ PACE, PACES = "a pace: start_s, step_s, factor, max_s", "backoff: network, http,
 WRONG_TIMES = (-1, 86_401, True, "", "m", "5", "5 m", "-5m", "1.5h", "25h", "٣m", "9" * 400 + "s", float("nan"), [5])
 STATUS = f"must be a status from 200 to 599 with one of {MEANINGS}"
 FOR_ITEMS = 'is for store = "items":'
-ONE_ORDER = "a log has one order and lies under one partition key"
-FOR_A_LOG = 'is for store = "log": an item is written at once, and its key is known for ever'
+ONE_ORDER = "a log is in one order, under one partition key"
+FOR_A_LOG = 'is for store = "log": an item is written at once, and its key is never forgotten'
 NOT_BOTH = 'can be "both" only with store = "items": a log does not read back what it stored'
-START = "address may hold a variable only at its start, as in ${UPSTREAM_DEMO}/events"
+START = "address may have a variable only at its start, as in ${UPSTREAM_DEMO}/events"
 
 
 def test_address_and_framing_are_enough() -> None:
@@ -139,15 +139,18 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"address": "https:///x"}, "address must begin with http://, https://, ws:// or wss:// and a host"),
     ({"address": "https://example.org:port/"}, "address is not a valid address"),
     ({"address": "https://[::1/"}, "address is not a valid address"),
-    ({"address": "https://user:secret@example.org/"}, "address must not hold a user or a password"),
-    ({"address": "https://example.org/#x"}, "address must not hold a fragment (#)"),
+    ({"address": "https://user:secret@example.org/"}, "address must not contain a user or a password"),
+    ({"address": "https://example.org/#x"}, "address must not contain a fragment (#)"),
     ({"address": "https://{name}.example.org/"}, PLACES),
     ({"address": "https://example.org/{id}"}, PLACES),
     ({"address": "https://example.org/{name|hex}"}, PLACES),
     ({"body": '{"a": "{name|hex}"}', "method": "POST"}, UNKNOWN),
-    ({"address": "https://example.org/a b"}, "address holds characters that must be percent-encoded"),
-    ({"address": "https://example.org/ü"}, "address holds characters that must be percent-encoded"),
-    ({"address": "${UPSTREAM_NONE}/x"}, "address needs the variable UPSTREAM_NONE, which is not set"),
+    ({"address": "https://example.org/a b"}, "address contains characters that must be percent-encoded"),
+    ({"address": "https://example.org/ü"}, "address contains characters that must be percent-encoded"),
+    (
+        {"address": "${UPSTREAM_NONE}/x"},
+        "address needs the variable UPSTREAM_NONE, which is not set: add it to the stage's upstreams",
+    ),
     ({"address": "https://example.org/${UPSTREAM_DEMO}"}, START),
     ({"address": "${HOME}/x"}, START),
     ({"framing": None}, "framing is missing"),
@@ -165,7 +168,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"stall_after_s": float("nan")}, "stall_after_s must be a number of seconds above 0 and at most 900"),
     ({"overlap": "maybe"}, "overlap must be one of evicts, tolerates, forbids"),
     ({"overlap_s": -0.5}, "overlap_s must be a number of seconds at least 0 and at most 300"),
-    ({"standby": "hot", "overlap": "evicts"}, 'standby can be "hot" only where overlap is "tolerates"'),
+    ({"standby": "hot", "overlap": "evicts"}, 'standby can be "hot" only with overlap = "tolerates"'),
     ({"reconnect_tries": -1}, "reconnect_tries must be a whole number from 0 to 20"),
     ({"retry_max_s": 3601}, "retry_max_s must be a number of seconds at least 0 and at most 3600"),
     ({"retry_max_s": 5, "framing": "raw"}, f"retry_max_s {SSE_ALONE}"),
@@ -200,8 +203,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"key": "$.a[*]"}, f'{KEY}; "[*]" stands for an element of the list that split names'),
     ({"key": ["id"]}, KEY),
     ({"cursor": "hash"}, 'cursor must be "id" or a JSON path such as "$.meta.id" or "$.items[0]"'),
-    ({"key": "id", "framing": "ndjson"}, 'key can be "id" only where framing is "sse"'),
-    ({"cursor": "id", "framing": "ndjson"}, 'cursor can be "id" only where framing is "sse"'),
+    ({"key": "id", "framing": "ndjson"}, 'key can be "id" only with framing = "sse"'),
+    ({"cursor": "id", "framing": "ndjson"}, 'cursor can be "id" only with framing = "sse"'),
     ({"headers": "a: b"}, "headers must be a table of texts"),
     ({"headers": {"Host": "b"}}, "headers.Host is not the name of an HTTP header that may be set"),
     ({"headers": {"a": "${secret:/other/x}"}}, f"headers.a refers to '/other/x'; {UNDER}"),
@@ -231,7 +234,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"store": "logs"}, "store must be one of items, log; did you mean log?"),
     ({"order": "key"}, "order must be one of index, none"),
     ({"order": False}, "order must be one of index, none"),
-    ({"store": "log", "order": "none"}, f"order {FOR_ITEMS} a log is in order by itself, and has no index"),
+    ({"store": "log", "order": "none"}, f"order {FOR_ITEMS} a log is always in order, and has no index"),
     ({"flush_s": 1}, f"flush_s {FOR_A_LOG}"),
     ({"dedup_window_s": 900}, f"dedup_window_s {FOR_A_LOG}"),
     ({"store": "log", "flush_s": 61}, "flush_s must be a number of seconds at least 0 and at most 60"),

@@ -82,7 +82,7 @@ def test_the_key_of_an_item_is_as_the_streams_own() -> None:
             {"address": "https://{after}.example/"},
             "repair.address may hold {after}, {before}, {from} and {to} only",
         ),
-        ({}, {"address": "https://r.example/{aftr}"}, "repair.address may hold {streamId} and {name}"),
+        ({}, {"address": "https://r.example/{aftr}"}, "repair.address may have only these placeholders"),
         ({}, {"address": None}, "repair.address is missing"),
         ({}, {"items": None}, "repair.items is missing"),
         ({}, {"items": "$[0]"}, "repair.items must be a JSON path of names"),
@@ -97,7 +97,7 @@ def test_the_key_of_an_item_is_as_the_streams_own() -> None:
         ({}, {"headers": {"authorization": "Bearer x"}}, "repair.headers.authorization holds 'authorization' in plain"),
         ({}, {"pase_s": 1}, "repair.pase_s is not a field of repair"),
         ({"order": "none"}, {}, "repair needs the order in which events came"),
-        ({"on_conflict": "both"}, {}, 'repair can be only with on_conflict = "first"'),
+        ({"on_conflict": "both"}, {}, 'repair works only with on_conflict = "first"'),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(stream: dict[str, Any], repair: dict[str, Any], problem: str) -> None:

@@ -20,8 +20,8 @@ def test_each_mistake_has_one_sentence() -> None:
         ({"ca": 1}, "tls.ca must be a text"),
         ({"ca": "ca.pem"}, f"tls.ca {in_pem}"),
         ({"ca": "${secret:a:b:c}"}, "tls.ca holds ${...} that is not a reference to a secret"),
-        ({"certificate": CRT}, "tls.key is missing: a certificate is shown with its key, and needs both"),
-        ({"key": KEY}, "tls.certificate is missing: a certificate is shown with its key, and needs both"),
+        ({"certificate": CRT}, "tls.key is missing: certificate and key are needed together"),
+        ({"key": KEY}, "tls.certificate is missing: certificate and key are needed together"),
         ({"certificate": PEM, "key": "-----BEGIN KEY-----"}, "tls.key must refer to a secret, ${secret:name}"),
         ({"ca": CA, "cert": CRT}, "tls.cert is not a field of tls: ca, certificate, key"),
     ]

@@ -24,14 +24,14 @@ PLACE = '{ path = "$.key" } or { header = "Mcp-Session-Id" }'
 
 def test_each_mistake_of_a_token_has_one_sentence() -> None:
     """It names the field, and what would be right; a secret never stands there in plain text."""
-    must_refer = "must refer to a secret, ${secret:name}: it a profile never has it in plain text"
+    must_refer = "must refer to a secret, ${secret:name}: a profile never has it in plain text"
     table: list[tuple[Any, str]] = [
         ("x", "token must be { kind ="),
         (TOKEN | {"kind": "password"}, "token.kind must be one of client_credentials, refresh_token"),
         (TOKEN | {"address": "http://auth.example/token"}, "token.address must begin with https:// (or, with allow_pr"),
-        (TOKEN | {"address": "https://auth.example/{name}"}, "token.address must hold no placeholder"),
-        (TOKEN | {"address": "https://a:b@auth.example/"}, "token.address must not hold a user or a password"),
-        (TOKEN | {"address": "https://auth.example/?k=${secret:k}"}, "token.address must hold no secret"),
+        (TOKEN | {"address": "https://auth.example/{name}"}, "token.address must not contain a placeholder"),
+        (TOKEN | {"address": "https://a:b@auth.example/"}, "token.address must not contain a user or a password"),
+        (TOKEN | {"address": "https://auth.example/?k=${secret:k}"}, "token.address must not contain a secret"),
         (TOKEN | {"secret": "hunter2"}, f"token.secret {must_refer}"),
         ({**REFRESH, "refresh_token": "r"}, f"token.refresh_token {must_refer}"),
         (TOKEN | {"id": ""}, 'token.id is missing, which kind = "client_credentials" needs'),
@@ -40,7 +40,10 @@ def test_each_mistake_of_a_token_has_one_sentence() -> None:
         (TOKEN | {"refresh_token": "${secret:r}"}, 'token.refresh_token is for kind = "refresh_token"'),
         (REFRESH | {"secret": "${secret:k}"}, "token.secret needs id, the client whose secret it is"),
         (TOKEN | {"header": "Host"}, "token.header is not the name of an HTTP header that may be set"),
-        (TOKEN | {"pattern": "Bearer"}, "token.pattern must be a text of visible ASCII characters that holds {token}"),
+        (
+            TOKEN | {"pattern": "Bearer"},
+            "token.pattern must be a text of visible ASCII characters that contains {token}",
+        ),
         (TOKEN | {"scopes": "a"}, "token.scopes is not a field of token: kind, address, id, secret, refresh_token"),
         (TOKEN | {"auth": "none"}, "token.auth must be one of basic, body"),
         (TOKEN | {"cluster": "prod"}, 'token.cluster is not for kind = "client_credentials"'),
@@ -84,7 +87,7 @@ def test_each_mistake_of_a_ticket_has_one_sentence() -> None:
         ({"address": "https://example.org/{ticket}"}, "address holds {ticket}, which no token and no place of a tick"),
         ({"headers": {"X": "{ticket.id}"}, "ticket": TICKET}, "headers.X holds {ticket.id}, which no token and no pl"),
         ({"headers": {"X": "{token}"}}, "headers.X holds {token}, which no token and no place of a ticket of this"),
-        ({"address": "https://{ticket}/", "ticket": TICKET}, "address may hold {streamId} and {name}"),
+        ({"address": "https://{ticket}/", "ticket": TICKET}, "address may have only these placeholders"),
     ]
     assert [fields for fields, sentence in table if sentence not in refusal(**fields)] == []
 
