@@ -1,6 +1,6 @@
-"""Translates the errors of AWS's clients into the few that the callers act on.
+"""Translates the errors of AWS's clients into the few that callers act on.
 
-Invariant: a message holds AWS's error code and the id of the request alone, for AWS's message may quote the data.
+Invariant: a message has only AWS's error code and the id of the request, because AWS's own message may quote the data.
 """
 
 import re
@@ -19,7 +19,7 @@ _ID = re.compile(r"[A-Za-z0-9+/=-]{1,128}")
 class ConditionFailed(Exception):
     """The write's condition did not hold; `retries` is how often the client had sent it before.
 
-    `item` is the existing item, where the request asked for it and the service returns it; else None.
+    `item` is the existing item, if the request asked for it and the service returned it; else None.
     """
 
     def __init__(self, retries: int, item: dict[str, Any] | None = None) -> None:
@@ -29,13 +29,13 @@ class ConditionFailed(Exception):
 
 
 class Refused(Exception):
-    """DynamoDB refuses this item for what it is; the message is its error code."""
+    """DynamoDB refuses the item itself; the message is its error code."""
 
 
 class translate_errors:
-    """Maps the client's errors: ConditionFailed, Refused where `refusals` are expected, otherwise StoreUnavailable.
+    """Maps the client's errors: ConditionFailed, Refused if `refusals` are expected, otherwise StoreUnavailable.
 
-    It is a class: what `contextlib` makes of a generator costs as much as spelling a small request.
+    It is a class because `contextlib`'s generators cost as much as spelling a small request.
     """
 
     __slots__ = ("_action", "_refusals")
@@ -50,7 +50,7 @@ class translate_errors:
     def __exit__(self, _kind: object, error: BaseException | None, _where: object) -> None:
         if not isinstance(error, Exception):
             return
-        # Imported at the first error: a cold start has none, and the import is a tenth of it.
+        # Imported at the first error: a cold start has none, and the import would be a tenth of it.
         from botocore.exceptions import BotoCoreError, ClientError
 
         if isinstance(error, ClientError):
@@ -60,7 +60,7 @@ class translate_errors:
 
 
 def _refusal(action: str, error: "ClientError", refusals: bool) -> Exception:
-    """What AWS's error code means."""
+    """Returns the error that AWS's error code means."""
     code = error.response.get("Error", {}).get("Code", "Unknown")
     if code == "ConditionalCheckFailedException":
         fields: Any = error.response
@@ -76,16 +76,16 @@ def quoted_id(response: object) -> str:
     """ ", request <id>", by which AWS finds the request of this answer; "" if it has none."""
     metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
     request_id = metadata.get("RequestId") if isinstance(metadata, dict) else None
-    # S3's ids are Base64; other text from a service in its place does not belong in a log.
+    # S3's ids are Base64; any other text from a service does not belong in a log.
     is_id = isinstance(request_id, str) and _ID.fullmatch(request_id) is not None
     return f", request {request_id}" if is_id else ""
 
 
 def described(error: "BotoCoreError | ClientError | StoreUnavailable") -> str:
-    """The kind of an error for a log, and for AWS's refusal its code and the request's id."""
+    """Returns the kind of an error for a log; for a refusal by AWS also its code and the request's id."""
     if isinstance(error, StoreUnavailable):
         return str(error)
-    # Of an error without an answer it is absent or None.
+    # An error without an answer has no response, or None.
     response = getattr(error, "response", None) or {}
     code = response.get("Error", {}).get("Code", "")
     return f"{type(error).__name__}{f' {code}' if code else ''}{quoted_id(response)}"

@@ -1,7 +1,7 @@
 """Asks Step Functions about executions: status, definition and newest events; and paces these requests.
 
-A token bucket paces callers that ask about many: as many at once as it holds, then so many a second. Invariant: nothing
-is changed; for an execution that Step Functions does not know, or has forgotten, it returns None.
+A token bucket paces callers that ask about many executions. Invariants: nothing is changed; for an execution that Step
+Functions does not know, or has forgotten, the result is None.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Execution:
 
 
 def read(states: Callable[[], Any], arn: str, most_events: int) -> Execution | None:
-    """The execution with at most `most_events` events; raises StoreUnavailable where Step Functions does not answer."""
+    """The execution with at most `most_events` events; raises StoreUnavailable if Step Functions does not answer."""
     from botocore.exceptions import ClientError
 
     client = states()
@@ -54,9 +54,10 @@ def runs(states: Any, arn: str) -> bool:
 
 
 def begun(states: Any, machine_arn: str, stream_id: str) -> tuple[str, int] | None:
-    """The execution that a stream's first POST has started, if it runs, and when it began in epoch milliseconds.
+    """Returns the execution that a stream's first POST has started, if it runs, and when it began in epoch
+    milliseconds.
 
-    It has not claimed the stream yet, so no record names it. start.asl.yml derives its name from the stream alone.
+    It has not claimed the stream yet, so no record names it. start.asl.yml derives its name from the stream's id only.
     """
     spelled = json.dumps({"stream": stream_id}, ensure_ascii=False, separators=(",", ":"))
     name = hashlib.sha1(spelled.encode(), usedforsecurity=False).hexdigest()

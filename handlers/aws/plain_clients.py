@@ -1,9 +1,9 @@
-"""Puts objects into S3, gets them, and invokes functions, where the environment has all that such a request needs.
+"""Puts objects into S3, gets them, and invokes functions, if the environment has all that such a request needs.
 
-The clients have only the calls that are made here, and raise botocore's errors. Importing boto3 takes seconds in the
-smallest function, and its S3 client takes 24 MB of 128, and each text twice. Invariants: an object is put whole or not
-at all, for its size and its SHA-256 are signed, and it is sent piece by piece; an invocation is sent once, for the
-caller cannot know whether the function ran.
+The clients have only the calls that this project makes, and raise botocore's errors. Importing boto3 takes seconds in
+the smallest function; its S3 client takes 24 MB of 128, and holds each text twice. Invariants: an object is put whole
+or not at all, because its size and its SHA-256 are signed, and it is sent piece by piece; an invocation is sent once,
+because the caller cannot know whether the function ran.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from handlers.framing.frames import encoded
 from handlers.tls import tls
 
 DELAY_S, DELAY_MOST_S = 0.1, 2.0
-# Statuses for which another try may get another answer.
+# Statuses after which another try may succeed.
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
 _CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,100})</Code>")
 
@@ -46,34 +46,34 @@ class _Plain:
         self._http = urllib3.PoolManager(num_pools=1, maxsize=1, ssl_context=tls(), timeout=timeout, retries=False)
 
     def close(self) -> None:
-        """Closes the connection that nobody uses."""
+        """Closes the idle connection."""
         self._http.clear()
 
     def _signed(
         self, method: str, host: str, path: str, body_sha256: str, headers: dict[str, str] | None = None
     ) -> dict[str, str]:
-        """The headers of a request to that path, spelled as in the signature."""
+        """Returns the headers of a request to that path, spelled as in the signature."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         signed = dict(sorted(self.signer.dated({"host": host, **(headers or {})}, stamp).items()))
         signed["authorization"] = self.signer.authorization(method, path, signed, body_sha256, stamp)
-        del signed["host"]  # http.client sends it in any case
+        del signed["host"]  # http.client always sends this header
         return signed
 
 
 class PlainS3(_Plain):
-    """S3 in one region. `url` is an endpoint whose paths begin with the bucket; with {bucket} it names one by its host.
+    """S3 in one region. `url` is an endpoint whose paths begin with the bucket, or, with {bucket}, whose host does.
 
-    A request is sent `tries` times at most.
+    A request is sent at most `tries` times.
     """
 
-    takes_text = True  # as a body, which it encodes piece by piece
+    takes_text = True  # as a body, which is encoded piece by piece
 
     def put_object(self, *, Bucket: str, Key: str, Body: str | bytes) -> None:
         """As boto3's; a text is put in UTF-8."""
         self._send("PutObject", "PUT", Bucket, Key, Body)
 
     def get_object(self, *, Bucket: str, Key: str, IfNoneMatch: str = "") -> dict[str, Any]:
-        """As boto3's, with content and ETag alone; where that is `IfNoneMatch` the ClientError's code is "304"."""
+        """As boto3's, with content and ETag only; if the ETag is `IfNoneMatch`, the ClientError's code is "304"."""
         answer = self._send("GetObject", "GET", Bucket, Key, b"", IfNoneMatch)
         return {"Body": io.BytesIO(answer.data), "ETag": answer.headers.get("etag", "")}
 
@@ -133,7 +133,7 @@ class PlainLambda(_Plain):
             answer = self._http.request("POST", self.url + path, headers=headers, body=Payload)
         except urllib3.exceptions.HTTPError as error:
             raise not_answered(self.url, error) from None
-        # 202: the event is queued, and nobody waits for the result.
+        # 202: the event is queued, and no result is awaited.
         if answer.status not in (200, 202):
             code = answer.headers.get("x-amzn-errortype", str(answer.status)).partition(":")[0]
             raise _refused("Invoke", answer, code, "x-amzn-requestid")
@@ -153,7 +153,7 @@ def _refused(
 
 
 def not_answered(url: str, error: urllib3.exceptions.HTTPError) -> Any:
-    """botocore's error for a transport error; imported at the first one, for most functions never have any."""
+    """Botocore's error for a transport error; imported at the first one, since most functions never have one."""
     from botocore import exceptions
 
     match error:

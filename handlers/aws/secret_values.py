@@ -1,9 +1,8 @@
 """Reads the secrets that a profile refers to, from Secrets Manager and from the Parameter Store.
 
-A secret that is missing or forbidden raises StreamRejected: its stream counts as refused until that is mended
+A secret that is missing or forbidden raises StreamRejected: its stream counts as refused until that is corrected
 (`performer.py`). Any other failure raises StreamDropped. Powertools caches each value for a minute; it is imported with
-the first reference, since few profiles have one. Invariant: no message and no log holds a value; they hold the secret's
-name.
+the first reference, since few profiles have one. Invariant: messages and logs have the secret's name, never its value.
 """
 
 import json
@@ -16,9 +15,9 @@ from handlers.aws.error_translation import quoted_id
 from handlers.errors import StreamDropped, StreamRejected
 from handlers.profile.secret_references import Reference, Secrets
 
-# Connections last minutes, so most of them read a value anew and notice a rotation; drops in a row do not.
+# Connections last minutes, so most read a value anew and notice a rotation; drops in quick succession do not.
 MAX_AGE_S = 60
-# Errors that no retry helps: the secret is not there, or the role may not read it, or use its key.
+# Errors that no retry helps: the secret does not exist, or the role must not read it, or not use its key.
 _FINAL = frozenset(
     {
         "AccessDeniedException",
@@ -46,8 +45,8 @@ class SecretValues:
     def read(self, references: Iterable[Reference], *, anew: bool = False) -> Secrets:
         """Returns the values by reference; `anew` bypasses the cache.
 
-        Raises StreamRejected where one is missing or forbidden or is not what the reference says, StreamDropped where
-        AWS does not answer.
+        Raises StreamRejected if one is missing or forbidden or is not what the reference says, StreamDropped if AWS
+        does not answer.
         """
         values: dict[Reference, str] = {}
         fresh: set[tuple[str, str]] = set()
@@ -75,7 +74,7 @@ class SecretValues:
             value = provider.get(reference.name, max_age=MAX_AGE_S, force_fetch=anew, **decrypt)
         except GetParameterError as error:
             raise _explained(reference, error.__context__) from None
-        except BotoCoreError as error:  # the client itself cannot be made: no region, no such profile of AWS's
+        except BotoCoreError as error:  # the client itself cannot be made: no region, or no such AWS profile
             raise _explained(reference, error) from None
         if not isinstance(value, str) or not value:
             raise StreamRejected(f"{named(reference)} is not a text")
@@ -91,7 +90,7 @@ def _provider(kept_in: str, client: Callable[[str], Any]) -> Any:
 
 
 def _explained(reference: Reference, cause: BaseException | None) -> Exception:
-    """The error by name: the client's own message quotes the request."""
+    """Returns the error with only its name: the client's own message quotes the request."""
     from botocore.exceptions import ClientError
 
     code = cause.response.get("Error", {}).get("Code", "") if isinstance(cause, ClientError) else ""
@@ -114,5 +113,5 @@ def _part(reference: Reference, text: str) -> str:
 
 
 def named(reference: Reference) -> str:
-    """The name of the secret in messages."""
+    """Returns the name of the secret in messages."""
     return f"the {'parameter' if reference.kept_in == 'ssm' else 'secret'} {reference.name!r}"

@@ -1,8 +1,8 @@
 """A small DynamoDB client: the calls that the store makes, signed, sent over http.client, retried.
 
-It has the methods, the parameters, the answers and the errors of boto3's client, so that the store can use either;
-decision 18 says why there are two. It decides what is retried, and after which delay. Invariants: a request is sent
-`tries` times at most; then botocore's own error is raised, and it holds no credential.
+It has the methods, parameters, answers and errors of boto3's client, so that the store can use either; decision 18 says
+why there are two. It decides what is retried, and after which delay. Invariants: a request is sent at most `tries`
+times; then botocore's own error is raised, which has no credential.
 """
 
 import base64
@@ -24,8 +24,8 @@ from handlers.tls import tls
 
 Answer = dict[str, Any]
 
-# The longest first delay, in seconds; each further one is twice as long, up to a limit. A throttled table needs
-# time, a connection that broke does not. Full jitter: "sleep = random_between(0, min(cap, base * 2 ** attempt))".
+# The longest first delay, in seconds; each further one is twice as long, up to a limit. A throttled table needs time to
+# recover, a broken connection does not. Full jitter: "sleep = random_between(0, min(cap, base * 2 ** attempt))".
 TRANSIENT_DELAY_S = 0.05
 THROTTLED_DELAY_S = 0.25
 DELAY_MOST_S = 5.0
@@ -41,7 +41,7 @@ _TRANSIENT_STATUS = frozenset({500, 502, 503, 504})
 
 
 def _operation(name: str) -> Callable[..., Answer]:
-    """The method that calls an operation with the keywords as its parameters."""
+    """Returns the method that calls an operation with the keywords as its parameters."""
     return lambda self, **parameters: self.call(name, parameters)
 
 
@@ -66,7 +66,7 @@ class DynamoDb:
         texts = [statement if isinstance(statement, str) else encode(statement) for statement in Statements]
         return self.send("BatchExecuteStatement", f'{{"Statements":[{",".join(texts)}]}}'.encode())
 
-    # Each as boto3's; the last one's is SQS's, which speaks the same protocol.
+    # Each as boto3's; the last one is SQS's, which speaks the same protocol.
     put_item = _operation("PutItem")
     get_item = _operation("GetItem")
     update_item = _operation("UpdateItem")
@@ -93,14 +93,14 @@ class DynamoDb:
             retries += 1
 
     def close(self) -> None:
-        """Closes the connections that nobody uses."""
+        """Closes the idle connections."""
         while self._idle:
             self._idle.pop().close()
 
     # --- one request --------------------------------------------------------------------------------------------------
 
     def _exchange(self, operation: str, body: bytes, retries: int) -> Answer:
-        """The answer; raises _Failed. A connection that failed is never used again."""
+        """Returns the answer; raises _Failed. A connection that failed is never used again."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         headers = self.signer.headers(self._address.netloc, operation, body, stamp)
         connection = self._connection()
@@ -132,8 +132,8 @@ class DynamoDb:
                 break
             if not _is_readable(connection):
                 return connection
-            # DynamoDB closed it while it was idle. Noticed only when a request is written, that would be a retry, after
-            # which the store must check whether the item that is there is its own.
+            # DynamoDB closed it while it was idle. If that were noticed only when a request is written, it would be a
+            # retry, after which the store must check whether the existing item is its own.
             connection.close()
         connection = self._new()
         try:
@@ -155,7 +155,7 @@ class DynamoDb:
         return http.client.HTTPSConnection(host, port, timeout=self.connect_timeout_s, context=tls())
 
     def _transport_error(self, error: Exception, other: Any = None) -> "_Failed":
-        """botocore's error for an error of the transport; `other` where none is more specific."""
+        """Returns botocore's error for an error of the transport; `other` if none is more specific."""
         errors = _botocore()
         if isinstance(error, ssl.SSLCertVerificationError):
             return _Failed(errors.SSLError(endpoint_url=self.url, error="the certificate cannot be trusted"), 0)
@@ -175,7 +175,7 @@ class _Failed(Exception):
 
 
 def _service_error(operation: str, status: int, answer: Any, metadata: Answer) -> _Failed:
-    """The error of an answer that is not a success: `__type` ends with a "#" and the error's name."""
+    """Returns the error of an answer that is not a success: `__type` ends with a "#" and the error's name."""
     fields = answer if isinstance(answer, dict) else {}
     code = str(fields.get("__type", "")).rpartition("#")[2] or str(status)
     message = str(fields.get("message") or fields.get("Message") or "")
@@ -185,14 +185,14 @@ def _service_error(operation: str, status: int, answer: Any, metadata: Answer) -
 
 
 def _botocore() -> Any:
-    """The errors that the store knows; imported at the first error, for a cold start has none."""
+    """Returns the module of the errors that the store knows; imported at the first error: a cold start has none."""
     import botocore.exceptions
 
     return botocore.exceptions
 
 
 def _is_readable(connection: http.client.HTTPConnection) -> bool:
-    """Whether an idle connection can be read: it has ended, or sent something that belongs to no request."""
+    """Returns whether an idle connection can be read: it has ended, or sent something that belongs to no request."""
     poll = select.poll()
     poll.register(connection.sock, select.POLLIN)
     return bool(poll.poll(0))

@@ -1,8 +1,8 @@
 """Sends one POST on a connection that stays open, and reads the response.
 
-It reads a response as DynamoDB sends it, with its head in one piece and a Content-Length. http.client reads every other
-one, and takes three times as long for a head alone. Invariant: both ways return the same body, and agree on whether the
-connection may be used again.
+It reads a response as DynamoDB sends it, with its head in one piece and a Content-Length. Any other is read by
+http.client, which takes three times as long for the head alone. Invariant: both ways return the same body, and agree on
+whether the connection may be used again.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import re
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-# RFC 9112, sections 4 to 6: the status, one Content-Length, no other coding, and no word of closing.
+# RFC 9112, sections 4 to 6: the status, one Content-Length, no other coding, and no announced close.
 _FIELDS = rb"(?:(?!content-length|transfer-encoding|connection)[!-9;-~]++:[^\r\n]*+\r\n|connection: ?keep-alive\r\n)*+"
 _PLAIN = re.compile(
     rb"HTTP/1\.1 (?!204|304)([2-5]\d\d)(?: [^\r\n]*+)?\r\n"
@@ -24,7 +24,7 @@ _PLAIN = re.compile(
 )
 
 
-# AWS finds a request in its logs by this id; a text of another form is not AWS's.
+# AWS finds a request in its logs by this id; a text of another form is not from AWS.
 _REQUEST_ID = re.compile(rb"\r\nx-amzn-requestid:[ \t]*([A-Za-z0-9-]{1,64})[ \t]*\r\n", re.IGNORECASE)
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
@@ -42,7 +42,7 @@ class Response(NamedTuple):
 
 
 def post(connection: http.client.HTTPConnection, headers: dict[str, str], body: bytes) -> Response:
-    """The answer to a POST to "/" on a connection that is open; raises OSError and HTTPException."""
+    """Returns the answer to a POST to "/" on an open connection; raises OSError and HTTPException."""
     fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if fields.count("\n") != len(headers):
         raise ValueError("a header holds the end of a line")
@@ -53,7 +53,7 @@ def post(connection: http.client.HTTPConnection, headers: dict[str, str], body: 
 
 
 def read_response(file: io.BufferedReader) -> Response:
-    """Returns the answer in `file`, which is used up; raises OSError and HTTPException."""
+    """Returns the answer in `file`, which is read to its end; raises OSError and HTTPException."""
     head = _PLAIN.match(file.peek())
     if head is None:
         return by_http_client(file)
@@ -68,7 +68,7 @@ def read_response(file: io.BufferedReader) -> Response:
 
 def by_http_client(file: io.BufferedReader) -> Response:
     """As `read_response`, for any answer."""
-    # http.client only needs a file from a socket, and there is one already.
+    # http.client needs only a socket's file, which there is already.
     socket: Any = SimpleNamespace(makefile=lambda _mode: file)
     with contextlib.closing(http.client.HTTPResponse(socket, method="POST")) as response:
         response.begin()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-# The services that take JSON in a POST to "/", and the prefix of their operations' names.
+# The services that accept JSON in a POST to "/", and the prefix of their operations' names.
 TARGETS = {"dynamodb": "DynamoDB_20120810", "sqs": "AmazonSQS"}
 CONTENT_TYPE = "application/x-amz-json-1.0"
 _ALGORITHM = "AWS4-HMAC-SHA256"
@@ -30,7 +30,7 @@ class Credentials:
 
 
 class Signer:
-    """Signs for one service in one region; keeps the day's key, which is the same for every request of a day."""
+    """Signs for one service in one region; keeps the key of the day, which all requests of that day use."""
 
     def __init__(self, credentials: Credentials, region: str, service: str = "dynamodb") -> None:
         self._credentials = credentials
@@ -41,14 +41,14 @@ class Signer:
         self._key = b""
 
     def headers(self, host: str, operation: str, body: bytes, stamp: str) -> dict[str, str]:
-        """All headers of a POST to "/" but its length; `stamp` is the time in UTC as 20260131T235959Z."""
+        """Returns all headers of a POST to "/" except its length; `stamp` is the time in UTC as 20260131T235959Z."""
         headers = self.dated({"content-type": CONTENT_TYPE, "host": host}, stamp)
         headers["x-amz-target"] = f"{self._target}.{operation}"
         headers["authorization"] = self.authorization("POST", "/", headers, hashlib.sha256(body).hexdigest(), stamp)
         return headers
 
     def dated(self, headers: dict[str, str], stamp: str) -> dict[str, str]:
-        """The headers, with those for the time of the request and the session."""
+        """Returns the headers, with those for the time of the request and the session."""
         headers["x-amz-date"] = stamp
         if self._credentials.session_token:
             headers["x-amz-security-token"] = self._credentials.session_token
@@ -100,7 +100,7 @@ class Signer:
             key = f"AWS4{self._credentials.secret_access_key}".encode()
             for part in (day, self._region, self._service, "aws4_request"):
                 key = hmac.digest(key, part.encode(), "sha256")
-            # In this order two threads at once both find a day with its key.
+            # In this order two threads at once both find the key of the day that they read.
             self._key = key
             self._day = day
             return key

@@ -1,1 +1,1 @@
-"""Performs an invocation: the performer, its ports, and what the two kinds of functions add to it."""
+"""Performs an invocation: the performer, its ports, and what a stream's and a group's function add to it."""

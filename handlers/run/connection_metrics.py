@@ -1,7 +1,7 @@
 """Makes the document that a function prints when a connection ends, in CloudWatch's embedded metric format.
 
-All its numbers are fields of the document, so queries of the log find them. The stage says which of them CloudWatch
-keeps as metrics, each at a price a month:
+All numbers are fields of the document, so queries of the log find them. The stage decides which of them CloudWatch
+keeps as metrics, each of which costs money every month:
 
     "stage"     of all streams together: stored events and what went wrong, where it is not 0
     "profile"   all of them for each profile, 0 included
@@ -29,12 +29,12 @@ ENDS = {
     "ConnectionExpired": "Expired",
     "StoreUnavailable": "StoreUnavailable",
 }
-# Harmless, so kept by profile alone: an overlap brings duplicates, and every connection is taken over.
+# Harmless, so kept by profile only: an overlap brings duplicates, and every connection is taken over.
 _USUAL = frozenset({"Duplicates", "LeftOut", "BlockedMs", "ConnectMs", "TakenOver"})
 
 
 def numbers(report: Report, blocked_ms: int) -> dict[str, int]:
-    """All numbers of a connection that has ended, by the names of their metrics."""
+    """Returns all numbers of a connection that has ended, by the names of their metrics."""
     progress, outcome = report.progress, report.outcome
     values = {
         "Stored": progress.stored,
@@ -52,7 +52,7 @@ def numbers(report: Report, blocked_ms: int) -> dict[str, int]:
 
 
 def kept(values: dict[str, int], by: By) -> list[str]:
-    """The names of the numbers that CloudWatch keeps as metrics."""
+    """Returns the names of the numbers that CloudWatch keeps as metrics."""
     return [name for name, value in values.items() if by != "stage" or (value and name not in _USUAL)]
 
 
@@ -70,7 +70,7 @@ def document(
 def embedded(
     fields: dict[str, Any], names: Sequence[str], dimensions: Sequence[str], namespace: str, now_ms: int
 ) -> dict[str, Any]:
-    """The document of these fields, of which CloudWatch keeps the named ones as metrics; the fields alone for none."""
+    """The document of these fields, of which CloudWatch keeps the named ones as metrics; without names, the fields."""
     if not names:
         return fields
     directive = {

@@ -1,13 +1,13 @@
-"""Reads the profile of a stream: the function's own, or the one of the function that is deployed now.
+"""Reads the profile of a stream: the function's own, or that of the function that is deployed now.
 
 A function that keeps a group lives for a quarter of an hour, and a profile may be deployed meanwhile. So it invokes the
-function by the name by which it was itself invoked (`…:connection-manager:stable`), which is what the next lane would
-run, and receives the text of the file:
+function by the name by which it was itself invoked (`…:connection-manager:stable`), which the next lane would run, and
+receives the text of the file:
 
     {"profile": "prices"}  ->  {"text": "address = …", "upstreams": {"UPSTREAM_PRICES": "http://…"}}
                                {"problem": "there is no stream 'prices': no profile is named 'prices'"}
 
-Invariant: the answer holds names of secrets and never a secret, as the files do.
+Invariant: the answer has names of secrets and never a secret, like the files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOLD_WITHIN_S = 10
 
 
 def read_profile(stream_id: str, profiles: Profiles) -> Profile:
-    """The profile of the stream; raises InvalidRequest where there is none or it is wrong, and StoreUnavailable."""
+    """The profile of the stream; raises InvalidRequest if there is none or it is wrong, and StoreUnavailable."""
     profile = profiles.profile(stream_id)
     try:
         profile.address_for(stream_id)
@@ -37,7 +37,7 @@ def read_profile(stream_id: str, profiles: Profiles) -> Profile:
 
 
 def told(event: object, profiles: Profiles) -> dict[str, Any] | None:
-    """The answer to a function that requests a profile; None for any other event. Raises StoreUnavailable."""
+    """Returns the answer to a function that requests a profile; None for any other event. Raises StoreUnavailable."""
     name = event.get("profile") if isinstance(event, Mapping) else None
     if not isinstance(name, str):
         return None
@@ -51,7 +51,7 @@ def told(event: object, profiles: Profiles) -> dict[str, Any] | None:
 def ask(functions: Any, function_arn: str, stream_id: str, profiles: Profiles) -> Profile:
     """Returns the profile of the stream as the function of that ARN has it; `functions` is a client of Lambda.
 
-    Raises InvalidRequest where that has none either, StoreUnavailable where its answer cannot be read here.
+    Raises InvalidRequest if that function has none either, StoreUnavailable if its answer cannot be read here.
     """
     name = check_stream_id(stream_id)
     with translate_errors("Invoke"):

@@ -1,15 +1,15 @@
 """Examines profiles from where the function runs: which secrets it may read, and which hosts it can connect to.
 
-`streamkeeper doctor` invokes the connection manager for this, for nobody else has its role and its network:
+`streamkeeper doctor` invokes the connection manager for this, because only that has its role and its network:
 
     {"examine": []}          ->  {"profiles": ["prices"]}
     {"examine": ["prices"]}  ->  {"examined": {"prices": {"newest": "", "secrets": {"the secret 'key'": ""},
                                   "hosts": {"https://prices.example:443": "nothing listens at the address"},
                                   "sinks": [{"kind": "sqs", "name": "orders.fifo", "prefix": "", "secret": ""}]}}}
 
-"" is a secret that was read, or a host that was connected to; `newest` says why the newest version of the profile in a
-bucket is not the one in use. Invariants: a connection is made, with TLS, and closed before a request is sent on it, so
-no upstream counts it as a stream; no answer holds a secret or a path.
+The value "" means that the secret was read, or the host was connected to; `newest` says why the newest version of the
+profile in a bucket is not in use. Invariants: a connection is made, with TLS, and closed before a request is sent on
+it, so no upstream counts it as a stream; no answer has a secret or a path.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class _Connected(Exception):
-    """The connection stands; raised in place of sending the request."""
+    """The connection is made; raised instead of sending the request."""
 
 
 def examined(event: object, profiles: Profiles, secrets: SecretValues) -> dict[str, Any] | None:
-    """The answer to an event that has profiles examined; None for any other event."""
+    """Returns the answer to an event that requests an examination of profiles; None for any other event."""
     wanted = event.get("examine") if isinstance(event, Mapping) else None
     if not isinstance(wanted, list):
         return None
@@ -75,7 +75,7 @@ def _examined(name: str, profiles: Profiles, secrets: SecretValues) -> dict[str,
 
 
 def _read(reference: Reference, secrets: SecretValues, values: dict[Reference, str]) -> str:
-    """Why the secret cannot be read; "" if it can, and then it is among the values."""
+    """Returns why the secret cannot be read; "" if it can, and then adds it to the values."""
     try:
         values |= secrets.read([reference], anew=True)
     except (StreamRejected, StreamDropped) as error:
@@ -102,7 +102,7 @@ def _origin(address: str) -> str:
 
 
 def _reached(request: UpstreamRequest) -> str:
-    """Why no connection could be made; "" if one was."""
+    """Returns why no connection could be made; "" if one was."""
     try:
         with opened(request, urllib3.Timeout(WITHIN_S), _stop, StrictResponse):
             raise AssertionError("no request is sent")

@@ -1,9 +1,9 @@
-"""Decides what a group's function does from its claim to its end: tasks, which stream is opened when, how it ends.
+"""Decides what a group's function does from its claim to its end: its tasks, when it opens which stream, how it ends.
 
-It joins what `handlers/group` decides: the function claims the group, sends heartbeats, reads the members, begins and
-ends streams, and marks its heartbeat as ended at its end, so that its successor need not wait until that has run out.
-It is a generator of what it needs (`Ask`, `Wait`), which threads (`group_invocation.py`) or a world of faults in
-virtual time (`local/simulation/slots.py`) perform.
+It combines the decisions of `handlers/group`: the function claims the group, sends heartbeats, reads the members,
+begins and ends streams, and at its end marks its heartbeat as ended, so that its successor need not wait until that
+runs out. It is a generator of what it needs (`Ask`, `Wait`), performed by threads (`group_invocation.py`) or by a world
+of faults in virtual time (`local/simulation/slots.py`).
 
 Invariants: it ends before the deadline, if its requests are answered by then; a heartbeat waits for no request of a
 stream.
@@ -40,14 +40,14 @@ from handlers.store.group_store import GroupStore
 from handlers.store.known_streams import GroupFunction
 from handlers.store.requests import Requests
 
-# How many openings are young at a time: each is a TLS handshake, for which the smallest function needs 40 ms.
+# How many openings may be young at a time: each is a TLS handshake, which takes the smallest function 40 ms.
 AT_ONCE, YOUNG_MS = 8, 1_000
-# The next heartbeat shows a stream that joined or left; it is to be connected, or closed, within 5 s of the request.
+# The next heartbeat shows a stream that joined or left; it should be connected, or closed, within 5 s of the request.
 HEARTBEAT_EVERY_MS = 4_000
-# The bytes of unfinished frames and unstored events of all streams: as much as a stream alone may hold. 128 MB hold
-# three times as much, which decoding and compressing need.
+# The bytes of unfinished frames and unstored events of all streams together: as many as a stream alone may hold. 128 MB
+# have room for three times as much, which decoding and compressing need.
 BUDGET_BYTES = MAX_FRAME_BYTES
-# How long a function that has ended waits for requests under way.
+# How long a function that ends waits for requests under way.
 END_S = 0.5
 GROUP_TASK = "the group"
 # The names of the threads whose answers the group tasks need.
@@ -115,16 +115,18 @@ class _Function:
         self._due_ms = self._changes_ms = 0
 
     def first_heartbeat(self) -> tuple[bool, GroupLease]:
-        """Makes the function count as alive; returns whether the group is still the execution's, and the lease."""
-        # Before it has read the members it cannot know that all are connected.
+        """Makes the function count as alive; returns whether the execution still has the group, and the lease."""
+        # Until it has read the members it cannot know that all are connected.
         now_ms = self._clock.now_ms()
         heartbeat = GroupHeartbeat(self._token, now_ms, now_ms + self._ttl_ms, away=1)
         return self._groups.first_heartbeat(self._request_id, self._invocation.execution, heartbeat)
 
     def marks_its_end(self) -> None:
-        """Marks its heartbeat as ended, so that nobody waits for it; tries twice, as a heartbeat's answer may be lost.
+        """Marks its heartbeat as ended, so that no function waits for it; tries twice, as a heartbeat's answer may be
+        lost.
 
-        It makes the releases that failed: a function that takes a stream out of the group reads no heartbeat of it.
+        It also repeats the releases that failed: a function that takes a stream out of the group does not read its
+        heartbeat.
         """
         self.store.releases_again()
         lease = self.store.lease
@@ -139,9 +141,9 @@ class _Function:
     def late_s(self, outcome: Outcome) -> int:
         """Returns how many seconds too late it was taken over, because a stream kept it beside a newer function.
 
-        0 if that was no longer than the longest overlap, or the settings leave none. Otherwise its lane would come
-        back when the newer one's time is over, and all streams would be without a connection for a moment. So the lane
-        waits for as much less, and comes back as if it had been taken over at once.
+        It is 0 if that was no longer than the longest overlap, or if the settings leave none. Otherwise its lane would
+        come back only when the newer function's time is over, and all streams would be without a connection for a
+        moment. So the lane waits that much less, and comes back as if it had been taken over at once.
         """
         longest_ms, beside_ms = self._invocation.overlap_max_ms, self._roster.beside_newer_ms(self._clock.now_ms())
         is_late = outcome.error == "StreamTakenOver" and 0 < longest_ms < beside_ms
@@ -157,8 +159,8 @@ class _Function:
         try:
             rung: set[str] = set()
             while (now_ms := self._clock.now_ms()) < stop_ms:
-                # What the group does besides its streams' steps changes with an answer, with an opening or a stream
-                # that has ended, or at an instant that it has named: most turns are just an event of a stream.
+                # Only an answer, an opening or a stream that has ended, or an instant that it has named changes what
+                # the group does besides its streams' steps. Most turns are just an event of a stream.
                 is_due = now_ms >= self._changes_ms or self._roster.is_ended or bool(performer.answered)
                 is_busy = False
                 if is_due := is_due or not rung.isdisjoint(OWN):
@@ -174,7 +176,7 @@ class _Function:
                     if outcome is not None:
                         return outcome
                     self._names_instants(stop_ms)
-                    # The place of a stream that is over is freed in the next turn, without waiting for a heartbeat.
+                    # The next turn frees the place of a stream that is over, without waiting for a heartbeat.
                     self._changes_ms = now_ms if has_ended else self._changes_ms
                 rung = yield Wait(0 if is_busy else self._wait_s())
             return EXPIRED
@@ -193,7 +195,7 @@ class _Function:
         return max(0, min(self._due_ms, due_ms or self._due_ms) - self._clock.now_ms()) / 1000
 
     def _names_instants(self, stop_ms: int) -> None:
-        """Computes until when it may wait, and until when only an answer or an end changes what it does."""
+        """Computes until when it may wait, and until when only an answer or an end can change what it does."""
         now_ms = self._clock.now_ms()
         instants = [stop_ms if now_ms >= self._roster.last_ms else self._roster.last_ms]
         if self._group_task is None:
@@ -203,7 +205,7 @@ class _Function:
         if (again_ms := self._profiles.due_ms) is not None:
             instants.append(again_ms)
         self._due_ms = self._changes_ms = min(instants)
-        # What the store has refused is requested again when anything next wakes the function.
+        # A request that the store refused is repeated when anything next wakes the function.
         if self._group_tasks.rests_until_ms > now_ms:
             self._changes_ms = min(self._changes_ms, self._group_tasks.rests_until_ms)
 
@@ -236,7 +238,7 @@ class _Function:
         (self.store.hot.add if profile.standby == "hot" else self.store.hot.discard)(stream)
         is_evicting = profile.overlap == "evicts" and profile.resume is not None
         (self.store.evicting.add if is_evicting else self.store.evicting.discard)(stream)
-        # A renewal is the group's matter.
+        # Renewals are decided for the whole group.
         budget = BufferBudget(self._budget, stream)
         who = replace(
             self._invocation, stream_id=stream, cycles=0, renew_after=0, waits_too_long=False, budget=budget
@@ -246,9 +248,9 @@ class _Function:
         self._performer.begin(profile, who, steps, Requests(profile, self.store, who, self._clock.now_ms))
 
     def _keeps(self, stream: str) -> Keeps:
-        """Returns a check: is the stream that begins now still to back off and to connect again as it began?
+        """Returns a check: should the stream that begins now still back off and connect again as it began?
 
-        It is not where a stop was requested, or it has joined anew since. Either must take effect sooner than a
+        It should not if a stop was requested, or if it has joined anew since. Either must take effect sooner than a
         back-off may last, so the stream is then begun anew at once.
         """
         roster, store = self._roster, self.store
@@ -260,7 +262,7 @@ class _Function:
         return keeps
 
     def _asked_anew(self, now_ms: int) -> None:
-        """Wakes streams that back off and are to stop or joined anew; ends those to stop that await a profile."""
+        """Wakes streams in back-off that must stop or joined anew; ends those that must stop and await a profile."""
         for stream in self._roster.running if self._roster.goes_on else ():
             if not self._still[stream](now_ms):
                 self._performer.wake(stream)
@@ -269,7 +271,7 @@ class _Function:
                 self._has_ended(stream, Kept(NextStep.OVER, Report(STOPPED, Progress(0, now_ms))))
 
     def _read(self, now_ms: int) -> None:
-        """Begins the streams whose profile has come, and ends those that have none."""
+        """Begins the streams whose profile has come, and ends those without one."""
         for stream, problem in self._profiles.answered(now_ms):
             if stream not in self._roster.unread:
                 continue
@@ -347,9 +349,10 @@ class _Function:
         return [item for batch in batches for item in self._batches.items(batch, consistent=True)]
 
     def _removes(self, stream: str, joined: str, outcome: Outcome) -> bool:
-        """Records how the stream has ended, then frees its place; before both, a rejection is reported to a person.
+        """Records how the stream has ended, then frees its place; before both it reports a rejection to a person.
 
-        Not where it has joined anew: that POST may have got no further, and the next one finds the stream in its group.
+        A stream that has joined anew keeps its place: that POST may have got no further, and the next one finds the
+        stream in its group.
         """
         if outcome.error:
             self._ports.reports(stream, self._invocation.execution, outcome)

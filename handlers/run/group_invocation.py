@@ -1,10 +1,10 @@
 """Keeps the streams of a group connected for one invocation, on threads.
 
 `handlers/connection_manager.py` imports it for a sandbox's first group, so a stage without groups pays nothing for it.
-It only decides what is made anew for each invocation, and what of its streams is logged. A connection that a newer
-function relieved, and that shows nothing unusual, is added to the others of its profile and logged once, at the
-function's end: a handover of hundreds is one line. Invariant: `run_group` returns before the deadline, whatever the
-store and the upstreams do.
+It decides only what is made anew for each invocation, and what is logged about its streams. Connections of a profile
+that a newer function relieved, and that show nothing unusual, are summed up and logged once, at the function's end: a
+handover of hundreds is one line. Invariant: `run_group` returns before the deadline, whatever the store and the
+upstreams do.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def run_group(
         return _perform(group_steps(invocation, tables, delays, ports), stop_ms, clock, bell)
 
 
-# Of these the longest counts; everything else is summed.
+# The maximum of these counts; all others are summed.
 _LONGEST = frozenset({"BlockedMs", "ConnectMs"})
 
 
 def is_usual(report: Report) -> bool:
-    """Returns whether nobody needs to read how just this connection ended."""
+    """Returns whether the end of this connection needs no log line of its own."""
     progress = report.progress
     remarkable = progress.conflicts or progress.dead_lettered or progress.missing or report.same_ends >= STUCK_AFTER
     return report.outcome.error == "StreamTakenOver" and not remarkable

@@ -1,6 +1,6 @@
 """What a group's function needs from its performer, and what it yields to it: plain data and functions.
 
-It decides nothing. Invariant: the performer of a function knows nothing of groups, and the function nothing of threads.
+It decides nothing. Invariant: the performer of a function does not know of groups, nor the function of threads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Reports = Callable[[str, str, Outcome], None]
 
 
 class GroupTables:
-    """What a function needs of AWS: the store's clients and the names of its tables."""
+    """What a function needs from AWS: the store's clients and the names of its tables."""
 
     def __init__(self, dynamodb: Any, sqs: Callable[[], Any], **names: Any) -> None:
         self.dynamodb = dynamodb
@@ -35,16 +35,17 @@ class GroupTables:
         self.control_table: str = names["control_table"]
 
     def group(self, group: str) -> GroupStore:
-        """The store of the group's own records."""
+        """Returns the store of the group's own records."""
         return GroupStore(self.dynamodb, self.control_table, group)
 
     def store(self, who: GroupFunction, now_ms: Callable[[], int]) -> GroupedStore:
-        """The store of what its streams' connections must keep."""
+        """Returns the store for its streams' connections."""
         return GroupedStore(self.dynamodb, self._sqs, who, now_ms, **self._names)
 
 
 class ReadProfiles(NamedTuple):
-    """How to read a stream's profile: the function's own, or as it is deployed now; either raises InvalidRequest.
+    """How to read a stream's profile: the function's own, or the one that is deployed now; either raises
+    InvalidRequest.
 
     Any other error means that the deployed one could not be read.
     """
@@ -55,14 +56,14 @@ class ReadProfiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Answered by what the request returns; what it raises is thrown in (StoreUnavailable where it takes too long)."""
+    """Answered by what the request returns; its exception is thrown in (StoreUnavailable if it takes too long)."""
 
     request: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Answered by the names for which the bell rang, once it has, or so many seconds later."""
+    """Answered by the names for which the bell has rung, as soon as it rings or once this many seconds are over."""
 
     for_s: float
 
@@ -72,7 +73,7 @@ Needs = Generator[Ask | Wait, Any, Outcome]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPorts(Ports):
-    """What a group's function works with: those of its streams' performer, and `kept`, which makes a stream's steps.
+    """The ports of a group's function: those of its streams' performer, and `kept`, which makes a stream's steps.
 
     `reports` tells a person of a stream that is over, with the group's execution and the outcome.
     """

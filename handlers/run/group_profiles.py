@@ -1,9 +1,9 @@
-"""The profiles of a group's streams: read as each begins, and requested where the function's own is missing or wrong.
+"""The profiles of a group's streams: read as each begins, and requested if the function's own is missing or wrong.
 
-A function knows the profiles that were deployed before it began; a stream whose profile is not among them may join
-while it runs, and one that was rejected may join again once its profile is corrected. So nobody is rejected for a
-profile before the function has requested it as it is deployed now: once for all streams of a name that wait, and once
-more where a stream joins anew.
+A function knows the profiles that were deployed before it began. A stream with a newer profile may join while it runs,
+and one that was rejected may join again once its profile is corrected. So no stream is rejected for its profile before
+the function has requested the deployed one: once for all waiting streams of a name, and once more if a stream joins
+anew.
 
     read("new:1")                      InvalidRequest
     asks("new:1", joined)              True, and the stream waits
@@ -26,7 +26,7 @@ from handlers.run.ports import Threads
 
 PROFILES = "profiles"
 AGAIN_MS = 15_000
-# As much as a stream may hold, however many share its function, if no other holds much (`oversize.py`).
+# The most that a stream may hold, however many share its function, if the others hold little (`oversize.py`).
 MOST_FRAME_BYTES = MAX_FRAME_BYTES // 4
 
 
@@ -37,9 +37,9 @@ class GroupProfiles:
         self._read = read
         self._make_threads = threads
         self._threads: Threads | None = None
-        # By name: the deployed profile that was received, and the function's own at that time.
+        # By name: the received deployed profile, and the function's own at that time.
         self._told_profiles: dict[str, tuple[Profile, Profile | None]] = {}
-        self._doubted: set[str] = set()  # the names of which an upstream has rejected a stream since the last answer
+        self._doubted: set[str] = set()  # the names with a stream that an upstream has rejected since the last answer
         self._waiting: dict[str, dict[str, str | None]] = {}  # by name: the waiting streams, and when they joined
         self._told: dict[str, str | None] = {}  # when the streams that were answered had joined
         self._again_ms: dict[str, int] = {}  # by name: when a failed request is repeated
@@ -47,8 +47,8 @@ class GroupProfiles:
     def read(self, stream: str, joined: str | None) -> Profile:
         """Returns the profile of the stream that joined then.
 
-        Raises InvalidRequest where it is not known, not for this stream, for longer frames than a function holds, or
-        where another stream was rejected with it and it may have been corrected since.
+        Raises InvalidRequest if there is none, if it does not suit this stream, or allows longer frames than a shared
+        function holds, or if another stream was rejected with it, since it may have been corrected.
         """
         name = _name(stream)
         if name in self._doubted and not self._is_told(stream, joined):
@@ -67,11 +67,11 @@ class GroupProfiles:
         return profile
 
     def rejected(self, stream: str) -> None:
-        """Records that an upstream has rejected the stream: whoever joins from now on awaits the deployed profile."""
+        """Records that an upstream rejected the stream: streams that join from now on await the deployed profile."""
         self._doubted.add(_name(stream))
 
     def asks(self, stream: str, joined: str | None) -> bool:
-        """Returns whether the stream is to wait for an answer; False if it has had one since it joined."""
+        """Returns whether the stream must wait for an answer; False if it has had one since it joined."""
         if self._is_told(stream, joined):
             return False
         name = _name(stream)
@@ -81,7 +81,7 @@ class GroupProfiles:
         return True
 
     def answered(self, now_ms: int) -> Iterator[tuple[str, InvalidRequest | None]]:
-        """Returns the streams that wait no more, each with why it has no profile; repeats the requests that are due."""
+        """Yields the streams that wait no longer, each with why it has no profile; repeats the due requests."""
         for name, answer in [] if self._threads is None else list(self._threads.answered()):
             if answer.error is not None and not isinstance(answer.error, InvalidRequest):
                 self._again_ms[name] = now_ms + AGAIN_MS
@@ -117,8 +117,7 @@ class GroupProfiles:
             return None
 
     def _profile(self, stream: str) -> Profile:
-        """The deployed profile that was received, or the function's own: where there was no answer, or it has changed
-        since, as those in a bucket do."""
+        """Returns the received deployed profile; the function's own without one, or if it has changed since."""
         told, before = self._told_profiles.get(_name(stream), (None, None))
         own = self._own(stream)
         profile = told if told is not None and (own is None or own == before) else self._read.own(stream)

@@ -1,8 +1,8 @@
 """The names of all metrics, in CloudWatch and in the dashboard, for Prometheus, and for OpenTelemetry.
 
-It is one table, so that a number has one meaning wherever it is shown. `cloudwatch` is the field of the documents that
-functions print, which the dashboard's queries name: connection_metrics.py, delivery_metrics.py and handlers/watch.py
-make them. Invariant: every name that is published anywhere is here; tests compare them.
+They are in one table, so that a number has one meaning wherever it is shown. `cloudwatch` is its field in the documents
+that functions print (connection_metrics.py, delivery_metrics.py, handlers/watch.py), which the dashboard's queries
+name. Invariant: every name that is published anywhere is here; tests compare them.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Metric:
 
     @property
     def opentelemetry(self) -> str:
-        """Its name with dots, without the ending that Prometheus wants."""
+        """Its name with dots, without the suffix that Prometheus requires."""
         return self.prometheus.removesuffix("_total").removesuffix("_seconds").replace("_", ".", 2)
 
 
@@ -39,8 +39,8 @@ MISSING = Metric(
     "Missing", "streamkeeper_gaps_missing_total", "counter", "{gap}",
     "Announced losses, and gaps but for handovers that nobody could ask for whole.", ("stream",),
 )  # fmt: skip
-# The API's figures of the same names (handlers/api/figures.py), since the last start. CloudWatch has none of them: it
-# charges for each stream's.
+# The API's figures of the same names (handlers/api/figures.py), since the last start. CloudWatch has none of them,
+# because it would charge for each stream.
 CONNECTED_PERCENT = Metric(
     "", "streamkeeper_stream_connected_percent", "gauge", "%", "The share of the time in which a connection was open.",
     ("stream",),
@@ -111,5 +111,5 @@ ALL = (
     *(CONNECTED_PERCENT, COMPLETE_PERCENT, MISSING_SECONDS),
     *(WANTED, UNCONNECTED, LONGEST, GROUP, GROUP_STREAMS, GROUP_UNCONNECTED, RUNNING, WAITING, LAG),
 )
-# Fields of a connection's document that are times: the local run has no counters for them.
+# Fields of a connection's document that are times, for which the local run has no counters.
 TIMES = ("BlockedMs", "ConnectMs")

@@ -1,13 +1,14 @@
-"""Performs the steps of streams: of a stream that has a function to itself, or of many that share one.
+"""Performs the steps of streams: of one that has a function to itself, or of many that share one.
 
 It is the only performer: threads and sockets, a replay in virtual time, a world of faults and a counted run differ only
-by the ports that they pass (`ports.py`). Threads make a step's requests to the store, so a slow answer holds up its own
-stream alone. Streams that wait for an arrival are served in turn, a bounded amount at a time.
+by the ports that they pass (`ports.py`). Threads make a step's requests to the store, so a slow answer delays only its
+own stream. Streams that wait for an arrival are served in turn, a bounded amount at a time.
 
     a floods, b and c are quiet     served: a b a c a a …     never a a while b has something
 
 Invariants: every step is answered once, and no later than the hard stop, whatever the store and the upstreams do; no
-two steps of a stream are under way at once; what one stream's steps, upstream or requests raise reaches no other.
+two steps of a stream are under way at once; an exception in one stream's steps, upstream or requests reaches no other
+stream.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, JOIN_S, Share
 
 T = TypeVar("T")
 
-# The most that a turn takes of one of many streams: it is decoded at once, and the others wait meanwhile.
+# The most bytes that a turn takes from one of many streams: the others wait while they are decoded.
 SHARED_CHUNK_BYTES = 16 * 1024
-# Requests of many streams under way at once: their answers are awaited side by side, so few threads are enough.
+# How many requests of many streams are under way at once: few threads are enough.
 THREADS = 8
-# How long before the function's end it no longer waits for the store: a quarter of the margin, half a second at most.
-# The manager has ended by then; this leaves time for the answer.
+# How long before the function's end it stops waiting for the store: a quarter of the margin, at most half a second. The
+# manager has ended by then; this leaves time for the answer.
 HARD_STOP_MS = 500
 NO_TIME = "no time is left to ask the store"
 TOO_LATE = "the store did not answer before the function's deadline"
 
 
 def hard_stop_ms(deadline_ms: int, margin_ms: int) -> int:
-    """Until when an invocation waits for the store."""
+    """Returns until when an invocation waits for the store."""
     return deadline_ms - min(HARD_STOP_MS, margin_ms // 4)
 
 
@@ -62,15 +63,15 @@ class _Stream(Generic[T]):
     steps: Steps[T]
     requests: Requests
     values: Secrets = field(default_factory=dict)
-    unsendable: str = ""  # why no request can be made with the secrets
+    unsendable: str = ""  # why no request can be made with the current secrets
     upstream: Reader | None = None
     blocked_ms: int = 0
 
 
 class Performer(Generic[T]):
-    """The performer of one function, on the thread that decides; `ended` returns what each stream's steps return.
+    """The performer of one function, on the deciding thread; `ended` returns what each stream's steps return.
 
-    `most` is how many streams may come: they share the memory of one that has the function to itself, which None means.
+    `most` is how many streams may come, which share the memory; None for a stream that has the function to itself.
     """
 
     def __init__(self, ports: Ports, most: Callable[[], int] | None = None) -> None:
@@ -89,7 +90,7 @@ class Performer(Generic[T]):
         self.ends: deque[tuple[str, T | Exception]] = deque()  # not fetched yet
         self._stop_ms = 0
         self._news: set[str] = set()  # streams whose reader has rung
-        self._untold: dict[str, Callable[[], Lease]] = {}  # streams whose lease has changed from the one they know
+        self._untold: dict[str, Callable[[], Lease]] = {}  # streams that do not know their changed lease yet
         self.answered: set[str] = set()  # streams whose openings are over, for the pacing
         self.connected: set[str] = set()
 
@@ -124,7 +125,7 @@ class Performer(Generic[T]):
         for stream, answer in self._pool.answered():
             self._take(stream, answer)
             is_busy = True
-        # The steps that follow from these are performed in the next turn.
+        # Steps that follow from these are performed in the next turn.
         for _ in range(len(self._asked)):
             self._perform(*self._asked.popleft())
             is_busy = True
@@ -135,7 +136,7 @@ class Performer(Generic[T]):
         return self._serve(now_ms) or is_busy
 
     def ended(self) -> Iterator[tuple[str, T | Exception]]:
-        """Returns the streams that have ended, with what each returned, or raised, which is a defect."""
+        """Yields the streams that have ended, with what each returned, or raised, which is a defect."""
         while self.ends:
             stream, end = self.ends.popleft()
             self._forget_upstream(stream)
@@ -146,14 +147,14 @@ class Performer(Generic[T]):
 
     @property
     def due_ms(self) -> int | None:
-        """Returns the first instant that a stream has named; None if none has."""
+        """Returns the earliest instant at which a stream needs a turn; None if none does."""
         instants = [*self._awaits.values(), *self._pauses.values()]
         if self._at_store:
             instants.append(self._stop_ms)
         return min(instants, default=None)
 
     def tell(self, stream: str, known: Callable[[], Lease]) -> None:
-        """Answers a stream with its changed lease, as `known` returns it: now, or once it awaits an arrival."""
+        """Answers a stream with its changed lease, which `known` returns: now, or once it waits for an arrival."""
         if stream in self._streams:
             self._untold[stream] = known
 
@@ -168,7 +169,7 @@ class Performer(Generic[T]):
             self._answer(stream, StoreFailed(detail))
 
     def close(self, wait_s: float) -> None:
-        """Closes what is open and lets the store's threads end, waiting at most so long."""
+        """Closes what is open and lets the store's threads end, waiting at most `wait_s`."""
         for stream in self._streams:
             self._forget_upstream(stream)
         self._pool.stop(wait_s)
@@ -202,7 +203,7 @@ class Performer(Generic[T]):
         return served
 
     def _take(self, stream: str, answer: Answered) -> None:
-        """Takes the answer of a request; after the hard stop it is ignored, for the step was answered by then."""
+        """Takes the answer of a request; after the hard stop it is ignored, because the step was answered then."""
         if stream not in self._at_store:
             return
         self._at_store.discard(stream)
@@ -214,7 +215,7 @@ class Performer(Generic[T]):
             self._fail(stream, answer.error)
 
     def _answer(self, stream: str, value: Any = None, arrived_ms: int | None = None) -> None:
-        """Answers the stream's current step, and says when the oldest arrival that still waits had come."""
+        """Answers the stream's current step, and adds when the oldest arrival that still waits had come."""
         self._awaits.pop(stream, None)
         self._pauses.pop(stream, None)
         one, now_ms = self._streams[stream], self._clock.now_ms()
@@ -235,7 +236,7 @@ class Performer(Generic[T]):
             self.ends.append((stream, defect))
         else:
             if isinstance(step, Await):
-                # At the end: a stream that was served comes after all others. Each wait is for one instant at least.
+                # A stream that was served goes to the end of the queue. Each wait lasts one instant at least.
                 self._awaits[stream] = min(ms for ms in (step.wake_ms, step.lease_ms) if ms is not None)
             elif isinstance(step, Pause):
                 self._pauses[stream] = now_ms + step.for_ms
@@ -263,7 +264,7 @@ class Performer(Generic[T]):
                 case CloseUpstream():
                     if one.upstream is not None:
                         one.upstream.close(0 if self._most else JOIN_S)
-                        self._news.add(stream)  # what it has read still arrives, then Closed
+                        self._news.add(stream)  # whatever it has read still arrives, then Closed
                 case Ended(report):
                     self._forget_upstream(stream)
                     blocked_ms, one.blocked_ms = one.blocked_ms, 0
@@ -290,7 +291,7 @@ class Performer(Generic[T]):
         if self._most is None:
             share = Share(CHUNK_BYTES, INBOX_BYTES, heard)
         else:
-            # The more streams there are, the less each reader may have waiting.
+            # The more streams there are, the fewer bytes of each may wait.
             inbox_bytes = INBOX_BYTES // max(1, self._most())
             share = Share(SHARED_CHUNK_BYTES, max(SHARED_CHUNK_BYTES, inbox_bytes), heard)
         one.upstream = self._open_upstream(stream, cursor, one.profile, one.values, share)
@@ -304,7 +305,7 @@ class Performer(Generic[T]):
 
 
 def _read_secrets(secrets: SecretValues, one: _Stream[Any], anew: bool) -> Secrets:
-    """Returns the values for the next Open, which fails where one cannot be read, or no request can carry it."""
+    """Returns the values for the next Open, which fails if one cannot be read, or no request can carry it."""
     try:
         one.values = secrets.read(one.profile.secrets, anew=anew)
         check_trust(request_of(one.profile, one.invocation.stream_id, None, one.values).trust)

@@ -1,7 +1,7 @@
 """What the performer needs from the world: a clock, threads for requests, and upstreams that can be read.
 
-In the function these are the system's own, in a simulation they belong to its world. They decide nothing. Invariant:
-the performer (`performer.py`) reaches the world through its ports alone.
+In a function these are the system's own; in a simulation they belong to its world. They decide nothing. Invariant: the
+performer (`performer.py`) reaches the world only through its ports.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from handlers.upstream.standstill import Pulse, elapsed_s
 # The name of the threads for requests to the store; they ring for it.
 STORE = "store"
 
-# Called after each connection, with how long its reader stood still because the store was slower.
+# Called after each connection, with how long its reader waited because the store was slower.
 LogReport = Callable[[Profile, Invocation, Report, int], None]
 
 
@@ -43,7 +43,7 @@ class Reader(Protocol):
 
     @property
     def blocked_ms(self) -> int:
-        """How long it has stood still because the store was slower."""
+        """How long it has waited because the store was slower."""
 
     @property
     def taken_s(self) -> float:
@@ -51,7 +51,7 @@ class Reader(Protocol):
 
     @property
     def unread_s(self) -> float | None:
-        """How long ago the oldest item that still waits had come; None if none waits."""
+        """How long ago the oldest waiting item had come; None if none waits."""
 
     def get(self, wait_s: float) -> Arrival | None:
         """Returns the next arrival, or None."""
@@ -81,15 +81,15 @@ Mask = Callable[[], bytes]
 random_mask: Mask = functools.partial(os.urandom, 4)
 # The tokens of this process, for all its streams.
 TOKENS = Tokens(threading.Lock())
-# Opens a stream's upstream from a cursor, and reads no more at once than its share.
+# Opens a stream's upstream from a cursor, and reads at most its share at once.
 OpenUpstream = Callable[[str, str | None, Profile, Secrets, Share], Reader]
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports of one function; whatever rings `bell` names the stream that it rings for.
+    """The ports of one function; each ring of `bell` names the stream that it is for.
 
-    `pool` makes so many threads, which ring for a name.
+    `pool` makes a number of threads, which ring for a name.
     """
 
     clock: Clock
@@ -109,7 +109,7 @@ def prepared(
     now_ms: Callable[[], int],
     tokens: Tokens = TOKENS,
 ) -> Preparation | None:
-    """Returns the requests before the opening of a stream; None if there are none."""
+    """Returns the requests that precede the opening of a stream; None if there are none."""
     if profile.token is None and profile.ticket is None:
         return None
     from handlers.connection.preparation import preparation

@@ -1,12 +1,12 @@
-"""Finds the profiles of a stage: in its bucket, where it has one (PROFILES_BUCKET), else among the function's files.
+"""Finds the profiles of a stage: in its bucket, if it has one (PROFILES_BUCKET), else among the function's files.
 
-The object `<folder><name>.toml` stands before the packaged file of that name. An object is asked for again after a
-minute, by its ETag, so a new one is in use within a minute and an unchanged one costs a request without a body. One
-that is wrong is not used: its former version is, from memory or from the versions that the bucket keeps, and `Found`
-says why. docs/profiles.md#profiles-in-a-bucket is the page.
+The object `<folder><name>.toml` takes precedence over the packaged file of that name. An object is requested again
+after a minute, by its ETag, so a new version is in use within a minute, and an unchanged one costs a request without a
+body. If a version is wrong, the former one is used, from memory or from the versions that the bucket keeps, and `Found`
+says why. docs/profiles.md#profiles-in-a-bucket explains this.
 
-Invariants: no request an event; of a name one request a minute at most, and none for a minute where S3 did not answer;
-a text that is wrong never replaces a sound one.
+Invariants: no event costs a request; a name costs at most one request a minute, and none for a minute if S3 did not
+answer; a wrong text never replaces a valid one.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from handlers.profile.behaviour import Profile
 from handlers.settings import ControlSettings, DeliverySettings, RepairSettings, Settings
 
 READ_AGAIN_S = 60
-# So many versions before the newest are read to find a sound one.
+# How many versions before the newest are read to find a valid one.
 FORMER_VERSIONS = 5
 _ABSENT, _SAME = ("NoSuchKey", "404"), "304"
-# What stores answer that speak as S3 does, without its versions.
+# The answers of stores with S3's protocol but without its versions.
 _NO_VERSIONS = ("NotImplemented", "MethodNotAllowed")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A profile as it is in use. `problem` says why the newest object is not; "" if it is, or there is none."""
+    """A profile in use. `problem` says why the newest object is not in use; "" if it is, or if there is none."""
 
     text: str
     problem: str = ""
@@ -42,7 +42,7 @@ class Found:
 
 @dataclass(slots=True)
 class _Object:
-    """What a name's object was when it was last read; `found` is None if there is none."""
+    """A name's object when it was last read; `found` is None if there is none."""
 
     etag: str = ""
     found: Found | None = None
@@ -53,8 +53,8 @@ class _Object:
 class Profiles:
     """The profiles of one stage, as one function reads them.
 
-    `s3` makes the client that gets objects, `versions` boto3's, which few need; `warn` takes a sentence about each
-    object that is not used. `keep_days` is what holds where a profile does not say, `stage_budget` as `parse` has it.
+    `s3` makes the client that gets objects, `versions` boto3's client, which is rarely needed; `warn` takes a sentence
+    about each object that is not used. `keep_days` applies if a profile does not say, `stage_budget` is as for `parse`.
     """
 
     places: Settings | ControlSettings | RepairSettings | DeliverySettings
@@ -75,7 +75,8 @@ class Profiles:
         known = self._objects.get(name)
         if known is None or self.now_s() - known.read_s >= READ_AGAIN_S:
             known = self._read(name, known or _Object())
-            # A name that is nowhere is asked for each time: it may have come since, and there are any number of them.
+            # A name without a profile is looked up each time: it may exist by now, and remembering every such name
+            # would need memory.
             if known.etag or self._path(name).is_file():
                 self._objects[name] = known
             else:
@@ -88,7 +89,7 @@ class Profiles:
         return "" if found is None else found.text
 
     def names(self) -> list[str]:
-        """Returns the names of all profiles, by order; those of the packaged files where S3 does not answer."""
+        """Returns the names of all profiles, in order; only those of the packaged files if S3 does not answer."""
         names = {path.stem for path in self.places.streams_dir.glob("*.toml")}
         if self.places.profiles_bucket:
             try:
@@ -113,8 +114,8 @@ class Profiles:
         return self._parsed[name][1]
 
     def parse(self, name: str, text: str, upstreams: Mapping[str, str]) -> Profile:
-        """Returns what a text says; raises InvalidRequest."""
-        # The function of the API needs it for a bucket alone, and what is imported lengthens each cold start.
+        """Returns the profile that a text describes; raises InvalidRequest."""
+        # Imported here: the API's function needs it only for a bucket, and each import lengthens the cold start.
         from handlers.profile.parse import parse
 
         try:
@@ -135,7 +136,7 @@ class Profiles:
             return None
 
     def _get(self, name: str, **more: str) -> tuple[bytes, str]:
-        """The content and the ETag of the name's object; raises StoreUnavailable."""
+        """Returns the content and the ETag of the name's object; raises StoreUnavailable."""
         s3 = self.versions() if "VersionId" in more else self.s3()
         with translate_errors("GetObject"):
             answer = s3.get_object(Bucket=self.places.profiles_bucket, Key=self._key(name), **more)
@@ -145,7 +146,7 @@ class Profiles:
         return f"{self.places.profiles_folder}{name}.toml"
 
     def _read(self, name: str, known: _Object) -> _Object:
-        """What the name's object is now; what was known where S3 does not answer."""
+        """Returns the name's object as it is now; as it was known if S3 does not answer."""
         if self.now_s() < self._silent_until_s:
             return self._kept(known, StoreUnavailable("S3 did not answer a moment ago"))
         now_s, etag = self.now_s(), {"IfNoneMatch": known.etag} if known.etag else {}
@@ -169,20 +170,20 @@ class Profiles:
         instead = "its former version is used" if former is not None else "it has no former version"
         problem = f"the profile {name!r} in the bucket is wrong, and {instead}: {wrong}"
         self.warn(problem)
-        # One without a former version is as it is: whoever starts the stream is refused with the reason.
+        # Without a former version nothing can be used: a start of the stream is refused with the reason.
         text = data.decode(errors="replace") if former is None else former.text
         return _Object(new, Found(text, problem), now_s)
 
     def _kept(self, known: _Object, error: StoreUnavailable) -> _Object:
-        """What was known, for another minute; raises the error where nothing was."""
+        """Returns what was known, for another minute; raises the error if nothing was."""
         if not known.etag:
             raise error
         self.warn(f"profiles are used as they were read before: {error}")
         return _Object(known.etag, known.found, self.now_s())
 
     def _wrong(self, name: str, data: bytes) -> str:
-        """Why the text of a profile is wrong, "" if it is sound."""
-        from handlers.upstream.address_policy import numeric_refusal  # needed for a bucket alone
+        """Returns why the text of a profile is wrong; "" if it is valid."""
+        from handlers.upstream.address_policy import numeric_refusal  # needed only for a bucket
 
         try:
             profile = self.parse(name, data.decode(), self.places.upstreams)
@@ -194,7 +195,7 @@ class Profiles:
         return f"the profile {name!r}: address leads to {why}" if why else ""
 
     def _former(self, name: str, known: _Object) -> Found | None:
-        """What was used until now, else the newest sound version that the bucket keeps, else what was packaged."""
+        """Returns what was used until now, else the newest valid version in the bucket, else the packaged file."""
         if known.found is not None and not self._wrong(name, known.found.text.encode()):
             return known.found
         place = {"Bucket": self.places.profiles_bucket, "Prefix": self._key(name)}

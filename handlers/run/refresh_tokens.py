@@ -1,9 +1,10 @@
-"""Stores the refresh tokens by which a token server has replaced a secret's: an item of the control table for each.
+"""Stores the refresh tokens with which token servers have replaced those in secrets, each as an item of the control
+table.
 
     PK "#", SK "refresh-token#" and the digest of the secret's value     refresh_token, version, expires_at
 
-The table is encrypted at rest. No stream's partition holds the item, so neither a status nor a backup has it.
-Invariants: a token is stored only over the version that it descends from; nothing raises, and no text holds a token.
+The table is encrypted at rest. The item is in no stream's partition, so neither a status nor a backup has it.
+Invariants: a token is stored only over the version that it descends from; nothing raises, and no message has a token.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from handlers.store import typed_values
 from handlers.store.control_table import Table, setting, values_of
 from handlers.store.typed_values import DAY_S, Item, number
 
-# One that was not replaced for so long is deleted; those of secrets that were changed go so.
+# A token that was not replaced for this long is deleted, as are, by this, those of secrets that were changed.
 KEEP_DAYS = 400
 
 
@@ -37,7 +38,7 @@ class RefreshTokens:
             return Closed("no_token", f"the stored refresh token cannot be read now: {error}")
 
     def write(self, name: str, newer: Replacement) -> Replacement | Closed:
-        """Returns what is stored: `newer`, or what another function had stored over the same version before."""
+        """Returns what is stored: `newer`, or what another function has stored over the same version before."""
         attributes = {
             "refresh_token": {"S": newer.token},
             "version": number(newer.version),

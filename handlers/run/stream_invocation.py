@@ -1,8 +1,8 @@
 """Keeps a stream connected for one invocation, in real time: the performer carries out the steps of `reconnection`.
 
-It only decides what the event, the settings and the time that is left mean for an invocation. Invariant:
-`run_invocation` returns before the deadline, whatever the store, the secrets and the upstream do, and leaves neither a
-socket nor a thread that waits for one.
+It decides only what the event, the settings and the remaining time mean for an invocation. Invariant: `run_invocation`
+returns before the deadline, whatever the store, the secrets and the upstream do, and leaves neither a socket nor a
+thread that waits for one.
 """
 
 import functools
@@ -31,10 +31,10 @@ def read_invocation(
 ) -> Invocation:
     """Returns the invocation that `event` requests, which starts now under Lambda's `request_id`.
 
-    It is killed after `remaining_ms`. The event has the stream as `pathParameters.streamId`; "" and 0 if it names no
-    more: `lane`, `execution`, `cycles`, `renew_after`; `died` is what Lambda said of the lane's last function where
-    that proves that it is over, `wait_s` how long the lanes of its execution wait, `limit_s` how long the execution
-    believes that a function lives. Raises InvalidRequest.
+    It is killed after `remaining_ms`. The event has the stream as `pathParameters.streamId`, and optionally `lane`,
+    `execution`, `cycles` and `renew_after` ("" or 0 if absent). `died` is Lambda's message about the lane's last
+    function if that proves that it is over, `wait_s` how long the lanes of its execution wait, `limit_s` how long the
+    execution believes that a function lives. Raises InvalidRequest.
     """
     fields = event if isinstance(event, Mapping) else {}
     parameters = fields.get("pathParameters")
@@ -55,9 +55,9 @@ def read_invocation(
     if not isinstance(died, str):
         raise InvalidRequest("died in the event must be a text")
     cycles, renew_after, wait_s, limit_s = numbers
-    # An execution keeps the wait that it began with when another is deployed, so its own decides how long an overlap
-    # may be. It keeps the limit too: a function that lived longer would count as lost, and another would start beside
-    # it. Where the two leave no overlap, and other numbers are deployed, a renewal is due.
+    # An execution keeps the wait that it began with even if another is deployed, so its own wait decides how long an
+    # overlap may be. It keeps the limit too: a function that lived longer would count as lost, and another would start
+    # beside it. If the two leave no overlap, and other numbers are deployed, a renewal is due.
     wait_ms, life_ms = wait_s * 1000 or settings.wait_ms, min(remaining_ms, limit_s * 1000 or remaining_ms)
     overlap_ms = longest_overlap_ms(life_ms, wait_ms, settings.margin_ms, settings.lease_every_ms)
     return Invocation(
@@ -76,7 +76,7 @@ def run_invocation(
     clock: Clock,
     log_report: LogReport,
 ) -> Report:
-    """Returns how the last connection ended; `log_report` is called after each. Raises what `secrets` raises."""
+    """Returns how the last connection ended; `log_report` is called after each one. Raises what `secrets` raises."""
     bell = Bell()
     with Ticker() as pulse:
         opens = functools.partial(open_upstream, pulse)

@@ -1,8 +1,8 @@
 """The performer's ports in a function: the system's clock, threads that make requests, and a bell that they ring.
 
-Readers of upstreams ring when something has come, requests when they are answered, so the thread that decides waits in
-one place for all of them. It knows no stream, no step and no request. Invariants: each ring is taken once; whatever a
-request raises is an answer, and ends no thread.
+Readers of upstreams ring when something has come, and requests when they are answered, so the deciding thread waits in
+one place for all of them. This module knows no stream, step or request. Invariants: each ring is taken once; an
+exception of a request is an answer, and ends no thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Bell:
         self._rings.put(name)
 
     def wait(self, for_s: float) -> set[str]:
-        """Returns the names for which it rang since the last call; none where it did not ring in time."""
+        """Returns the names for which it rang since the last call; none if it did not ring in time."""
         rung: set[str] = set()
         try:
             rung.add(self._rings.get(for_s > 0, max(0.0, for_s)))
@@ -81,7 +81,7 @@ class Pool:
             yield self._answers.get()
 
     def stop(self, wait_s: float) -> None:
-        """Lets each thread end after its current request, waiting at most so long."""
+        """Lets each thread end after its current request, waiting at most `wait_s`."""
         for _ in self._threads:
             self._requests.put(None)
         until_s = time.monotonic() + wait_s
@@ -96,12 +96,12 @@ class Pool:
             except Exception as error:
                 answer = Answered(error=error)
             self._answers.put((sender, answer))
-            del asked, requests, answer  # they hold events, which may be large, and this may wait long for the next
+            del asked, requests, answer  # they may hold large events, and the next request may be far away
             self._bell.ring(self._name)
 
 
 def ask_until(until_ms: int, clock: SystemClock, request: Callable[[], Any]) -> Any:
-    """Returns or raises what `request` does, in a thread of its own; StoreUnavailable where it does neither in time."""
+    """Or raises what `request` does, in a thread of its own; raises StoreUnavailable if it does neither in time."""
     bell = Bell()
     pool = Pool(bell, 1, "ask")
     pool.ask("", request)

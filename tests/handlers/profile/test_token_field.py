@@ -77,7 +77,7 @@ def test_each_mistake_of_a_ticket_has_one_sentence() -> None:
                 "key": "$.n",
                 "cursor": "$.n",
             },
-            "resume.query cannot be where ticket.opens gives the address",
+            "resume.query cannot be combined with ticket.opens, which gives the address",
         ),
         ({"ticket": TICKET | {"body": "x"}}, "ticket.body must be the text of a JSON object or array"),
         ({"ticket": TICKET | {"body": "{}", "method": "GET"}}, 'ticket.body needs method = "POST"'),
