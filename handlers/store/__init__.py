@@ -1,1 +1,1 @@
-"""What is stored of a stream: events, lease, cursor, ledger, dead-letter messages, large bodies."""
+"""Stores what belongs to a stream: events, lease, cursor, ledger, dead-letter messages, large bodies."""

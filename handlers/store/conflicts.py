@@ -1,17 +1,17 @@
-"""Decides what follows where an event's key is known already: is it the same event, or another body under one key?
+"""Decides what happens to an event whose key is known already: is it the same event, or another body under one key?
 
-A duplicate is refused by its key alone, so what lies there is read back. Bodies whose JSON is only spelled differently
-are the same. For another body the profile decides (`on_conflict`):
+DynamoDB refuses a duplicate by its key alone, so the stored item is read back. Bodies whose JSON is only spelled
+differently are the same. For another body the profile decides (`on_conflict`):
 
     first   the first stays, the later one is counted and not stored
     both    the later one is stored under a key of its own, "<key>#<SHA-256 of its name and body>"
     epoch   the later one is stored under the first of "<key>#1", "<key>#2" … that is free; where several come in a row,
             ids start over (handlers/connection/epochs.py), and what came before is no longer known
 
-`conflict_of` of the second item has the key that both came under. A third delivery of either meets its own item, for
+`conflict_of` of the second item is the key that both came under. A third delivery of either finds its own item, because
 the second key follows from key and content alone.
 
-Invariant: no event is stored twice, and in `both` each content under a key once, in `epoch` once in each epoch.
+Invariant: no event is stored twice: with `both`, each content under a key once; with `epoch`, once in each epoch.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ from handlers.store.control_table import KEYS, Table
 from handlers.store.event_items import PROMISED, Fetch, in_bucket, size_bytes, stored_event
 from handlers.store.typed_values import Item, count, text
 
-# The most that the items of one read may have together; a function of 128 MB can hold it several times.
+# The most bytes that the items of one read may have together; a function of 128 MB can hold that several times.
 READ_BYTES = 1024 * 1024
-# An upstream must have made up this many ids of this form before an event counts as a conflict and is not stored.
+# An upstream must have ids of our own form, this many for one key, before a conflicting event is not stored.
 MOST_KEYS = 4
 STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
 
@@ -53,9 +53,9 @@ class Conflicts:
     epochs: Epochs
 
     def settle(self, known: Iterable[Known]) -> list[tuple[str, bool]]:
-        """The outcome of each event that came under a known key with another body, "" if it is not stored.
+        """Returns the outcome of each event that came under a known key with another body, "" if it is not stored.
 
-        And whether that is a conflict: it is none where the key is known from an earlier epoch.
+        It also returns whether that is a conflict; it is none if the key is known from an earlier epoch.
         """
         pairs = [(number, event, self.make(number, event)) for number, event in sorted(known)]
         stored: dict[str, Item] = {}
@@ -67,10 +67,10 @@ class Conflicts:
     def _settle_one(
         self, number: int, event: StreamEvent, item: Item, stored: dict[str, Item]
     ) -> tuple[str, bool] | None:
-        """The outcome of one that has another body, and whether it is a conflict; None for a duplicate."""
+        """Returns the outcome of an event with another body, and whether it is a conflict; None for a duplicate."""
         there = stored.get(item["SK"]["S"])
         if there is None or self._is_known(there, item, event):
-            # If nothing is there any more, it has just expired.
+            # If no item is there any more, it has just expired.
             return None
         outcome, is_conflict, came_ms, taken = "", self._is_current(there), event.received_at_ms, {}
         if self.epochs.depth:
@@ -94,7 +94,7 @@ class Conflicts:
         return None if outcome == DUPLICATE else (outcome, is_conflict)
 
     def _others(self, event: StreamEvent) -> Iterator[str]:
-        """The other keys under which it may be stored, in their order; none where the first body stays."""
+        """The other keys under which the event may be stored, in order; none if the first body stays."""
         if self.epochs.begins:
             yield from other_keys(event.key)
         key = event.key
@@ -103,16 +103,17 @@ class Conflicts:
             yield key
 
     def _is_known(self, there: Item, item: Item, event: StreamEvent) -> bool:
-        """Whether what lies under one of its keys is the event."""
+        """Whether the item under one of the event's keys is the event."""
         return self._is_current(there) and self._is_same(there, item, event)
 
     def _is_current(self, there: Item) -> bool:
         return self.epochs.has(_came_ms(there))
 
     def _read(self, wanted: Iterable[Item]) -> dict[str, Item]:
-        """The items of these keys. The first read is the cheap kind: stored items never change, but may be missing.
+        """Returns the items of these keys. The first read is the cheap kind: stored items never change, but may be
+        missing.
 
-        What is missing is read again, consistently: another connection may have written it a moment ago.
+        Missing ones are read again, consistently: another connection may have written them a moment ago.
         """
         keys = {item["SK"]["S"]: {"PK": item["PK"], "SK": item["SK"]} for item in wanted}
         there: dict[str, Item] = {}
@@ -120,19 +121,18 @@ class Conflicts:
             missing = [key for name, key in keys.items() if name not in there]
             for item in self.table.items(missing, consistent=consistent):
                 there[item["SK"]["S"]] = item
-        # A promise has no body: the stream's log has the event, or gets it from whoever meets the promise.
+        # A promise has no body: the stream's log has the event, or gets it from the connection that meets the promise.
         return {name: item for name, item in there.items() if PROMISED not in item}
 
     def _is_same(self, there: Item, item: Item, event: StreamEvent) -> bool:
-        """Whether what is there is the event; assumed where either was too long a frame, of which not all was kept."""
+        """Whether the stored item is the event; assumed if either was an oversize frame, which is not kept whole."""
         if "dead_letter" in there:
             return isinstance(event.data, Oversize) or count(there, "body_sum") in (None, body_sum(event))
         if (text(there, "name"), text(there, "conflict_of")) != (event.name, text(item, "conflict_of")):
             return False
         if "object" in there and "object" not in item and there["object"] == in_bucket(item)["object"]:
             return True
-        # An object that is gone cannot be compared; its name follows from its content and already shows that it
-        # differs.
+        # An object that is gone cannot be compared, but its name follows from its content and shows that it differs.
         data = stored_event(there, self.fetch).data
         if data is None or isinstance(event.data, Oversize):
             plain = data.encode() if isinstance(data, str) else data or b""
@@ -145,7 +145,7 @@ def _came_ms(item: Item) -> int:
 
 
 def _own_key(key: str, event: StreamEvent) -> str:
-    """The key of another body under a known one; at most as long as DynamoDB takes."""
+    """Returns the key for another body under a known one, no longer than DynamoDB accepts."""
     body = event.data.sha256.encode() if isinstance(event.data, Oversize) else canonical_json(event.data)
     content = json.dumps(event.name).encode() + b"\n" + body
     digest = hashlib.sha256(content).hexdigest()
@@ -154,7 +154,7 @@ def _own_key(key: str, event: StreamEvent) -> str:
 
 
 def _in_parts(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """The items in lists that fit one read: what is stored is about as large as what came."""
+    """Yields the items in lists that fit one read: stored bodies are about as large as those that came."""
     part: list[Item] = []
     part_bytes = 0
     for item in items:

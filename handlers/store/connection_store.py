@@ -1,7 +1,7 @@
-"""Stores what one connection must keep: lease, cursor and back-off in the control record, events by the writer.
+"""Stores the state of one connection: lease, cursor and back-off in the control record, events by the writer.
 
-Each method is one conditional write of the control record, worded by `control_writes.py`, and its reply says whether
-the condition held and what the record is: so a connection that writes need not read. Invariant: any other answer of AWS
+Each method is one conditional write of the control record, spelled by `control_writes.py`. Its reply says whether the
+condition held and what the record is, so a connection that writes need not read. Invariant: any other answer of AWS
 raises `StoreUnavailable`, after the client's own retries.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Reply(NamedTuple):
-    """Whether the condition held, and the control record: after the write, or as it was where it was refused."""
+    """Whether the condition held, and the control record: after the write, or as it was if the write was refused."""
 
     is_done: bool
     record: ControlRecord
@@ -41,7 +41,7 @@ class Store:
     """The tables and the queue. The clients are made once and shared by all invocations of a sandbox.
 
     `sleep` waits for a number of seconds: the back-off of a throttled write. Records of connections and gaps expire
-    after `ledger_keep_days`, 0 for never; those of connections say what `memory_mb` returns, None for nothing.
+    after `ledger_keep_days`, 0 for never; those of connections have what `memory_mb` returns, nothing for None.
     `start_repair` invokes the function that repairs a stream's gaps, and raises nothing.
     """
 
@@ -54,7 +54,7 @@ class Store:
         control_table: str,
         dead_letter_queue_url: str,
         events_bucket: str = "",
-        s3: Callable[[], Any] = lambda: None,  # where there is no bucket it is never called
+        s3: Callable[[], Any] = lambda: None,  # never called if there is no bucket
         ledger_keep_days: int = 0,
         memory_mb: Callable[[], int] | None = None,
         start_repair: Callable[[str], None] = lambda _stream_id: None,
@@ -94,7 +94,7 @@ class Store:
         epochs: Epochs | None = None,
         layout: Layout = IN_A_LOG,
     ) -> "SegmentWriter":
-        """The log of a stream whose events lie in one, for one connection whose clock is `now_ms`."""
+        """Returns the log of a stream that has one, for a connection whose clock is `now_ms`."""
         # Imported here: few streams have a log, and each import lengthens the cold start.
         from handlers.store.segment_writer import SegmentWriter
 
@@ -103,7 +103,8 @@ class Store:
         return SegmentWriter(*ports, stream_id, fence, window_ms, keep_days, epochs, layout, self._sleep)
 
     def goes_to_log(self, stream_id: str, now_ms: int) -> ControlRecord:
-        """Returns the stream's record, by which its events go to a log from now on; those before stay items.
+        """Returns the stream's record after it has recorded that events go to a log from now on; earlier ones stay
+        items.
 
         A stream whose items have no order stays as it is.
         """
@@ -113,7 +114,7 @@ class Store:
         record = self.read(stream_id)
         if record.layout.partitions == LOG or record.layout.order == "none":
             return record
-        # Before anybody appends, the log knows where it begins.
+        # The log must know where it begins before anything is appended.
         behind = log_from(Layout(LOG, since_ms=now_ms))
         Table(self._dynamodb, self._events_table).put(*anchor(stream_id, behind))
         return self._change(stream_id, *control_writes.log_begins(record.layout.partitions, now_ms)).record
@@ -121,11 +122,11 @@ class Store:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, stream_id: str) -> ControlRecord:
-        """The control record as it stands now, read consistently; an empty one where there is none."""
+        """Returns the control record as it is now, read consistently; an empty one if there is none."""
         return self._to_record(self._table.get(stream_id, "lease"))
 
     def read_lease(self, stream_id: str) -> Lease:
-        """The lease as it stands now, read consistently; an empty one where there is none."""
+        """Returns the lease as it is now, read consistently; an empty one if there is none."""
         return self.read(stream_id).lease
 
     # --- claiming -----------------------------------------------------------------------------------------------------
@@ -141,16 +142,16 @@ class Store:
         try_until_ms: int = 0,
         **more: Any,
     ) -> Reply:
-        """The reply to the claim, whose parameters `control_writes.claim` explains.
+        """Returns the reply to the claim, whose parameters `control_writes.claim` explains.
 
-        `turn` is the `mark` of a turn that is taken with it where nobody has claimed since `after_fence` and nobody is
-        connected.
+        `turn` is the `mark` of a turn that the claim takes with it, if no connection is open and none has claimed since
+        `after_fence`.
         """
         words = control_writes.claim(execution, holder, after_fence=after_fence, try_until_ms=try_until_ms, **more)
         try:
             return self._claims(stream_id, words, holder, after_fence, turn, try_until_ms)
         except StoreUnavailable as lost:
-            # The answer may be lost and the claim made. The holder's name shows it: no other invocation has it.
+            # The claim may have been made although its answer was lost. The holder's unique name shows that.
             with contextlib.suppress(StoreUnavailable):
                 record = self.read(stream_id)
                 if _is_claimed_by(record.lease, holder, after_fence):
@@ -160,7 +161,7 @@ class Store:
     def _claims(
         self, stream_id: str, words: Words, holder: str, after_fence: int, turn: Item | None, try_until_ms: int
     ) -> Reply:
-        """The reply to the claim, with the turn where that is free."""
+        """Returns the reply to the claim, with the turn if that is free."""
         if turn is not None:
             reply = self._change(stream_id, *control_writes.with_turn(words, turn, after_fence))
             # A refused claim may have been made by an earlier request whose answer was lost.
@@ -184,15 +185,15 @@ class Store:
         request_id: str = "",
         over: int = 0,
     ) -> Reply:
-        """The reply; its connected token is `fence` where the turn was taken; for "forbids".
+        """Returns the reply; its connected token is `fence` if the turn was taken.
 
-        Connection `over` is known to be over, 0 for none.
+        For "forbids" only. Connection `over` is known to be over, 0 for none.
         """
         marked = mark(fence, expires_at_ms, request_id)
         return self._change(stream_id, *control_writes.turn(marked, now_ms, over))
 
     def renew(self, stream_id: str, fence: int, expires_at_ms: int) -> Reply:
-        """The reply to a renewal that writes nothing else: for a turn whose upstream has not answered yet."""
+        """Returns the reply to a renewal that writes nothing else: for a turn whose upstream has not answered yet."""
         return self._change(stream_id, *control_writes.renewal(fence, expires_at_ms, {}))
 
     def mark_connected(
@@ -205,10 +206,10 @@ class Store:
         shown: Item | None = None,
         rest: Change | None = None,
     ) -> Reply:
-        """The reply; refused where a newer connection is connected already, or the lease is gone.
+        """Returns the reply; refused if a newer connection is connected already, or the lease is gone.
 
-        `shown` are the attributes that change with the newest connection. The record is the one before the mark. `rest`
-        is written where its condition holds, the mark in either case.
+        `shown` are the attributes that change with the newest connection. The reply has the record before the mark.
+        `rest` is written only if its condition holds, the mark in either case.
         """
         words = control_writes.connect(mark(fence, expires_at_ms, request_id), shown or {})
         return self._change_with(stream_id, words, rest and words.changes(rest), "ALL_OLD")
@@ -218,20 +219,21 @@ class Store:
     def heartbeat(
         self, stream_id: str, fence: int, expires_at_ms: int, shown: Item, rest: Change | None = None
     ) -> Reply:
-        """The reply; refused where a newer connection is connected, or this one is closed.
+        """Returns the reply; refused if a newer connection is connected, or this one is closed.
 
-        `shown` are the attributes that change: the connection's record, and the cursor where it has moved. `rest` is
-        written where its condition holds, and all else either way.
+        `shown` are the attributes that change: the connection's record, and the cursor if it has moved. `rest` is
+        written only if its condition holds, everything else in either case.
         """
         words = control_writes.renewal(fence, expires_at_ms, shown)
         return self._change_with(stream_id, words, rest and words.changes(rest))
 
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
-        """The reply; `shown` as for a heartbeat is written where no newer connection is connected, the mark always.
+        """Returns the reply; `shown`, as for a heartbeat, is written if no newer connection is connected, the mark
+        always.
 
-        Without `shown` it is one request: where the connection knows of a newer one, the other write would be refused.
+        Without `shown` it is one request: if the connection knows of a newer one, the other write would be refused.
 
-        `rest` is written where its condition holds, nobody has claimed since, and no stop is requested.
+        `rest` is written if its condition holds, no connection has claimed since, and no stop is requested.
         """
         if shown:
             words = control_writes.last_words(fence, shown)
@@ -243,8 +245,8 @@ class Store:
     def replace_cursor(self, stream_id: str, read: ControlRecord, cursor: str, fence: int, now_ms: int) -> bool:
         """Returns whether `cursor` has replaced one that connection `fence` saved and the upstream no longer accepts.
 
-        Only for a connection that was never connected: one that is connected keeps its own cursor. So the new one stays
-        in the other connection's name, and is written only where the cursor is still as it was `read`.
+        Only for a connection that was never connected: one that is connected saves its own cursor. So the new cursor
+        keeps the other connection's name, and is written only if the cursor is still as it was `read`.
         """
         return self._change(stream_id, *control_writes.other_cursor(read, cursor, fence, now_ms)).is_done
 
@@ -254,14 +256,14 @@ class Store:
         return self._change(stream_id, setting(tuple(attributes)), condition, values_of(attributes) | read).is_done
 
     def begin_epoch(self, stream_id: str, before: Epoch, after: Epoch) -> Epoch:
-        """Returns the newest epoch of the stream's keys: `after` where it was `before`, else what others wrote."""
+        """Returns the newest epoch of the stream's keys: `after` if it was `before`, else the one that others wrote."""
         condition, values = "attribute_not_exists(#epoch)", {":epoch": control_record.epoch(after)}
         if before != NO_EPOCH:
             condition, values[":before"] = "#epoch = :before", control_record.epoch(before)
         return self._change(stream_id, "SET #epoch = :epoch", condition, values).record.epoch
 
     def request_repair(self, stream_id: str, now_ms: int, after_ms: int) -> None:
-        """Requests the repair of a stream's gaps, one of which is about to be written."""
+        """Requests the repair of a stream's gaps; one of them is about to be written."""
         # Imported here: few profiles have a repair, and each import lengthens the cold start.
         from handlers.repair.work import RepairWork
 
@@ -271,7 +273,7 @@ class Store:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _change_with(self, stream_id: str, words: Words, with_rest: Words | None, answer: str = "ALL_NEW") -> Reply:
-        """The reply to the write with the change of the back-off, or without it where that is refused."""
+        """Returns the reply to the write with the change of the back-off, or without it if that is refused."""
         if with_rest is not None:
             reply = self._change(stream_id, *with_rest, answer)
             if reply.is_done:
@@ -279,7 +281,7 @@ class Store:
         return self._change(stream_id, *words, answer)
 
     def _change(self, stream_id: str, update: str, condition: str, values: Item, answer: str = "ALL_NEW") -> Reply:
-        """The reply to one conditional write of the control record."""
+        """Returns the reply to one conditional write of the control record."""
         key = typed_values.key(stream_id, "lease")
         is_done, item = self._table.change(key, update, condition, values, answer=answer)
         if not is_done and (problem := control_record.layout_problem(item)):
@@ -287,7 +289,7 @@ class Store:
         return Reply(is_done, self._to_record(item))
 
     def _to_record(self, item: Item | None) -> ControlRecord:
-        """The record of the item; a stream in a group has part of it elsewhere."""
+        """Returns the record of the item; a stream in a group has part of it elsewhere."""
         return to_record(item)
 
 

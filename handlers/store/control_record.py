@@ -1,11 +1,11 @@
 """Reads and writes the control record of a stream: its lease, its cursor, its back-off, and its newest connection.
 
 It is one item (`SK` `lease`), so that one write renews the lease, saves the cursor and shows the connection, and its
-answer has everything that a connection must know. `known` sums up the ledger for the next connection to open, up to the
+answer has everything that a connection must know. `known` sums up the ledger for the next connection, up to the
 connection that the record shows (`live`).
 
-Pure. Invariants: reading what was written returns it; an attribute that cannot be read counts as absent, and `damage`
-names it, so that a person can mend it.
+Pure. Invariants: reading returns what was written; an attribute that cannot be read counts as absent, and `damage`
+names it, so that a person can correct it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ if TYPE_CHECKING:
 
 # The version of the layout, which a stream's first claim writes.
 LAYOUT = 2
-# The refusal of a record with another layout, which this version would damage.
+# The refusal of a record with an unknown layout, which this version would damage.
 UNKNOWN_LAYOUT = "the control record has layout {layout}, and this version knows {known}"
 
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """The record as read. `live` are the attributes of the record of the newest connected connection, None for none.
+    """The record as it was read. `live` are the attributes of the record of the newest connected connection, None for
+    none.
 
-    `cursor_fence` is the connection that saved the cursor at `saved_ms`. `looked` is the connection that recorded gaps
-    last. `epoch` is the newest of the stream's keys.
+    `cursor_fence` is the connection that saved the cursor, at `saved_ms`. `looked` is the connection that recorded gaps
+    last. `epoch` is the newest one of the stream's keys.
     """
 
     lease: Lease
@@ -71,15 +72,15 @@ class ControlRecord:
         )
 
     def known_after(self) -> Known:
-        """What is known after the connection that the record shows."""
+        """Returns what is known after the connection that the record shows."""
         return self.known if self.live is None else ledger.known(ledger_records.records_of(self.live), self.known)
 
     def heard_by(self, logged: Cursor | None, came_ms: int | None) -> ControlRecord:
-        """Returns the record with when its connection was heard, by what it has put into the stream's log.
+        """Returns the record with a later instant at which its connection was heard, if the stream's log shows one.
 
-        Where the heartbeats of a group's function answer for a connection, its own record is seldom written: what came
-        `lag_ms` ago or earlier is stored. If the log's last event is its own, that came at `came_ms`, and everything
-        before it is stored.
+        If the heartbeats of a group's function vouch for a connection, its own record is seldom written: everything
+        that came `lag_ms` ago or earlier is stored. If the log's last event is from this connection, it came at
+        `came_ms`, and everything before it is stored.
         """
         live = self.live or {}
         lag_ms = typed_values.count(live, "lag_ms")
@@ -91,9 +92,9 @@ class ControlRecord:
         return replace(self, live=live | said)
 
     def with_logged(self, logged: Cursor | None) -> ControlRecord:
-        """Returns the record with the cursor of the stream's log, where that is later; the log's may be None.
+        """Returns the record with the cursor of the stream's log, if that is later; the log's may be None.
 
-        The record's own is later where the upstream moved on without an event, or has forgotten a cursor.
+        The record's own is later if the upstream moved on without an event, or has forgotten a cursor.
         """
         is_own = self.saved_ms is not None and logged is not None and (self.cursor_fence, self.saved_ms) >= logged[:2]
         if logged is None or is_own:
@@ -102,7 +103,7 @@ class ControlRecord:
 
 
 def to_record(item: Item | None) -> ControlRecord:
-    """The record of the item; an empty one where there is none."""
+    """Returns the record of the item; an empty one if there is none."""
     item = item or {}
     return ControlRecord(
         lease=lease(item),
@@ -119,7 +120,7 @@ def to_record(item: Item | None) -> ControlRecord:
 
 
 def layout_problem(item: Item | None) -> str:
-    """Returns in a sentence why this version may not write to the record; "" if it may."""
+    """Returns in a sentence why this version must not write to the record; "" if it may."""
     layout = typed_values.count(item or {}, "layout")
     return "" if layout in (None, LAYOUT) else UNKNOWN_LAYOUT.format(layout=layout, known=LAYOUT)
 
@@ -134,10 +135,7 @@ def cursor(value: str, fence: int, now_ms: int) -> Item:
 
 
 def lease(item: Item) -> Lease:
-    """The lease of an item; what is absent or cannot be read is as in an empty lease.
-
-    handlers/store/control_record.py says what cannot be read.
-    """
+    """Returns the lease of an item; attributes that are absent or cannot be read are as in an empty lease."""
     known: dict[str, Any] = {f"{name}_ms": instant_ms(text(item, name)) or 0 for name in _INSTANTS}
     known["stop_at_ms"] = instant_ms(text(item, "stop_since")) or known["stop_at_ms"]
     known |= {"connected_token": count(item, "connected") or 0, "released_token": count(item, "released") or 0}
@@ -147,54 +145,55 @@ def lease(item: Item) -> Lease:
 
 
 def mark(fence: int, request_id: str) -> Item:
-    """What a connection writes beside its token when it is marked as connected."""
+    """Returns what a connection writes beside its token when it is marked as connected."""
     return {"S": f"{fence}/{request_id}"}
 
 
 def _connected_by(item: Item) -> str:
-    """The request of the connection that is connected; "" if the mark does not say."""
+    """Returns the request id of the connection that is connected; "" if the mark does not say."""
     fence, _, request_id = (text(item, "marked") or "").partition("/")
     return request_id if fence == str(count(item, "connected") or 0) else ""
 
 
 def layout(item: Item) -> Layout:
-    """How a stream's events are stored, by its lease."""
+    """Returns how a stream's events are stored, by its lease."""
     if (fixed := partitions(item)) != LOG:
         return Layout(fixed, order(item))
     return Layout(LOG, "index", count(item, "item_partitions") or 0, count(item, "log_since_ms") or 0)
 
 
 def partitions(item: Item) -> int:
-    """Over how many partition keys a stream's events are spread, by its lease; one where that says nothing.
+    """Returns over how many partition keys a stream's events are spread, by its lease; one if that does not say.
 
-    LOG where they lie in a log.
+    LOG if they are in a log.
     """
     fixed = fixed_partitions(item)
     return 1 if fixed is None else fixed
 
 
 def fixed_partitions(item: Item) -> int | None:
-    """The lease's `partitions`; None if there are none, or a number that no profile can have."""
+    """Returns the lease's `partitions`; None if it has none, or a number that no profile can have."""
     fixed = count(item, "partitions")
     return fixed if fixed is not None and LOG <= fixed <= MOST_PARTITIONS else None
 
 
 def order(item: Item) -> Order:
-    """Whether all of a stream's items are in the index of the order, by its lease; they are where that says nothing.
+    """Returns whether all of a stream's items are in the index of the order, by its lease; they are if that does not
+    say.
 
-    Once it is "none" some items are not in the index, so it stays "none". A log has no index, and is in order.
+    Once it is "none", some items are not in the index, so it stays "none". A log has no index, and is in order.
     """
     return "none" if text(item, "order") == "none" and partitions(item) != LOG else "index"
 
 
 def known(what: ledger.Known) -> Item:
-    """The sum of the ledger over all connections but the newest, as a list of numbers."""
+    """Returns the sum of the ledger over all connections except the newest, as a list of numbers."""
     numbers = (what.fence, what.at_ms or 0, what.connected_ms, what.until_ms, *chain.from_iterable(what.waits))
     return {"L": [number(value) for value in numbers]}
 
 
 def known_of(item: Item) -> ledger.Known:
-    """Reads what `known` wrote; an empty sum where there is none, or where it cannot be read."""
+    """Reads what `known` wrote; an empty sum if there is none, or if it cannot be read."""
     numbers = known_numbers(item)
     if not numbers or not numbers[0]:
         return ledger.Known()
@@ -204,14 +203,14 @@ def known_of(item: Item) -> ledger.Known:
 
 
 def known_numbers(item: Item) -> list[int] | None:
-    """The numbers that `known` wrote, four and three for each that waits; None if there are none."""
+    """Returns the numbers that `known` wrote, four and three for each of `waits`; None if there are none."""
     written: list[Item] = item.get("known", {}).get("L", [])
     numbers = [value for one in written if (value := count({"one": one}, "one")) is not None]
     return numbers if len(numbers) == len(written) >= 4 and len(numbers) % 3 == 1 else None
 
 
 def rest_of(item: Item) -> Rest:
-    """The back-off in the control record; none where it has none."""
+    """Returns the back-off in the control record; an empty one if it has none."""
     return typed_values.read_as(Rest, item, "rest_")
 
 
@@ -227,7 +226,7 @@ def epoch(what: Epoch) -> Item:
 
 
 def epoch_of(item: Item) -> Epoch:
-    """Reads what `epoch` wrote; the first epoch where there is none, or where it cannot be read."""
+    """Reads what `epoch` wrote; the first epoch if there is none, or if it cannot be read."""
     numbers = (text(item, "epoch") or "").split("/")
     if len(numbers) != len(Epoch._fields) or not all(one.isdecimal() for one in numbers):
         return NO_EPOCH
@@ -236,31 +235,31 @@ def epoch_of(item: Item) -> Epoch:
 
 
 def silence_of(item: Item) -> Silence:
-    """The pauses between new events, by the record of the newest connection, which the control record shows."""
+    """Returns the pauses between new events, by the record of the newest connection, which the control record shows."""
     live: Item = item.get("live", {}).get("M", {})
     return Silence(count(live, "event_ms"), count(live, "pause_ms"), count(live, "expect_ms"))
 
 
 def quiet_words(item: Item, now_ms: int) -> str:
-    """The alert about a connected stream whose profile expects events; "" if it is not quiet."""
+    """Returns the alert about a connected stream whose profile expects events; "" if it is not quiet."""
     silence, started_ms = silence_of(item), instant_ms(text(item, "started_at")) or 0
     return "" if silence.expect_ms is None else silence.words(started_ms, now_ms, is_late="group" in item)
 
 
 def budget_words(item: Item, now_ms: int) -> str:
-    """What people are told of a stream of whose budget most is used; "" if it is not, or has none."""
+    """Returns the alert about a stream that has used most of its budget; "" if it has not, or has none."""
     live: Item = item.get("live", {}).get("M", {})
     spending = spending_of(text(live, "spending") or "")
     return "" if spending is None else spending.words(now_ms)
 
 
 def restart_words(item: Item, now_ms: int) -> str:
-    """The alert about a stream whose ids start over; "" if they do not."""
+    """Returns the alert about a stream whose ids start over; "" if they do not."""
     return epochs.words(epoch_of(item), now_ms)
 
 
 def check_lease(item: Item) -> None:
-    """Raises StoreUnavailable where the control record's layout is not known."""
+    """Raises StoreUnavailable if the control record's layout is unknown."""
     if problem := layout_problem(item):
         raise refusal(problem)
 
@@ -268,7 +267,7 @@ def check_lease(item: Item) -> None:
 _NUMBERS = ("fence", "connected", "released", "expires_at_ms", "generation", "layout", "rest_until_ms")
 _TEXTS = ("execution", "holder", "ending", "ending_cause", "marked")
 _INSTANTS = ("started_at", "ended_at", "stop_at", "stopped_at")
-# The lease itself and what refuses a claim, which the watch reads; the record also has cursor and ledger.
+# The watch reads the lease itself and what refuses a claim; the record also has cursor and ledger.
 _OF_LAYOUT = ("partitions", "order", "item_partitions", "log_since_ms")
 ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "stop_since", *_OF_LAYOUT, "stop", "epoch")
 _OTHER_NUMBERS = (
@@ -278,7 +277,7 @@ _OTHER_NUMBERS = (
 
 
 def damage(item: Item) -> tuple[str, ...]:
-    """The names of the attributes that cannot be read, or that are missing where an execution holds the stream."""
+    """The names of the attributes that cannot be read, or that are missing although an execution holds the stream."""
     names = [name for name in (*_NUMBERS, *_OTHER_NUMBERS) if name in item and count(item, name) is None]
     names += ["layout"] if count(item, "layout") not in (None, LAYOUT) else []
     names += [
@@ -297,7 +296,7 @@ def damage(item: Item) -> tuple[str, ...]:
         names.append("stop")
     if "epoch" in item and epoch_of(item) == NO_EPOCH:
         names.append("epoch")
-    # Without either, nobody knows since when the stream has not been connected.
+    # Without both it is unknown since when the stream has not been connected.
     if "execution" in item and "started_at" not in item and "expires_at_ms" not in item:
         names.append("started_at")
     return tuple(names)

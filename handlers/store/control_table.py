@@ -1,7 +1,7 @@
 """Makes the requests to a table: an item by its key, the newest of a kind, many by their keys, and the writes.
 
-Expressions name attributes as `#name` and values as `:name`; what each `#name` stands for follows from the expression.
-Any answer of AWS but the items, or a refused condition, raises `StoreUnavailable`, after the client's own retries.
+Expressions name attributes as `#name` and values as `:name`; each `#name` stands for the attribute `name`. Any answer
+of AWS other than the items or a refused condition raises `StoreUnavailable`, after the client's own retries.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from handlers.store.typed_values import Item, typed_item
 
 # The index of all records by their sort keys.
 BY_RECORD = "by-record"
-# BatchGetItem: "can contain as many as 100 items", which it answers with 16 MB at most.
+# BatchGetItem: "can contain as many as 100 items"; the answer has at most 16 MB.
 KEYS = 100
 # BatchExecuteStatement: "can perform no more than 25 statements per batch".
 STATEMENTS = 25
-# BatchStatementError's codes for which a statement may be sent again. Source: DynamoDB's API reference.
+# BatchStatementError's codes after which a statement may be sent again. Source: DynamoDB's API reference.
 TRANSIENT = frozenset(
     {
         "InternalServerError",
@@ -31,9 +31,9 @@ TRANSIENT = frozenset(
         "TransactionConflict",
     }
 )
-# How often keys that BatchGetItem left out are requested again: a throttled table answers with fewer.
+# How often keys that BatchGetItem left out are requested again: a throttled table leaves some out.
 TRIES = 20
-# The condition that nothing has the key yet: the first writer is the only one.
+# The condition that no item has the key yet: only the first writer succeeds.
 IS_NEW = "attribute_not_exists(PK)"
 
 
@@ -47,7 +47,7 @@ class Table:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def get(self, partition: str, sort_key: str, *, consistent: bool = True) -> Item | None:
-        """The item of that key; None if there is none."""
+        """Returns the item of that key; None if there is none."""
         with translate_errors("GetItem"):
             response = self._dynamodb.get_item(
                 TableName=self._name, Key=typed_values.key(partition, sort_key), ConsistentRead=consistent
@@ -56,7 +56,7 @@ class Table:
         return item
 
     def query(self, condition: str, values: Mapping[str, str], **more: Any) -> Any:
-        """The answer to a Query whose values are texts."""
+        """Returns the answer to a Query whose values are texts."""
         texts = {name: {"S": value} for name, value in values.items()}
         with translate_errors("Query"):
             return self._dynamodb.query(
@@ -64,7 +64,7 @@ class Table:
             )
 
     def each(self, condition: str, values: Mapping[str, str], **more: Any) -> Iterator[Item]:
-        """The items of a Query, page by page as they are needed."""
+        """Yields the items of a Query, page by page as they are needed."""
         while True:
             answer = self.query(condition, values, **more)
             yield from answer["Items"]
@@ -73,7 +73,7 @@ class Table:
             more["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     def newest(self, stream_id: str, prefix: str, most: int) -> list[Item]:
-        """The records of the stream whose sort keys begin with `prefix`, the newest first and `most` at most."""
+        """Returns the stream's records whose sort keys begin with `prefix`, newest first, at most `most`."""
         values = {":stream": stream_id, ":prefix": prefix}
         condition = "PK = :stream AND begins_with(SK, :prefix)"
         records: list[Item] = self.query(
@@ -82,18 +82,18 @@ class Table:
         return records
 
     def behind(self, stream_id: str, prefix: str, after: str, most: int) -> list[Item]:
-        """The records whose sort keys begin with `prefix` and are greater than `after`, the oldest first."""
-        # The least greater text; and no sort key with the prefix has a tilde.
+        """Returns the records whose sort keys begin with `prefix` and are greater than `after`, oldest first."""
+        # The smallest text greater than `after`, and one greater than all with the prefix: none of them has a tilde.
         values = {":stream": stream_id, ":after": f"{max(prefix, after)}\0", ":end": f"{prefix}~"}
         condition = "PK = :stream AND SK BETWEEN :after AND :end"
         records: list[Item] = self.query(condition, values, Limit=most, ConsistentRead=True)["Items"]
         return records
 
     def items(self, keys: Sequence[Item], *, consistent: bool, only: Sequence[str] = ()) -> Iterator[Item]:
-        """The items that are there, in any order; at most KEYS keys, and none twice.
+        """Yields the items that exist, in any order; at most KEYS keys, and none twice.
 
-        When the iterator is exhausted, every key was answered: what is missing was not there, as far as the read is
-        consistent. With `only`, items have just the attributes it names, at the same price.
+        Once the iterator is exhausted, every key was answered: a missing item did not exist, as far as the read is
+        consistent. With `only`, items have just the attributes that it names, at the same price.
         """
         wanted = list(keys)
         # A name may be a reserved word.
@@ -116,7 +116,7 @@ class Table:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def put(self, item: Item, condition: str = "", values: Item | None = None) -> bool:
-        """Whether the item was put, for the condition held."""
+        """Returns whether the item was put, which is if the condition held."""
         words = _words("", condition, values or {})
         try:
             with translate_errors("PutItem"):
@@ -126,11 +126,11 @@ class Table:
         return True
 
     def insert(self, items: Sequence[Item], waits: Callable[[bool], None] | None = None) -> list[bool]:
-        """Returns for each item whether it was put, because nothing had its key: 25 in a request, and no key twice.
+        """Returns for each item whether it was put, because no item had its key: 25 in a request, and no key twice.
 
-        Where the table is too busy for some, those are sent again after `waits`, which learns whether it took
-        any of the rest. One that was put twice may count as known.
-        Raises StoreUnavailable where the table refused one for another reason: others may have been put.
+        If the table is too busy for some, those are sent again after `waits`, which learns whether the table took any
+        of the rest. An item that was sent twice may count as known. Raises StoreUnavailable if the table refused one
+        for another reason; then others may have been put.
         """
         is_new: list[bool] = []
         for first in range(0, len(items), STATEMENTS):
@@ -155,7 +155,7 @@ class Table:
         return {"Statement": f'INSERT INTO "{self._name}" VALUE {{{places}}}', "Parameters": list(item.values())}
 
     def delete(self, key: Item, condition: str, values: Item) -> None:
-        """Deletes the item where the condition holds."""
+        """Deletes the item if the condition holds."""
         with contextlib.suppress(ConditionFailed), translate_errors("DeleteItem"):
             self._dynamodb.delete_item(TableName=self._name, Key=key, **_words("", condition, values))
 
@@ -168,9 +168,9 @@ class Table:
         names: Mapping[str, str] | None = None,
         **more: Any,
     ) -> Any:
-        """The answer to an UpdateItem, "" for no condition; raises ConditionFailed.
+        """Returns the answer to an UpdateItem; raises ConditionFailed.
 
-        `names` has the `#name` that stand for attributes with other names.
+        A `condition` of "" is none. `names` has each `#name` that stands for an attribute with another name.
         """
         words = _words(update, condition, values)
         if names:
@@ -179,7 +179,7 @@ class Table:
             return self._dynamodb.update_item(TableName=self._name, Key=key, **words, **more)
 
     def holds(self, key: Item, update: str, condition: str, values: Item) -> bool:
-        """Whether the update was made, for its condition held."""
+        """Returns whether the update was made, which is if its condition held."""
         try:
             self.update(key, update, condition, values)
         except ConditionFailed:
@@ -189,9 +189,9 @@ class Table:
     def set(
         self, key: Item, attributes: Mapping[str, Any], condition: str = "", *, removes: Sequence[str] = (), **read: Any
     ) -> bool:
-        """Whether the attributes were set and others removed, for the condition held; values may be typed or not.
+        """Returns whether the attributes were set, and others removed, which is if the condition held.
 
-        The condition may name the new values, and those in `read`.
+        Values may be typed or not. The condition may name the new values, and those in `read`.
         """
         update = setting(tuple(attributes)) if attributes else ""
         if removes:
@@ -207,7 +207,7 @@ class Table:
         names: Mapping[str, str] | None = None,
         answer: str = "ALL_NEW",
     ) -> tuple[bool, Item | None]:
-        """Whether the condition held, and the item: after the write, or as it was where that was refused."""
+        """Returns whether the condition held, and the item: after the write, or as it was if the write was refused."""
         more = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"} if condition else {}
         try:
             response = self.update(key, update, condition, values, names, ReturnValues=answer, **more)
@@ -219,7 +219,7 @@ class Table:
 
 
 def _words(update: str, condition: str, values: Item) -> dict[str, Any]:
-    """The parameters of a write; empty ones are left out, for DynamoDB refuses them."""
+    """Returns the parameters of a write, without empty ones, which DynamoDB refuses."""
     words = {
         "UpdateExpression": update,
         "ConditionExpression": condition,
@@ -231,16 +231,16 @@ def _words(update: str, condition: str, values: Item) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _names(expression: str) -> dict[str, str]:
-    """What each `#name` of an expression stands for; read-only, for the next request shares it."""
+    """Returns what each `#name` of an expression stands for; read-only, because the next request shares it."""
     return {name: name[1:] for name in re.findall(r"#\w+", expression)}
 
 
 @lru_cache(maxsize=64)
 def setting(names: tuple[str, ...]) -> str:
-    """The update that sets each of the attributes."""
+    """Returns the update that sets each of the attributes."""
     return "SET " + ", ".join(f"#{name} = :{name}" for name in names)
 
 
 def values_of(attributes: dict[str, Any]) -> dict[str, Any]:
-    """The values of the attributes as an expression refers to them."""
+    """Returns the values of the attributes as an expression refers to them."""
     return {f":{name}": value for name, value in attributes.items()}

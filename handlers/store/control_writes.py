@@ -1,6 +1,6 @@
-"""Spells the conditional writes of a stream's control record: what each sets, and on which condition.
+"""Spells the conditional writes of a stream's control record: what each one sets, and on which condition.
 
-Every write may be sent twice (the client retries when an answer is lost) and may land late; each is made so that this
+Any write may be sent twice (the client retries when an answer is lost) and may arrive late; each is made so that this
 changes nothing. Pure. Invariants: the counters `fence`, `connected` and `released` only grow; an older connection never
 moves a cursor back.
 """
@@ -15,23 +15,23 @@ from handlers.store.control_record import LAYOUT, ControlRecord
 from handlers.store.control_table import setting, values_of
 from handlers.store.typed_values import Item, number
 
-# The token was claimed (so no mark ever passes it), and no newer connection is connected, nor is this one closed.
+# The token was claimed (so no mark ever passes it), no newer connection is connected, and this one is not closed.
 _MAY_CONNECT = (
     "#fence >= :fence AND (attribute_not_exists(#connected) OR #connected <= :fence) "
     "AND (attribute_not_exists(#released) OR #released < :fence)"
 )
-# This connection is the newest that is connected and is not closed; an older renewal that comes late changes nothing.
+# This connection is the newest connected one and is not closed; an older renewal that arrives late changes nothing.
 _HOLDS = (
     "#connected = :fence AND (attribute_not_exists(#released) OR #released < :fence) "
     "AND #expires_at_ms <= :expires_at_ms"
 )
-# Nobody has claimed since, and all that were connected are closed: the turn is free.
+# No connection has claimed since, and all that were connected are closed: the turn is free.
 NOBODY_CAME = "#fence = :after AND (attribute_not_exists(#connected) OR #connected <= #released)"
 # After a back-off: no execution has let go of the stream meanwhile, and no newer connection was connected.
 _NOT_LET_GO = "(attribute_exists(#execution) OR attribute_not_exists(#ended_at) OR #ended_at < :began)"
 _NOT_RELIEVED = "(attribute_not_exists(#connected) OR #connected <= :after)"
-# The partitions are fixed once and for all: with another number an event would not meet the item that it duplicates.
-# Only a budget that is used up changes them, to a log (`log_begins`).
+# The partitions are fixed for good: with another number an event would not meet the item that it duplicates. They
+# change only to a log, when a budget is used up (`log_begins`).
 _CLAIM = (
     "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, #layout = :layout, "
     "#partitions = if_not_exists(#partitions, :partitions)"
@@ -40,7 +40,7 @@ _TURN = "SET #connected = :fence, #marked = :marked, #expires_at_ms = :expires_a
 
 
 class Change(NamedTuple):
-    """Attributes that are set where a condition holds; `read` are further values that the condition names."""
+    """Attributes that are set if a condition holds; `read` are further values that the condition names."""
 
     condition: str
     attributes: Item
@@ -55,19 +55,19 @@ class Words(NamedTuple):
     values: Item
 
     def where(self, condition: str, values: Item) -> "Words":
-        """Returns the same write on that condition too."""
+        """Returns the same write with a further condition."""
         return Words(self.update, f"{self.condition} AND {condition}", self.values | values)
 
     def sets(self, update: str, values: Item) -> "Words":
-        """Returns the same write, which also makes that `update`."""
+        """Returns the same write with a further `update`."""
         return Words(f"{self.update}, {update.removeprefix('SET ')}", self.condition, self.values | values)
 
     def shows(self, attributes: Item) -> "Words":
-        """Returns the same write, which also sets those attributes."""
+        """Returns the same write, which also sets these attributes."""
         return self.sets(setting(tuple(attributes)), values_of(attributes)) if attributes else self
 
     def changes(self, change: Change) -> "Words":
-        """Returns the same write with that change, on its condition too."""
+        """Returns the same write with this change and its condition."""
         return self.shows(change.attributes).where(f"({change.condition})", change.read)
 
 
@@ -87,23 +87,23 @@ def claim(
     rested_from_ms: int | None = None,
     place: Change | None = None,
 ) -> Words:
-    """What a claim writes, and on which condition; with `execution` "" it needs no execution's right.
+    """Returns what a claim writes, and on which condition; with `execution` "" it needs no execution's right.
 
-    `holder` names this invocation alone. `after_fence` is the last fencing token that it claimed already. `partitions`
-    is what the stream's events are spread over from its first claim on. A claim with the `order` "none" takes the order
-    from the stream for good. `rest_until_ms` is the end of the back-off as far as is known; 0 for none. Where
-    `try_until_ms` is not 0, the try after that back-off is taken until then. After a back-off, of an invocation that
-    began at `rested_from_ms`, the claim is also refused where a connection newer than `after_fence` was connected, or
-    where an execution has let go of the stream since. `place` is what a function that keeps other streams too requires
-    of the record, and writes.
+    `holder` is unique to this invocation. `after_fence` is the last fencing token that it has claimed. `partitions` is
+    how many partition keys the stream's events are spread over from its first claim on. A claim with the `order` "none"
+    ends the stream's order for good. `rest_until_ms` is the end of the back-off as far as is known; 0 for none. If
+    `try_until_ms` is not 0, the try after that back-off is taken until then. After a back-off, in an invocation that
+    began at `rested_from_ms`, the claim is also refused if a connection newer than `after_fence` was connected, or if
+    an execution has let go of the stream since. `place` is what a function that keeps other streams too requires of the
+    record, and writes.
     """
     rest = "#rest_until_ms = :rest_until_ms"
     if not rest_until_ms:
         rest = f"(attribute_not_exists(#rest_until_ms) OR {rest})"
     words = Words(
         _CLAIM,
-        # No stop is requested, for then nobody may connect. The back-off is as it was read. And the record has this
-        # layout, which the first claim writes.
+        # No stop is requested: during one, no connection may be made. The back-off is as it was read. And the record
+        # has this layout, which the first claim writes.
         f"(attribute_not_exists(#stop) OR #stop = :no) AND {rest} "
         "AND (#layout = :layout OR attribute_not_exists(#layout))",
         {
@@ -126,10 +126,10 @@ def claim(
     if place is not None:
         words = words.changes(place)
     if order == "none":
-        # This comes before any item that the index lacks, and stays: otherwise a reader would miss that item.
+        # This is written before any item that the index lacks, and stays: otherwise a reader would miss that item.
         words = words.shows({"order": {"S": order}})
     if try_until_ms:
-        # By its condition the back-off is as it was known: so only one takes the try.
+        # The condition is that the back-off is as it was known, so only one claim takes the try.
         tries = {":try_until_ms": number(try_until_ms), ":tried_ms": number(now_ms)}
         update = "SET #rest_until_ms = :try_until_ms, #rest_tried_ms = :tried_ms, #rest_holder = :holder"
         words = words.sets(update, tries)
@@ -138,8 +138,8 @@ def claim(
 
 def _with_right(words: Words, execution: str) -> Words:
     """Returns the same write, if the execution has the right to claim."""
-    # The function's own execution has claimed the stream. Or none holds it: then none of that execution's successors
-    # may have ended the stream for good, since what is over is not connected again.
+    # The function's own execution holds the stream. Or none does: then none of that execution's successors may have
+    # ended the stream for good, because a stream that is over is not connected again.
     finals = {f":final{number}": {"S": ending} for number, ending in enumerate(FINAL_ENDINGS)}
     right = (
         "(#execution = :execution OR (attribute_not_exists(#execution)"
@@ -149,7 +149,7 @@ def _with_right(words: Words, execution: str) -> Words:
 
 
 def with_turn(words: Words, turn: Item, after_fence: int) -> Words:
-    """A claim that takes the turn, whose `mark` is `turn`, where nobody has claimed since `after_fence`."""
+    """A claim that also takes the turn, whose `mark` is `turn`, if no connection has claimed since `after_fence`."""
     both = words.where(NOBODY_CAME, {":after": number(after_fence)})
     return both.sets(_TURN, turn)
 
@@ -158,15 +158,15 @@ def with_turn(words: Words, turn: Item, after_fence: int) -> Words:
 
 
 def mark(fence: int, expires_at_ms: int, request_id: str) -> Item:
-    """The values of a mark as connected."""
+    """Returns the values of a mark as connected."""
     marked = control_record.mark(fence, request_id)
     return {":fence": number(fence), ":marked": marked, ":expires_at_ms": number(expires_at_ms)}
 
 
 def turn(marked: Item, now_ms: int, over: int) -> Words:
     """Takes the turn for a connection whose `mark` is `marked`; connection `over` is known to be over."""
-    # And nobody has the turn: nobody was ever connected, or the last that was is closed or over or stopped renewing; or
-    # the turn is already this one's, by an earlier request.
+    # And the turn is free: no connection was ever open, or the last one is closed or over or has stopped renewing; or
+    # an earlier request of this connection has already taken it.
     condition = (
         f"{_MAY_CONNECT} AND (attribute_not_exists(#connected) OR #connected <= #released OR #connected = :fence "
         "OR #connected = :over OR #expires_at_ms <= :now_ms)"
@@ -189,13 +189,13 @@ def renewal(fence: int, expires_at_ms: int, shown: Item) -> Words:
 
 
 def last_words(fence: int, shown: Item) -> Words:
-    """Releases a connection and shows how it ended, where no newer one is connected."""
+    """Releases a connection and shows how it ended, if no newer one is connected."""
     condition = "#connected = :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
     return Words("SET #released = :fence", condition, {":fence": number(fence)}).shows(shown)
 
 
 def with_its_rest(words: Words, rest: Change) -> Words:
-    """Returns the same write with a change of the back-off, where nobody has claimed since and no stop is requested."""
+    """Returns the same write with a change of the back-off, if none has claimed since and no stop is requested."""
     nobody = "#fence = :fence AND (attribute_not_exists(#stop) OR #stop = :no)"
     return words.where(nobody, {":no": {"BOOL": False}}).changes(rest)
 
@@ -208,7 +208,7 @@ def release(fence: int) -> Words:
 
 
 def other_cursor(read: ControlRecord, cursor: str, fence: int, now_ms: int) -> Words:
-    """Sets another cursor in the name of connection `fence`, where it is still as it was `read`."""
+    """Sets another cursor in the name of connection `fence`, if it is still as it was `read`."""
     attributes = control_record.cursor(cursor, fence, now_ms)
     values, condition = values_of(attributes), "attribute_not_exists(#cursor)"
     if read.cursor is not None:
@@ -218,15 +218,16 @@ def other_cursor(read: ControlRecord, cursor: str, fence: int, now_ms: int) -> W
 
 
 def log_begins(items: int, since_ms: int) -> Words:
-    """Lets the events of a stream with `items` partitions of ordered items go to a log, from `since_ms` on for good."""
+    """Sends the events of a stream with `items` partitions of ordered items to a log, from `since_ms` on for good."""
     condition = "attribute_exists(#fence) AND attribute_not_exists(#order) AND #partitions = :item_partitions"
     attributes = {"partitions": number(LOG), "item_partitions": number(items), "log_since_ms": number(since_ms)}
     return Words(setting(tuple(attributes)), condition, values_of(attributes))
 
 
 def to_change(before: Rest, after: Rest, holder: str) -> Change:
-    """The change of the back-off from `before` to `after`; `holder` names the invocation alone."""
-    # It is as it was read: nobody else has tried or failed since. Or it is this one's, by an earlier request.
+    """Returns the change of the back-off from `before` to `after`; `holder` is unique to the invocation."""
+    # It is as it was read, so no other connection has tried or failed since; or an earlier request has made this
+    # change.
     read = ("rest_kind", "rest_failures", "rest_until_ms")
     condition = f"({' AND '.join(f'#{name} = :old_{name}' for name in read)})"
     if not before.until_ms:

@@ -1,8 +1,8 @@
 """Turns an event into an item of DynamoDB and back.
 
-Pure: a caller fetches a body that lies in a bucket. Invariants: reading what was written returns the event, byte for
-byte; an item that an older release wrote is read by the attributes it has; an event's partition follows from its dedup
-key alone.
+Pure: the caller fetches a body that is in a bucket. Invariants: reading returns the event that was written, byte for
+byte; an item of an older release is read by the attributes it has; an event's partition follows from its dedup key
+alone.
 """
 
 import hashlib
@@ -25,16 +25,16 @@ from handlers.store.typed_values import DAY_S, Item, count, expiry, text
 MAX_ITEM_BYTES = 400 * 1024
 # "The size of a number is approximately ... up to 21 bytes."
 _NUMBER_BYTES = 21
-# From this size on a body is compressed where that saves a write unit: DynamoDB bills each KB begun.
+# From this size on a body is compressed if that saves a write unit: DynamoDB bills each KB begun.
 COMPRESS_FROM_BYTES = 4 * 1024
 WRITE_UNIT_BYTES = 1024
 # S3: a key has at most 1,024 bytes, and two SHA-256 follow the folder.
 _FOLDER_CHARACTERS = 800
 # zlib's number for the format of gzip, which other tools read too.
 _GZIP = 31
-# The attribute with an event's place among those that came: the index's key, and one that no index has.
+# The attribute with an event's place in the order of arrival: the index's key, or one that no index has.
 PLACES: dict[Order, str] = {"index": "position", "none": "arrival"}
-# Marks an item that is no event: one with its key is promised to the stream's log (`segment_writer.py`).
+# Marks an item that is not an event, but promises one with its key to the stream's log (`segment_writer.py`).
 PROMISED = "promised"
 
 
@@ -42,8 +42,8 @@ PROMISED = "promised"
 class StoragePolicy:
     """How a stream's events are stored: over how many partition keys, and for how many days (0: for ever).
 
-    `order` is whether they are in the index of the order. `on_conflict` is what follows where one key has two bodies;
-    None if the key is made of the body. `epochs` are those of the connection that stores.
+    `order` is whether they are in the index of the order. `on_conflict` is what follows if one key has two bodies; None
+    if the key is made of the body. `epochs` are those of the storing connection.
     """
 
     partitions: int = 1
@@ -62,11 +62,10 @@ Fetch = Callable[[str], bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event as a reader sees it; `object` is the key of the object that holds its body, where one does.
+    """An event as a reader sees it; `object` is the key of the object with its body, if there is one.
 
-    `conflict_of` is the key that it came under, where another body has that key. `data` is None if the event went to
-    the dead-letter queue, for the reason `dead_letter`, and where the body was too large for the reader or could not be
-    read.
+    `conflict_of` is the key that it came under, if another body has that key. `data` is None if the event went to the
+    dead-letter queue, for the reason `dead_letter`, or if the body was too large for the reader or could not be read.
     """
 
     key: str
@@ -82,7 +81,7 @@ class StoredEvent:
 
     @property
     def is_repaired(self) -> bool:
-        """Whether it came by the repair of a gap, and not on a connection."""
+        """Whether the repair of a gap stored it, rather than a connection."""
         return self.fence == REPAIRED_FENCE
 
 
@@ -97,7 +96,7 @@ class Entry(NamedTuple):
 
 
 def partition_keys(stream_id: str, partitions: int) -> list[str]:
-    """The partition keys of a stream. No two streams share one: the part before a number sign is one id's alone."""
+    """The partition keys of a stream. No two streams share one: the part before a number sign is unique to an id."""
     name = _without_signs(stream_id)
     return [name] if partitions == 1 else [f"{name}#{number}" for number in range(partitions)]
 
@@ -109,7 +108,7 @@ def partition_key(stream_id: str, key: str, partitions: int) -> str:
 
 
 def stream_of(item: Item) -> str:
-    """The stream that the item belongs to."""
+    """Returns the stream that the item belongs to."""
     name: str = item["PK"]["S"].partition("#")[0]
     return name.replace("%23", "#").replace("%25", "%")
 
@@ -120,10 +119,10 @@ def _without_signs(stream_id: str) -> str:
 
 
 def object_key(item: Item) -> str:
-    """The key of the object that holds the item's body. It follows from the content, so none is ever overwritten.
+    """Returns the key of the object with the item's body. It follows from the content, so none is ever overwritten.
 
-    It begins with a folder that says for how many days the object is kept, which the bucket's rules go by; then comes
-    the percent-encoded stream id, or "=" and its SHA-256 where that is too long for a key.
+    It begins with a folder that says for how many days the object is kept, which the bucket's rules use; then comes the
+    percent-encoded stream id, or "=" and its SHA-256 if the id is too long for a key.
     """
     stream_id = stream_of(item)
     folder = quote(stream_id, safe=":")
@@ -133,13 +132,13 @@ def object_key(item: Item) -> str:
     return "/".join((_kept(item), folder, _sha256(item["SK"]["S"]), _sha256(body_of(item))))
 
 
-# For how many days at least an object is kept: packaging/resources/storage.yml has a rule for each. An object outlives
-# its event, whose days are rounded up to one of these.
+# For how many days an object may be kept: packaging/resources/storage.yml has a rule for each. An object outlives its
+# event, whose days are rounded up to one of these.
 KEPT_DAYS = (1, 3, 7, 14, 30, 60, 90, 180, 365, 730, 1825, 3650)
 
 
 def _kept(item: Item) -> str:
-    """The folder of objects that are kept for as long as the event is; "kept" alone where it never expires."""
+    """Returns the folder of objects that are kept for as long as the event; just "kept" if it never expires."""
     expires_s, received_ms = count(item, "expires_at"), count(item, "received_at_ms")
     if expires_s is None or received_ms is None:
         return "kept"
@@ -160,9 +159,9 @@ def _sha256(body: str | bytes) -> str:
 def event_item(
     stream_id: str, fence: int, count: int, event: StreamEvent, policy: StoragePolicy = DEFAULT_POLICY
 ) -> Item:
-    """The item of an event. Its place sorts events by when they came, then by connection, then by `count`.
+    """Returns the item of an event. Its place sorts events by when they came, then by connection, then by `count`.
 
-    The place is in `position`, the index's key, or in `arrival`, and then no index has the item.
+    The place is in `position`, the index's key, or in `arrival` if no index has the item.
     """
     received_at_ms = event.received_at_ms
     item: Item = {
@@ -196,7 +195,7 @@ def _put_body(item: Item, data: Body) -> None:
 
 
 def _compressed(data: str | bytes) -> tuple[bytes, int]:
-    """The body as gzip has it, and how many bytes it has."""
+    """Returns the body compressed by gzip, and the length of the original."""
     packer, packed, plain_bytes = zlib.compressobj(level=1, wbits=_GZIP), [], 0
     for piece in encoded(data):
         plain_bytes += len(piece)
@@ -206,32 +205,32 @@ def _compressed(data: str | bytes) -> tuple[bytes, int]:
 
 
 def place_of(item: Item) -> str:
-    """The event's place among those that came, whether the index has it or not: no other event has the same."""
+    """Returns the event's unique place in the order of arrival, whether the index has it or not."""
     place: str = item[PLACES["index"] if PLACES["index"] in item else PLACES["none"]]["S"]
     return place
 
 
 def in_bucket(item: Item) -> Item:
-    """The item with a reference to the object that holds its body in place of the body."""
+    """Returns the item with a reference to the object with its body in place of the body."""
     kept = {name: value for name, value in item.items() if name != "data"}
     kind = "text" if "S" in item["data"] else "binary"
     return {"encoding": {"S": kind}} | kept | {"object": {"S": object_key(item)}}
 
 
 def body_of(item: Item) -> str | bytes:
-    """The item's body as it lies in an object, a text in UTF-8."""
+    """Returns the item's body as an object has it, a text in UTF-8."""
     body: str | bytes = item["data"]["S"] if "S" in item["data"] else item["data"]["B"]
     return body
 
 
 def mark(item: Item, reason: str) -> Item:
-    """The item in place of an event that went to the dead-letter queue: without body, id and name."""
+    """Returns the item in place of an event that went to the dead-letter queue: without body, id and name."""
     sent = ("data", "encoding", "object", "id", "name")
     return {name: value for name, value in item.items() if name not in sent} | {"dead_letter": {"S": reason}}
 
 
 def size_bytes(item: Item) -> int:
-    """The item's size as DynamoDB counts it, never too small."""
+    """Returns the item's size as DynamoDB counts it, never too small."""
     total = 0
     for name, value in item.items():
         total += len(name)
@@ -247,15 +246,15 @@ def size_bytes(item: Item) -> int:
 
 
 def has_expired(item: Item, now_ms: int) -> bool:
-    """Whether it is to be hidden: DynamoDB deletes it only within days after its instant."""
+    """Returns whether the item must be hidden: DynamoDB deletes it only days after it has expired."""
     return "expires_at" in item and int(item["expires_at"]["N"]) * 1000 <= now_ms
 
 
 def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> StoredEvent:
-    """The event of an item; `fetch` is called only where an object holds the body.
+    """Returns the event of an item; `fetch` is called only if an object has the body.
 
-    A body of more than `most_bytes` is left out, before it is unpacked. Raises StoreUnavailable where this version
-    cannot read the item.
+    A body of more than `most_bytes` is left out, before it is unpacked. Raises StoreUnavailable if this version cannot
+    read the item.
     """
     name = f"the event at {place_of(item)}"
     typed_values.check_layout(item, name)
@@ -289,9 +288,9 @@ def _body(item: Item, fetch: Fetch, most_bytes: int | None) -> str | bytes | Non
 
 
 def unpacked(content: bytes, encoding: str, most_bytes: int | None = None) -> str | bytes | None:
-    """The body whose bytes are stored in this encoding; None if it has more than `most_bytes`.
+    """Returns the body whose bytes are stored in this encoding; None if it has more than `most_bytes`.
 
-    Raises ValueError for an encoding that this version does not know.
+    Raises ValueError for an unknown encoding.
     """
     kind, _, packing = encoding.partition("+")
     if kind not in ("text", "binary") or packing not in ("", "gzip"):
