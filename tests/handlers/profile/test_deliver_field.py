@@ -15,10 +15,10 @@ SECRET = {"secret": "${secret:a}"}
 A_TABLE = 'deliver must be a table such as { sqs = "orders.fifo" }, or a list of up to 5 of them'
 BEGINNING = "the beginning of keys, such as raw/ (200 characters at most)"
 SIGNS = "refer to the secret that signs, ${secret:name}"
-ENCRYPTED = "begin with https://, but where allow_private = true"
-ALONE = "be left out with unordered = true: a batch keeps its order, and one is sent at a time"
+ENCRYPTED = "begin with https:// (or, with allow_private = true, http://)"
+ALONE = "be left out with unordered = true: batches keep the order and are sent one at a time"
 SINCE = '"start", or an instant such as 2026-11-21T06:25:19Z or a date'
-NO_REFERENCE = "hold no reference: what authenticates a webhook is its signature"
+NO_REFERENCE = "not refer to a secret: a webhook is authenticated by its signature"
 
 
 def read(value: Any) -> tuple[tuple[Target, ...], list[str]]:
@@ -121,10 +121,10 @@ def test_each_kind_has_a_sink() -> None:
         ({"webhook": "http://example.org", **SECRET}, f"deliver.webhook must {ENCRYPTED}"),
         ({"webhook": "https://example.org/${secret:a}", **SECRET}, f"deliver.webhook must {NO_REFERENCE}"),
         ([{"sqs": "a.fifo"}, {"sqs": "a.fifo", "unordered": True}],
-         "deliver names one target twice, which would be one in counts and logs: sqs:a.fifo"),
+         "deliver names one target twice, which counts and logs could not tell apart: sqs:a.fifo"),
         (
             [{"webhook": f"https://example.org/{path}", **SECRET} for path in "ab"],
-            "deliver names two webhooks of one host, which would be one in counts and logs: webhook:example.org"
+            "deliver names two webhooks of one host, which counts and logs could not tell apart: webhook:example.org"
             '; give one a label = "..."',
         ),
     ],

@@ -44,7 +44,7 @@ CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, r
             {"method": "POST"},
             'method must be "GET" with framing = "websocket": the handshake is a GET without a body',
         ),
-        ({"resume": {"body": "/a"}}, "resume.body needs a body to stand in"),
+        ({"resume": {"body": "/a"}}, "resume.body needs a body: it is a place in the body"),
         (
             {"headers": {"Sec-WebSocket-Key": "a"}},
             "headers.Sec-WebSocket-Key is not the name of an HTTP header that may be set",

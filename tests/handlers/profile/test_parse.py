@@ -179,7 +179,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"resume": {"header": "a", "query": "b"}}, RESUME),
     ({"resume": {"header": "a b"}}, "resume.header is not the name of an HTTP header that may be set"),
     ({"resume": {"body": "start"}}, f"resume.body must be {POINTER}"),
-    ({"resume": {"body": "/a"}}, "resume.body needs a body to stand in"),
+    ({"resume": {"body": "/a"}}, "resume.body needs a body: it is a place in the body"),
     ({"resume": {"query": "a", "more": 1}}, f"resume.more is not a field of {RESUME_FIELDS}"),
     ({"resume": {"query": "a", "add": -1}}, "resume.add must be a whole number from 0 to 1000000"),
     ({"resume": {"query": "a", "add": 1, "back_s": 1}}, f"resume.back_s {ONE_OF_THEM}"),

@@ -64,7 +64,7 @@ def test_each_mistake_of_a_ticket_has_one_sentence() -> None:
         ({"ticket": {"path": "$.key"}}, "ticket.address is missing"),
         ({"ticket": TICKET | {"address": "wss://api.example"}}, "ticket.address must begin with http"),
         ({"ticket": {"address": "https://api.example"}}, "ticket must say what of the answer is wanted"),
-        ({"ticket": TICKET | {"header": "X-Key"}}, "ticket.header or path says where the value stands: give one"),
+        ({"ticket": TICKET | {"header": "X-Key"}}, "ticket.header and path exclude each other: keep the one"),
         ({"ticket": TICKET | {"path": "key"}}, "ticket.path must be a JSON path"),
         ({"ticket": TICKET | {"places": {"a b": {"path": "$.x"}}}}, "ticket.places.a b must be a name of letters, d"),
         ({"ticket": TICKET | {"places": {"a": {}}}}, f"ticket.places.a must be {PLACE}"),
@@ -83,10 +83,13 @@ def test_each_mistake_of_a_ticket_has_one_sentence() -> None:
         ({"ticket": TICKET | {"body": "{}", "method": "GET"}}, 'ticket.body needs method = "POST"'),
         ({"ticket": TICKET | {"body": '{"api_key":"k"}'}}, "ticket.body holds 'api_key' in plain text"),
         ({"ticket": TICKET | {"headers": {"X-Api-Key": "k"}}}, "ticket.headers.X-Api-Key holds 'X-Api-Key' in plain"),
-        ({"ticket": TICKET | {"body": '{"a":"{ticket}"}'}}, "ticket holds {ticket}, which no token and no place of a"),
-        ({"address": "https://example.org/{ticket}"}, "address holds {ticket}, which no token and no place of a tick"),
-        ({"headers": {"X": "{ticket.id}"}, "ticket": TICKET}, "headers.X holds {ticket.id}, which no token and no pl"),
-        ({"headers": {"X": "{token}"}}, "headers.X holds {token}, which no token and no place of a ticket of this"),
+        (
+            {"ticket": TICKET | {"body": '{"a":"{ticket}"}'}},
+            "ticket contains {ticket}, but the profile has no token or t",
+        ),
+        ({"address": "https://example.org/{ticket}"}, "address contains {ticket}, but the profile has no token or tic"),
+        ({"headers": {"X": "{ticket.id}"}, "ticket": TICKET}, "headers.X contains {ticket.id}, but the profile has no"),
+        ({"headers": {"X": "{token}"}}, "headers.X contains {token}, but the profile has no token or ticket that"),
         ({"address": "https://{ticket}/", "ticket": TICKET}, "address may have only these placeholders"),
     ]
     assert [fields for fields, sentence in table if sentence not in refusal(**fields)] == []
