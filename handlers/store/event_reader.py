@@ -1,13 +1,13 @@
 """Reads the events of a stream from all of its partition keys, and finds where the newest ones are.
 
-The index has them in the order in which they came. Those of a log are in segments, which
-handlers/store/segment_reader.py reads. Those that no index has are read in the table's own order: by key, as bytes of
-UTF-8. That is not the order in which they came, unless the upstream's ids sort so: ULIDs, snowflakes, instants. Such a
-position is "key." and the key in Base64 for URLs. A stream that went over to a log has its items first, and then the
-log, whose positions are greater.
+The index has them in the order in which they came. Events of a log are in segments, which
+handlers/store/segment_reader.py reads. Events without an index are read in the table's own order: by key, as bytes of
+UTF-8. That is not the order of arrival, unless the upstream's ids sort that way (ULIDs, snowflakes, instants). The
+position of such an event is "key." and its key in Base64 for URLs. A stream that went over to a log has its items
+first, and then the log, whose positions are greater.
 
-Invariants: nothing is written; the result is the first events after a position, whatever partition they lie in; what is
-stored meanwhile with a smaller key is not in a later page; at most one batch of items is held at once.
+Invariants: nothing is written; the result is the first events after a position, whichever partitions have them; an
+event that is stored meanwhile under a smaller key is on no later page; at most one batch of items is held at once.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from handlers.store.event_items import Entry, Fetch, has_expired, partition_keys
 from handlers.store.typed_values import Item
 
 INDEX = "by-position"
-# How many items are read at once: DynamoDB answers with 16 MB at most, and a function of 128 MB can hold some 10 MB.
+# How many items are read at once: DynamoDB answers with at most 16 MB, and a function of 128 MB can hold some 10 MB.
 BATCH = 25
-# How long after a stream went over to a log its log is not read. By then all connections know of it, what they stored
-# as items is visible, and a follower has read the latest items again.
+# For how long after a stream went over to a log its log is not read yet. By then all connections know of the log, what
+# they stored as items is visible, and a follower has read the latest items again.
 SETTLES_MS = 45_000
-# No position in the order of arrival begins like this.
+# No position in the order of arrival begins with this.
 _MARK = "key."
 
 
@@ -52,11 +52,11 @@ class EventReader:
         limit: int,
         most_bytes: int | None = None,
     ) -> Iterator[Entry]:
-        """The first `limit` entries whose position is greater than `after`, read as they are asked for.
+        """Yields the first `limit` entries whose position is greater than `after`, read as they are needed.
 
-        A body of more than `most_bytes` is left out. Raises StoreUnavailable. Read through an index, so an event may be
-        missing for a moment after it was stored. In a log, and where the order is "none", events are there at once;
-        with "none" their positions are those of their keys, and ValueError says that `after` is none of those.
+        A body of more than `most_bytes` is left out. Raises StoreUnavailable. Through the index, an event may be
+        missing for a moment after it was stored; in a log, and with the order "none", it is there at once. With "none"
+        the positions are those of keys, and any other `after` raises ValueError.
         """
         if layout.items:
             return self._across(stream_id, layout, now_ms, after, limit, most_bytes)
@@ -73,7 +73,7 @@ class EventReader:
     def _across(
         self, stream_id: str, layout: Layout, now_ms: int, after: str, limit: int, most_bytes: int | None
     ) -> Iterator[Entry]:
-        """The items of a stream that went over to a log, then its log, from whichever of both `after` is a place."""
+        """Yields the items of a stream that went over to a log, then its log; `after` may be a place in either."""
         from handlers.store.segment_reader import log_from
 
         begin = f"{log_from(layout):015d}"
@@ -100,25 +100,27 @@ class EventReader:
             limit -= count
 
     def place_at(self, stream_id: str, layout: Layout, from_ms: int) -> str:
-        """A place before every event that came at this instant or later; "" for the beginning.
+        """Returns a place before every event that came at this instant or later; "" for the beginning.
 
         Raises StoreUnavailable.
         """
         if not from_ms or layout.order == "none":
             return ""
         number = from_ms
-        # What came before a stream went over to a log may be an item until the last function that did not know is dead.
+        # After a stream went over to a log, events may still be stored as items until the last function that did not
+        # know is dead.
         if layout.partitions == LOG and (not layout.items or from_ms >= layout.since_ms + LONGEST_WAIT_MS):
             from handlers.store.segment_reader import SegmentReader
 
             number = SegmentReader(*self._places).number_at(stream_id, from_ms)
-        # Positions begin with this, and sort after it.
+        # Positions of that instant begin with this, and sort after it.
         return f"{number:015d}"
 
     def entries_before(self, stream_id: str, layout: Layout, now_ms: int, before_ms: int) -> Iterator[Entry]:
-        """The places of the events that came before this instant, the newest first; not of a stream without an order.
+        """Yields the places of the events that came before this instant, newest first; not for a stream without an
+        order.
 
-        Raises StoreUnavailable. In a log some that came later may be among them.
+        Raises StoreUnavailable. In a log some later ones may be among them.
         """
         if layout.partitions == LOG:
             from handlers.store.segment_reader import SegmentReader
@@ -152,10 +154,10 @@ class EventReader:
             yield Entry(entry["position"]["S"], event)
 
     def _page(self, partition: str, after: str, count: int) -> list[Item]:
-        """Keys and positions of the first events of one partition."""
+        """Returns keys and positions of the first events of one partition."""
         entries: list[Item] = self.table.query(
             "PK = :partition AND #position > :after",
-            # No position is smaller than a digit; DynamoDB takes no empty text as a key.
+            # No position is smaller than a digit; DynamoDB does not accept an empty text as a key.
             {":partition": partition, ":after": after or "/"},
             IndexName=INDEX,
             ExpressionAttributeNames={"#position": "position"},
@@ -177,7 +179,7 @@ class EventReader:
             yield Entry(position, None if event is None else replace(event, position=position))
 
     def _items(self, partition: str, after: str, count: int) -> Iterator[Item]:
-        """The items of a partition behind a key, read as they are asked for."""
+        """Yields the items of a partition after a key, read as they are needed."""
         condition = "PK = :partition AND SK > :after" if after else "PK = :partition"
         values = {":partition": partition} | ({":after": after} if after else {})
         return self.table.each(condition, values, ConsistentRead=True, Limit=count)
@@ -189,12 +191,12 @@ def _position(item: Item) -> str:
 
 
 def position_of(key: str) -> str:
-    """The position of the event with this key."""
+    """Returns the position of the event with this key."""
     return _MARK + base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 
 def key_at(position: str) -> str:
-    """The key of a position; ValueError where none has it."""
+    """Returns the key of a position; raises ValueError if it is not one of a key."""
     digits = position.removeprefix(_MARK)
     try:
         key = base64.b64decode(digits + "=" * (-len(digits) % 4), altchars=b"-_", validate=True).decode()
@@ -207,14 +209,14 @@ def key_at(position: str) -> str:
 
 # --- the newest events ------------------------------------------------------------------------------------------------
 
-# A segment has one event or thousands.
+# A segment may have one event or thousands.
 SEGMENTS = 4
 # No fencing token and no index within a segment is larger.
 _MOST = 10**12 - 1
 
 
 def newest_place(table: Table, stream_id: str, layout: Layout, count: int) -> str:
-    """The position after which the newest `count` events are, "" for the beginning; raises StoreUnavailable.
+    """Returns the position before the newest `count` events, "" for the beginning; raises StoreUnavailable.
 
     In a log it is the one before the last segments, however many events those have.
     """
@@ -227,7 +229,7 @@ def newest_place(table: Table, stream_id: str, layout: Layout, count: int) -> st
 
 
 def newest_ms(table: Table, stream_id: str, layout: Layout) -> int | None:
-    """When the newest stored event came, None if there is none or no order; raises StoreUnavailable.
+    """Returns when the newest stored event came, None without one or without an order; raises StoreUnavailable.
 
     In a log it is when the last segment was begun.
     """
@@ -245,7 +247,7 @@ def newest_ms(table: Table, stream_id: str, layout: Layout) -> int | None:
 
 
 def _newest(table: Table, stream_id: str, partitions: int, count: int) -> list[str]:
-    """The positions of the newest events of each partition, `count` of each at most."""
+    """Returns the positions of the newest events of each partition, at most `count` of each."""
     found = (
         table.query("PK = :partition", {":partition": key}, IndexName=INDEX, ScanIndexForward=False, Limit=count)
         for key in partition_keys(stream_id, partitions)

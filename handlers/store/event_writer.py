@@ -1,9 +1,9 @@
-"""Writes the events of a stream to DynamoDB, each once, and as many as are waiting in one request.
+"""Writes the events of a stream to DynamoDB, each once, and all that wait in one request.
 
 An event of a batch is spelled as an INSERT: PartiQL with parameters, as the JSON text of a request. Nearly every event
-is a short text that is filled into a template of a statement. Invariants: the first writer of an event wins; when
-`write` returns, each event is stored, was known already, or is in the dead-letter queue, whole unless it was too long
-to be read; what is sent twice is stored once; an INSERT inserts the event's item, whichever way it was made.
+is a short text, which is filled into a template. Invariants: the first writer of an event wins; when `write` returns,
+each event is stored, was known already, or is in the dead-letter queue, whole unless it was too long to be read; an
+event that is sent twice is stored once; an INSERT inserts the event's item, whichever way it was made.
 """
 
 import json
@@ -37,15 +37,16 @@ from handlers.store.typed_values import Item
 
 # BatchExecuteStatement: "can perform no more than 25 statements per batch".
 BATCH = 25
-# A request to DynamoDB may have 16 MB. A small function can hold this much several times.
+# A request to DynamoDB may have 16 MB. A small function can hold this many bytes several times.
 BATCH_BYTES = 1024 * 1024
-# How often statements are sent again when none was taken, and the delays before: 2.6 s together. While the table takes
-# some, the delays stay short, up to DELAYS_IN_ALL_S for one write: a connection that waits here reads no lease.
+# How often statements are sent again if the table took none, and the delays before each time: 2.6 s together. While the
+# table takes some, the delays stay short, up to DELAYS_IN_ALL_S for one write: a connection that waits here reads no
+# lease.
 TRIES = 8
 DELAY_S, DELAY_MOST_S, DELAYS_IN_ALL_S = 0.025, 1.0, 5.0
-# Data, id and name of a short event have fewer characters together: its item is far below every limit.
+# Data, id and name of a short event have fewer characters than this together: its item is far below every limit.
 SHORT = COMPRESS_FROM_BYTES
-# Marks the places in an item for texts that differ from event to event; no id of a stream holds it.
+# Marks the places in an item for texts that differ between events; no id of a stream contains it.
 _HOLE = "\0"
 _COUNT_DIGITS = 12
 # The number of an event, the event, and its INSERT.
@@ -63,17 +64,17 @@ class Inserts:
     _patterns: dict[tuple[int, bool, bool], str] = field(default_factory=dict)
 
     def item(self, number: int, event: StreamEvent) -> Item:
-        """The item of an event, the `number`th of its connection."""
+        """Returns the item of an event, the `number`th of its connection."""
         return event_item(self.stream_id, self.fence, number, event, self.policy)
 
     def of_item(self, item: Item) -> str:
-        """The INSERT of an item: it adds the item where none has its key, otherwise it is refused."""
+        """Returns the INSERT of an item: it is refused if another item has its key."""
         places = ", ".join([f"'{name}': ?" for name in item])
         statement = f'INSERT INTO "{self.table}" VALUE {{{places}}}'
         return encode({"Statement": statement, "Parameters": list(item.values())})
 
     def of_short(self, number: int, event: StreamEvent) -> str | None:
-        """The INSERT of `item(number, event)`; None if the event is not short."""
+        """Returns the INSERT of `item(number, event)`; None if the event is not short."""
         if not is_short(event):
             return None
         key, data, own_id, name, _, received_at_ms = event
@@ -91,7 +92,7 @@ class Inserts:
         return pattern % values
 
     def _pattern(self, like: StreamEvent) -> str:
-        """The INSERT of a short event that came when `like` did, with the same fields and places for `%` to fill."""
+        """The INSERT of a short event that came when `like` did, with the same fields, as a template for `%`."""
         own_id, name = (None if text is None else _HOLE for text in (like.id, like.name))
         item = self.item(0, like._replace(key=_HOLE, data=_HOLE, id=own_id, name=name))
         if self.policy.partitions > 1:
@@ -129,7 +130,7 @@ class EventWriter:
         policy: StoragePolicy = DEFAULT_POLICY,
     ) -> Written:
         """Returns how many `events` were new, known already, or dead-lettered; `first` is the number of the first."""
-        # Two statements of one batch may not touch the same item, and the first delivery is the one that counts.
+        # Two statements of one batch must not touch the same item, and the first delivery is the one that counts.
         fresh: dict[str, tuple[int, StreamEvent]] = {}
         for number, event in enumerate(events, first):
             fresh.setdefault(event.key, (number, event))
@@ -157,7 +158,7 @@ class OneWrite:
     def outcomes(self, events: Collection[tuple[int, StreamEvent]]) -> list[str]:
         """The outcome of each, in any order."""
         if len(events) == 1:
-            # Nearly every write of a quiet stream is one event: no statement needs to be spelled for it.
+            # Nearly every write of a quiet stream is one event, which needs no statement.
             ((number, event),) = events
             if is_short(event):
                 return [self._put_one(number, event, False)]
@@ -184,8 +185,8 @@ class OneWrite:
         return outcomes + self._put_batch(batch)
 
     def settled(self, written: Written, repeated: Sequence[tuple[int, StreamEvent]]) -> Written:
-        """Returns what was written, and settles refused or `repeated` events whose body is not the stored one."""
-        # Imported once there is a duplicate: most connections meet none.
+        """What was written, after settling refused or `repeated` events whose body differs from the stored one."""
+        # Imported at the first duplicate: most connections meet none.
         from handlers.store.conflicts import Conflicts
 
         writer, policy = self._writer, self._inserts.policy
@@ -222,7 +223,7 @@ class OneWrite:
             try:
                 answers, metadata = self._insert([text for *_, text in batch])
             except Refused:
-                # The whole request was refused: one of the statements is at fault, and sent alone it shows which.
+                # The whole request was refused because of one statement; sending each alone shows which.
                 return outcomes + [self._put_one(number, event, was_sent) for number, event, _ in batch]
             if len(answers) == len(batch) and not [answer for answer in answers if "Error" in answer]:
                 return outcomes + [STORED] * len(batch)
@@ -252,7 +253,7 @@ class OneWrite:
         raise StoreUnavailable(f"AWS refused BatchExecuteStatement: {code}{quoted_id({'ResponseMetadata': metadata})}")
 
     def _insert(self, texts: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Returns an answer for each, in order, and the client's metadata, such as how often it was sent again."""
+        """Returns an answer for each, in order, and the client's metadata, such as the number of retries."""
         with translate_errors("BatchExecuteStatement", refusals=True):
             is_ours = isinstance(self._dynamodb, DynamoDb)
             statements = texts if is_ours else [as_parameters(text) for text in texts]
@@ -269,7 +270,7 @@ class Tries:
         self._slept_s = 0.0
 
     def count(self, took_some: bool, metadata: dict[str, Any]) -> None:
-        """Returns after the delay; raises StoreUnavailable where the last try was made, whose `metadata` names it."""
+        """Returns after the delay; raises StoreUnavailable after the last try, whose `metadata` identifies it."""
         if took_some:
             self._made = max(1, self._made - 1)
         delay_s = random.uniform(0, min(DELAY_S * 2 ** (self._made - 1), DELAY_MOST_S))

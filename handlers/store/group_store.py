@@ -1,11 +1,11 @@
 """Keeps a group's lease and its members: each method is one conditional write, or one reading.
 
-The lease is an item like a stream's (`PK` the group, `SK` `lease`), for the machine claims and releases both alike.
-Each function has its heartbeat in an attribute of its own, so that it can be written, or found missing, by name:
-`heartbeat_value` spells it. Every write may be sent twice and may land late; each is made so that this changes nothing.
+The lease is an item like a stream's (`PK` the group, `SK` `lease`), because the machine claims and releases both in the
+same way. Each function's heartbeat is in an attribute of its own, so that it can be written, or found missing, by name:
+`heartbeat_value` spells it. Any write may be sent twice and may arrive late; each is made so that this changes nothing.
 
-Invariants: reading what was written returns it, and what cannot be read counts as absent; the token and the version
-only grow; a function that is marked as ended never heartbeats again.
+Invariants: reading returns what was written, and what cannot be read counts as absent; the token and the version only
+grow; a function that is marked as ended never sends a heartbeat again.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _HEARTBEAT, _DEAD = "beat:", "dead:"
 
 
 def heartbeat_name(request_id: str, *, is_ended: bool = False) -> str:
-    """The attribute that has a function's heartbeat."""
+    """Returns the name of the attribute with a function's heartbeat."""
     return f"{_DEAD if is_ended else _HEARTBEAT}{request_id}"
 
 
 def heartbeat_value(heartbeat: GroupHeartbeat) -> Item:
-    """The value of that attribute: token, instant, expiry, turns, and how many streams are away, if any."""
+    """Returns the value of that attribute: token, instant, expiry, turns, and how many streams are away, if any."""
     away = f"/{heartbeat.away}" if heartbeat.away else ""
     return {"S": f"{heartbeat.token}/{heartbeat.at_ms}/{heartbeat.until_ms}/{heartbeat.turns}{away}"}
 
@@ -62,14 +62,14 @@ def group_lease(item: Item | None) -> GroupLease:
 
 
 def lease_of_group(item: Item) -> Lease:
-    """The group's lease as if the group were a stream, connected while a function lives."""
+    """Returns the group's lease as if the group were a stream that is connected while a function lives."""
     return replace(lease(item), expires_at_ms=alive_until_ms(group_lease(item)))
 
 
 def member_lease(item: Item, group: GroupLease) -> Lease:
     """The lease of a stream in a group: composed of its own item and the group's lease.
 
-    For a connection that was let go it lasts until then.
+    For a connection that was let go, it lasts until then.
     """
     seen = composed(lease(item), group)
     if seen.connected_token > seen.released_token:
@@ -79,17 +79,17 @@ def member_lease(item: Item, group: GroupLease) -> Lease:
 
 
 def live_of_member(live: Item | None, group: GroupLease) -> Item | None:
-    """The record of a stream's newest connection, which is good until its function's heartbeats say so.
+    """Returns the record of a stream's newest connection, known good until its function's heartbeats say.
 
-    And it was heard not long before that: a connection that is silent for longer is closed. So a successor that opens
-    beside it need not count its whole life as the silence of a dead peer.
+    It counts as heard not long before that, because a connection that is silent for longer is closed. So a successor
+    that opens beside it need not count its whole life as the silence of a dead peer.
     """
     heartbeat = group.heartbeats.get(text(live or {}, "request_id") or "")
     if live is None or "closed_ms" in live or heartbeat is None:
         return live
     lag_ms = count(live, "lag_ms")
     seen_ms = good_until_ms(count(live, "seen_ms") or 0, lag_ms, heartbeat)
-    # A heartbeat is a sign of each connection that it answers for: none counts as silent because of its lag.
+    # A heartbeat is a sign of life of each connection that it vouches for: none counts as silent because of its lag.
     told_ms = seen_ms if lag_ms is None else max(seen_ms, heartbeat.at_ms)
     said = {"seen_ms": number(seen_ms), "saved_ms": number(max(told_ms, count(live, "saved_ms") or 0))}
     silent_ms = count(live, "silent_ms")
@@ -99,17 +99,17 @@ def live_of_member(live: Item | None, group: GroupLease) -> Item | None:
 
 
 def member_key(group: str, stream_id: str) -> Item:
-    """The key of a stream's place in a group."""
+    """Returns the key of a stream's place in a group."""
     return key(group, f"{MEMBER}{stream_id}")
 
 
 def member(item: Item) -> tuple[str, str] | None:
-    """The stream and when it joined; None if it has left."""
+    """Returns the stream and when it joined; None if it has left."""
     joined = text(item, "joined")
     return None if joined is None else (item["SK"]["S"].removeprefix(MEMBER), joined)
 
 
-# After so long a function is surely over: Lambda's longest limit and a minute.
+# After this long a function is certainly over: Lambda's longest limit and a minute.
 FORGOTTEN_MS = 960_000
 # The record of a member that left is kept for a day.
 LEFT_S = 86_400
@@ -125,11 +125,11 @@ class GroupStore:
         self._key = key(group, "lease")
 
     def read(self) -> GroupLease:
-        """The lease as it stands now, read consistently."""
+        """Returns the lease as it is now, read consistently."""
         return group_lease(self._table.get(self._group, "lease"))
 
     def version(self) -> int:
-        """The version of the membership as it was a moment ago: not read consistently, for half the price."""
+        """Returns the version of the membership as it was a moment ago: not read consistently, for half the price."""
         return group_lease(self._table.get(self._group, "lease", consistent=False)).version
 
     # --- the group's lease --------------------------------------------------------------------------------------------
@@ -144,14 +144,14 @@ class GroupStore:
         )
 
     def first_heartbeat(self, request_id: str, execution: str, heartbeat: GroupHeartbeat) -> tuple[bool, GroupLease]:
-        """Returns whether the function now counts as alive, and the lease; not if the group was lost meanwhile."""
+        """Returns whether the function now counts as alive, and the lease; False if the group was lost meanwhile."""
         values = {":beat": heartbeat_value(heartbeat), ":execution": {"S": execution}}
         names = {"#beat": heartbeat_name(request_id)}
         return self._change("SET #beat = :beat", "#execution = :execution", values, names)
 
     def heartbeat(self, request_id: str, heartbeat: GroupHeartbeat, known: GroupLease) -> tuple[bool, GroupLease]:
-        """Returns whether the function still counts as alive, and the lease; removes `known` heartbeats long over."""
-        # Its limit has passed: by then the records of its connections have expired by themselves.
+        """Whether the function still counts as alive, and the lease; removes `known` heartbeats that are long over."""
+        # The limit of such a function has passed, so the records of its connections have expired by themselves.
         gone = [
             name
             for name, one in known.heartbeats.items()
@@ -162,20 +162,22 @@ class GroupStore:
             f"#gone{at}": heartbeat_name(name, is_ended=known.heartbeats[name].is_ended) for at, name in enumerate(gone)
         }
         update = "SET #beat = :beat" + (f" REMOVE {', '.join(places)}" if places else "")
-        # A heartbeat that lands late replaces no later one. Until the year 2286 instants have equally many digits, so
+        # A heartbeat that arrives late replaces no later one. Until the year 2286 instants have equally many digits, so
         # they compare as texts; and "~" sorts after everything that follows the instants.
         latest = f"{heartbeat.token}/{heartbeat.at_ms}/{heartbeat.until_ms}~"
         values = {":beat": heartbeat_value(heartbeat), ":latest": {"S": latest}}
         return self._change(update, "#beat < :latest", values, names | places)
 
     def mark_ended(self, request_id: str, known: GroupHeartbeat) -> tuple[bool, GroupLease]:
-        """Returns whether the function is ended now, and the lease; not if it sent one after the `known` heartbeat."""
+        """Returns whether the function is marked as ended now, and the lease; not if it sent another than the `known`
+        heartbeat.
+        """
         names = {"#beat": heartbeat_name(request_id), "#dead": heartbeat_name(request_id, is_ended=True)}
         values = {":known": heartbeat_value(known)}
         return self._change("SET #dead = :known REMOVE #beat", "#beat = :known", values, names)
 
     def changed(self) -> GroupLease:
-        """Returns the lease after raising the version: with its next heartbeat each function reads the members anew."""
+        """Returns the lease after raising the version: each function reads the members anew with its next heartbeat."""
         update = "SET #version = if_not_exists(#version, :zero) + :one"
         return self._change(update, "", {":zero": {"N": "0"}, **_ONE})[1]
 
@@ -186,9 +188,9 @@ class GroupStore:
         return self._change("SET #stop = :yes", condition, values)
 
     def counted(self, version: int, size: int, *, frees: bool) -> None:
-        """Records how many members there are as of that version, and where that `frees` places, that there are some.
+        """Records how many members there are as of that version, and if that `frees` places, that there are some.
 
-        A POST counts a place before it writes the member; the place of a stream that leaves is freed only here.
+        A POST counts a place before it writes the member; only this frees the place of a stream that leaves.
         """
         condition = "#version = :version OR attribute_not_exists(#version)"
         values = {":size": number(size), ":version": number(version)}
@@ -206,11 +208,11 @@ class GroupStore:
         return dict(one for item in items if (one := member(item)) is not None)
 
     def joins(self, stream_id: str, joined: str) -> None:
-        """Gives the stream a place, or its place a new stamp."""
+        """Gives the stream a place, or a new stamp to the place that it has."""
         self._table.put(member_key(self._group, stream_id) | {"joined": {"S": joined}})
 
     def leaves(self, stream_id: str, joined: str, now_ms: int) -> bool:
-        """Returns whether the stream that joined then has given up its place; it has not where it joined anew."""
+        """Returns whether the stream that joined at `joined` has given up its place; False if it joined anew."""
         left = {"expires_at": now_ms // 1000 + LEFT_S}
         place = member_key(self._group, stream_id)
         return self._table.set(place, left, "#joined = :joined", removes=["joined"], joined=joined)

@@ -1,12 +1,12 @@
-"""Stores what a connection of a stream in a group must keep: as `Store` does, except for what the group says for all.
+"""Stores the state of a connection in a group: as `Store` does, except for what the group's lease says for all.
 
-Only this differs: the lease in each reply is composed of the stream's record and the group's lease
-(`handlers/group/group_lease.py`); a heartbeat is answered from what is known, and written only where a cursor is due or
-the stream is behind; a claim needs the group's right, not the execution's; and a turn is taken from a dead function
+Four things differ. The lease in each reply is composed of the stream's record and the group's lease
+(`handlers/group/group_lease.py`). A heartbeat is answered from what is known, and written only if a cursor is due or
+the stream is behind. A claim needs the group's right, not the execution's. And a turn is taken from a dead function
 only once that is marked as ended.
 
-The requests of several streams are made by several threads, those of one stream one after the other. Invariants:
-nothing that waits is forgotten before it is written; no stream is renewed by a heartbeat that is too old.
+Several threads make the requests of several streams; those of one stream follow one another. Invariants: nothing that
+waits is forgotten before it is written; a heartbeat that is too old renews no stream.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from handlers.store.control_writes import Change
 from handlers.store.known_streams import KnownStreams
 from handlers.store.typed_values import Item, count, number, text
 
-# What the record of a connection tells the heartbeats.
+# What the heartbeats need of a connection's record.
 _OF_HEARTBEATS = ("lag_ms", "silent_ms")
-# The execution in the lease of a stream that a newer function has claimed: no execution has this name.
+# Stands for the execution in the lease of a stream that a newer function has claimed; no execution has this name.
 NEWER = "(a newer function)"
 _ITS_PLACE = "#group = :group AND (attribute_not_exists(#group_fence) OR #group_fence <= :group_fence{})"
 
@@ -37,7 +37,7 @@ class GroupedStore(KnownStreams):
     # --- claiming and connecting --------------------------------------------------------------------------------------
 
     def claim(self, stream_id: str, *, execution: str, turn: Item | None = None, **more: Any) -> Reply:
-        """As for a stream alone; refused where a newer function has claimed the stream, or it has left the group."""
+        """As for a stream alone; refused if a newer function has claimed the stream, or if it has left the group."""
         who = self._who
         attributes = {"group_fence": number(who.token), "execution": {"S": execution}}
         beside = " OR #execution = :execution" if stream_id in self.hot else ""
@@ -45,7 +45,7 @@ class GroupedStore(KnownStreams):
         turn = turn | {":expires_at_ms": number(who.limit_ms)} if turn is not None and self._is_alive() else None
         held = self._held(stream_id)
         if held.fence and self._parsed(held.item).lease.fence == held.fence:
-            # The function claims repeatedly under one name, so its last claim is no answer to this one.
+            # The function claims repeatedly under one name, so an earlier claim of its own must not pass for this one.
             more["after_fence"] = max(more.get("after_fence", 0), held.fence)
         reply = super().claim(stream_id, execution="", turn=turn, place=place, **more)
         if reply.is_done:
@@ -62,7 +62,8 @@ class GroupedStore(KnownStreams):
 
     def take_turn(self, stream_id: str, fence: int, expires_at_ms: int, now_ms: int, **more: Any) -> Reply:
         """As for a stream alone; a dead function that holds the turn is marked as ended first."""
-        # If this function's own heartbeat has run out, the next one takes the turn back at once, and opens beside it.
+        # If this function's own heartbeat has run out, the next function would take the turn back at once, and open
+        # beside it.
         if not self._is_alive():
             return self._from_known(stream_id, fence)
         who, own = self._who, self._parsed(self._held(stream_id).item).lease
@@ -76,7 +77,7 @@ class GroupedStore(KnownStreams):
         return reply
 
     def renew(self, stream_id: str, fence: int, expires_at_ms: int) -> Reply:
-        """Answered from what is known: the turn lasts as long as the function lives."""
+        """Replies from what is known: the turn lasts as long as the function lives."""
         if expires_at_ms > self._who.limit_ms or not self._is_alive():
             return super().renew(stream_id, fence, max(expires_at_ms, self._who.limit_ms))
         return self._from_known(stream_id, fence)
@@ -84,18 +85,19 @@ class GroupedStore(KnownStreams):
     def mark_connected(
         self, stream_id: str, fence: int, expires_at_ms: int, *, shown: Item | None = None, **more: Any
     ) -> Reply:
-        """As for a stream alone, until the function's limit; from now on its heartbeats answer for the stream."""
+        """As for a stream alone, until the function's limit; from now on its heartbeats vouch for the stream."""
         held, shown = self._held(stream_id), shown or {}
         limit_ms, seen_ms = max(expires_at_ms, self._who.limit_ms), _seen_ms(shown)
         lag_ms, held.turn = self._lag_ms(stream_id, seen_ms), fence
         if held.lag_ms is None:
-            held.seen_ms, held.lag_ms = seen_ms, lag_ms  # else the record may still show the one before
-        # If the answer is lost the mark may be there, and no heartbeat may answer for it once the connection is over.
+            held.seen_ms, held.lag_ms = seen_ms, lag_ms  # otherwise the record may still show the connection before
+        # If the answer is lost, the mark may still be there, and no heartbeat may vouch for it once the connection is
+        # over.
         held.unsaved = shown = self._lagging(stream_id, shown, lag_ms)
         reply = super().mark_connected(stream_id, fence, limit_ms, shown=shown, **more)
         if reply.is_done:
             self._counts()
-            # The reply is the record from before the mark.
+            # The reply has the record from before the mark.
             held.seen_ms, held.lag_ms = seen_ms, lag_ms
             marked = {"connected": number(fence), "marked": control_record.mark(fence, more.get("request_id", ""))}
             held.item = held.item | shown | marked | {"expires_at_ms": number(limit_ms)}
@@ -108,19 +110,19 @@ class GroupedStore(KnownStreams):
     def heartbeat(
         self, stream_id: str, fence: int, expires_at_ms: int, shown: Item, rest: Change | None = None
     ) -> Reply:
-        """Answered from what is known, or by a write that is due; what is not written waits."""
+        """Replies from what is known, or after a write that is due; what is not written waits."""
         held, now_ms = self._held(stream_id), self._clock_ms()
         held.unsaved |= shown
         held.seen_ms = _seen_ms(shown)
         is_first = "cursor" in held.unsaved and "cursor" not in held.item
         is_behind = held.lag_ms is not None and self._lag_ms(stream_id, held.seen_ms) is None
-        # In a log each segment has the cursor. Everything else that waits goes with the next write, at the latest the
-        # last, but for a budget's count.
+        # In a log each segment has the cursor. Everything else that waits goes with the next write, at the latest with
+        # the last one, except a budget's count.
         counts = "spending" in held.unsaved["live"]["M"]
         is_item = control_record.partitions(held.item) != LOG
         waits = held.lag_ms is None or counts or ("cursor" in held.unsaved and is_item)
         every_ms = 0 if stream_id in self.evicting else self._cursor_every_ms
-        # What decides a gap's state is written at once, and once: the function's heartbeats do not have it.
+        # What decides a gap's state is written at once, and only once: the function's heartbeats do not have it.
         proves = not held.has_proved and ledger_records.has_caught_up(held.unsaved["live"]["M"])
         is_due = waits and now_ms - held.saved_ms >= every_ms
         is_due = is_due or self._is_outdated(held)
@@ -137,7 +139,7 @@ class GroupedStore(KnownStreams):
         return reply
 
     def read_lease(self, stream_id: str) -> Lease:
-        """Answered from what is known where this function has the stream connected, for it reads changes; else read."""
+        """What is known if this function has the stream connected, because it reads changes; else reads the lease."""
         held = self._held(stream_id)
         if held.fence and self._holds(stream_id, held.fence) and self._is_alive():
             return self.known(stream_id)
@@ -154,10 +156,10 @@ class GroupedStore(KnownStreams):
     def over(self, stream_id: str) -> None:
         """Records that the function's connection of the stream is over; a release that failed is made later.
 
-        Its record stays open, as after a kill, and no heartbeat answers for it any more.
+        Until then its record stays open, as after a kill, and no heartbeat vouches for it any more.
         """
         held = self._streams.get(stream_id)
-        # To release one that was never connected is to release an older one that still is.
+        # Releasing a connection that was never connected would release an older one that still is.
         if held is None or not held.fence or held.turn != held.fence or (stream_id, held.fence) in self._owed:
             return
         if self._parsed(held.item).lease.released_token < held.fence:
@@ -169,7 +171,7 @@ class GroupedStore(KnownStreams):
     def releases_again(self) -> None:
         """Makes the releases that failed before.
 
-        Otherwise their leases would not run out: the function's own heartbeats renew them.
+        Otherwise their leases would not run out, because the function's own heartbeats renew them.
         """
         for (stream_id, fence), shown in list(self._owed.items()):
             try:
@@ -187,9 +189,10 @@ class GroupedStore(KnownStreams):
     def lets_go(self, stream_id: str, joined: str, ending: str, cause: str) -> str:
         """Writes into the stream's record that it is over, as the machine does; returns when it joined anew, "" if not.
 
-        A dead function that has a connection of it is marked as ended first, for no heartbeat shows that once the
-        stream has left the group. A live one closes the connection within a heartbeat; in case the store refuses its
-        release, the record itself says that the connection is over, for that function's limit is minutes away.
+        A dead function that has a connection of the stream is marked as ended first, because no heartbeat shows that
+        once the stream has left the group. A live function closes the connection within a heartbeat. In case the store
+        refuses its release, the record itself says that the connection is over, because that function's limit is
+        minutes away.
         """
         own = self._parsed(self._held(stream_id).item).lease
         self._marks_ended(own, own.connected_token + 1)

@@ -1,10 +1,10 @@
 """What a function knows of its group's streams: their records, what waits to be written, until when each was good.
 
 The lease of a stream is composed of its record and the group's lease (`handlers/group/group_lease.py`). A heartbeat of
-the function answers for all its streams, each by the lag that its record has.
+the function vouches for all its streams, each with the lag that its record has.
 
-Invariants: no heartbeat makes a stream good for longer than its manager has said, whatever the outcome of the write of
-its lag; what was read before a stream's own last write changes nothing.
+Invariants: no heartbeat makes a stream good for longer than its manager has said, whatever the outcome of writing its
+lag; a record that was read before a stream's own last write changes nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from handlers.store.control_record import ControlRecord, budget_words, quiet_wor
 from handlers.store.group_store import GroupStore, live_of_member
 from handlers.store.typed_values import Item, number, text
 
-# How often the cursor of a stream whose events are items is saved at most. Where the upstream ends the older connection
-# at once, nobody is left to cover an old cursor: there each heartbeat saves it, as for a stream alone.
+# How often, at most, the cursor of a stream whose events are items is saved. If the upstream ends the older connection
+# at once, no connection makes up for an old cursor: then each heartbeat saves it, as for a stream alone.
 CURSOR_EVERY_MS = 60_000
 
 
@@ -31,7 +31,7 @@ CURSOR_EVERY_MS = 60_000
 class GroupFunction:
     """The function that keeps the group: its token, when it is killed, and the proof of a dead function, if any.
 
-    `lag_ms` is by how much its streams' managers may be behind its heartbeats.
+    `lag_ms` is how far its streams' managers may be behind its heartbeats.
     """
 
     group: str
@@ -47,9 +47,9 @@ class GroupFunction:
 class _Held:
     """What is known of one stream: its record's item, what waits to be written into it, and until when it was good.
 
-    `fence` is the function's last claim, `turn` the last connection that the record may call connected: its turn or its
-    mark was requested. `lag_ms` is the record's, or may be; None if it has none. `has_proved` is whether the record
-    says that the connection has caught up.
+    `fence` is the function's last claim, `turn` the last connection that the record may call connected, because its
+    turn or its mark was requested. `lag_ms` is what the record has, or may have; None if it has none. `has_proved` is
+    whether the record says that the connection has caught up.
     """
 
     item: Item
@@ -66,8 +66,9 @@ class _Held:
 class KnownStreams(Store):
     """The streams of one function; `lease` is the group's as it was last read.
 
-    `lags` says by how much more a stream may be behind, `stalls` after how long a silent one is closed, `hot` which
-    have a standby, and `evicting` whose older connection ends with the newer's answer. `turns` counts its own turns.
+    By stream, `lags` is how much further it may be behind, and `stalls` after how long it is closed when silent. `hot`
+    has the streams with a standby, `evicting` those whose older connection ends with the newer's answer. `turns` counts
+    the function's own turns.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class KnownStreams(Store):
         self._groups = GroupStore(dynamodb, more["control_table"], who.group)
         self._who = who
         self._clock_ms = now_ms
-        # A successor begins at the saved cursor: short functions save it more often.
+        # A successor begins at the saved cursor, so short functions save it more often.
         self._cursor_every_ms = min(CURSOR_EVERY_MS, (who.limit_ms - now_ms()) // 8)
         self._streams: dict[str, _Held] = {}
         self._owed: dict[tuple[str, int], Item] = {}  # the connections whose release the store did not answer
@@ -92,17 +93,17 @@ class KnownStreams(Store):
     # --- what is known ------------------------------------------------------------------------------------------------
 
     def heartbeat_at_ms(self) -> int:
-        """Returns for which instant a heartbeat may answer now: all streams were good until then, less their lags."""
+        """Returns the instant that a heartbeat may vouch for now: all streams were good until then, less their lags."""
         held = list(self._streams.values())
         bounds = [one.seen_ms + one.lag_ms for one in held if one.lag_ms is not None]
         return min([self._clock_ms(), *bounds])
 
     def known(self, stream_id: str) -> Lease:
-        """The lease of a stream as far as it is known."""
+        """Returns the lease of a stream as far as it is known."""
         return self._to_record(self._streams[stream_id].item).lease
 
     def unwell(self) -> int:
-        """How many streams are quiet though something is expected, have ids that start over, or near their budget."""
+        """Returns how many streams are unexpectedly quiet, have ids that start over, or are near their budget."""
         now_ms, every = self._clock_ms(), list(self._streams.values())
         judged = [one for one in every if "epoch" in one.item or silence_of(one.item).expect_ms is not None]
         items = [one.item | one.unsaved for one in judged]
@@ -110,12 +111,12 @@ class KnownStreams(Store):
         return found + sum(bool(budget_words(one.item | one.unsaved, now_ms)) for one in every)
 
     def stops(self, stream_id: str) -> bool:
-        """Whether a stop of the stream is requested, as far as is known."""
+        """Returns whether a stop of the stream is requested, as far as is known."""
         held = self._streams.get(stream_id)
         return held is not None and held.item.get("stop") == {"BOOL": True}
 
     def refreshed(self, items: Iterable[Item]) -> list[str]:
-        """Takes in records that were read, and returns the streams whose lease has changed."""
+        """Takes records that were read, and returns the streams whose lease has changed."""
         changed = []
         for item in items:
             stream_id = item["PK"]["S"]
@@ -128,7 +129,7 @@ class KnownStreams(Store):
         return changed
 
     def forget(self, stream_id: str) -> None:
-        """Forgets a stream that another function keeps, or none: its record asks for no heartbeats of this function."""
+        """Forgets a stream that another function keeps, or none: this function's heartbeats need not vouch for it."""
         self._streams.pop(stream_id, None)
 
     def _to_record(self, item: Item | None) -> ControlRecord:
@@ -136,17 +137,17 @@ class KnownStreams(Store):
             return to_record(item)
         held, record = self._held(item["PK"]["S"]), self._parsed(item)
         if held.item.get("stop") == {"BOOL": True} and held.item.get("joined") == item.get("joined"):
-            # The answer to a request from before the stop: only a join takes a stop back.
+            # This answers a request from before the stop: only a join withdraws a stop.
             item = item | {"stop": held.item["stop"]}
             record = self._parsed(item)
         held.item = item
         if text(record.live or {}, "request_id") != self._who.request_id or "closed_ms" in (record.live or {}):
-            held.lag_ms = None  # it shows another connection, or this one's end
+            held.lag_ms = None  # the record shows another connection, or this one's end
         live = live_of_member(record.live, self.lease)
         return replace(record, lease=composed(record.lease, self.lease), live=live)
 
     def _parsed(self, item: Item) -> ControlRecord:
-        """The item's record: parsed once, though each heartbeat needs it."""
+        """Returns the item's record: parsed once, although each heartbeat needs it."""
         if not item:
             return to_record(item)
         held = self._held(item["PK"]["S"])
@@ -166,7 +167,7 @@ class KnownStreams(Store):
         return Reply(self._holds(stream_id, fence), self._to_record(self._held(stream_id).item))
 
     def _is_alive(self) -> bool:
-        """Whether the function's last heartbeat still counts; else each stream reads for itself."""
+        """Whether the function's last heartbeat still counts; if not, each stream reads for itself."""
         heartbeat = self.lease.heartbeats.get(self._who.request_id)
         return (
             heartbeat is not None
@@ -179,25 +180,25 @@ class KnownStreams(Store):
             self.turns += 1
 
     def _lag_ms(self, stream_id: str, seen_ms: int) -> int | None:
-        """The lag with which heartbeats may answer for a stream that was good until then; None if it is behind."""
+        """The lag with which heartbeats may vouch for a stream that was good until `seen_ms`; None if it is behind."""
         own_ms = self.lags.get(stream_id, 0)
-        # It has used up half of its lag, apart from how long its events may wait for one another.
+        # It has used up half of its lag, apart from the time for which its events may wait for one another.
         is_behind = self._clock_ms() - seen_ms > self._who.lag_ms // 2 + own_ms
         return None if is_behind else self._who.lag_ms + own_ms
 
     def _lagging(self, stream_id: str, shown: Item, lag_ms: int | None) -> Item:
-        """What to write: the lag with which heartbeats may answer, and how long before that it was heard."""
+        """Returns what to write: the lag with which heartbeats may vouch, and how long before that it was heard."""
         if lag_ms is None:
             return shown
         live: Item = shown["live"]["M"] | {"lag_ms": number(lag_ms)}
         if stream_id in self.stalls:
-            # And a connection that resumes from its cursor is sent again what came since that was saved.
+            # And a connection that resumes from the cursor receives again what came since that was saved.
             live["silent_ms"] = number(self.stalls[stream_id] + self._cursor_every_ms)
         return shown | {"live": {"M": live}}
 
     @staticmethod
     def _is_outdated(held: _Held) -> bool:
-        """Whether the watch would take the stream for quieter than it is."""
+        """Returns whether the record would make the watch take the stream for quieter than it is."""
         told, known = silence_of(held.item), silence_of(held.unsaved)
         limit_ms = None if known.expect_ms is None else known.limit_ms()
         return limit_ms is not None and (known.event_ms or 0) - (told.event_ms or 0) >= limit_ms // 2
@@ -208,7 +209,7 @@ class KnownStreams(Store):
 
 
 def _is_older(read: Lease, known: Lease) -> bool:
-    """Whether it was read before what is known: counters never go back."""
+    """Returns whether it was read before what is known: counters never go back."""
     return (
         read.fence < known.fence
         or read.connected_token < known.connected_token

@@ -1,12 +1,12 @@
-"""Lists the streams and reads their leases, by pages and batches. It decides what a check of all streams costs.
+"""Lists the streams and reads their leases, by pages and batches. This decides what a check of all streams costs.
 
 The index `by-record` has the records of the control table by their sort keys: its partition `lease` has every stream in
 the order of the ids, and for each whether an execution holds it. The leases themselves are read from the table, 100 in
-a request, for an index would have to copy each heartbeat. So of 100,000 streams of which 2,000 are held, 4 to 10
-requests list them, a megabyte each, and 20 read the leases.
+a request, because an index would have to copy each heartbeat. So with 100,000 streams, of which executions hold 2,000,
+4 to 10 requests of a megabyte each list them, and 20 read the leases.
 
-Invariants: nothing is written. The order is that of the ids' UTF-8 bytes, so a page that begins after an id misses
-nothing that was there throughout. The index may be a moment late.
+Invariants: nothing is written; the order is that of the ids' UTF-8 bytes, so a page that begins after an id misses
+nothing that existed throughout. The index may be a moment late.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Leases:
         self._table = Table(dynamodb, control_table)
 
     def started(self, after: str, limit: int) -> list[str]:
-        """The first `limit` ids after `after` of the streams that were ever started, in their order."""
+        """Returns the first `limit` ids after `after` of the streams that were ever started, in their order."""
         found: list[str] = []
         while len(found) < limit:
             entries, after = self._page(after, Limit=limit - len(found))
-            # One that was asked to stop before its first start has neither.
+            # A stream that was stopped before its first start has neither.
             started = [entry for entry in entries if "generation" in entry or "execution" in entry]
             found += [_id(entry) for entry in started if not is_group(_id(entry))]
             if not after:
@@ -45,19 +45,19 @@ class Leases:
         return found
 
     def held(self, after: str) -> Iterator[tuple[dict[str, str], str]]:
-        """The ids after `after` of streams and groups that executions hold, in their order, each with its execution.
+        """Yields the ids after `after` of streams and groups that executions hold, in order, each with its execution.
 
-        One page of the index at a time, with the id after which the next one begins, "" for none. A page may be empty.
+        Each item is a page of the index, with the id after which the next one begins, "" for none. A page may be empty.
         """
         for entries, next_after in self._pages(after, FilterExpression="attribute_exists(execution)"):
             yield {_id(entry): text(entry, "execution") or "" for entry in entries}, next_after
 
     def ids(self) -> Iterator[str]:
-        """The ids of all streams and groups that have a lease, held or not, in their order."""
+        """Yields the ids of all streams and groups that have a lease, held or not, in their order."""
         return (_id(entry) for entries, _ in self._pages("") for entry in entries)
 
     def items(self, ids: Sequence[str], *, consistent: bool = True, only: Sequence[str] = ()) -> dict[str, Item]:
-        """The leases that are there, by the ids of their streams or groups, as items; none twice."""
+        """Returns the leases that exist, as items, by the ids of their streams or groups."""
         return {
             _id(item): item
             for some in batches(ids)
@@ -65,24 +65,24 @@ class Leases:
         }
 
     def watched(self, stream_ids: Sequence[str]) -> dict[str, Item]:
-        """As `items`, but the lease's own attributes alone, and as they were a moment ago: for half the price."""
+        """As `items`, but only the lease's own attributes, as they were a moment ago: for half the price."""
         return self.items(stream_ids, consistent=False, only=("PK", "group", "live", *ATTRIBUTES))
 
     def groups(self, group_ids: Sequence[str]) -> dict[str, Item]:
-        """The leases of groups, whole and as they were a moment ago; else as `items`."""
+        """Returns the leases of groups, whole and as they were a moment ago; else as `items`."""
         return self.items(group_ids, consistent=False)
 
     def group(self, group_id: str) -> GroupLease:
-        """The lease of a group as it stands now, read consistently; an empty one where there is none."""
+        """Returns the lease of a group as it is now, read consistently; an empty one if there is none."""
         return group_lease(self._table.get(group_id, LEASE))
 
     def read(self, stream_id: str) -> Lease:
-        """The lease of a stream or a group as it stands now, read consistently; an empty one where there is none."""
+        """Returns the lease of a stream or a group as it is now, read consistently; an empty one if there is none."""
         item = self._table.get(stream_id, LEASE) or {}
         return lease_of_group(item) if is_group(stream_id) else control_record.lease(item)
 
     def _pages(self, after: str, **more: Any) -> Iterator[tuple[list[Item], str]]:
-        """All pages after an id."""
+        """Yields all pages after an id."""
         is_first = True
         while after or is_first:
             entries, after = self._page(after, **more)
@@ -90,9 +90,9 @@ class Leases:
             yield entries, after
 
     def _page(self, after: str, **more: Any) -> tuple[list[Item], str]:
-        """Entries of the index after an id, and the id after which the next page begins, "" for none."""
-        # A place is an id, so it stays valid whatever happens to that stream. None stands for "", which DynamoDB
-        # refuses.
+        """Returns entries of the index after an id, and the id after which the next page begins, "" for none."""
+        # A place is an id, so it stays valid whatever happens to that stream. DynamoDB refuses "", so there is no
+        # condition then.
         condition = "SK = :lease AND PK > :after" if after else "SK = :lease"
         values = {":lease": LEASE} | ({":after": after} if after else {})
         response = self._table.query(condition, values, IndexName=BY_RECORD, **more)
@@ -101,7 +101,7 @@ class Leases:
 
 
 def batches(stream_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The ids in groups that one request reads."""
+    """Yields the ids in batches that one request reads."""
     for first in range(0, len(stream_ids), KEYS):
         yield stream_ids[first : first + KEYS]
 
@@ -116,7 +116,7 @@ def _id(entry: Item) -> str:
 
 
 NEWEST = 4
-# This many streams share a request; the fifth record is the holder's, where that is older.
+# This many streams share a request; the fifth record is the holder's, if that is older.
 _STREAMS = KEYS // (NEWEST + 1)
 
 
@@ -130,7 +130,7 @@ class Recent:
         self._rows: dict[str, list[Item]] = {}
 
     def of(self, stream_id: str) -> list[Item] | None:
-        """The stream's records except the one in its lease, the newest first; None if they are not enough."""
+        """Returns the stream's records except the one in its lease, newest first; None if they are not enough."""
         if stream_id not in self._rows:
             number = self._order[stream_id]
             self._load(list(self._order)[number : number + _STREAMS])
@@ -161,10 +161,10 @@ def _holder(lease: Item) -> list[int]:
 
 
 def _is_enough(rows: Sequence[Item], lease: Item) -> bool:
-    """Whether all of the newest are there, and the oldest of them was answered, which ends any row of failures."""
+    """Returns whether all of the newest are there, and the oldest was answered, which ends any row of failures."""
     wanted, live = _newest(lease), ledger_records.live_record(lease)
     read = {typed_values.count(row, "fence"): row for row in ledger_records.with_live(rows, live)}
-    # A claim has no record until the upstream has answered it, or failed.
+    # A claim has no record until the upstream has answered or failed.
     if not set(wanted[:-1]) <= set(read):
         return False
     if not wanted or wanted[0] == 1:

@@ -1,8 +1,8 @@
 """Writes the ledger of a stream and reads its items: a record for each connection, and the gaps that follow from them.
 
-A connection's record is written at its end. While it is the newest that is connected, the control record shows it
-(`control_record.py`); after a kill its successor writes it. Every write may be sent twice and may land late; each is
-made so that this changes nothing. Invariant: a record with an end is only replaced by one with the same end, and never
+A connection's record is written at its end. While it is the newest connected one, the control record shows it
+(`control_record.py`); after a kill its successor writes it. Any write may be sent twice and may arrive late; each is
+made so that this changes nothing. Invariant: a record with an end is replaced only by one with the same end, and never
 by an earlier one.
 """
 
@@ -26,12 +26,12 @@ GAP = "gap#"
 
 
 def connection_key(fence: int) -> str:
-    """The sort key of a connection's record; records sort by their fencing token."""
+    """Returns the sort key of a connection's record; records sort by their fencing tokens."""
     return f"connection#{fence:012d}"
 
 
 def connection_item(progress: Progress, *, lane: str, execution: str, request_id: str) -> Item:
-    """The attributes of a connection's record, without its key; an instant that has not come is absent."""
+    """Returns the attributes of a connection's record, without its key; an instant that has not come is absent."""
     texts = {"lane": lane, "execution": execution, "request_id": request_id, "ended_by": progress.ended_by}
     # Usually there is no conflict, nothing left out and no HTTP status.
     numbers = {name: getattr(progress, name) for name in _NUMBERS} | {
@@ -46,18 +46,18 @@ def connection_item(progress: Progress, *, lane: str, execution: str, request_id
 
 
 def records_of(item: Item) -> list[Record]:
-    """The records that a connection adds to the ledger; none where it was never answered."""
+    """Returns the records that a connection adds to the ledger; none if it was never answered."""
     record = read_as(Record, item, opened_ms=count(item, "seen_ms") or 0)
     return ledger.records(record, count(item, "opened_ms"), count(item, "forgot_ms"))
 
 
 def has_caught_up(item: Item) -> bool:
-    """Whether a connection's record says that it has caught up."""
+    """Returns whether a connection's record says that it has caught up."""
     return all(record.has_caught_up for record in records_of(whole(item)))
 
 
 def gap_item(stream_id: str, interval: Gap) -> Item:
-    """The item of a gap; gaps sort by the connection that ended them, then by its announcements."""
+    """Returns the item of a gap; gaps sort by the connection that ended them, then by its announcements."""
     return key(stream_id, gap_key(interval)) | {
         "from_ms": number(interval.from_ms),
         "to_ms": number(interval.to_ms),
@@ -68,24 +68,24 @@ def gap_item(stream_id: str, interval: Gap) -> Item:
 
 
 def gap_key(interval: Gap) -> str:
-    """The sort key of a gap; an announced one sorts after the one that the same connection ended."""
+    """Returns the sort key of a gap; an announced one sorts after the one that the same connection ended."""
     return f"{GAP}{interval.fence:012d}" + ("" if interval.number is None else f"#{interval.number:06d}")
 
 
 def recorded_gap(item: Item) -> Gap:
-    """The gap of an item, whichever kind it is."""
+    """Returns the gap of an item, of either kind."""
     _, fence, *number = item["SK"]["S"].split("#")
     return read_as(Gap, item, fence=int(fence), number=int(number[0]) if number else None, repair=repair_of(item))
 
 
 def repair_of(item: Item) -> Repair | None:
-    """The repair in the gap's record; None if none has begun."""
+    """Returns the repair in the gap's record; None if none has begun."""
     written: Item | None = item.get("repair", {}).get("M")
     return None if written is None else read_as(Repair, written, stamp=count(item, "repair_stamp") or 0)
 
 
 def repair_value(repair: Repair) -> Item:
-    """The same as an attribute, without empty fields; its stamp is another attribute."""
+    """Returns the repair as an attribute, without empty fields; its stamp is another attribute."""
     said = {one.name: getattr(repair, one.name) for one in fields(Repair) if one.name != "stamp"}
     plain = {name: value for name, value in said.items() if value not in (None, "", False)}
     return {
@@ -97,23 +97,23 @@ def repair_value(repair: Repair) -> Item:
 
 
 def loss_item(stream_id: str, announced: RecordLoss) -> Item:
-    """The item of a gap that the upstream announced."""
+    """Returns the item of a gap that the upstream announced."""
     span = announced.from_ms, announced.to_ms
     return gap_item(stream_id, Gap(announced.fence, *span, announced.cause, LOST, announced.number, announced.count))
 
 
 def live_value(item: Item) -> Item:
-    """A connection's ledger record as the control record has it: counts of 0 are absent."""
+    """Returns a connection's ledger record as the control record has it: without counts of 0."""
     return {"M": lean(item)}
 
 
 def lean(item: Item) -> Item:
-    """A connection's record without zeros and empty texts: each byte of it is kept for long."""
+    """Returns a connection's record without zeros and empty texts: each byte of it is kept for long."""
     return {name: value for name, value in item.items() if name not in _ABSENT or value != _ABSENT[name]}
 
 
 def live_record(item: Item) -> Item | None:
-    """The ledger's record, as attributes, of the connection that the control record shows; None if it shows none."""
+    """The ledger record, as attributes, of the connection that the control record shows; None if it shows none."""
     shown: Item | None = item.get("live", {}).get("M")
     if shown is None or count(shown, "fence") is None or count(shown, "seen_ms") is None:
         return None
@@ -121,12 +121,12 @@ def live_record(item: Item) -> Item | None:
 
 
 def whole(item: Item) -> Item:
-    """A connection's record with the fields that `lean` left out."""
+    """Returns a connection's record with the fields that `lean` left out."""
     return _ABSENT | item
 
 
 def with_live(rows: Sequence[Item], shown: Item | None) -> list[Item]:
-    """The ledger's records, first the newest connection's: the ledger itself has that only from its end on."""
+    """Returns the ledger's records after the newest connection's, which the ledger itself has only from its end on."""
     if shown is None or any(row.get("fence") == shown["fence"] and "closed_ms" in row for row in rows):
         return list(rows)
     is_gap = (row["SK"]["S"].startswith("gap#") for row in rows)
@@ -135,7 +135,7 @@ def with_live(rows: Sequence[Item], shown: Item | None) -> list[Item]:
 
 
 _TEXTS = ("lane", "execution", "request_id", "ended_by")
-# Needed only while it is connected, so kept in the control record alone.
+# Needed only while it is connected, so kept only in the control record.
 _OF_SILENCE = ("pause_ms", "expect_ms")
 _COUNTS = ("frames", "bytes", "stored", "duplicates", "dead_lettered", "unterminated_bytes")
 _NUMBERS = (
@@ -144,9 +144,9 @@ _NUMBERS = (
     *("event_ms", "stopped_ms", "started_ms", *_OF_SILENCE),
 )
 _ABSENT: Item = {name: {"S": ""} for name in _TEXTS} | {name: {"N": "0"} for name in _COUNTS}
-# How many connections back a connection checks for gaps that are not recorded.
+# How many earlier connections are checked for gaps that are not recorded.
 LOOK_BACK = 25
-# How far where none of those was answered or recorded gaps: 400 tries are three hours of an outage with two lanes.
+# How many if none of those was answered or recorded gaps: 400 tries are three hours of an outage with two lanes.
 FARTHEST = 400
 
 
@@ -164,7 +164,8 @@ class LedgerRecords:
         record |= typed_values.expiry(seen_ms, self._keep_days)
         values = values_of(record)
         closed = {} if ":closed_ms" in values else {":closed_ms": typed_values.number(-1)}
-        # There is none, or it is no later than this one; and a closed one is only replaced by one closed alike.
+        # There is no record, or it is no later than this one; and a closed one is replaced only by one with the same
+        # close.
         condition = (
             "attribute_not_exists(#seen_ms) OR "
             "(#seen_ms <= :seen_ms AND (attribute_not_exists(#closed_ms) OR #closed_ms = :closed_ms))"
@@ -186,16 +187,17 @@ class LedgerRecords:
         """Records the gaps between the last connections, and whether each is closed by now.
 
         `own` is the calling connection's record, which the ledger need not have yet. A connection that is killed too
-        soon records no gaps, so the next one checks those before it: back to before connection `looked`, the last that
-        recorded gaps as far as the control record knows (0: none), or to one that surely has. `on_open` is called
-        before a gap is written in which events may be missing. An open gap that was none after all becomes delivered;
-        with `again` the connection has recorded an open one before, so that is checked though no gap is left.
+        soon records no gaps, so the next one checks the earlier ones too: back to before connection `looked`, the last
+        one that recorded gaps as far as the control record knows (0: none), or to one that certainly has. `on_open` is
+        called before a gap is written in which events may be missing. An open gap that was none after all becomes
+        delivered; with `again` the connection has recorded an open one before, so that is checked even if no gap is
+        left.
         """
         rows = self._rows_back_to(stream_id, looked, dead_after_ms)
         rows = [own, *(row for row in rows if row["fence"] != own["fence"])]
         records = [record for row in rows for record in records_of(row)]
         shown = gaps(records, now_ms, dead_after_ms)
-        # Otherwise a put for each known one would be refused, one after the other, while the stream is down.
+        # Otherwise, while the stream is down, a put of each known gap would be refused, one after the other.
         known = (
             {item["SK"]["S"]: item for item in self._table.newest(stream_id, "gap#", LOOK_BACK)}
             if shown or again
@@ -204,7 +206,7 @@ class LedgerRecords:
         for gap in shown:
             item = gap_item(stream_id, gap)
             key = item["SK"]["S"]
-            # So many announced losses may lie between that the gap is not among the items read.
+            # There may be so many announced losses in between that the gap is not among the items read.
             before = known.get(key) or self._table.get(stream_id, key)
             if before is None or any(before[name] != value for name, value in item.items()):
                 if on_open is not None and gap.state != DELIVERED:
@@ -218,11 +220,11 @@ class LedgerRecords:
         return GapsRecorded(len(unasked(shown, records, fence)), is_open)
 
     def _rows_back_to(self, stream_id: str, looked: int, dead_after_ms: int) -> list[Item]:
-        """The last connections, back to one that was answered and before which all gaps are recorded.
+        """Returns the last connections, back to one that was answered and before which all gaps are recorded.
 
-        An outage has many tries, and a gap before them; and the connection before it may have been killed too soon to
-        record the gap before that. A connection records gaps after `dead_after_ms`, so one that went on for twice as
-        long after it had caught up surely has. The control record does not know all that have: a group's function
+        An outage has many tries and a gap before them, and the connection before that gap may have been killed too soon
+        to record the gap before itself. A connection records gaps after `dead_after_ms`, so one that went on for twice
+        as long after it had caught up certainly has. The control record does not know all that have: a group's function
         writes it seldom.
         """
 
@@ -259,12 +261,12 @@ class LedgerRecords:
         self._table.holds(place, setting(tuple(item)), grows, values_of(item))
 
     def spending(self, stream_id: str, fence: int) -> str:
-        """What a connection's record says of the stream's budget; "" if it has none, or says nothing."""
+        """Returns what a connection's record says about the stream's budget; "" if it has none, or says nothing."""
         row = self._table.get(stream_id, connection_key(fence)) or {}
         return typed_values.text(row, "spending") or ""
 
     def spend(self, whose: str, day: int, events: int, size: int) -> tuple[int, int]:
-        """Adds to what the streams of a profile or of the stage have stored on that day; returns how much that is."""
+        """Adds to what the streams of a profile or of the stage have stored on that day; returns the sums."""
         update = "SET #events = if_not_exists(#events, :zero) + :events, #bytes = if_not_exists(#bytes, :zero) + :bytes"
         values = {":zero": 0, ":events": events, ":bytes": size, ":expires_at": (day + 2) * DAY_S}
         place = key(GROUP, f"spent#{whose}#{day}")
@@ -273,7 +275,7 @@ class LedgerRecords:
         return count(item or {}, "events") or 0, count(item or {}, "bytes") or 0
 
     def save_repair(self, stream_id: str, gap: Gap, repair: Repair) -> bool:
-        """Returns whether the gap's record has the repair now: False if another wrote since `repair.stamp`."""
+        """Returns whether the gap's record has the repair now: False if another was written since `repair.stamp`."""
         attributes = {"repair": repair_value(repair), "repair_stamp": number(repair.stamp + 1)}
         condition = "attribute_exists(PK) AND (attribute_not_exists(#repair_stamp) OR #repair_stamp = :before)"
         values = values_of(attributes) | {":before": number(repair.stamp)}

@@ -1,8 +1,8 @@
-"""Stores an event by itself, and what no item of DynamoDB can hold: bodies in a bucket, whole events in the queue.
+"""Stores single events, and what no item of DynamoDB can hold: bodies in a bucket, whole events in the queue.
 
-Of a frame that was too long to be read only its size, its SHA-256 and its first 64 KB are left. Invariants: an object
-is written whole before anything refers to it, and its key names its content, so that writing it again changes nothing;
-nothing else of an event in the queue is left out or changed, and every message fits a queue whose limit is 256 KiB.
+A frame that was too long to be read has only its size, its SHA-256 and its first 64 KB left. Invariants: an object is
+written whole before anything refers to it, and its key names its content, so that writing it again changes nothing;
+apart from that, an event in the queue is complete and unchanged, and every message fits a queue whose limit is 256 KiB.
 (SQS allows 1 MiB since 2025, but an older queue keeps the limit that it was made with.)
 """
 
@@ -25,7 +25,7 @@ from handlers.store.typed_values import Item, number
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """The bucket, "" if there is none; `s3` makes the client at its first use, for few invocations need it."""
+    """The bucket, "" if there is none; `s3` makes the client at its first use, since few invocations need it."""
 
     s3: Callable[[], Any]
     bucket: str
@@ -36,7 +36,7 @@ class Objects:
         return bool(self.bucket)
 
     def put(self, key: str, content: str | bytes) -> None:
-        """Returns when the object is there, a text in UTF-8; raises StoreUnavailable."""
+        """Puts the object, a text in UTF-8; raises StoreUnavailable."""
         with translate_errors("PutObject"):
             client = self.s3()
             if isinstance(content, str) and not getattr(client, "takes_text", False):
@@ -44,13 +44,13 @@ class Objects:
             client.put_object(Bucket=self.bucket, Key=key, Body=content)
 
     def get(self, key: str) -> bytes:
-        """The object's content; raises StoreUnavailable, also where it is not there."""
+        """Returns the object's content; raises StoreUnavailable, also if there is no such object."""
         with translate_errors("GetObject"):
             content: bytes = self.s3().get_object(Bucket=self.bucket, Key=key)["Body"].read()
         return content
 
     def find(self, key: str) -> bytes | None:
-        """As `get`; None if it is not there, which S3 answers with AccessDenied where listing is forbidden."""
+        """As `get`; None if there is no such object, which S3 answers with AccessDenied if listing is forbidden."""
         try:
             return self.get(key)
         except StoreUnavailable as error:
@@ -60,7 +60,7 @@ class Objects:
             raise
 
 
-# The outcomes of an event.
+# The outcomes of writing an event.
 STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
 MESSAGE_BYTES = 256 * 1024
 # SQS counts the bytes of the message: 189,000 bytes are 252,000 in base64, which leaves 10 KB for the other fields.
@@ -68,9 +68,9 @@ PART_BYTES = 189_000
 
 
 def messages(stream_id: str, fence: int, event: StreamEvent, reason: str) -> list[str]:
-    """The messages for `event`, each JSON in ASCII.
+    """Returns the messages for `event`, each JSON in ASCII.
 
-    Where it fits there is one, with the event as an object under `event`; else the UTF-8 bytes of that same JSON object
+    If it fits, there is one, with the event as an object under `event`; else the UTF-8 bytes of that same JSON object
     are cut into parts, each in base64 under `event_base64`, numbered `part` of `parts`.
     """
     about: dict[str, Any] = {"stream": stream_id, "fence": fence, "reason": reason, "key": event.key}
@@ -97,7 +97,7 @@ def _body(data: Body) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterQueue:
-    """The queue; `sqs` makes its client when the first message is sent, for few invocations need it."""
+    """The queue; `sqs` makes its client when the first message is sent, since few invocations need it."""
 
     sqs: Callable[[], Any]
     queue_url: str
@@ -110,7 +110,7 @@ class DeadLetterQueue:
 
 
 class Singles:
-    """Puts one event by itself: into the events table, its body into the bucket, or whole into the queue."""
+    """Puts single events: into the events table, their bodies into the bucket, or whole into the queue."""
 
     def __init__(self, dynamodb: Any, table: str, objects: Objects, dead_letters: DeadLetterQueue) -> None:
         self._dynamodb = dynamodb
@@ -120,7 +120,7 @@ class Singles:
         self._dead_letters = dead_letters
 
     def put(self, event: StreamEvent, item: Item) -> str:
-        """Puts the item by itself, whatever its size; what is left of one that was too long goes to the queue."""
+        """Puts the item by itself, whatever its size; what is left of an oversize event goes to the queue."""
         if isinstance(event.data, Oversize):
             return self.dead_letter(event, item, event.data.reason)
         is_large = size_bytes(item) > MAX_ITEM_BYTES
@@ -133,42 +133,42 @@ class Singles:
             return self.dead_letter(event, item, f"too large for an item: {size_bytes(item)} bytes")
         if self._place(item) is not None:
             return DUPLICATE
-        # In this order a kill in between leaves an object that nothing refers to; the other order would lose the body.
+        # In this order a kill in between leaves an unreferenced object; in the other order it would lose the body.
         objects.put(referring["object"]["S"], body_of(item))
         return self.put_alone(event, referring, False)
 
     def put_alone(self, event: StreamEvent, item: Item, was_sent: bool) -> str:
-        """Puts an item that fits; `was_sent` is whether a request for it may have been carried out before."""
+        """Puts an item that fits; `was_sent` is whether an earlier request for it may have been carried out."""
         try:
             return STORED if self._put_once(item, was_sent) else DUPLICATE
         except Refused as refusal:
             return self.dead_letter(event, item, f"refused by DynamoDB: {refusal}")
 
     def _put_once(self, item: Item, was_sent: bool = False) -> bool:
-        """Whether the item was new; `was_sent` is whether a request for it may have been carried out before."""
+        """Whether the item was new; `was_sent` is whether an earlier request for it may have been carried out."""
         try:
             with translate_errors("PutItem", refusals=True):
-                # No item has this key: the first writer wins, and every later one is refused.
+                # The condition is that no item has this key: the first writer wins, every later one is refused.
                 self._dynamodb.put_item(TableName=self._name, Item=item, ConditionExpression=IS_NEW)
             return True
         except ConditionFailed as failed:
-            # After a lost answer the client sends the item again and finds its own there: then it was new.
+            # After a lost answer the client sends the item again and finds its own: then it was new.
             return (was_sent or failed.retries > 0) and self.is_ours(item)
 
     def is_ours(self, item: Item) -> bool:
-        """Whether the event under the item's key is this one."""
+        """Returns whether the event under the item's key is this one."""
         return self._place(item) == place_of(item)
 
     def _place(self, item: Item) -> str | None:
-        """The place of the event under the item's key; None if there is none."""
+        """Returns the place of the event under the item's key; None if there is none."""
         there = self._table.get(item["PK"]["S"], item["SK"]["S"])
         return None if there is None else place_of(there)
 
     def dead_letter(self, event: StreamEvent, item: Item, reason: str) -> str:
         """Sends the event whole, then leaves a mark under its key, so that the next connection knows it.
 
-        In this order a kill in between sends it twice; the other order would lose it. The mark has the checksum of a
-        whole body, so that another one under the key is not taken for it.
+        In this order a kill in between sends it twice; in the other order it would lose it. The mark has the checksum
+        of a whole body, so that another body under the key is not taken for it.
         """
         # Imported once an event is refused: most connections have none.
         from handlers.segments.known import body_sum

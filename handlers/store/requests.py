@@ -1,8 +1,8 @@
 """Decides which requests to the store a step takes, and in which order.
 
 It keeps the control record of the last reply, so that a connection that opens, renews or leaves need not read it. It
-knows no thread, no socket and no time of its own. Invariant: a step takes the same requests whoever performs it; after
-the first failure no more are made.
+knows no thread, socket or clock. Invariants: a step takes the same requests whichever performer makes them; after the
+first failure no more are made.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 # How often a connection adds to the budgets that it shares with other streams.
 SHARED_EVERY_MS = 60_000
-# Returns the answer to the step: None if it needs none. Raises StoreUnavailable.
+# Returns the answer to the step, None if it needs none. Raises StoreUnavailable.
 Request = Callable[[], Any]
 
 
@@ -71,19 +71,19 @@ class Requests:
         self._began_ms = now_ms()
         self._policy = DEFAULT_POLICY
         self._epoch = NO_EPOCH  # the control record's, as far as is known
-        self._log: SegmentWriter | None = None  # the connection's log, where the stream's events are in one
-        self._asked_fence = 0  # the connection that saved the cursor that is sent upstream
+        self._log: SegmentWriter | None = None  # the connection's log, if the stream has one
+        self._asked_fence = 0  # the connection that saved the cursor which is sent upstream
         self._record = to_record(None)  # as the claim or the turn found it
-        self._row: Item = {}  # the connection's own record, as it was last written somewhere
-        self._unsaved: Progress | None = None  # the same, where the ledger has refused it
-        self._kept: Item | None = None  # the record of the predecessor as this one has written it
-        self._before: tuple[int, str] | None = None  # whose spending is to be settled, and as it was known
-        # Of each budget that it shares: when the connection last added what it has stored, and how much that was.
+        self._row: Item = {}  # the connection's own record, as it was last written in either place
+        self._unsaved: Progress | None = None  # the same, if the ledger has refused it
+        self._kept: Item | None = None  # the predecessor's record as this connection has written it
+        self._before: tuple[int, str] | None = None  # the connection whose spending is to be settled, and as known
+        # For each shared budget: when the connection last added what it has stored, and how much that was.
         self._shared: dict[str, tuple[int, tuple[int, int]]] = {}
         self._looked: int | None = None  # the connection that recorded gaps, if the control record lacks it
 
     def of(self, step: Step) -> list[Request]:
-        """Returns the requests of `step`, in order, at least one; TypeError where it is not the store's."""
+        """Returns the requests of `step`, in order, at least one; raises TypeError if it is not a step of the store."""
         store, stream_id = self._store, self._invocation.stream_id
         match step:
             case Write():
@@ -139,7 +139,7 @@ class Requests:
         lease, rest = reply.record.lease, reply.record.rest
         if not reply.is_done:
             is_over = lease.stop or superseded(lease, invocation.execution) or is_ended(lease)
-            # An execution has let go of the stream since the invocation began, and none has taken it.
+            # An execution has let go of the stream since the invocation began, and none has claimed it since.
             was_let_go = bool(lease.ending) and not lease.execution and lease.ended_at_ms >= self._began_ms
             if is_over or (step.has_rested and was_let_go):
                 return ClaimRefused(lease)
@@ -153,20 +153,20 @@ class Requests:
         self._found(record)
         self._epoch, conflict = record.epoch, profile.key_conflict
         epochs = None if conflict is None else epochs_of(conflict, record.epoch)
-        # A log has no bodies at hand: it keeps their checksums where the profile wants conflicts noticed.
+        # A log has no bodies at hand: it keeps their checksums if the profile wants conflicts noticed.
         compares = epochs if conflict == "epoch" else None
         self._log, layout = None, record.layout
         if layout.partitions == LOG:
             self._goes_to_log(record, lease.fence, compares)
         else:
             self._policy = StoragePolicy(layout.partitions, profile.keep_days, conflict, layout.order, epochs)
-        # Where two are forbidden the older goes on until the turn is taken, and its answer says where to resume. For
-        # what must not be requested twice it shows at once whether it was.
+        # Where two are forbidden, the older connection goes on until the turn is taken; the answer to that says where
+        # to resume. A request that must not be made twice needs that at once, because it shows whether it was made.
         waits = profile.overlap == "forbids" and profile.again and lease.connected_token != lease.fence
         return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, layout.partitions)
 
     def _turn(self, step: Claim) -> Item | None:
-        """The mark of the turn that the claim takes with it; None if it takes none."""
+        """Returns the mark of the turn that the claim takes with it; None if it takes none."""
         if not (step.expires_at_ms and step.after_fence):
             return None
         return mark(step.after_fence + 1, step.expires_at_ms, self._invocation.request_id)
@@ -209,7 +209,7 @@ class Requests:
             self._before = fence, typed_values.text(live, "spending") or ""
 
     def _keep(self, record: ControlRecord) -> None:
-        """Writes the newest connection into the ledger: it may be killed, and soon the control record shows another."""
+        """Writes the newest connection into the ledger: it may be killed, and the control record soon shows another."""
         live = record.live
         if live is not None and "closed_ms" not in live and live != self._kept:
             self._store.ledger.save(self._invocation.stream_id, live)
@@ -247,9 +247,10 @@ class Requests:
         return written
 
     def _written_beside(self, step: Write, items: Written) -> Written:
-        """Returns what was stored in all, where some of the events were refused as items.
+        """Returns what was stored in all, if some of the events were refused as items.
 
-        A connection that writes to the log already has promised some of them, and may have died before it did that.
+        A connection that writes to the log already has promised some of them, and may have died before it appended
+        them.
         """
         self._goes_to_log(self._store.read(self._invocation.stream_id), step.fence)
         if self._log is None:
@@ -259,7 +260,7 @@ class Requests:
         return Written(stored, len(step.events) - stored - dead_lettered, dead_lettered, items.conflicts)
 
     def _goes_to_log(self, record: ControlRecord, fence: int, epochs: Epochs | None = None) -> None:
-        """From now on the connection `fence` writes to the stream's log, where the record has one."""
+        """Makes connection `fence` write to the stream's log from now on, if the record has one."""
         if record.layout.partitions == LOG and self._log is None:
             self._log = self._store.log(
                 self._invocation.stream_id,
@@ -283,15 +284,15 @@ class Requests:
         return answer if change is None else replace(answer, rest=reply.record.rest)
 
     def _settled(self, fence: int, known: str) -> tuple[str, str]:
-        """The spending of the connection before as it was known, and as it ended; it is read once."""
+        """Returns the spending of the connection before as it was known, and as it ended; it is read once."""
         final = self._store.ledger.spending(self._invocation.stream_id, fence)
         self._before = None
         return known, final
 
     def _shares(self, counted: tuple[int, int], *, is_last: bool = False) -> tuple[int, str] | None:
-        """Adds what the connection has stored to the budgets that it shares; how much of the most used one is used.
+        """Adds what the connection has stored to the shared budgets; returns how much of the most used one is used.
 
-        Once a minute, and only where it has stored something since. What the table refuses is added the next time.
+        It does so once a minute, and only if something was stored since. What the table refuses is added the next time.
         """
         found, now_ms = list[tuple[int, str]](), self._now_ms()
         for one in () if self._profile.budget is None else self._profile.budget.wide:
@@ -308,13 +309,14 @@ class Requests:
         return max(found, default=None)
 
     def _owed(self) -> list[Request]:
-        """What is tried again before a connection that was answered lets go: nobody else would record how it ended."""
+        """Returns what is tried again before an answered connection lets go: nothing else would record how it ended."""
         return [] if self._unsaved is None else [functools.partial(self._save_record, self._unsaved)]
 
     def _release(self, step: Release) -> LeaseRead:
         fence, shown = step.progress.fence, {} if step.is_relieved else self._shown(step.progress, step.cursor)
         if shown and step.progress.opened_ms is None:
-            # A turn that the upstream never answered was not marked: this shows the connection for the first time.
+            # A turn that the upstream never answered was not marked: the release shows the connection for the first
+            # time.
             shown = self._found_before() | shown
         reply = self._store.release(self._invocation.stream_id, fence, shown, self._change(step.rest))
         self._shares(step.progress.counted, is_last=True)
@@ -329,9 +331,9 @@ class Requests:
         return LeaseRead(reply.record.lease, is_log=reply.record.layout.partitions == LOG)
 
     def _shown(self, progress: Progress, cursor: str | None) -> Item:
-        """The attributes of the control record that change with the connection.
+        """Returns the attributes of the control record that change with the connection.
 
-        Only here is the cursor of a connected one saved.
+        The cursor of a connected one is saved only here.
         """
         shown = {"live": ledger_records.live_value(self._of(progress))}
         if cursor is not None:
@@ -339,13 +341,13 @@ class Requests:
         return shown if self._looked is None else shown | {"looked": typed_values.number(self._looked)}
 
     def _of(self, progress: Progress) -> Item:
-        """The connection's record in the ledger."""
+        """Returns the connection's record for the ledger."""
         who = self._invocation
         self._row = ledger_records.connection_item(
             progress, lane=who.lane, execution=who.execution, request_id=who.request_id
         )
         if self._store.memory_mb is not None:
-            # An upgrade compares it with that of the version before (handlers/upgrade/health.py).
+            # An upgrade compares it with that of the former version (handlers/upgrade/health.py).
             self._row["memory_mb"] = typed_values.number(self._store.memory_mb())
         return self._row
 
@@ -359,9 +361,9 @@ class Requests:
         return RestRead(record.rest, record.lease)
 
     def _repair(self) -> list[Request]:
-        """Requests the repair of a gap before the gap is written; nothing where the profile has no repair.
+        """Returns the request for the repair of a gap, which precedes the gap; none if the profile has no repair.
 
-        A kill in between leaves a request without a gap, and never a gap without a request.
+        A kill in between leaves a request without a gap, but never a gap without a request.
         """
         repair = self._profile.repair
         if repair is None:
@@ -380,5 +382,5 @@ class Requests:
 
 
 def _unheeded(_answer: object) -> None:
-    """The answer to a write of which only one thing matters: whether a newer connection was first."""
+    """Takes the answer to a write whose only interesting result is whether a newer connection was first."""
     return

@@ -1,9 +1,9 @@
 """Reads the segments of a stream's log, and their events in their order.
 
-A log has a partition key of its own, so that no event stored as an item is in its way. Invariants: nothing is written;
-the sort keys of a log are in the order of its numbers; no event ever appears before a position that was read, so a
-reader that continues from its position misses nothing; what has expired is not shown; one page of segments is held at
-once, and one segment unpacked.
+A log has a partition key of its own, apart from events that are stored as items. Invariants: nothing is written; the
+sort keys of a log are in the order of its numbers; no event ever appears before a position that was read, so a reader
+that continues from its position misses nothing; expired events are not shown; one page of segments is held at once, and
+one of them unpacked.
 """
 
 from __future__ import annotations
@@ -20,48 +20,49 @@ from handlers.store.control_table import Table
 from handlers.store.event_items import Entry, Fetch, StoredEvent, has_expired, partition_keys, unpacked
 from handlers.store.typed_values import Item, count, text
 
-# No partition of a stream with items ends like this.
+# No partition key of items ends with this.
 LOG_SUFFIX = "#log"
 _DIGITS = 12
 _PREFIX = "segment#"
-# They sort before every segment, and after.
+# These sort before every segment, and after every one.
 ANCHOR, BEHIND = "anchor", f"{_PREFIX}~"
-# What a writer reads of a segment.
+# The attributes of a segment that a writer reads.
 HEAD = ("SK", "fence", "first", "at_ms", "keys", "bodies", "cursor", "cursor_fence", "cursor_at_ms", "layout")
 
 
 def log_from(layout: Layout) -> int:
-    """The number behind which the log of a stream begins that went over to one.
+    """Returns the number after which the log begins of a stream that went over to one.
 
-    So all positions in it are greater than those of its items and have as many digits, and none looks like an instant.
+    It makes all positions in the log greater than those of the items, with as many digits, and none looks like an
+    instant.
     """
     return 10**14 + layout.since_ms
 
 
 @lru_cache(maxsize=64)
 def log_key(stream_id: str) -> str:
-    """The partition key of the stream's log."""
+    """Returns the partition key of the stream's log."""
     return f"{partition_keys(stream_id, 1)[0]}{LOG_SUFFIX}"
 
 
 def sort_key(number: int) -> str:
-    """The sort key of the segment with this number."""
+    """Returns the sort key of the segment with this number."""
     return f"{_PREFIX}{number:0{_DIGITS}d}"
 
 
 def anchor(stream_id: str, number: int) -> tuple[Item, str, Item]:
-    """A write that keeps the number where it does not expire, unless a later one is kept: item, condition, values."""
+    """Returns a write that keeps the number in the anchor, unless that has a later one: item, condition, values."""
     item = typed_values.key(log_key(stream_id), ANCHOR) | {"number": typed_values.number(number)}
     return item, "attribute_not_exists(#number) OR #number < :number", {":number": item["number"]}
 
 
 def position(segment_number: int, fence: int, index: int) -> str:
-    """The event's place in the order: it sorts as text, and has the form of an item's position."""
+    """Returns the event's place in the order: it sorts as text, and has the form of an item's position."""
     return f"{segment_number:015d}/{fence:012d}/{index:012d}"
 
 
 def segment_of(item: Item) -> Segment:
-    """The segment of an item, of which HEAD is enough; raises StoreUnavailable where its layout is not known."""
+    """Returns the segment of an item, of which HEAD is enough; raises StoreUnavailable if its layout is unknown."""
     typed_values.check_layout(item, _name(item))
     fence, at_ms = count(item, "cursor_fence"), count(item, "cursor_at_ms")
     cursor = None if fence is None or at_ms is None else Cursor(fence, at_ms, text(item, "cursor") or "")
@@ -81,26 +82,26 @@ def _name(item: Item) -> str:
 
 
 def is_segment(item: Item) -> bool:
-    """Whether it is a segment, and not the anchor."""
+    """Returns whether it is a segment, and not the anchor."""
     return bool(item["SK"]["S"].startswith(_PREFIX))
 
 
 def segment_number(item: Item) -> int:
-    """The number of the segment in its log."""
+    """Returns the number of the segment in its log."""
     return int(item["SK"]["S"][len(_PREFIX) :])
 
 
 def last_came_ms(item: Item) -> int:
-    """When the segment's last event came; raises StoreUnavailable where this version cannot read that."""
+    """Returns when the segment's last event came; raises StoreUnavailable if this version cannot read that."""
     with typed_values.refused_by_name(_name(item)):
         return last_received_ms(bytes(item["data"]["B"]))
 
 
 def stored_events(item: Item, fetch: Fetch, most_bytes: int | None = None) -> Iterator[StoredEvent]:
-    """The events of a segment in their order; `fetch` is called only where an object holds a body.
+    """Yields the events of a segment in order; `fetch` is called only if an object has a body.
 
-    A body of more than `most_bytes` is left out, before it is unpacked. Only one that lies alone can be that large.
-    Raises StoreUnavailable where this version cannot read the segment.
+    A body of more than `most_bytes` is left out, before it is unpacked. Only the body of an event that is alone in its
+    segment can be that large. Raises StoreUnavailable if this version cannot read the segment.
     """
     typed_values.check_layout(item, _name(item))
     with typed_values.refused_by_name(_name(item)):
@@ -129,14 +130,14 @@ def _whole(item: Any, name: str) -> int:
     return int(item[name]["N"])
 
 
-# How many segments are requested at first, and at most: one may hold a single event or thousands. DynamoDB ends a page
+# How many segments are requested at first, and at most: one may have a single event or thousands. DynamoDB ends a page
 # at a megabyte.
 FIRST, MOST = 8, 200
 _NAMES = {f"#{name}": name for name in (*HEAD, "number")}
 
 
 def heads(table: Table, stream_id: str, condition: str, bound: str, *, whole: bool = False, **more: Any) -> Any:
-    """The answer to a Query for what a writer needs of a stream's segments, and for the anchor's number.
+    """Returns the answer to a Query for what a writer needs of a stream's segments, and for the anchor's number.
 
     `condition` compares the sort key with :bound; `whole` requests the events too. Raises StoreUnavailable.
     """
@@ -152,14 +153,14 @@ def heads(table: Table, stream_id: str, condition: str, bound: str, *, whole: bo
 
 
 def head(table: Table, stream_id: str, condition: str = "SK < :bound", bound: str = BEHIND) -> Segment | None:
-    """The segment at the bound: the last one before it, or the first from it on; None if none is there."""
+    """Returns the segment at the bound: the last one before it, or the first from it on; None if there is none."""
     is_last = "<" in condition
     more = {"ScanIndexForward": False} if is_last else {}
     items = heads(table, stream_id, condition, bound, **more, Limit=1)["Items"]
     return next((segment_of(item) for item in items if is_segment(item)), None)
 
 
-# How much the clocks of two functions may differ.
+# How much two functions' clocks may differ.
 SKEW_MS = 60_000
 
 
@@ -173,10 +174,10 @@ class SegmentReader:
     def entries(
         self, stream_id: str, now_ms: int, after: str, limit: int, most_bytes: int | None = None
     ) -> Iterator[Entry]:
-        """The first `limit` places whose position is greater than `after`, read as they are needed.
+        """Yields the first `limit` places whose position is greater than `after`, read as they are needed.
 
-        A segment that has expired is one place, that of its last event, without an event. A body of more than
-        `most_bytes` is left out. Raises StoreUnavailable.
+        An expired segment is one place, that of its last event, without an event. A body of more than `most_bytes` is
+        left out. Raises StoreUnavailable.
         """
         start, asked = sort_key(int(after.partition("/")[0] or 0)), FIRST
         while limit > 0:
@@ -192,7 +193,7 @@ class SegmentReader:
             start, asked = f"{start_after['SK']['S']}~", min(4 * asked, MOST)
 
     def entries_before(self, stream_id: str, now_ms: int, before_ms: int) -> Iterator[Entry]:
-        """The places of the events that came before this instant, and of some that came later, the newest first.
+        """Yields the places of the events that came before this instant, and of some later ones, newest first.
 
         Raises StoreUnavailable.
         """
@@ -203,7 +204,7 @@ class SegmentReader:
             yield from reversed([*self._entries_of(item, now_ms, None)])
 
     def number_at(self, stream_id: str, from_ms: int) -> int:
-        """The number of a segment before which no event came at this instant or later. Raises StoreUnavailable.
+        """Returns the number of a segment before which no event came at this instant or later. Raises StoreUnavailable.
 
         A segment was made after its events came, so this searches the numbers, some of which may have expired.
         """
@@ -230,7 +231,7 @@ class SegmentReader:
             yield Entry(event.position, event)
 
     def _page(self, stream_id: str, start: str, limit: int) -> tuple[list[Item], Item | None]:
-        """Segments from `start` on, and the key of the last where there may be more."""
+        """Returns segments from `start` on, and the key of the last one if there may be more."""
         values = {":partition": log_key(stream_id), ":from": start, ":to": BEHIND}
         condition = "PK = :partition AND SK BETWEEN :from AND :to"
         response = self._table.query(condition, values, ConsistentRead=True, Limit=limit)

@@ -1,16 +1,16 @@
 """Appends one connection's events to its stream's log in DynamoDB, as `handlers/segments/appending.py` requests it.
 
-It decides how a segment is put and read, and where things go that no segment holds; the protocol decides what is
-appended. A stream that went over to a log has older events as items, so the writer keeps those out of the log:
+It decides how a segment is put and read, and where events go that fit no segment; the protocol decides what is
+appended. A stream that went over to a log has older events as items, which the writer keeps out of the log:
 
     events 7, 8, 9      7 lies as an item: it is known; 8 and 9 are appended
     soon after          a function that does not know of the log may still store 8 as an item: so 8 and 9 are first
                         *promised*, by items without a body, which refuse it; then it reads the record and goes over too
 
-A promise says nothing of the log, which decides by itself what is known in it: so a writer that is killed behind its
+A promise says nothing about the log, which decides by itself which events it has. So a writer that is killed after its
 promise has hidden nothing.
 
-Invariants: when `write` returns, each event is stored, was stored already, or lies in the dead-letter queue with a mark
+Invariants: when `write` returns, each event is stored, was stored already, or is in the dead-letter queue with a mark
 in the log; a body is in the bucket, or its message in the queue, before a segment says so.
 """
 
@@ -82,15 +82,17 @@ class SegmentWriter:
     def __post_init__(self) -> None:
         self._appender = Appender(self.fence, self.window_ms, anchors=self.keep_days > 0, epochs=self.epochs)
         self._lone: tuple[bytes, Item] | None = None  # of the event being written, if its body is stored elsewhere
-        self._newest: tuple[int, int] | None = None  # who wrote the log's last event, as of `opens`, and when it came
+        self._newest: tuple[int, int] | None = (
+            None  # which connection wrote the log's last event, as of `opens`, and when it came
+        )
 
     def opens(self) -> Cursor | None:
-        """Returns where to resume by the log; None if it has no cursor. Raises StoreUnavailable."""
+        """Returns where to resume according to the log; None if it has no cursor. Raises StoreUnavailable."""
         self._through(self._appender.opens(self.now_ms()))
         return self._appender.cursor
 
     def looks_back(self) -> bool:
-        """Reads the window; returns whether it knows every key; there may be too many. Raises StoreUnavailable."""
+        """Reads the window; returns whether it knows every key, as there may be too many. Raises StoreUnavailable."""
         self.opens()
         self._through(self._appender.append(self.now_ms(), 0, ()))
         return self._appender.knows_all
@@ -122,12 +124,12 @@ class SegmentWriter:
     # --- events that lie as items -------------------------------------------------------------------------------------
 
     def _has_items(self) -> bool:
-        """Whether events of the stream may lie as items that have not all expired."""
+        """Whether the stream may have events as items, of which some have not expired."""
         kept_ms = LONGEST_WAIT_MS + 1000 * DAY_S * self.keep_days
         return self.layout.items > 0 and (not self.keep_days or self.now_ms() < self.layout.since_ms + kept_ms)
 
     def _items_among(self, keys: Sequence[str]) -> set[str]:
-        """Returns the keys under which an event lies as an item; the others none will take. Raises StoreUnavailable."""
+        """The keys under which an event is stored as an item; no item will take the others. Raises StoreUnavailable."""
         places = [key(partition_key(self.stream_id, one, self.layout.items), one) for one in dict.fromkeys(keys)]
         is_settled = self.now_ms() >= self.layout.since_ms + LONGEST_WAIT_MS
         if not is_settled:
@@ -144,7 +146,7 @@ class SegmentWriter:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _through(self, request: Request | Appended | None) -> Appended | None:
-        """Performs the protocol's requests until it has no more."""
+        """Performs the protocol's requests until there are no more."""
         try:
             while request is not None and not isinstance(request, Appended):
                 request = self._appender.answered(self._perform(request))
@@ -167,7 +169,7 @@ class SegmentWriter:
         return None
 
     def _page(self, condition: str, number_: int | None, *, newest_first: bool, most: int | None = None) -> Page:
-        """One answer to a Query: a megabyte of segments, or `most`; of each what the protocol knows.
+        """Returns one answer to a Query: a megabyte of segments, or `most`, each as the protocol knows it.
 
         `condition` compares with the segment of this number, or with the end of the log.
         """
@@ -182,7 +184,7 @@ class SegmentWriter:
         return Page(segments, not response.get("LastEvaluatedKey"), anchor)
 
     def _put(self, put: Put) -> bool:
-        # Nothing has the number yet: its first writer has read everything before it.
+        # The condition is that the number is free: its first writer has read everything before it.
         return self.table.put(self._item(put), IS_NEW)
 
     # --- what no segment holds ----------------------------------------------------------------------------------------
@@ -200,7 +202,7 @@ class SegmentWriter:
             return segment_item(self.stream_id, segment, events, self.keep_days, data)
         assert is_lone
         packed_bytes = len(data)
-        del data  # the body is compressed again for the bucket, and may have 16 MB
+        del data  # the body may have 16 MB, and is compressed again for the bucket
         if not self.objects.exist or len(pack(events, bodies=False)) > MAX_SEGMENT_BYTES:
             return self._item_of_lone(
                 put, self._dead_letter(events[0], f"too large for a segment: {packed_bytes} bytes")
@@ -210,8 +212,8 @@ class SegmentWriter:
         return self._item_of_lone(put, says)
 
     def _item_of_lone(self, put: Put, says: Item) -> Item:
-        """The item of an event whose body is elsewhere; it is made once, even if its number is taken."""
-        # A mark has all but what the wire sent, as that of an item.
+        """Returns the item of an event whose body is elsewhere; it is made once, even if its number is taken."""
+        # Like an item's mark, it has everything except what the upstream sent.
         is_mark = "dead_letter" in says
         events = [event._replace(id=None, name=None) if is_mark else event for event in put.events]
         data = pack(events, bodies=False)
@@ -219,26 +221,28 @@ class SegmentWriter:
         return segment_item(self.stream_id, put.segment, put.events, self.keep_days, data) | says
 
     def _dead_letter(self, event: StreamEvent, reason: str) -> Item:
-        """Sends the event whole, then notes it in the log: in the other order a kill in between would lose it."""
+        """Sends the event whole, then returns its mark for the log: in the other order a kill in between would lose
+        it.
+        """
         self.dead_letters.send(self.stream_id, self.fence, event, reason)
         return {"dead_letter": {"S": reason}}
 
 
 def _newest(items: Iterable[Item]) -> tuple[int, int] | None:
-    """Which connection wrote the last event of the first segment among the items, and when; None if damaged."""
-    with contextlib.suppress(StoreUnavailable):  # which readers report
+    """Returns which connection wrote the last event of the first segment among the items, and when; None if damaged."""
+    with contextlib.suppress(StoreUnavailable):  # readers report the damage
         return next(((count(one, "fence") or 0, last_came_ms(one)) for one in items if is_segment(one)), None)
     return None
 
 
-# DynamoDB takes 400 KB. What is larger than this goes alone, or elsewhere where it fits.
+# DynamoDB takes 400 KB. A body that makes a segment larger than this goes elsewhere.
 MAX_SEGMENT_BYTES = 350 * 1024
 
 
 def segment_item(
     stream_id: str, segment: Segment, events: Sequence[StreamEvent], keep_days: int, data: bytes | None = None
 ) -> Item:
-    """The item of the segment with the events; `data` is what they are packed to, where that is known already."""
+    """Returns the item of the segment with the events; `data` is their packed form, if it is known already."""
     newest_ms = max(event.received_at_ms for event in events)
     item: Item = {
         "PK": {"S": log_key(stream_id)},
@@ -260,7 +264,7 @@ def segment_item(
 
 
 def elsewhere(stream_id: str, fence: int, event: StreamEvent, keep_days: int) -> tuple[str, str | bytes, Item]:
-    """The key and the content of the object for a body that no segment holds, and the reference in its segment."""
+    """Returns key and content of the object for a body that fits no segment, and the reference in its segment."""
     item = event_item(stream_id, fence, 0, event, StoragePolicy(keep_days=keep_days))
     referring = in_bucket(item)
     says = {"object": referring["object"], "encoding": referring["encoding"]}

@@ -1,7 +1,7 @@
 """Reads a stream's records in the control table, lists the streams, and records the request to stop one.
 
-It serves the control API. Invariants: every read is consistent; for a stream that was never started nothing is written
-but a stop request, and that only where the stream may be started; any answer of AWS but a refused condition raises
+It serves the control API. Invariants: every read is consistent; for a stream that was never started, only a stop
+request is written, and only if the stream may be started; any answer of AWS other than a refused condition raises
 `StoreUnavailable`, after the client's own retries.
 """
 
@@ -25,14 +25,14 @@ from handlers.store.leases import NEWEST as FEW
 from handlers.store.leases import Leases, Recent
 from handlers.store.typed_values import Item, count, key, read_as, text
 
-# About a day at 15 minutes a connection, and far from the megabyte at which DynamoDB cuts an answer.
+# About a day at 15 minutes a connection, and far below the megabyte at which DynamoDB ends a page.
 NEWEST = 100
 
 
 class StreamRecords:
     """The control table; the client is made once and shared by all invocations of a sandbox.
 
-    `events_table` has the cursors of streams whose events lie in a log; "" if nobody needs cursors.
+    `events_table` has the cursors of streams with a log; "" if no caller needs cursors.
     """
 
     def __init__(self, dynamodb: Any, control_table: str, events_table: str = "") -> None:
@@ -43,7 +43,7 @@ class StreamRecords:
         self._leases = Leases(dynamodb, control_table)
 
     def read(self, stream_id: str) -> Records | None:
-        """The stream's records with its newest NEWEST connections and gaps; None if it was never started."""
+        """Returns the stream's records with its newest NEWEST connections and gaps; None if it was never started."""
         lease = self._table.get(stream_id, "lease")
         if lease is None:
             return None
@@ -71,9 +71,9 @@ class StreamRecords:
     def read_briefly(self, stream_ids: Sequence[str]) -> Callable[[str], Records | None]:
         """As `read` for each of these streams, without the cursor: enough for a status.
 
-        The leases are read here, 100 in a request; the newest connections when they are needed, those of 20 streams in
-        a request. For a stream that is well, earlier errors are left out. Losses are read where one of these
-        connections counted any.
+        The leases are read at once, 100 in a request; the newest connections when they are needed, those of 20 streams
+        in a request. Earlier errors are left out for a stream that is well. Losses are read if one of these connections
+        counted any.
         """
         read = self._leases.items(stream_ids)
         leases = {stream_id: read[stream_id] for stream_id in stream_ids if stream_id in read}
@@ -100,7 +100,7 @@ class StreamRecords:
         group: GroupLease | None,
         recent: list[Item] | None = None,
     ) -> Records:
-        """The records; for a stream in a `group` they combine both leases."""
+        """Returns the records; for a stream in a `group` they combine both leases."""
         items = self._table.newest(stream_id, "connection#", NEWEST) if recent is None else recent
         record = to_record(lease)
         if group is not None:
@@ -129,13 +129,13 @@ class StreamRecords:
         return self._leases.started(after, limit)
 
     def members(self, group_id: str) -> list[str]:
-        """The ids of the streams that share the function of a group."""
+        """Returns the ids of the streams that share the function of a group."""
         return list(GroupStore(self.dynamodb, self._control_table, group_id).members())
 
     def layout(self, stream_id: str) -> Layout | None:
-        """How the stream's events are stored; None if it was never started.
+        """Returns how the stream's events are stored; None if it was never started.
 
-        Raises StoreUnavailable where the record has a layout that this version does not know, as `read` does.
+        Like `read`, it raises StoreUnavailable if the record has a layout that this version does not know.
         """
         lease = self._table.get(stream_id, "lease")
         if lease is not None:
@@ -143,7 +143,7 @@ class StreamRecords:
         return None if lease is None else control_record.layout(lease)
 
     def connections_from(self, stream_id: str, fence: int, most: int) -> Sequence[Connection]:
-        """The connections from this one on, the first `most` of them, and the one that is open."""
+        """Returns the first `most` connections from this one on, and the one that is open."""
         lease = self._table.get(stream_id, "lease")
         if lease is None:
             return []
@@ -152,27 +152,29 @@ class StreamRecords:
         return self._read(stream_id, lease, None if group is None else self._leases.group(group), items).connections
 
     def gaps(self, stream_id: str, after: str, most: int) -> list[tuple[str, Gap]]:
-        """The recorded gaps after the sort key `after`, each with its own key; the oldest first."""
+        """Returns the recorded gaps after the sort key `after`, each with its own key; oldest first."""
         items = self._table.behind(stream_id, ledger_records.GAP, after, most)
         return [(item["SK"]["S"], ledger_records.recorded_gap(item)) for item in items]
 
     def newest_gaps(self, stream_id: str, most: int) -> list[Gap]:
-        """The recorded gaps, the newest first."""
+        """Returns the recorded gaps, newest first."""
         return [ledger_records.recorded_gap(item) for item in self._table.newest(stream_id, ledger_records.GAP, most)]
 
     def stop(self, stream_id: str, requested_at: str, *, may_start: bool) -> Lease | None:
-        """Returns the lease with the stop request; None, without a write, where there is no lease and none `may_start`.
+        """Returns the lease with the stop request; None, without a write, if there is no lease and the stream must not
+        start.
 
-        A group's function learns of the request by the version of the group, which is raised after it.
+        A group's function learns of the request by the group's version, which is raised after it.
 
-        `requested_at` is ISO 8601 in UTC with milliseconds, as the machine's own instants are: it compares the texts.
+        `requested_at` is ISO 8601 in UTC with milliseconds, like the machine's own instants, because the machine
+        compares the texts.
         """
-        # There is a lease: the stream was started once. There is none: the update makes one of the stop request alone,
-        # for the first POST may have been answered just now, and its execution may not have claimed the stream yet.
+        # With a lease, the stream was started once. Without one, the update makes a lease with only the stop request:
+        # the first POST may just have been answered, and its execution may not have claimed the stream yet.
         condition = "" if may_start else "attribute_exists(PK)"
-        # The request alone: fence, holder and execution stay as the stream's holder wrote them. Its instant holds it
-        # against a POST that came before and has not claimed the stream yet. Written twice it is the same, so a
-        # request that is repeated after a lost answer changes nothing; nor does a repeated one move the stop.
+        # Only the request is written: fence, holder and execution stay as the stream's holder wrote them. Its instant
+        # makes it win over an earlier POST that has not claimed the stream yet. Written twice it is the same, so
+        # repeating a request after a lost answer changes nothing; nor does a repeated one move the stop.
         update = "SET #stop = :yes, #stop_at = :now, #stop_since = if_not_exists(#stop_since, :now)"
         values = {":yes": {"BOOL": True}, ":now": {"S": requested_at}}
         try:
@@ -192,14 +194,14 @@ def _stored_as(record: ControlRecord) -> str:
 
 
 def _shown_repairs(lease: Item) -> list[tuple[Gap, Repair]]:
-    """The newest repaired intervals as the lease has them, which are enough for a list."""
+    """Returns the newest repaired intervals as the lease has them, which are enough for a list."""
     spans = (span.partition("/") for span in (text(lease, "repaired") or "").split())
     shown = [(int(from_ms), int(to_ms)) for from_ms, _, to_ms in spans]
     return [(Gap(0, at_ms, to_ms, "", OPEN), Repair(at_ms, to_ms, state=REPAIRED)) for at_ms, to_ms in shown]
 
 
 def _kept_since_ms(items: Sequence[Item]) -> int:
-    """Since when no connection's record has expired; 0 if none ever does, as far as these show."""
+    """Returns since when no connection's record has expired; 0 if none ever does, as far as these items show."""
     kept_ms = [
         expires_at * 1000 - seen_ms
         for item in items

@@ -1,9 +1,9 @@
-"""Reads and writes the typed values of DynamoDB's items, and refuses by name what this version cannot read.
+"""Reads and writes the typed values of DynamoDB's items, and names the items that this version cannot read.
 
-An item of an event, or of a segment, that has a `layout` was written by a later version: this one's have none. A
-version that changes what an item means writes another number there (docs/upgrade.md). Pure. Invariants: an item that
-another release wrote is read by the attributes it has; a refusal is one sentence that names the item, what it has and
-what this version knows, and nothing of what the upstream sent.
+This version writes no `layout` into the items of events and segments, so an item with one is from a later version. A
+version that changes what an item means writes another number there (docs/upgrade.md). Pure. Invariants: an item of
+another release is read by the attributes it has; a refusal is one sentence that names the item, what it has and what
+this version knows, and quotes nothing that the upstream sent.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ DAY_S = 86_400
 
 
 def number(value: int) -> Item:
-    """The value as a DynamoDB number."""
+    """Returns the value as a DynamoDB number."""
     return {"N": str(value)}
 
 
 def typed(value: bool | int | str | bytes | Item) -> Item:
-    """The value as an attribute has it; one that is typed already stays as it is."""
+    """Returns the value as an attribute has it; a typed one stays as it is."""
     match value:
         case bool():
             return {"BOOL": value}
@@ -43,23 +43,23 @@ def typed(value: bool | int | str | bytes | Item) -> Item:
 
 
 def key(stream_id: str, sort_key: str) -> Item:
-    """The key of an item of either table."""
+    """Returns the key of an item of either table."""
     return {"PK": {"S": stream_id}, "SK": {"S": sort_key}}
 
 
 def text(item: Item, name: str) -> str | None:
-    """The text of an attribute; None if the item has none of that name, or no text there."""
+    """Returns the text of an attribute; None if it is absent or not a text."""
     value: str | None = item.get(name, {}).get("S")
     return value
 
 
 def flag(item: Item, name: str) -> bool:
-    """Whether the attribute is true; one that is absent, or no truth value, is false."""
+    """Returns whether the attribute is true; False if it is absent or not a truth value."""
     return item.get(name, {}).get("BOOL") is True
 
 
 def count(item: Item, name: str) -> int | None:
-    """The whole number of an attribute; None if the item has none of that name, or no whole number there."""
+    """Returns the whole number of an attribute; None if it is absent or not a whole number."""
     written = item.get(name, {}).get("N")
     try:
         return None if written is None else int(written)
@@ -68,12 +68,12 @@ def count(item: Item, name: str) -> int | None:
 
 
 def instant(at_ms: int) -> str:
-    """The instant as the machine writes it."""
+    """Returns the instant as the machine writes it."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at_ms % 1000:03d}Z"
 
 
 def instant_ms(written: str | None) -> int | None:
-    """The milliseconds of an instant as the machine writes it, 2026-01-01T00:00:00.000Z; None if it is none."""
+    """The milliseconds of an instant that the machine wrote, such as 2026-01-01T00:00:00.000Z; None for other text."""
     try:
         return round(datetime.fromisoformat(written).timestamp() * 1000) if written else None
     except (ValueError, OverflowError):
@@ -81,11 +81,11 @@ def instant_ms(written: str | None) -> int | None:
 
 
 def typed_item(values: Mapping[str, Any]) -> Item:
-    """The attributes with these values."""
+    """Returns the attributes with these values."""
     return {name: typed(value) for name, value in values.items()}
 
 
-# By a field's annotation: its value where the attribute is absent, and what reads the attribute.
+# By a field's annotation: its value if the attribute is absent, and the function that reads the attribute.
 _READERS: dict[object, tuple[Any, Callable[[Item, str], Any]]] = {
     "int": (0, lambda item, name: count(item, name) or 0),
     "int | None": (None, count),
@@ -97,15 +97,15 @@ _READERS: dict[object, tuple[Any, Callable[[Item, str], Any]]] = {
 
 @cache
 def _plan(kind: Any, prefix: str, known: tuple[str, ...]) -> list[tuple[str, str, Any, Callable[[Item, str], Any]]]:
-    """The fields of a dataclass that attributes can have: made once, for a control record is read with each request."""
+    """The fields of a dataclass that attributes can have; cached, because each request reads a control record."""
     wanted = (one for one in fields(kind) if one.type in _READERS and one.name not in known)
     return [(one.name, prefix + one.name, *_READERS[one.type]) for one in wanted]
 
 
 def read_as(kind: type[T], item: Item, prefix: str = "", **known: Any) -> T:
-    """The dataclass whose fields are attributes named with `prefix`, except those that are `known`.
+    """Returns the dataclass whose fields are attributes named with `prefix`, except those that are `known`.
 
-    What is absent, or cannot be read, is 0, "", False, or None if the field may be None.
+    A field whose attribute is absent, or cannot be read, is 0, "", False, or None if it may be None.
     """
     for name, attribute, absent, reads in _plan(cast(Hashable, kind), prefix, tuple(known)):
         known[name] = reads(item, attribute) if attribute in item else absent
@@ -113,30 +113,30 @@ def read_as(kind: type[T], item: Item, prefix: str = "", **known: Any) -> T:
 
 
 def expiry(from_ms: int, keep_days: int) -> Item:
-    """The attribute that lets an item expire so many days later; none where `keep_days` is 0."""
+    """Returns the attribute that lets an item expire `keep_days` later; none if that is 0."""
     return {"expires_at": number(from_ms // 1000 + keep_days * DAY_S)} if keep_days else {}
 
 
-# Of events and segments.
+# The layout of events and segments.
 KNOWN_LAYOUT = 1
 
 
 def refusal(words: str) -> StoreUnavailable:
-    """The error that a caller is to read: it says what is stored, and no retry helps."""
+    """Returns an error for the caller to read: it says what is stored; no retry helps."""
     problem = StoreUnavailable(words)
     problem.is_unknown_layout = True
     return problem
 
 
 def check_layout(item: Item, name: str) -> None:
-    """Raises StoreUnavailable where the layout of an event or a segment is not known; `name` says which it is."""
+    """Raises StoreUnavailable if the layout of an event or a segment is unknown; `name` says which item it is."""
     if "layout" in item and (layout := count(item, "layout")) != KNOWN_LAYOUT:
         raise refusal(f"{name} has layout {layout}, and this version knows {KNOWN_LAYOUT}")
 
 
 @contextmanager
 def refused_by_name(name: str) -> Iterator[None]:
-    """Refuses by name whatever cannot be unpacked inside."""
+    """Turns any failure to unpack inside the block into a refusal that names the item."""
     try:
         yield
     except (zlib.error, ValueError, LookupError, TypeError, AttributeError):
