@@ -1,7 +1,8 @@
-"""Writes what answers have in common: instants, layout, headers, and the tag by which a client requests one again.
+"""Writes what all answers share: instants, layout, headers, and the tag with which a client asks whether one has
+changed.
 
-An instant is ISO 8601 in UTC with milliseconds. The JSON can be read by a person in a terminal, and by a program as any
-other: what fits stands on one line, else each member has a line of its own, two blanks further in:
+An instant is ISO 8601 in UTC with milliseconds. The JSON is laid out for people in a terminal: a value that fits is on
+one line, else each of its members has a line of its own, indented by two blanks:
 
     {
       "stream": "demo",
@@ -26,21 +27,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 JSON = "application/json"
-# RFC 9111, section 5.2.2: what is stored is used only after it was asked for again (no-cache), and nothing is stored
-# (no-store). A status of a minute ago is wrong, and an event is the reader's alone.
+# RFC 9111, section 5.2.2: no-cache means that a stored answer is checked before it is used, no-store that none is
+# stored. A status of a minute ago is wrong, and an event is only for its reader.
 CACHE_CONTROL = "no-cache, no-store"
-# A gap and a lane, with their instants, are rows of a table on a wide terminal, and two lines on one of 80 columns.
+# A gap or a lane, with its instants, is one row on a wide terminal, and two lines on one of 80 columns.
 WIDTH = 200
 
 
-# Section 8.8.3: an opaque tag in quotes, which a weak one has W/ before.
+# Section 8.8.3: an opaque tag in quotes; a weak one begins with W/.
 _TAG = re.compile(r'(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")')
-# Section 15.4.5: what a 304 has of the headers that the 200 would have had.
+# Section 15.4.5: the headers that a 304 keeps of those that the 200 would have had.
 _KEPT = ("Cache-Control", "ETag", "Vary", "Link")
 
 
 def at(instant_ms: int | None) -> str | None:
-    """Returns the instant as a text; None for None, and for one that no calendar has, as a damaged record may say."""
+    """Returns the instant as a text; None for None, and for an impossible one, which a damaged record may have."""
     if instant_ms is None:
         return None
     try:
@@ -51,9 +52,9 @@ def at(instant_ms: int | None) -> str | None:
 
 
 def laid_out(value: Any, indent: int = 0, before: int = 0, width: int = WIDTH) -> str:
-    """Returns the value as JSON, without a line end; `indent` blanks and `before` more characters stand before it."""
+    """Returns the value as JSON, without a line end; `indent` blanks and `before` more characters precede it."""
     line = json.dumps(value, ensure_ascii=False)
-    # One for the comma behind it.
+    # One for the comma after it.
     if not value or not isinstance(value, dict | list) or indent + before + len(line) + 1 <= width:
         return line
     inner = indent + 2
@@ -73,7 +74,7 @@ def conditional(answer: Mapping[str, Any], if_none_match: str) -> dict[str, Any]
     digest = hashlib.sha256(answer["body"].encode("utf-8", "surrogatepass")).digest()[:18]
     tag = f'"{base64.urlsafe_b64encode(digest).decode()}"'
     headers = {**answer["headers"], "ETag": tag}
-    # Section 13.1.2: the comparison is weak; * stands for any answer that there is.
+    # Section 13.1.2: the comparison is weak; * stands for any existing answer.
     if if_none_match.strip() != "*" and tag not in _TAG.findall(if_none_match):
         return {**answer, "headers": headers}
     return {"statusCode": 304, "headers": {name: headers[name] for name in _KEPT if name in headers}, "body": ""}

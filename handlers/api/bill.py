@@ -1,7 +1,7 @@
-"""Says about what a stream has cost since it was last started, and what a month of it comes to, in US dollars.
+"""Estimates what a stream has cost since it was last started, and what a month of it costs, in US dollars.
 
 The rates are those of `streamkeeper cost` for the stage `prod` (rates.json, which local/costs/cost_pages.py writes):
-the price list is read in one place. Invariant: a cost is called an estimate, and names the rates it was made by.
+the price list is read in one place only. Invariant: a cost is called an estimate, and names the rates behind it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def rates() -> dict[str, Any]:
 
 
 def cost(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any]:
-    """About what a stream has cost since it was last started, in US dollars; 0 if it was never connected.
+    """Estimates what a stream has cost since it was last started, in US dollars; 0 if it was never connected.
 
-    Where the records do not reach back to the start, the events before them are taken to have come as often as those
-    after. A month is forecast as all that time was; one that nobody holds costs nothing more but for what is stored.
+    If the records do not reach back to the start, earlier events are assumed to have come as often as later ones. A
+    month is forecast from all that time; a stream that no execution holds costs only its storage.
     """
     connections, lease = Connections(records, now_ms, dead_after_ms), records.lease
     to_ms = now_ms if lease.execution or not lease.ended_at_ms else lease.ended_at_ms
@@ -59,7 +59,7 @@ def cost(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> d
 
 
 def bill(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any] | None:
-    """Returns the same in short, for the status; None if the stream was never started."""
+    """Returns a short form of it for the status; None if the stream was never started."""
     if not records.lease.started_at_ms:
         return None
     said = cost(stream_id, records, now_ms, dead_after_ms)

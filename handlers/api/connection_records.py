@@ -1,16 +1,17 @@
-"""The records of one stream as the control API reads them, and how each of its connections stands.
+"""The records of one stream as the control API reads them, and the state of each connection.
 
 A connection without a recorded end is one of three. It is *open* while its function is known to live: until it was
-silent for longer than `dead_after_ms`, and the holder until its lease ends, if that is later. Then it is *unheard*: its
-function may be killed, paused, or unable to write, and nobody can know which. It is *over* once Lambda must have ended
-its function, or once that function has made another connection.
+silent for longer than `dead_after_ms`, or, for the holder, until its lease ends if that is later. Then it is *unheard*:
+its function may be killed, paused, or unable to write, and it is impossible to know which. It is *over* once Lambda
+must have ended its function, or once that function has made another connection.
 
     claimed 12:00:00, its function killed by Lambda at 12:15:00 at the latest
     last saved 12:03:10, silent since       open until 12:03:30
     nothing more                            unheard: a function that runs is never called killed
     12:15:20                                over: "unrecorded", for nobody wrote its end down
 
-Invariant: how a connection stands follows from the records and the instant alone; one that may still run is never over.
+Invariant: the state of a connection follows only from the records and the instant; one that may still run is never
+over.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from handlers.connection.ledger import UNRECORDED, Gap
 from handlers.connection.repair_record import Repair
 from handlers.connection.spending import Spending, spending_of
 
-# Nobody knows yet how the connection ended, or whether it did.
+# It is unknown yet how the connection ended, or whether it did.
 UNHEARD = "unheard"
-# The ends after which nobody was to be connected.
+# The ends after which no connection should be open.
 OVER = ("stopped", "ended")
 # Lambda's own limit, for the record of a release that wrote no deadline.
 LONGEST_MS = 900_000
@@ -63,13 +64,12 @@ class Records:
     """What the control table says of a stream; `connections` and `losses` are the newest, in any order.
 
     A loss is a gap that the upstream announced: events of it may be missing although a connection was open. `repairs`
-    are those of the newest gaps that are written down, each beside its gap. `is_all` is
-    whether there is no older connection than these; those from before `kept_since_ms` may have expired. Losses from
-    before `losses_since_ms` are not among these. `damage` names
-    the attributes of the lease that cannot be read. `group` is that in which it shares a function, "" for none. `epoch`
-    is the newest of its keys, `logged_ms` when its log was appended last, 0 if it has none or that was not read.
-    `connected_ms` is since when the newest of the answered connections, or one after the other before it, was open.
-    `stored_as` is how its events lie, in the words of the rates.
+    are those of the newest gaps that are written down, each beside its gap. `is_all` is whether there is no older
+    connection than these; those from before `kept_since_ms` may have expired. Losses from before `losses_since_ms` are
+    not among these. `damage` names the attributes of the lease that cannot be read. `group` is the one in which it
+    shares a function, "" for none. `epoch` is the newest of its keys, `logged_ms` when its log was last appended to, 0
+    if it has none or that was not read. `connected_ms` is when the uninterrupted row of connections began that ends
+    with the newest answered one. `stored_as` is how its events are stored, in the words of the rates.
     """
 
     lease: Lease
@@ -91,7 +91,7 @@ class Records:
 
     @property
     def spending(self) -> Spending | None:
-        """What the newest connection that counts says of the stream's budget; None if it has none."""
+        """What the newest connection that counts has recorded of the stream's budget; None if it has none."""
         newest = sorted(self.connections, key=lambda one: -one.fence)
         return next((spending_of(one.spending) for one in newest if one.spending), None)
 
@@ -130,10 +130,10 @@ class Connections:
 
     @property
     def parted_ms(self) -> int | None:
-        """An instant between the last stop and the start after it; None if no stop came before the start.
+        """Returns an instant between the last stop and the start after it; None if no stop came before the start.
 
-        Nobody claims the stream in between, so the middle of that time parts the connections, whoever's clock is wrong.
-        It parts none where a connection went on past the start and never saw the stop.
+        No connection claims the stream in between, so the middle of that time separates earlier connections from later
+        ones, even if clocks differ. It separates none if a connection went on past the start and never saw the stop.
         """
         stopped_ms, started_ms = self.lease.stopped_before_ms, self.lease.started_at_ms
         if stopped_ms is None or any(
@@ -143,9 +143,10 @@ class Connections:
         return (stopped_ms + started_ms + 1) // 2
 
     def since_start(self) -> list[Connection]:
-        """Returns the connections since the last start that the records show; each other end leads to a reconnection.
+        """Returns the connections since the last start that the records show; all ends but a stop lead to a
+        reconnection.
 
-        So does a successor where its predecessor was stopped or rejected after it had been relieved: that is no start.
+        A successor is no start either if its predecessor was stopped or rejected after it had been relieved.
         """
         start, started_ms, parted_ms = 0, self.lease.started_at_ms, self.parted_ms
         for number, (one, following) in enumerate(zip(self.all, self.all[1:], strict=False), 1):
@@ -159,13 +160,13 @@ class Connections:
     def _is_open(self, one: Connection) -> bool:
         if one.opened_ms is None or one.closed_ms is not None or one.ended_by or self._went_on(one):
             return False
-        # The holder renews its lease as well, and what it wrote since shows its life no less.
+        # The holder renews its lease as well, and its later writes prove its life just as much.
         is_holder = self.lease.released_token < one.fence == self.lease.connected_token
         is_renewed = is_holder and self.now_ms < self.lease.expires_at_ms
         return is_renewed or self.now_ms - one.wrote_ms <= self.dead_after_ms
 
     def _is_over(self, one: Connection) -> bool:
-        """Returns whether it has surely ended: its function connected again, or Lambda must have ended it."""
+        """Returns whether it has certainly ended: its function connected again, or Lambda must have ended it."""
         deadline_ms = one.claimed_ms + LONGEST_MS if one.deadline_ms is None else one.deadline_ms
         return self._went_on(one) or self.now_ms > deadline_ms + self.dead_after_ms
 

@@ -1,8 +1,8 @@
 """Builds what `GET /connections/{streamId}/dead-letters` shows: the stream's messages in the dead-letter queue.
 
-SQS shows messages only to those who receive them, so they are received, held for a moment, and given back.
-Invariants: no message is deleted or changed; an answer tells whether the whole queue was seen; a body that is not ours
-belongs to no stream.
+SQS shows messages only to receivers, so they are received, held for a moment, and released. Invariants: no message is
+deleted or changed; an answer says whether the whole queue was seen; a message that we did not write belongs to no
+stream.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from handlers.api.answers import at
 from handlers.api.status_words import of_cause
 from handlers.aws.error_translation import translate_errors
 
-# What a function shows of a queue, and for how long nobody else gets what it has.
+# How many messages a function shows, and for how long it hides them from other receivers.
 MOST = 100
 HELD_S = 15
 _BATCH = 10
 
 
 def received(sqs: Any, queue_url: str, is_late: Callable[[], bool]) -> tuple[list[dict[str, Any]], bool]:
-    """Up to MOST messages as SQS has them, and whether that was the whole queue; raises StoreUnavailable."""
+    """Returns up to MOST messages as SQS has them, and whether that was the whole queue; raises StoreUnavailable."""
     messages: list[dict[str, Any]] = []
     is_all = False
     with translate_errors("ReceiveMessage"):
@@ -53,7 +53,7 @@ def page(stream_id: str, messages: list[dict[str, Any]], is_all: bool) -> dict[s
 
 
 def _shown(stream_id: str, message: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns what a message says, without the event's body; None if it is not the stream's."""
+    """Returns what a message says, without the event's body; None if it belongs to another stream."""
     try:
         fields = json.loads(message["Body"])
         if fields["stream"] != stream_id:

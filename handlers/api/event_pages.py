@@ -4,10 +4,10 @@
     application/x-ndjson   an event a line; the header Link has the next page (RFC 8288)
     text/event-stream      an event a message, its position the id; then the time after which the client comes again
 
-A Lambda function answers once, so an event stream of it is a page: an EventSource comes again by itself, with the last
-id in Last-Event-ID, and goes on behind it. Invariants: each representation has the same events in the same order; a
-page fits Lambda's limit however its bodies are written; it ends with `next` where there may be more, and the next page
-begins there, so no event is skipped and none comes twice.
+A Lambda function answers once, so its event stream is a page: an EventSource reconnects by itself, with the last id in
+Last-Event-ID, and continues after it. Invariants: all representations have the same events in the same order; a page
+fits Lambda's limit however its bodies are spelled; it ends with `next` if there may be more, and the next page begins
+there, so no event is skipped and none comes twice.
 """
 
 import base64
@@ -26,27 +26,27 @@ from handlers.store.event_items import Entry, StoredEvent
 from handlers.store.event_reader import key_at
 
 LIMIT, MOST = 100, 1000
-# Lambda's limit for an answer is "6 MB", 6,291,556 bytes; the rest is for what surrounds the events.
+# Lambda's limit for an answer is "6 MB", 6,291,556 bytes; the difference is for what surrounds the events.
 PAGE_BYTES = 6_000_000
-# A body of more than this is left out before it is unpacked.
+# A larger body is left out before it is unpacked.
 BODY_BYTES = 5_000_000
-# What a place in the order of the events' own times begins with (`own_order.py`).
+# The beginning of a place in the order of the events' own times (`own_order.py`).
 TIME = "time."
 _POSITION = re.compile(r"(time\.[0-9]{15}\.)?([0-9]{15}/[0-9]{12}/[0-9]{12}|key\.[A-Za-z0-9_-]{2,1366})")
 _POSITION_IS = "an event's position: 15 digits/12 digits/12 digits, or key. and 2 to 1366 characters"
 LISTING = Listing(_POSITION, _POSITION_IS, LIMIT, MOST, is_timed=True, orders=("time",))
-# What a page says of its order where that is not the order in which the events came.
+# How a page names its order if that is not the order of arrival.
 BY_KEY = "by key, not by arrival"
 
 
 NDJSON, EVENT_STREAM = "application/x-ndjson", "text/event-stream"
 CONTENT_TYPES = {JSON: JSON, NDJSON: NDJSON, EVENT_STREAM: f"{EVENT_STREAM}; charset=utf-8"}
-# After how long a client comes again where more is there, and where nothing more was there.
+# After how long a client comes again: if there is more, and if there was nothing more.
 MORE_MS, NO_MORE_MS = 100, 3000
 
 
 def check_place(after: str, order: Order, *, by_time: bool = False) -> None:
-    """Raises Problem where a stream of this order has no such position, or it is one of another order."""
+    """Raises Problem if a stream of this order has no such position, or if it is one of another order."""
     own = after[len(f"{TIME}{0:015d}.") :] if after.startswith(TIME) else after
     try:
         is_there = after.startswith(TIME) == by_time and own.startswith("key.") == (order == "none")
@@ -62,7 +62,7 @@ def check_place(after: str, order: Order, *, by_time: bool = False) -> None:
 
 
 def within(entries: Iterable[Entry], request: PageRequest, layout: Layout) -> Iterator[Entry]:
-    """Yields the entries without the events of another time than requested, until no event of that time can follow.
+    """Yields the entries with events of the requested time, until no more of them can follow.
 
     A log has events in the order in which they were appended, which was while their function lived.
     """
@@ -83,8 +83,8 @@ def page(
 ) -> dict[str, Any]:
     """Returns the answer: {"stream", "events", "next"}; `next` is None if nothing more was there.
 
-    It holds the entries up to `limit`, and fewer where they would not fit or where it is late; one at least. Where
-    `order` is "none" it says so under "order".
+    It has up to `limit` entries, and fewer if they would not fit or if it is late, but at least one. If `order` is
+    "none", the answer says so under "order".
     """
     events: list[dict[str, Any]] = []
     count = size = 0
@@ -106,7 +106,7 @@ def page(
 
 
 def fitting(event: StoredEvent) -> tuple[dict[str, Any], int]:
-    """An event as JSON takes it, and at most how many bytes it takes; without its body where no page holds that."""
+    """Returns an event for JSON, and an upper bound of its bytes; without its body if no page can hold that."""
     body = shown(event)
     if _bytes(body) > PAGE_BYTES:
         body = shown(replace(event, data=None))
@@ -114,9 +114,9 @@ def fitting(event: StoredEvent) -> tuple[dict[str, Any], int]:
 
 
 def shown(event: StoredEvent) -> dict[str, Any]:
-    """Returns an event as JSON takes it: a body that is text as `data`, one that is bytes as `data_base64`.
+    """Returns an event for JSON: a text body as `data`, a binary one as `data_base64`.
 
-    Of one without its body it says where that is.
+    An event without its body says where that is.
     """
     if isinstance(event.data, str):
         body = {"data": event.data}
@@ -139,12 +139,12 @@ def shown(event: StoredEvent) -> dict[str, Any]:
 
 
 def _bytes(body: Mapping[str, Any]) -> int:
-    """At most how many bytes it takes in the function's answer, whose body is JSON as a text within JSON."""
+    """Returns an upper bound of its bytes in the function's answer, whose body is JSON as a text within JSON."""
     return len(json.dumps(json.dumps(body, ensure_ascii=False)))
 
 
 def representation(accept: str) -> str:
-    """Returns the first of the three media types that an Accept header names; JSON where it names none.
+    """Returns the first of the three media types that an Accept header names; JSON if it names none.
 
     RFC 9110, section 12.5.1: a weight of 0 means "not acceptable".
     """
@@ -162,7 +162,7 @@ def answer(kind: str, page: Mapping[str, Any], request: PageRequest) -> tuple[di
         return headers, f"{laid_out(page)}\n"
     if kind == EVENT_STREAM:
         last = page["events"][-1]["position"] if page["events"] else ""
-        # The messages stand behind the time after which the client comes again.
+        # The messages follow the time after which the client comes again.
         retry_ms = NO_MORE_MS if page["next"] is None else MORE_MS
         return headers, f"retry: {retry_ms}\n\n{messages(page['events'], page['next'] or last, '')}"
     if page["next"] is not None:
@@ -173,14 +173,14 @@ def answer(kind: str, page: Mapping[str, Any], request: PageRequest) -> tuple[di
 def messages(events: Sequence[Mapping[str, Any]], place: str, before: str) -> str:
     """Returns a message for each event, its JSON on one line; after them a client has reached `place`.
 
-    `before` is where it stood: an event that was written late has the place of those that were before it.
+    `before` is its place until then: an event that was written late gets that place.
     """
     lines = []
     for event in events:
         before = max(before, event["position"])
         lines.append(f"id: {before}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n")
     if place > before:
-        # What was there has expired, or is of another time: an id alone is kept, and no message comes of it.
+        # The events there have expired, or are of another time: a client keeps an id by itself, and sees no message.
         lines.append(f"id: {place}\n\n")
     return "".join(lines)
 

@@ -7,9 +7,9 @@
     connection 1   [0, 60) s     gap [60, 70) s, delivered     connected 95 % of 200 s
     connection 2   [70, 200) s   lost [100, 104) s, announced  complete 98 %, missing 1 interval of 4 s
 
-Time for which nobody asked does not count: after a stop, the stream's end or its rejection, until the next `POST`.
-Invariants: what is not known is said: figures that do not reach back to the start say so. A percentage is rounded down,
-so 100 means all of it; a stop changes none of what was before it.
+Time in which nobody wanted a connection does not count: after a stop, the stream's end or its rejection, until the next
+`POST`. Invariants: figures that do not reach back to the start say so; a percentage is rounded down, so 100 means all
+of it; a stop changes nothing of what was before it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Coverage:
     """What the connections since the last start covered, in [since_ms, to_ms).
 
     `spans` are the intervals of the connections, `gaps` all that have ended, oldest first, and `away` the one that has
-    not, or that ended because nobody asked any more: then it `is_over`. `connected_since_ms` is None while nobody is
-    connected.
+    not, or that ended because no connection was wanted any more: then it `is_over`. `connected_since_ms` is None while
+    no connection is open.
     """
 
     since_ms: int
@@ -53,7 +53,7 @@ class Coverage:
     def as_json(self) -> dict[str, Any]:
         """Returns the figures and the gaps."""
         whole_ms = self.to_ms - self.since_ms
-        # What an upstream announced may have no length, or lie in a gap, or before the first answer.
+        # A loss that an upstream announced may have no length, or lie in a gap, or before the first answer.
         open_parts = map(repaired.lacking, self.missing)
         within = ((max(from_ms, self.since_ms), min(to_ms, self.to_ms)) for from_ms, to_ms in open_parts)
         lacking = [(from_ms, max(from_ms + 1, to_ms)) for from_ms, to_ms in within]
@@ -83,10 +83,10 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
     if not shown_records:
         return None
     if len(run) < len(connections.all) or (shown_records[0].since_ms or 0) < records.lease.started_at_ms:
-        # What came before the start is no gap: the stream was stopped.
+        # The time before the start is no gap: the stream was stopped.
         shown_records[0] = replace(shown_records[0], since_ms=None)
     missed = gaps(shown_records, connections.now_ms, connections.dead_after_ms)
-    # The answer that a cursor is too old is no connection.
+    # An answer that the cursor is too old is not a connection.
     answered = (record for record in shown_records if record.refused != ledger.CURSOR_EXPIRED)
     spans = [(record.opened_ms, _end_ms(connections, record)) for record in answered]
     since_ms = min([record.opened_ms for record in shown_records] + [gap.from_ms for gap in missed])
@@ -106,7 +106,7 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
 
 
 def connected_since_ms(spans: Iterable[Interval]) -> int | None:
-    """Since when, until the last of them ended, one connection after the other was open; None if there is none."""
+    """Since when connections followed one another without a pause until the last one ended; None without one."""
     since_ms: int | None = None
     for from_ms, to_ms in sorted(spans, key=lambda span: -span[1]):
         if since_ms is None or from_ms < since_ms <= to_ms:
@@ -115,22 +115,22 @@ def connected_since_ms(spans: Iterable[Interval]) -> int | None:
 
 
 def known_gaps(status: str, connections: Connections) -> tuple[list[Gap], Gap | None, list[Record]]:
-    """Returns the gaps of the newest connections, the one that goes on, and what both follow from."""
+    """Returns the gaps of the newest connections, the gap that goes on, and the records that both follow from."""
     shown_records = [record for one in connections.all for record in _records(connections, one)]
     if not shown_records:
         return [], None, []
-    # What came before the oldest of them is written down.
+    # Gaps before the oldest of them are recorded.
     shown_records[0] = replace(shown_records[0], since_ms=None)
     missed = gaps(shown_records, connections.now_ms, connections.dead_after_ms)
     return missed, _away(status, connections, shown_records), shown_records
 
 
 def _away(status: str, connections: Connections, shown_records: list[Record]) -> Gap | None:
-    """Returns the gap that no connection has ended: it ends when nobody asks any more, and is open until then."""
+    """Returns the gap that no connection has ended: it ends when no connection is wanted any more."""
     ends = [_end_ms(connections, record) for record in shown_records]
     from_ms = max(ends)
     last = shown_records[ends.index(from_ms)]
-    # As in the ledger, once another connection ends the gap: what was read and is not stored was requested.
+    # As in the ledger once another connection ends the gap: events that were read and not stored were requested.
     to_ms = max(_asked_until_ms(status, connections), *(record.read_ms for record in shown_records))
     if connections.open or last.ended_by in OVER or from_ms >= to_ms:
         return None
@@ -138,16 +138,16 @@ def _away(status: str, connections: Connections, shown_records: list[Record]) ->
 
 
 def _asked_until_ms(status: str, connections: Connections) -> int:
-    """Returns until when somebody had to be connected: now, unless something has ended that."""
+    """Returns until when a connection was wanted: now, unless something has ended that."""
     lease, newest = connections.lease, connections.newest
     until = [connections.now_ms]
     if lease.stop and lease.stop_at_ms:
         until.append(lease.stop_at_ms)
-    # Repeated, a stop request is younger than the end that it asked for.
+    # A repeated stop request is younger than the end that it requested.
     if status in ("ended", "rejected") or (status == "stopped" and lease.ended_at_ms):
         until.append(lease.ended_at_ms)
     if newest is not None and newest.claimed_ms < lease.started_at_ms:
-        # Nobody has connected since the last start, so these are of the time before it.
+        # No connection was made since the last start, so these are from before it.
         if newest.ended_by in OVER or newest.is_rejected:
             until.append(newest.last_ms)
         if connections.parted_ms is not None:
@@ -158,7 +158,7 @@ def _asked_until_ms(status: str, connections: Connections) -> int:
 def reaches_start(connections: Connections, records: Records) -> bool:
     """Returns whether every connection since the last start is among these.
 
-    It is where an older one is among them too, from before the start; else where no older record was left out or has
+    They are complete if one from before the start is among them too; otherwise if no older record was left out or has
     expired since.
     """
     if records.losses_since_ms > records.lease.started_at_ms:
@@ -193,12 +193,12 @@ def _records(connections: Connections, one: Connection) -> list[Record]:
 
 
 def _end_ms(connections: Connections, record: Record) -> int:
-    # By clocks that differ an open one may have begun in a moment.
+    # If clocks differ, an open connection may seem to begin in the future.
     return max(record.opened_ms, connections.now_ms) if record.closed_ms is None else record.closed_ms
 
 
 def shown_gap(gap: Gap, *, goes_on: bool = False) -> dict[str, Any]:
-    """Returns a gap as JSON takes it; one that goes on has no end yet."""
+    """Returns a gap for JSON; one that goes on has no end yet."""
     return {
         "from_at": at(gap.from_ms),
         "to_at": None if goes_on else at(gap.to_ms),
@@ -211,7 +211,7 @@ def shown_gap(gap: Gap, *, goes_on: bool = False) -> dict[str, Any]:
 
 
 def shown_repair(repair: Repair) -> dict[str, Any]:
-    """Returns the outcome of a gap's repair as JSON; `next_at` is null where nothing is tried again."""
+    """Returns the outcome of a gap's repair as JSON; `next_at` is null if it is not tried again."""
     instants = ("first_ms", "last_ms", "open_from_ms", "open_to_ms")
     return {
         "stored": repair.stored,
@@ -223,7 +223,7 @@ def shown_repair(repair: Repair) -> dict[str, Any]:
 
 
 def lost_events(gaps: Iterable[Gap]) -> int | None:
-    """Returns how many events are missing in the gaps; None if one of them does not say so."""
+    """Returns how many events are missing in the gaps; None if that is unknown for one of them."""
     total = 0
     for gap in gaps:
         if gap.state not in LACKING:
@@ -235,13 +235,13 @@ def lost_events(gaps: Iterable[Gap]) -> int | None:
 
 
 def percent(whole_ms: int, lacking_ms: int) -> float:
-    """Returns the share that does not lack, rounded down to a ten-thousandth: only what lacks nothing is 100."""
+    """Returns the percentage that is not lacking, rounded down to two digits: 100 only if nothing is lacking."""
     whole_ms = max(1, whole_ms)
     return max(0, whole_ms - lacking_ms) * 1_000_000 // whole_ms / 10_000
 
 
 def length_ms(intervals: Iterable[Interval]) -> int:
-    """Returns how long any of them lasted."""
+    """Returns how long at least one of them lasted."""
     total = 0
     until_ms: int | None = None
     for from_ms, to_ms in sorted(intervals):

@@ -1,7 +1,7 @@
 """Answers `PUT /fleet`, which has a document applied, and `GET /fleet`, which says how far that is.
 
-Invariants: a PUT of the document that is being applied starts nothing beside it; where its execution is gone another
-goes on at the same place; `?dry_run=true` changes nothing of any stream.
+Invariants: a PUT of the document that is being applied starts nothing beside it; if its execution is gone, another
+continues at the same place; `?dry_run=true` changes no stream.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KINDS = {LINES: LINES, JSON: JSON, TOML: TOML, "text/toml": TOML, "": TOML}
 def put(
     records: FleetRecords, wanted: Wanted, states: Callable[[], Any], machine_arn: str, now_ms: int, *, is_dry: bool
 ) -> dict[str, Any]:  # fmt: skip
-    """Returns how far the document is, which an execution of the machine applies from now on; raises StoreUnavailable.
+    """Has an execution of the machine apply the document, and returns its progress; raises StoreUnavailable.
 
     `states` makes boto3's client of Step Functions.
     """
@@ -42,7 +42,7 @@ def put(
 
 
 def document(text: str, kind: str, has_profile: Callable[[str], bool]) -> Wanted:
-    """Returns what a document wants, whose Content-Type is `kind`; raises Problem."""
+    """Returns what a document of the Content-Type `kind` wants; raises Problem."""
     known = _KINDS.get(kind.partition(";")[0].strip().lower())
     if known is None:
         fix = f"Send TOML ({TOML}), JSON ({JSON}) or lines ({LINES})."
@@ -59,7 +59,7 @@ def document(text: str, kind: str, has_profile: Callable[[str], bool]) -> Wanted
 
 
 def shown(fleet: Fleet, now_ms: int, *, is_dry: bool) -> dict[str, Any]:
-    """Returns the answer about what is applied, or was last."""
+    """Returns the answer about the document that is applied, or was applied last."""
     over_ms = fleet.ended_ms or now_ms
     return {
         "state": fleet.state or "never applied",

@@ -1,9 +1,9 @@
 """Counts what a stream's connections wrote, and makes pages of its gaps since its first start.
 
-Old gaps are written down; those of the newest connections are computed, because a connection that was killed wrote none
-and one that caught up changes what was written. Invariants: counts that are a lower bound, because a connection ended
-without its last numbers, say so. A gap is on one page of a walk, and the gap that nobody has ended yet on the last,
-without a position; what the status shows of a gap is what a page shows.
+Old gaps are recorded; those of the newest connections are computed, because a killed connection recorded none, and one
+that caught up changes what was recorded. Invariants: counts that are a lower bound, because a connection ended without
+its last numbers, say so; each gap is on one page of a walk, and a gap that has not ended yet on the last page, without
+a position; the status and a page show the same of a gap.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def counts(connections: Connections) -> dict[str, Any]:
 
 
 def sort_key(position: str) -> str:
-    """Returns the sort key that a position stands for; "" for the beginning."""
+    """Returns the sort key of a position; "" for the beginning."""
     return f"{GAP}{position.replace('/', '#')}" if position else ""
 
 
@@ -58,14 +58,14 @@ def gap_page(
 ) -> dict[str, Any]:  # fmt: skip
     """Returns the answer: {"stream", "gaps", "next"}; `next` is None if nothing more was there.
 
-    `written` are those that are written down behind the position, by their sort keys, one more than the limit where
-    there are so many. `newest` are the repairs of the newest gaps, which may cover others. A page has fewer than the
-    limit where some are of another time.
+    `written` are the recorded gaps after the position, by their sort keys, one more than the limit if there are that
+    many. `newest` are the repairs of the newest gaps, which may cover others. A page has fewer than the limit if some
+    are of another time.
     """
     missed, away, shown_records = known_gaps(status, connections)
     after, rows = sort_key(request.after), dict(written)
     last = max(rows, default="") if len(rows) > request.limit else "~"
-    # What an upstream announced is written down alone; from when on, is known better by now.
+    # A loss that an upstream announced is only recorded, not computed; its beginning is known better by now.
     losses = {key: gap for key, gap in rows.items() if gap.number}
     rows |= zip(losses, ledger.corrected(losses.values(), shown_records), strict=True)
     unfounded = {key: gap for key, gap in rows.items() if ledger.is_unfounded(gap, missed, shown_records)}
@@ -92,5 +92,5 @@ def _position(key: str) -> str:
 
 
 def _is_of(gap: Gap, request: PageRequest) -> bool:
-    """Returns whether any of the gap lies in the requested time; a stream that had ended has no gap for it."""
+    """Returns whether any part of the gap is in the requested time."""
     return gap.cause != "ended" and gap.from_ms < request.to_ms and gap.to_ms >= request.from_ms

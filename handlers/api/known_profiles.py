@@ -1,4 +1,4 @@
-"""Answers what the control API needs to know of a stream's profile: whether there is one, and what its text names.
+"""Tells the control API what it needs of a stream's profile: whether there is one, and what its text names.
 
 A profile that is wrong, or cannot be read, names nothing; a status shows its problem. Invariant: nothing is written.
 """
@@ -16,7 +16,7 @@ from handlers.settings import ControlSettings
 
 
 class KnownProfiles:
-    """The profiles of the stage: those of the package, or those of a bucket where it has one."""
+    """The profiles of the stage: those of the package, or of the bucket if it has one."""
 
     def __init__(self, profiles: Profiles, settings: ControlSettings) -> None:
         self._profiles, self._settings = profiles, settings
@@ -32,7 +32,7 @@ class KnownProfiles:
         return frozenset(fields_of(self.text(profile)))
 
     def keeps_ms(self, profile: str) -> int:
-        """Returns how far back the upstream goes by the profile; 0 if it does not say."""
+        """Returns how far back the upstream goes according to the profile; 0 if it does not say."""
         resume = fields_of(self.text(profile)).get("resume")
         reach_s = resume.get("reach_s") if isinstance(resume, Mapping) else None
         return reach_s * 1000 if isinstance(reach_s, int) else 0
@@ -53,7 +53,7 @@ class KnownProfiles:
         """Returns the 404 of a stream without a record: it was never started, or has no profile."""
         if self.has(profile):
             return Problem("never-started", f"the stream {stream_id!r} was never started", "streamId")
-        # Few ask for one, and what is imported lengthens each cold start.
+        # Imported here: it is rarely needed, and each import lengthens the cold start.
         from difflib import get_close_matches
 
         words = f"there is no stream {stream_id!r}: no profile is named {profile!r}"
@@ -82,7 +82,7 @@ def sinks_of(profile: str, text: str) -> frozenset[str]:
     """Returns the labels of the sinks that the text of a profile names; none where it is not TOML."""
     if "deliver" not in fields_of(text):
         return frozenset()
-    # Few profiles deliver, and what is imported lengthens each cold start.
+    # Imported here: few profiles deliver, and each import lengthens the cold start.
     from handlers.profile.checked_fields import Fields
     from handlers.profile.deliver_field import targets
 

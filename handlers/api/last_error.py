@@ -1,18 +1,18 @@
 """Decides what is shown as a stream's last error: what failed, since when, and when it is tried again.
 
-It is the end of the newest connection that ended by an error, or that of the execution where the machine itself ended
-by one. When the next try comes is said as far as it is known:
+It is the end of the newest connection that ended by an error, or of the execution if the machine itself ended by one.
+It says when the next try comes, as far as that is known:
 
     tried_again_at  the back-off lasts until then (Retry-After, or the profile's): not before
     tried_again_by  nothing is written down, so the machine's own Retriers and Waits decide: then at the latest
     neither         nobody knows, or nobody will: the message says which
 
-While somebody tries, the back-off that is written down only keeps others from trying: it is no instant of a try.
-A refusal that may pass has `final_at`: from then on the next refusal ends the stream.
+While a connection tries, the recorded back-off only keeps others from trying: it is not the instant of a try. A refusal
+that may pass has `final_at`: from then on the next refusal ends the stream.
 
-Where no connection failed, events that were dead-lettered are the error. Once a later connection was answered the error
-is over: `over_at` has the instant, and nothing is shown as present.
-Invariant: an instant that has passed is never shown as one at which something will be tried.
+If no connection failed, dead-lettered events are the error. Once a later connection was answered the error is over:
+`over_at` has the instant, and nothing is shown as present. Invariant: an instant that has passed is never shown as one
+at which something will be tried.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from handlers.api.connection_records import Connection, Connections
 from handlers.api.verdict import counted
 from handlers.connection.backoff import Rest
 
-# The ends that are no error.
+# The ends that are not errors.
 _CALM = ("", "taken_over", "stopped", "ended")
-# What the machine wrote down at an end that a connection's own record explains, or that is no error.
+# What the machine recorded at an end that a connection's own record explains, or that is not an error.
 _EXPLAINED = ("", "StreamEnded", "StreamRejected")
-# All members in their order; an execution's error has nothing in those that only a connection has.
+# All members in order; an execution's error has null in those that only a connection has.
 _MEMBERS = (
     *("message", "cause", "http_status", "detail", "at", "since", "failures", "lane", "fence"),
     *("tried_again_at", "tried_again_by", "final_at", "over_at"),
@@ -38,14 +38,14 @@ _NOTHING: dict[str, Any] = dict.fromkeys(_MEMBERS)
 
 
 class Retries(NamedTuple):
-    """How long after its end the machine tries a connection again, at the latest, by what the function raised."""
+    """How long after a connection's end, at most, the machine tries again, by the error that the function raised."""
 
     dropped_ms: int
     throttled_ms: int
 
 
 def last_error(status: str, connections: Connections, rest: Rest, retries: Retries) -> dict[str, Any] | None:
-    """Returns the error as JSON takes it; None if nothing failed. `status` is the stream's."""
+    """Returns the error for JSON; None if nothing failed. `status` is the stream's."""
     lease = connections.lease
     if lease.ending not in _EXPLAINED:
         words = f"{status_words.of_execution(lease)}; not tried again: {status_words.again(lease)}"
@@ -84,10 +84,10 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
 
 
 def _dead_lettered(connections: Connections) -> dict[str, Any] | None:
-    """Returns that events were dead-lettered, where no connection failed since; None if none was.
+    """Returns the error that events were dead-lettered, if no connection failed since; None if none were.
 
-    It is over at once: the stream goes on behind them. Nobody wrote down when they came: the instants are
-    those at which the connections were answered.
+    It is over at once, because the stream goes on after them. Their arrival was not recorded, so the instants are those
+    at which the connections were answered.
     """
     sent = [one for one in connections.all if one.dead_lettered]
     if not sent:
@@ -107,7 +107,7 @@ def last_failed(connections: Connections) -> Connection | None:
 def _next_try(
     status: str, connections: Connections, one: Connection, rest: Rest, retries: Retries
 ) -> tuple[int | None, int | None, str]:
-    """Returns when the next try comes, when at the latest, and that in words; None and "" if it is not known."""
+    """Returns when the next try comes, when at the latest, and that in words; None and "" if unknown."""
     now_ms, lease = connections.now_ms, connections.lease
     if status in ("stopping", "stopped"):
         return None, None, "not tried again: a stop is requested"
@@ -117,7 +117,7 @@ def _next_try(
     if newest is not None and lease.fence > newest.fence:
         return None, None, "is being tried again"
     if rest.tried_ms and rest.until_ms > now_ms:
-        # Nobody else tries until then; but what is owed after this try is known only once it has ended.
+        # No other tries until then, but the back-off after this try is known only once it has ended.
         return None, None, "is being tried again" if rest.tried_ms > _failed_ms(one) else ""
     if rest.until_ms > now_ms:
         return rest.until_ms, None, "tried again after its back-off"
@@ -139,7 +139,7 @@ def _final_ms(status: str, connections: Connections, one: Connection, rest: Rest
 
 
 def _row(connections: Connections, number: int) -> list[Connection]:
-    """Returns the failures in a row up to this one: since the last connection that was answered, and with its end."""
+    """Returns the failures in a row up to this one: from the end of the last answered connection on."""
     first = number
     while first and connections.all[first].opened_ms is None:
         if connections.cause(connections.all[first - 1]) in _CALM:
@@ -149,12 +149,12 @@ def _row(connections: Connections, number: int) -> list[Connection]:
 
 
 def _failed_ms(one: Connection) -> int:
-    """Returns when it ended: one that was never answered when it wrote that down."""
+    """Returns when it ended; if it was never answered, when it recorded that."""
     if one.closed_ms is not None:
         return one.closed_ms
     return one.wrote_ms if one.opened_ms is None else one.seen_ms
 
 
 def _answered_ms(one: Connection) -> int | None:
-    """Returns when the upstream answered it with the stream, or with the stream's end; None if it did neither."""
+    """Returns when the upstream answered with the stream, or with the stream's end; None if it did neither."""
     return _failed_ms(one) if one.opened_ms is None and one.ended_by == "ended" else one.opened_ms

@@ -1,15 +1,14 @@
 """Puts a stream's events into the order in which they happened, for `GET …/events?order=time`.
 
-What was asked for (`from` and `to`, by arrival) is read whole for each page, and the events behind the place in the
-order of time are kept, as many as a page holds. So what a repair brought hours later stands where it belongs.
+For each page all requested events (`from` and `to`, by arrival) are read, and those after the place in the order of
+time are kept, as many as fit a page. So events that a repair brought hours later are in their places.
 
     arrived      9  10  14  15  11 (repaired)  12 (repaired)
     in order     9  10  11  12  14  15
 
-An event that does not say when it happened stands where it arrived. A place is "time.", the instant in 15 digits of
-milliseconds, a dot, and the event's position. Invariants: no more than MOST places are read, and else nothing is
-answered; what is held at once fits a page; an event that is stored meanwhile, and happened before the place, is on no
-later page.
+An event without its own time is sorted by its arrival. A place is "time.", the instant in 15 digits of milliseconds, a
+dot, and the event's position. Invariants: at most MOST places are read; more are refused; no more than a page is held
+at once; an event that is stored meanwhile, and happened before the place, is on no later page.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ ORDER = "by the events' own time"
 
 @lru_cache(100)
 def time_of(profile: str) -> OwnTime:
-    """Where events say when they happened, by a profile's text: its `time`, or its repair's; raises Problem."""
+    """Returns where events say when they happened, by a profile's text: its `time`, or its repair's; raises Problem."""
     table = fields_of(profile)
     for place in (table, table.get("repair")):
         time = own_time(Fields("", place, [])) if isinstance(place, Mapping) else OwnTime()
@@ -47,9 +46,9 @@ def time_of(profile: str) -> OwnTime:
 def page(
     stream_id: str, entries: Iterable[Entry], request: PageRequest, time: OwnTime, is_late: Callable[[], bool]
 ) -> dict[str, Any]:
-    """The answer: {"stream", "order", "events", "next"}; raises BadQuery where there is too much to be sorted.
+    """Returns the answer: {"stream", "order", "events", "next"}; raises BadQuery if there are too many to sort.
 
-    `entries` are all that were asked for, whatever place the page begins behind.
+    `entries` are all requested ones, wherever the page begins.
     """
     kept: list[tuple[str, int, dict[str, Any]]] = []
     size, is_more = 0, False

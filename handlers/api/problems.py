@@ -1,7 +1,7 @@
-"""Builds the body of a refusal: a problem as RFC 9457 has it, with the field that is at fault and what to do.
+"""Builds the body of a refusal: a problem of RFC 9457, with the field that is at fault and what to do.
 
-`problems.json` names the kinds. API Gateway's own answers are made of the same file (packaging/problems.cjs), so a
-client meets one shape whoever answers. Invariants: a problem has every member that MEMBERS names, and no word of AWS's.
+`problems.json` has the kinds. API Gateway's own answers are made from the same file (packaging/problems.cjs), so a
+client always gets the same shape. Invariants: a problem has every member that MEMBERS names, and never quotes AWS.
 """
 
 import json
@@ -17,10 +17,10 @@ MEMBERS = ("type", "title", "status", "detail", "field", "fix", "request_id")
 
 
 class Problem(Exception):
-    """The request is answered with a problem of this kind; `detail` is a sentence, without its full stop or with it.
+    """The request is answered with a problem of this kind; `detail` is a sentence, with or without its full stop.
 
-    `field` names what of the request is at fault, None if nothing is; `fix` is what to do, None for what the kind
-    says.
+    `field` names the part of the request that is at fault, None if none is; `fix` is what to do, None for the usual fix
+    of the kind.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Problem(Exception):
         return int(kinds()[self.kind]["status"])
 
     def body(self, request_id: str) -> dict[str, Any]:
-        """Returns the members; `request_id` is API Gateway's id of the request, "" if nothing has one."""
+        """Returns the members; `request_id` is API Gateway's id of the request, "" if it has none."""
         known = kinds()[self.kind]
         return {
             "type": f"{TYPE}{self.kind}",

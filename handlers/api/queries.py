@@ -1,6 +1,6 @@
-"""Reads the query of a request for a page: where the page begins, how many entries it may have, and of which time.
+"""Reads the query of a request for a page: where the page begins, how many entries it may have, and from which time.
 
-Invariant: a query is understood whole or not at all; a parameter that is malformed or unknown is one sentence that
+Invariant: a query is understood whole or not at all; a malformed or unknown parameter is refused in one sentence that
 names it.
 """
 
@@ -18,7 +18,7 @@ _INSTANT = re.compile(
 INSTANT_IS = "an instant of RFC 3339 with its offset, such as 2026-11-21T06:25:19.403Z"
 TIMES = ("from", "to")
 _DRY = {"true": True, "1": True, "false": False, "0": False}
-# Later than every instant that a calendar of four digits has.
+# Later than every instant of a calendar with four-digit years.
 FOR_EVER = 10**15
 
 
@@ -32,7 +32,7 @@ class BadQuery(ValueError):
 
 
 def parameters_of(query: object, known: Sequence[str], fix: str | None = "Leave it out.") -> dict[str, str]:
-    """Returns the parameters of a query as texts; raises BadQuery for one that is not known. None has none."""
+    """Returns the parameters of a query as texts; raises BadQuery for an unknown one. None has no parameters."""
     given = {str(name): str(value) for name, value in query.items()} if isinstance(query, Mapping) else {}
     if unknown := next((name for name in given if name not in known), None):
         names = ", ".join(known[:-1]) + f" and {known[-1]}" if len(known) > 1 else known[0]
@@ -41,7 +41,7 @@ def parameters_of(query: object, known: Sequence[str], fix: str | None = "Leave 
 
 
 def is_dry_run(given: Mapping[str, str], otherwise: str) -> bool:
-    """Returns what `dry_run` says, which few write as 1 or 0; `otherwise` is what follows where it is left out."""
+    """Returns the value of `dry_run`, also as 1 or 0; `otherwise` says what a request without it does."""
     dry = given.get("dry_run", "false").lower()
     if dry not in _DRY:
         raise BadQuery("dry_run", "the parameter dry_run must be true or false", f"Leave it out to {otherwise}.")
@@ -50,9 +50,9 @@ def is_dry_run(given: Mapping[str, str], otherwise: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which page: at most `limit` entries behind the place `after`, "" for the beginning.
+    """The requested page: at most `limit` entries after the place `after`, "" for the beginning.
 
-    Of those with a time, the ones in [from_ms, to_ms). `order` is "" for the usual one.
+    Entries with a time must lie in [from_ms, to_ms). `order` is "" for the usual one.
     """
 
     after: str
@@ -62,15 +62,16 @@ class PageRequest:
     order: str = ""
 
     def has(self, instant_ms: int) -> bool:
-        """Returns whether the page has what came at this instant."""
+        """Returns whether the page has entries of this instant."""
         return self.from_ms <= instant_ms < self.to_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What the parameters of one list may be: the pattern of a place, and in words; the usual and the greatest limit.
+    """The allowed parameters of one list: the pattern of a place, and the same in words; the usual and the greatest
+    limit.
 
-    `is_timed` is whether the entries have a time by which they can be chosen, `orders` are those besides the usual one.
+    `is_timed` is whether entries have a time by which they can be chosen, `orders` are those besides the usual one.
     """
 
     place: re.Pattern[str]
@@ -83,7 +84,7 @@ class Listing:
     def read(self, query: object, last_event_id: str = "") -> PageRequest:
         """Returns what the query's parameters say; raises BadQuery. None is a query without parameters.
 
-        `last_event_id` is a place that stands in for that of the query, for a client that comes again asks as before.
+        `last_event_id` is a place that replaces the query's, because a client that reconnects repeats its query.
         """
         known = ("after", "limit", *(TIMES if self.is_timed else ()), *(("order",) if self.orders else ()))
         given = parameters_of(query, known)
@@ -108,7 +109,7 @@ class Listing:
 
 
 def instant_ms(name: str, value: object) -> int | None:
-    """Returns the milliseconds since 1970 of an instant, rounded down; None if there is none, raises BadQuery."""
+    """Returns the milliseconds since 1970 of an instant, rounded down, None for None; raises BadQuery."""
     if value is None:
         return None
     match = _INSTANT.fullmatch(str(value))
@@ -120,7 +121,7 @@ def instant_ms(name: str, value: object) -> int | None:
         offset = timezone(sign * timedelta(hours=int(match[9] or 0), minutes=int(match[10] or 0)))
         if second > 60:
             raise ValueError
-        # No calendar of Python's has the year 0.
+        # Python's calendar has no year 0.
         date = datetime(max(1, year), month, day, hour, minute, min(second, 59), tzinfo=offset)
     except ValueError:
         fix = "Write it so, with + as %2B; it is in UTC where it ends in Z."

@@ -1,9 +1,9 @@
-"""Answers `POST …/repair`: has gaps of a stream repaired now, or says what that would bring.
+"""Answers `POST …/repair`: has gaps of a stream repaired now, or shows what that would bring.
 
     from, to     the gaps that lie at least partly in this time; without them all
     dry_run      true: walks over the pages, stores nothing, and answers with what would come
 
-Invariant: a gap that was given up is tried again as if for the first time; what is repaired stays so.
+Invariant: a gap that was given up is tried again as if for the first time; repaired gaps stay repaired.
 """
 
 import json
@@ -27,7 +27,7 @@ MOST_GAPS = 500
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a stage has for it; `functions` makes a client of Lambda."""
+    """What the route uses of a stage; `functions` makes a client of Lambda."""
 
     records: StreamRecords
     work: RepairWork
@@ -37,7 +37,7 @@ class Stage:
 
 
 def no_address(profile: str) -> Problem:
-    """Returns the problem of a profile that names no address from which gaps are repaired."""
+    """Returns the problem of a profile without an address for repairs."""
     return Problem("no-repair", f"the profile {profile!r} names no address for repairs", "streamId")
 
 

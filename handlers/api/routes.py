@@ -1,10 +1,10 @@
-"""Answers what is no stream's: `GET /`, the list of routes and profiles, and `GET /console`, the files of the page.
+"""Answers the routes without a stream: `GET /`, the list of routes and profiles, and `GET /console`, the page's files.
 
-It also reads what API Gateway's proxy says of a request.
+It also reads the requests of API Gateway's proxy.
 
-The page's files lie in handlers/console/ and are the same for everybody: what the page shows it requests from the API,
-with the key that its user typed in. Invariants: ROUTES has every route of the API, a test compares them with the
-deployed ones; a file is found by its name among those that are there, never by a path; a browser that obeys the policy
+The page's files are in handlers/console/ and are the same for everybody: the page requests what it shows from the API,
+with the key that its user typed in. Invariants: ROUTES has every route of the API, and a test compares them with the
+deployed ones; a file is found by its name among the existing ones, never by a path; a browser that obeys the policy
 sends nothing to another host, runs no other script, and puts the page into no frame.
 """
 
@@ -26,7 +26,7 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
-    # docs/runbook.md, by a link: the page shows its sections.
+    # A link to docs/runbook.md: the page shows its sections.
     ".md": "text/markdown; charset=utf-8",
 }
 HEADERS = {
@@ -35,13 +35,13 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # A page from before an update would ask for what is not there any more.
+    # Without this, a page from before an update would request files that no longer exist.
     "Cache-Control": "no-cache",
 }
 
 
 class Route(NamedTuple):
-    """A route's name in a client, the group of it, what it does, and its answer's status.
+    """A route's name in a client, its group, what it does, and its answer's status.
 
     `schema` is the answer's, "" for one that is not described further.
     """
@@ -107,7 +107,7 @@ def index(profiles: Iterable[str]) -> dict[str, Any]:
 
 
 def methods(path: str) -> list[str]:
-    """Returns the methods that there are of a path."""
+    """Returns the methods of a path."""
     return [method for method, _, of in (name.partition(" ") for name in ROUTES) if of == path]
 
 
@@ -118,15 +118,15 @@ def console_files() -> dict[str, Path]:
 
 
 def bad_method(method: str, resource: str) -> Problem:
-    """405: there is no such method of this path."""
-    # RFC 9110, section 15.5.6: a 405 says in Allow which methods there are.
+    """Returns the 405 for a method that the path does not have."""
+    # RFC 9110, section 15.5.6: a 405 names the allowed methods in Allow.
     allowed = ", ".join(methods(resource))
     words = f"there is no {method} of {resource} here"
     return Problem("bad-method", words, fix=f"Use one of {allowed}.", headers={"Allow": allowed})
 
 
 def console(name: str) -> dict[str, Any]:
-    """200 with a file of the page, as the Lambda proxy takes it."""
+    """200 with a file of the page, for the Lambda proxy."""
     path = console_files().get(name)
     if path is None:
         raise Problem("no-such-file", "the page has no such file", "file")
@@ -135,7 +135,7 @@ def console(name: str) -> dict[str, Any]:
 
 
 def base(fields: Mapping[str, Any], resource: str = OPENAPI) -> str:
-    """Returns what stands before each path of the API in a request for `resource`: the stage, where it is deployed."""
+    """Returns the prefix of each path of the API in a request for `resource`: the stage, if deployed."""
     context = fields.get("requestContext")
     path = str(context.get("path", "")) if isinstance(context, Mapping) else ""
     return path.removesuffix(resource)
@@ -151,14 +151,14 @@ def to_page(fields: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def read_header(event: Mapping[str, Any], name: str) -> str:
-    """Returns the header of the request with this name, in lower case; "" if it has none."""
+    """Returns the request's header with this name (in lower case); "" if it has none."""
     headers = event.get("headers")
     pairs = headers.items() if isinstance(headers, Mapping) else ()
     return next((str(value) for key, value in pairs if str(key).lower() == name), "")
 
 
 def read_request_id(event: Mapping[str, Any]) -> str:
-    """API Gateway's id of the request, "" if it was not API Gateway that called.
+    """Returns API Gateway's id of the request, "" if another service called.
 
     `requestId` is not it: "clients can override this request ID", says the reference of its variables.
     """
@@ -167,9 +167,9 @@ def read_request_id(event: Mapping[str, Any]) -> str:
 
 
 def read_event(event: object) -> tuple[str, str]:
-    """Returns the method and the stream id of a Lambda proxy's event, "" for what it lacks."""
+    """Returns the method and the stream id of a Lambda proxy's event, "" for a missing one."""
     fields = event if isinstance(event, Mapping) else {}
     parameters = fields.get("pathParameters")
     stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None
-    # A REST API leaves the parameters of a path as the client wrote them. What a query holds comes decoded.
+    # A REST API passes path parameters as the client wrote them, but query parameters decoded.
     return str(fields.get("httpMethod", "")), unquote(stream_id) if isinstance(stream_id, str) else ""

@@ -1,9 +1,9 @@
-"""Answers how far a stream's sinks have come, and reads what a person asks of one.
+"""Answers how far a stream's sinks have come, and reads commands to a sink.
 
     POST /connections/orders/sinks?do=replay&sink=sqs:orders.fifo&from=2026-11-21T06:25:19Z
 
-The delivery carries it out (handlers/deliver/operating.py). Invariants: a row says what the sink has not taken, whoever
-is at fault; nothing is written here.
+The delivery carries them out (handlers/deliver/operating.py). Invariants: a row says what the sink has not taken,
+whatever the reason; nothing is written here.
 """
 
 import json
@@ -40,7 +40,7 @@ class Sinks:
         end = self._arrivals.end(stream_id)
         known = {record.sink: settled(record, end) for record in self._records.all(stream_id)}
         records = [known.get(label, SinkRecord(label)) for label in sorted(labels)]
-        # A sink that has no record yet begins with what comes.
+        # A sink without a record begins with the next event.
         return [(one, lag(self._arrivals, stream_id, one) if one.turn else Lag(0, 0)) for one in records]
 
 
@@ -63,7 +63,7 @@ def row(record: SinkRecord, behind: Lag, now_ms: int) -> dict[str, Any]:
 
 
 def command(query: object, labels: Iterable[str]) -> dict[str, Any]:
-    """Returns what is asked, as the delivery takes it; raises BadQuery, and a Problem where the stream has no sinks."""
+    """Returns the command for the delivery; raises BadQuery, and a Problem if the stream has no sinks."""
     asked, known = parameters_of(query, tuple(FIELDS)), sorted(labels)
     sink, is_all = asked.get("sink", known[0] if len(known) == 1 else ""), asked.get("all", "false")
     if asked.get("do") not in COMMANDS:
@@ -81,7 +81,7 @@ def command(query: object, labels: Iterable[str]) -> dict[str, Any]:
 
 
 def commanded(functions: Any, function: str, stream_id: str, asked: Mapping[str, Any]) -> None:
-    """Has the delivery carry it out; raises Problem where it cannot, and StoreUnavailable."""
+    """Has the delivery carry out the command; raises Problem if it cannot, and StoreUnavailable."""
     with translate_errors("Invoke"):
         answer = functions.invoke(FunctionName=function, Payload=json.dumps({"stream": stream_id, **asked}).encode())
     said = json.loads(answer["Payload"].read())

@@ -1,9 +1,10 @@
-"""Builds what `GET /connections/{streamId}` shows, and a page of all streams, each with the most important of that.
+"""Builds what `GET /connections/{streamId}` shows, and a page of all streams, each with the most important part of
+that.
 
-It has the records of the control table and nothing else. It cannot ask whether an execution or a function still runs;
-it knows only how long nobody has written anything. Invariants: the answer follows from the records and the instant
-alone; nothing that may still run is called dead; streams come in the order of their ids, so one that exists throughout
-is exactly once in a walk over the pages.
+It has only the records of the control table. It cannot ask whether an execution or a function still runs; it knows only
+for how long neither has written anything. Invariants: the answer follows only from the records and the instant; nothing
+that may still run is called dead; streams are in the order of their ids, so one that exists throughout is exactly once
+in a walk over the pages.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from handlers.profile.addresses import STREAM_ID_LENGTH
 
 # The lanes of statemachines/connections.asl.yml; one that has not connected yet has no record.
 LANES = ("A", "B")
-# A stream that is well costs a twentieth of a request to the table, and a hundredth of one for its lease.
+# For a stream that is well, this takes a twentieth of a request to the table, and a hundredth of one for its lease.
 LIMIT, MOST = 100, 1000
 LISTING = Listing(re.compile(rf"[^\0-\x1f]{{1,{STREAM_ID_LENGTH}}}"), "a stream id", LIMIT, MOST)
 # `GET` of the stream shows more: its cursor and its newest connections.
@@ -51,8 +52,8 @@ def answer(
     """Returns the answer about a stream as JSON; if `is_brief`, the verdict covers its newest connection alone.
 
     A connection other than the holder counts as open until it was silent for longer than `dead_after_ms`. Instants are
-    texts in UTC and end in `_at`; lengths are milliseconds. handlers/api/status_words.py lists the statuses.
-    `keeps_ms` is how far back the upstream goes, 0 if that is unknown.
+    texts in UTC and end in `_at`; lengths are milliseconds. handlers/api/status_words.py lists the statuses. `keeps_ms`
+    is how far back the upstream goes, 0 if unknown.
     """
     connections = Connections(records, now_ms, dead_after_ms)
     lease, holder, cursor = records.lease, connections.holder, records.cursor
@@ -62,7 +63,7 @@ def answer(
     fault = error["message"] if is_failing and error is not None else ""
     stuck = _stuck(status, connections, records)
     covered = coverage(status, connections, records)
-    # The status is that of a lease without what cannot be read.
+    # The status is that of a lease without the unreadable attributes.
     damage = f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
     unwell = status_words.unwell(status, connections, records)
     trouble = damage or _stuck_words(stuck) or (unwell.partition(" for ")[0] if is_brief else unwell)
@@ -118,7 +119,7 @@ def _pace(connections: Connections, records: Records) -> dict[str, Any]:
 
 
 def _budget(records: Records, now_ms: int) -> dict[str, Any] | None:
-    """Returns what the stream has stored today beside its budget; None if it has none."""
+    """Returns what the stream has stored of its budget today; None if it has none."""
     spending = records.spending
     if spending is None:
         return None
@@ -138,11 +139,11 @@ def _budget(records: Records, now_ms: int) -> dict[str, Any] | None:
 
 
 def _stuck(status: str, connections: Connections, records: Records) -> dict[str, Any] | None:
-    """Returns the cursor at which the last connections all came to the same end; None if one got beyond."""
+    """Returns the cursor at which the last connections all ended in the same way; None if one got beyond it."""
     newest, ends = connections.newest, records.rest.same_ends
     if ends < STUCK_AFTER or status not in status_words.ACTIVE or newest is None or newest.stored:
         return None
-    # One that was never answered, or is open, says nothing of the cursor.
+    # A connection that was never answered, or is open, shows nothing about the cursor.
     last = next((one for one in reversed(connections.all) if one.opened_ms is not None and one.ended_by), None)
     return {"value": records.cursor, "same_ends": ends, "ended_by": None if last is None else last.ended_by}
 
@@ -155,7 +156,7 @@ def _stuck_words(stuck: dict[str, Any] | None) -> str:
 
 
 def _why(status: str, connections: Connections) -> str:
-    """Returns what the verdict says of the reason; "" for a stream that is well."""
+    """Returns the reason for the verdict; "" for a stream that is well."""
     failed = last_failed(connections)
     is_refused = connections.lease.ending == "StreamRejected" and failed is not None and failed.is_rejected
     if failed is not None and (status == "reconnecting" or (status == "rejected" and is_refused)):
@@ -168,9 +169,9 @@ def _why(status: str, connections: Connections) -> str:
 def _since_ms(
     status: str, connections: Connections, covered: Coverage | None, connected_ms: int | None
 ) -> tuple[int | None, bool]:
-    """Returns since when the stream has its status, None if these records do not say; and whether that is at least.
+    """Returns since when the stream has its status, None if these records do not say; and whether it may be longer.
 
-    Where they do not reach back to the last pause, the control record may say since when it is connected.
+    If they do not reach back to the last pause, the control record may say since when it is connected.
     """
     lease = connections.lease
     if status == "running" and covered is not None:
@@ -180,7 +181,7 @@ def _since_ms(
         return (since_ms, True) if connected_ms is None else (min(connected_ms, since_ms or connected_ms), False)
     if status == "reconnecting" and covered is not None:
         return covered.to_ms if covered.away is None else covered.away.from_ms, False
-    # One that is away without coverage has none: these records do not say since when.
+    # A stream that is away without coverage has no such instant in these records.
     known = dict.fromkeys(("stopping", "stopped"), lease.stop_at_ms) | {"starting": lease.started_at_ms}
     known |= dict.fromkeys(("ended", "rejected", "broken"), lease.ended_at_ms)
     return known.get(status) or None, False
@@ -193,7 +194,7 @@ def _lanes(status: str, connections: Connections) -> dict[str, Any]:
     lanes = {
         name: {"phase": _phase(status, connections, newest.get(name)), **_shown(newest.get(name))} for name in names
     }
-    # A claim that has no record yet: this lane's function is opening the stream.
+    # A claim without a record: this lane's function is opening the stream.
     lane, last = lease.holder.partition("/")[0], connections.newest
     if lane in lanes and status in status_words.ACTIVE and lease.fence > (last.fence if last is not None else 0):
         lanes[lane]["phase"] = "connecting"
@@ -205,7 +206,7 @@ def _phase(status: str, connections: Connections, last: Connection | None) -> st
         return "connected"
     if status not in status_words.ACTIVE:
         return status
-    # A connection from before the last start says nothing of a lane that has not connected since.
+    # A connection from before the last start does not count for a lane that has not connected since.
     if last is None or last.ended_by == "taken_over" or not connections.is_of_this_start(last):
         return "waiting"
     if connections.cause(last) == UNHEARD:
@@ -237,8 +238,8 @@ def page(
 ) -> dict[str, Any]:
     """Returns {"streams", "next"}; `next` is None after the last id. `lag` returns a stream's lag in milliseconds.
 
-    It holds the streams up to `limit`, and fewer where it is late; one id is passed at least. A stream whose records
-    are gone by now is left out.
+    It has up to `limit` streams, and fewer if it is late, but passes at least one id. A stream whose records are gone
+    by now is left out.
     """
     streams: list[dict[str, Any]] = []
     ids = list(stream_ids)

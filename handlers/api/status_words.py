@@ -11,11 +11,11 @@
     unknown       an execution holds the stream and has left no trace for ten minutes: it may be dead, or Lambda has no
                   concurrency left for its functions
 
-How an execution ended is what the machine wrote into the lease when it let go. So a stop request that comes after an
-end changes nothing of it: a stream that was rejected, and is then asked to stop, stays rejected. Invariants: the word
-follows from the lease and three facts about its connections, whatever order the requests came in; a phrase is one line
-of bounded length, our own words or the name that HTTP gives a status, never what an upstream wrote; a connection that
-may still run is never called dead.
+The machine writes into the lease how an execution ended, when it lets go of the stream. So a stop request after an end
+changes nothing: a stream that was rejected, and is then stopped, stays rejected. Invariants: the word follows from the
+lease and three facts about its connections, in whatever order the requests came; a phrase is one line of bounded
+length, in our own words or with HTTP's name of a status, never what an upstream wrote; a connection that may still run
+is never called dead.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from handlers.connection.lease import Lease
 from handlers.connection.ledger import UNRECORDED
 from handlers.connection.quiet import Silence
 
-# A living execution leaves a trace at least as often as its lanes try again; the longest back-off is five minutes.
+# A living execution leaves a trace whenever a lane tries again; the longest back-off is five minutes.
 UNHEARD_MS = 600_000
 ACTIVE = ("starting", "running", "reconnecting", "stopping")
 CLAIMED = (*ACTIVE, "unknown")
-# What the machine writes down when it lets go of the stream; any other error is a dirty end.
+# What the machine records when it lets go of the stream; any other error means that it failed.
 _ENDINGS = {"StreamRejected": "rejected", "InvalidRequest": "rejected"}
-# Lambda's Cause is JSON; what the machine keeps of it may be cut, and its message comes first.
+# Lambda's Cause is JSON, with its message first; the machine may have cut it off.
 _MESSAGE = re.compile(r'\{.*?"errorMessage"\s*:\s*("(?:[^"\\]|\\.)*")', re.DOTALL)
 NOT_AGAIN = "start it to continue from its cursor"
-# Of what is requested once: a stream that has an answer takes no other.
+# For requests that are made once: a stream with an answer takes no other.
 NOT_TWICE = "for another answer start another id, such as name:2"
 
 
@@ -68,7 +68,7 @@ def word(lease: Lease, *, is_open: bool, is_heard: bool, has_connected: bool) ->
 
 
 def ending(lease: Lease) -> str:
-    """Returns how the last execution ended, as it wrote down: stopped, ended, rejected or broken."""
+    """Returns how the last execution ended, as recorded: stopped, ended, rejected or broken."""
     if lease.ending == "StreamEnded":
         return "stopped" if lease.ending_cause == "stopped" else "ended"
     return _ENDINGS.get(lease.ending, "broken")
@@ -88,7 +88,7 @@ def status(connections: Connections) -> str:
 
 
 def reason(status: str, connections: Connections) -> str | None:
-    """Why the stream has this status, as one sentence without its full stop; None if nothing is wrong."""
+    """Returns why the stream has this status, as one sentence without its full stop; None if nothing is wrong."""
     if status == "unknown":
         return (
             "its execution has left no trace for ten minutes: it may be dead, or Lambda has no room for its functions"
@@ -101,13 +101,13 @@ def reason(status: str, connections: Connections) -> str | None:
 
 
 def again(lease: Lease) -> str:
-    """Returns what a person does to have more of a stream that has ended."""
+    """Returns what a person must do to get more of a stream that has ended."""
     is_once = lease.ending == "StreamBroken" or ANSWERED.message in lease.ending_cause
     return NOT_TWICE if is_once else NOT_AGAIN
 
 
 def ended_why(status: str, connections: Connections) -> str:
-    """Why the last run ended, in a phrase; "" if it was stopped, or has not ended."""
+    """Returns in a phrase why the last run ended; "" if it was stopped, or has not ended."""
     lease, newest = connections.lease, connections.newest
     if status == "ended":
         says = newest is not None and newest.ended_by == "ended" and newest.detail
@@ -117,7 +117,7 @@ def ended_why(status: str, connections: Connections) -> str:
     if status != "rejected":
         return ""
     one = next((one for one in reversed(connections.all) if one.is_rejected), None)
-    # A request or a profile that is wrong was refused before any connection.
+    # A wrong request or profile was refused before any connection.
     is_met = lease.ending == "StreamRejected" and one is not None
     return of_connection(connections.cause(one), one) if is_met and one is not None else of_execution(lease)
 
@@ -129,7 +129,7 @@ def short(cause: str, one: Connection) -> str:
 
 
 def silence(connections: Connections, records: Records) -> Silence:
-    """Returns what the newest connection that was answered says of pauses, and the log of the last event."""
+    """Returns what the newest answered connection recorded of pauses, and the log of the last event."""
     last = next(
         (one.silence for one in reversed(connections.all) if one.opened_ms is not None), Silence(None, None, None)
     )
@@ -138,7 +138,7 @@ def silence(connections: Connections, records: Records) -> Silence:
 
 
 def alerts(connections: Connections, records: Records) -> dict[str, str]:
-    """Returns what people are alerted to of a connected stream, each by what it is; one is the same while it lasts."""
+    """Returns the alerts about a connected stream, by kind; an alert stays the same while its cause lasts."""
     pauses, now_ms, spending = silence(connections, records), connections.now_ms, records.spending
     again = epochs.words(records.epoch, now_ms)
     quiet = pauses.words(records.lease.started_at_ms, now_ms, is_late=bool(records.group))
@@ -148,11 +148,11 @@ def alerts(connections: Connections, records: Records) -> dict[str, str]:
 
 
 def unwell(status: str, connections: Connections, records: Records) -> str:
-    """Returns what is wrong with a stream that runs: its ids start over, it is quiet, or near its budget; "" if not."""
+    """What is wrong with a running stream: its ids start over, it is quiet, or near its budget; "" if nothing."""
     if status != "running":
         return ""
     pauses, now_ms = silence(connections, records), connections.now_ms
-    # What a stream in a group has had last is written down seldom, unless its profile expects something.
+    # The last event of a stream in a group is seldom recorded, unless its profile expects events.
     is_known = not records.group or records.logged_ms or pauses.expect_ms is not None or records.cursor is not None
     started_ms, is_late = records.lease.started_at_ms, bool(records.group)
     quiet = pauses.words(started_ms, now_ms, is_late=is_late) if is_known else ""
@@ -171,10 +171,10 @@ def of_connection(cause: str, one: Connection) -> str:
 
 
 def detail(one: Connection) -> str:
-    """More about the end than its one word: the answer's status with its usual name, or our own words."""
+    """Returns more about the end than its one word: the answer's status with its usual name, or our own words."""
     if not one.http_status:
         return bounded(one.detail)
-    # The name that RFC 9110 gives it, for the upstream's own may be any text.
+    # RFC 9110's name of the status: the upstream's own may be any text.
     known = one.http_status in HTTPStatus._value2member_map_
     return f"{one.http_status} {HTTPStatus(one.http_status).phrase}" if known else str(one.http_status)
 
@@ -186,18 +186,18 @@ def of_execution(lease: Lease) -> str:
 
 
 def ending_detail(lease: Lease) -> str:
-    """Returns what the machine wrote down beside the error's name, as a sentence; "" if there is none."""
+    """Returns what the machine recorded beside the error's name, as a sentence; "" without one."""
     return of_cause(lease.ending_cause)
 
 
 def of_cause(cause: str) -> str:
-    """Returns the function's own message out of the Cause of its error; a Cause that is no such JSON as it is."""
+    """Returns the function's own message from the Cause of its error; a Cause of another form as it is."""
     message = _MESSAGE.match(cause)
     return bounded(json.loads(message[1], strict=False) if message else cause)
 
 
 def what_follows(stream: Mapping[str, Any], within_s: int) -> str:
-    """Returns what the caller may expect after the stop request, which a connection sees within this time."""
+    """Returns what happens after the stop request, which a connection sees within this time."""
     if stream["generation"] == stream["fence"] == 0:
         return "The stream was never started; a POST that came before this request starts nothing, one after it does."
     if stream["status"] in ("ended", "rejected", "broken"):

@@ -1,12 +1,12 @@
-"""Says in a sentence or two how a stream stands: whether it is connected, for how long, and whether anything was lost.
+"""Says in a sentence or two whether a stream is connected, for how long, and whether anything was lost.
 
     Connected 3 h 12 min. Nothing lost: 3 gaps, all delivered later.
     Connected 4 min. 1 gap of 12 s is not proved complete yet.
     Away 2 min: 401 Unauthorized. 0 events lost so far; the upstream keeps 10 min.
 
-Status, list, page and alerts have their words from here. Pure. Invariants: no instant stands in the text: a page or a
-terminal, which know the viewer's zone, put one in by `since`; "nothing lost" is said of a time that is known whole, and
-never while a gap is open.
+Status, list, page and alerts take their words from here. Pure. Invariants: the text has no instant: a page or a
+terminal, which knows the viewer's zone, inserts one by `since`; "nothing lost" is said only of a time that is known
+completely, and never while a gap is open.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from handlers.connection.ledger import LOST, OPEN, REPAIRED, Gap
 from handlers.connection.repair_record import FAILED, PARTLY
 
 _SIZES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-# What the upstream did not say of a loss: a version of the function dropped what it had read, or its profile did.
+# Losses that the upstream did not announce: a version of the function dropped what it had read, or its profile did.
 _OURS = ("not_stored", "ids_restarted")
 _AWAY = re.compile(r"^Away [^:.]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a stream stands: its status, and what failed (`why`, "" if nothing did).
+    """The state of a stream: its status, and what failed (`why`, "" if nothing did).
 
-    `for_ms` is for how long it has been connected or away, None if that is not to be said; where it is `at_least`,
-    older records may say longer. `trouble` is a sentence more, without its full stop. Where `is_brief`, as in the list,
-    a length has its largest unit alone, so that an answer seldom changes; of losses it counts the newest it knows.
-    `keeps_ms` is how far back the upstream goes, by its profile, 0 if that is unknown.
+    `for_ms` is for how long it has been connected or away, None to leave that out; with `at_least`, it may be longer.
+    `trouble` is a further sentence, without its full stop. If `is_brief`, as in the list, a length has only its largest
+    unit, so that an answer seldom changes, and only the newest known losses count. `keeps_ms` is how far back the
+    upstream goes, by its profile, 0 if unknown.
     """
 
     status: str
@@ -46,11 +46,11 @@ class Standing:
 
 
 def verdict(standing: Standing, coverage: Coverage | None) -> str:
-    """One sentence or two; without `coverage` nothing is said of what was lost."""
+    """Returns one or two sentences; without `coverage` they say nothing about losses."""
     trouble = f"{standing.trouble[:1].upper()}{standing.trouble[1:]}." if standing.trouble else ""
     is_away = standing.status == "reconnecting" and standing.has_connected and not standing.is_brief
     keeps_ms = standing.keeps_ms if is_away else 0
-    # What was sent meanwhile can still be fetched.
+    # Events that were sent meanwhile can still be fetched.
     is_kept = 0 < (standing.for_ms or 0) <= keeps_ms
     losses = ""
     if coverage is not None and standing.status != "starting":
@@ -86,7 +86,7 @@ def _first(standing: Standing) -> str:
 
 
 def away(for_ms: int | None, is_brief: bool = False) -> str:
-    """That nobody is connected, and for how long, as in "Away 2 min"."""
+    """Returns that no connection is open, and for how long, as in "Away 2 min"."""
     return f"Away{_length(for_ms, is_brief)}"
 
 
@@ -95,14 +95,14 @@ def _length(for_ms: int | None, is_brief: bool) -> str:
 
 
 def _losses(coverage: Coverage, is_brief: bool, nothing: str) -> str:
-    """Returns what was lost, and what is not proved; the gap that goes on is the first sentence's.
+    """Returns what was lost, and what is not proved; the first sentence has the gap that goes on.
 
-    `nothing` says that nothing was.
+    `nothing` is what to say if nothing was lost.
     """
     lost = [gap for gap in coverage.gaps if gap.state == LOST]
     failed = [gap for gap in coverage.gaps if gap.state in (PARTLY, FAILED)]
     unproved = [gap for gap in coverage.gaps if gap.state == OPEN]
-    # Once nobody asks any more, nobody comes who may close the last one.
+    # Once no connection is wanted any more, none will close the last gap.
     if coverage.away is not None and coverage.is_over:
         unproved.append(coverage.away)
     said = [_lost(lost)] if lost else []
@@ -112,7 +112,7 @@ def _losses(coverage: Coverage, is_brief: bool, nothing: str) -> str:
     if failed:
         is_over = all(gap.repair is None or not gap.repair.next_ms for gap in failed)
         said.append(f"{_gaps(failed)} could not be repaired{'' if is_over else ' yet'}.")
-    if said or is_brief:  # what is brief has not read all
+    if said or is_brief:  # a brief verdict has not read all records
         return " ".join(said)
     where = "" if coverage.away is None or nothing.endswith("so far") else " before that"
     if not coverage.reaches_start:
@@ -148,13 +148,13 @@ def counted(count: int, what: str) -> str:
 
 
 def spelled(lasted_ms: int, units: int = 2) -> str:
-    """Returns a length as people say it, by its `units` largest units: 104 ms, 12 s, 3 h 12 min, 2 d 3 h."""
+    """Returns a length as people say it, in its `units` largest units: 104 ms, 12 s, 3 h 12 min, 2 d 3 h."""
     if lasted_ms < 1000:
         return f"{max(0, lasted_ms)} ms"
     rest, parts = lasted_ms // 1000, list[str]()
     for size, unit in _SIZES:
         count, rest = divmod(rest, size)
-        # After the first the next one follows, or nothing.
+        # After the first unit only the next smaller one may follow.
         if count and len(parts) < units:
             parts.append(f"{count} {unit}")
         elif parts:

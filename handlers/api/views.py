@@ -1,9 +1,9 @@
 """Answers what the page shows of one stream beside its status: timeline, machine, cost, dead letters, newest events.
 
-Each is a route below `/connections/{streamId}`, which a page requests again and again and a program seldom does.
-Invariants: nothing is written; what has no answer yet is null, not an error; a connection of which nobody knows whether
-it still runs ends where it was last heard of, and the gaps are those of the status; no state of a machine is lit that
-its history does not show as current; a cost is called an estimate, and names the rates by which it was made.
+Each is a route below `/connections/{streamId}`, which the page requests repeatedly and a program seldom does.
+Invariants: nothing is written; what has no answer yet is null, not an error; a connection that may or may not still run
+ends where it was last heard of, and the gaps are those of the status; a state of a machine is lit only if its history
+shows it as current; a cost is called an estimate, and names the rates behind it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from handlers.store import event_reader
 from handlers.store.control_table import Table
 from handlers.store.stream_records import StreamRecords
 
-# Clients of AWS's are made when they are first asked for.
+# AWS clients are made when they are first needed.
 Client = Callable[[], Any]
 HOUR_MS = 3_600_000
-# How much of the past a picture of the lanes has.
+# How much of the past the picture of the lanes shows.
 WINDOW_MS = HOUR_MS
-# Far more than both lanes' last cycles have; what is older is over, but for a Parallel, which is lit by what is in it.
+# Far more events than both lanes' last cycles have. Older states are over, except a Parallel, which is lit by a state
+# in it.
 NEWEST = 500
 # How many events the page begins with.
 LATEST = 100
@@ -72,7 +73,7 @@ def timeline(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) 
 
 
 def _shown(one: Connection, connections: Connections) -> dict[str, Any]:
-    """`opened_at` is null where it was never answered, `until_at` the end, or now while the connection is open."""
+    """`opened_at` is null if it was never answered; `until_at` is its end, or now while the connection is open."""
     return {
         "lane": one.lane,
         "fence": one.fence,
@@ -94,7 +95,7 @@ def _end_ms(one: Connection, connections: Connections) -> int:
 
 
 def machine(stream_id: str, execution: Mapping[str, Any], definition: Mapping[str, Any], events: Iterable[Any]) -> Any:
-    """Returns the states of the stream's machine, by its execution's definition, and those that it is in.
+    """Returns the states of the stream's machine, by its execution's definition, and the current ones.
 
     `execution` is DescribeExecution's, `events` are the newest of its history, newest first.
     """
@@ -109,7 +110,7 @@ def machine(stream_id: str, execution: Mapping[str, Any], definition: Mapping[st
 
 
 def graph(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the states by name, each with its type, the names that may follow it, and the graphs of its branches."""
+    """Returns the states by name, each with its type, the states that may follow it, and the graphs of its branches."""
     states = {}
     for name, state in definition["States"].items():
         inner = [*state.get("Branches", ()), *(state[one] for one in ("ItemProcessor", "Iterator") if one in state)]
@@ -123,7 +124,7 @@ def graph(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _following(state: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns where a state leads to, each once; `caught` where an error alone leads there."""
+    """Returns the states that may follow a state, each once; `caught` if only an error leads there."""
     plain = [state.get("Next"), *(one.get("Next") for one in state.get("Choices", ())), state.get("Default")]
     caught = [one.get("Next") for one in state.get("Catch", ())]
     following = {name: True for name in caught if name} | {name: False for name in plain if name}
@@ -131,7 +132,7 @@ def _following(state: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def current(newest_first: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns the names of the states that are entered and not left, in the order in which they were entered."""
+    """Returns the names of the states that were entered and not left, in the order of entry."""
     left: set[str] = set()
     entered: list[str] = []
     for event in newest_first:
