@@ -61,7 +61,7 @@ def _mark(value: Any, places: Sequence[str]) -> Mark:
         )
     json, absent = _values(table), _absent(table)
     if not all(isinstance(text, str) for text in table.values()) or ("comment" in table and len(value) > 1):
-        raise ProfileError(f"must be {_MARK}; a comment stands alone")
+        raise ProfileError(f"must be {_MARK}; a comment must be alone in its mark")
     return Mark(json=json, absent=absent, **paths, **table)
 
 

@@ -159,7 +159,7 @@ def _check_places(fields: Fields, profile: Profile) -> None:
     known = {"token"} if profile.token is not None else set()
     texts = [("address", profile.address), ("body", profile.body or "")]
     texts += [(f"headers.{name}", text) for name, text in profile.headers]
-    texts += [("what is sent", one.text) for one in profile.exchanges]
+    texts += [("a message on the socket", one.text) for one in profile.exchanges]
     if profile.ticket is not None:
         texts += [("ticket", text) for text in profile.ticket.texts if addresses.places_in(text) - known]
         known |= {name for name, _ in profile.ticket.places}

@@ -21,7 +21,7 @@ from handlers.profile.upstream_requests import request_of
 from tests import shipped
 from tests.handlers.profile.profiles import VARIABLES, profile, refusal
 
-PLACES = f"address may hold {addresses.KNOWN}, and those only in its path and query"
+PLACES = f"address may have only these placeholders, and only in its path and query: {addresses.KNOWN}"
 UNKNOWN = f"body holds {{name|hex}}, which is unknown; the placeholders are {addresses.KNOWN}"
 RESUME = 'resume must be { header = "..." }, { query = "..." } or { body = "/..." }, or "none"'
 RESUME_FIELDS = "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired, oldest"
@@ -186,7 +186,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"end": {}}, f"end must be {MARK}"),
     ({"end": {"evnt": "bye"}}, f"end must be {MARK}; did you mean event?"),
     ({"heartbeat": {"event": "a", "frist_cursor": "$.a"}}, f"heartbeat must be {MARK}; did you mean first_cursor?"),
-    ({"loss": {"comment": "a", "data": "b"}}, f"loss must be {MARK}; a comment stands alone"),
+    ({"loss": {"comment": "a", "data": "b"}}, f"loss must be {MARK}; a comment must be alone in its mark"),
     ({"heartbeat": {"json": {"type": 1}}}, f"heartbeat must give {VALUES}"),
     ({"disconnect": {"json": {}}}, f"disconnect must give {JSON}"),
     ({"framing": "ndjson", "end": {"event": "end"}}, f"framing {MARKED}"),
