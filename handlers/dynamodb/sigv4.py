@@ -55,7 +55,7 @@ class Signer:
         return headers
 
     def authorization(self, method: str, path: str, headers: dict[str, str], body_sha256: str, stamp: str) -> str:
-        """The header of that name; `headers` are in the order of their names, and `path` is percent-encoded."""
+        """Returns the header of that name; `headers` are in the order of their names, and `path` is percent-encoded."""
         names, scope = ";".join(headers), self._scope(stamp)
         signature = self._signature(f"{method}\n{path}\n", headers, names, body_sha256, stamp, scope)
         credential = f"{self._credentials.access_key_id}/{scope}"

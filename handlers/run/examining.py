@@ -84,7 +84,7 @@ def _read(reference: Reference, secrets: SecretValues, values: dict[Reference, s
 
 
 def _requests(profile: Profile, values: Secrets) -> list[UpstreamRequest]:
-    """A request of each host that the profile names."""
+    """Returns a request for each host that the profile names."""
     beside = [one.address for one in (profile.token, profile.ticket, profile.repair) if one and one.address]
     own = {_origin(address): profile.allow_private for address in (profile.address, *beside)}
     hooks = {_origin(sink.name): sink.allow_private for sink in profile.deliver if sink.kind == "webhook"}
