@@ -107,8 +107,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 0
     _need_room(load, source.settings)
-    with saying("running the stream for a month in virtual time …"):
-        found = model.costs(source, month.replayed(source), load, listed)
+    with saying("replaying a month of the machine in virtual time, which takes about 15 s …"):
+        months = month.replayed(source)
+    with saying("counting the requests of its functions …"):
+        found = model.costs(source, months, load, listed)
     notes = _notes(load, source.settings, listed)
     if arguments.json:
         print(json.dumps(_as_json(arguments.stage, load, found, listed, notes), indent=1))

@@ -37,13 +37,15 @@ class Deployed:
             aws.s3.create_bucket(Bucket=self.bucket, CreateBucketConfiguration=place)
 
     def close(self) -> None:
-        """Takes away tables and queue."""
+        """Deletes the tables and the queue."""
         self.aws.sqs.delete_queue(QueueUrl=self.queue_url)
         for table in (self.events_table, self.control_table):
             self.aws.dynamodb.delete_table(TableName=table)
 
     def write(self, stream_id: str, *events: StreamEvent) -> None:
-        """Writes as a connection does that has no bucket: of a large event a mark is stored, and four messages sent."""
+        """Writes as a connection without a bucket does: a large event becomes a mark, and four messages to
+        the queue.
+        """
         self.store().write(stream_id, 1, 0, events)
 
     def store(self, **more: Any) -> Store:
@@ -58,23 +60,23 @@ class Deployed:
         )
 
     def marks(self, stream_id: str) -> list[str]:
-        """The keys under which a mark stands, not an event."""
+        """Returns the keys under which there is a mark in place of an event."""
         items = self.aws.items(self.events_table, stream_id)
         return [key for key, item in items.items() if "dead_letter" in item]
 
     def send(self, body: str) -> None:
-        """Sends a message of somebody else's."""
+        """Sends a message of somebody else."""
         self.aws.sqs.send_message(QueueUrl=self.queue_url, MessageBody=body)
 
     def waiting(self) -> int:
-        """How many messages anybody may receive now."""
+        """Returns how many messages can be received now."""
         name = "ApproximateNumberOfMessages"
         return int(
             self.aws.sqs.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=[name])["Attributes"][name]
         )
 
     def run(self, stream_id: str, fence: int, **more: Any) -> None:
-        """Puts the control record of a stream that runs, as connection `fence` shows it, and the ledger before it."""
+        """Writes the control record of a running stream, with connection `fence`, and the ledger before it."""
         opened_ms = fence * 10_000
         live = {"fence": fence, "opened_ms": opened_ms, "seen_ms": opened_ms + 5_000, "claimed_ms": opened_ms}
         for before in range(1, fence):

@@ -1,4 +1,4 @@
-"""What several tests of the local service share: a service in a thread, processes, and patience without sleeping."""
+"""Shared helpers of the local service's tests: a service in a thread, processes, and waiting without sleeping."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ __all__ = ["PATIENCE", "children", "client", "environment", "in_thread", "runnin
 
 
 def client(service: str, endpoint: str, attempts: int = 1) -> Any:
-    """A boto3 client of a local endpoint; it sends a request `attempts` times at most."""
+    """Returns a boto3 client of a local endpoint, which sends a request at most `attempts` times."""
     return boto3.client(
         service,
         endpoint_url=endpoint,
@@ -29,7 +29,7 @@ def client(service: str, endpoint: str, attempts: int = 1) -> Any:
 
 
 def running(pid: int) -> bool:
-    """Whether the process exists and is no zombie."""
+    """Returns whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -37,7 +37,7 @@ def running(pid: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """The process ids below `pid`."""
+    """Returns the process ids below `pid`."""
     pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -47,7 +47,7 @@ def children(pid: int) -> list[int]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of a subprocess without this machine's AWS settings."""
+    """Returns the environment of a subprocess without this machine's AWS settings."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "STREAMKEEPER_", "UPSTREAM_"))
     }

@@ -10,7 +10,7 @@ from states_language.server import requests as request_validation
 
 
 def test_only_the_sdks_variables_choose_another_endpoint() -> None:
-    """AWS_ENDPOINT_URL takes the place of the embedded AWS, a service's own variable for that service alone."""
+    """AWS_ENDPOINT_URL replaces the embedded AWS, a service's own variable only that service."""
     embedded, own = "http://127.0.0.1:1", "http://127.0.0.1:8000"
     tables = Endpoints({}, embedded, "http://127.0.0.1:2")
     assert [tables.of(service) for service in ("dynamodb", "sqs")] == ["http://127.0.0.1:2", embedded]
@@ -32,7 +32,7 @@ def test_only_the_sdks_variables_choose_another_endpoint() -> None:
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_STEPFUNCTIONS"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1.2.3", "0.0.0.0"])
 def test_the_service_does_not_call_itself(name: str, host: str) -> None:
-    """An endpoint that was left over in the shell is refused by its name, whichever way this machine is spelled."""
+    """An endpoint left over in the shell is refused by name, however this machine is spelled."""
     url = f"http://{host}:4001"
     with pytest.raises(UserError) as refusal:
         read_options({"PORT": "4000", name: url})
@@ -40,7 +40,7 @@ def test_the_service_does_not_call_itself(name: str, host: str) -> None:
 
 
 def test_an_endpoint_where_nobody_listens_is_refused_at_once() -> None:
-    """And one that answers is taken."""
+    """An endpoint that answers is accepted."""
     with bind(0, "a test") as listening:
         url = f"http://127.0.0.1:{port_of(listening)}"
         assert read_options({"AWS_ENDPOINT_URL": url}).port == 3000
@@ -51,7 +51,7 @@ def test_an_endpoint_where_nobody_listens_is_refused_at_once() -> None:
 
 
 def test_no_aws_profile_of_the_users_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that does not exist, left in the shell, fails neither the requests nor their checks."""
+    """A missing profile, left in the shell, affects neither the requests nor their checks."""
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     assert plain_session().get_service_model("stepfunctions").service_name == "stepfunctions"

@@ -1,4 +1,4 @@
-"""The command `streamkeeper` itself: what every verb has in common."""
+"""The command `streamkeeper` itself: what all verbs have in common."""
 
 import os
 import re
@@ -12,7 +12,10 @@ from tests.local.support import PROJECT
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    """`streamkeeper ... | head -1` says nothing on standard error; the status is the shell's for SIGPIPE."""
+    """`streamkeeper ...
+
+    head -1` prints nothing on standard error; the status is the shell's for SIGPIPE.
+    """
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "local.cli", "asl", "check", "statemachines/staggered.asl.yml"]
@@ -22,7 +25,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 
 
 def test_help_lists_every_verb_by_what_a_person_wants(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each once, below its group."""
+    """Each verb is listed once, below its group."""
     with pytest.raises(SystemExit):
         main(["--help"])
     shown = capsys.readouterr().out

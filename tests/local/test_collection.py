@@ -1,4 +1,4 @@
-"""Garbage is not looked for while virtual time runs, and is again afterwards."""
+"""Garbage collection is off while virtual time runs, and on again afterwards."""
 
 import gc
 
@@ -15,7 +15,7 @@ VERBS = (
 
 
 def test_nobody_looks_within() -> None:
-    """Within it is off, also behind another one; afterwards it is on, whatever was raised."""
+    """It is off within the block, even if blocks overlap, and on afterwards, whatever was raised."""
     with collection.paused():
         with collection.paused():
             assert not gc.isenabled()
@@ -28,7 +28,7 @@ def test_nobody_looks_within() -> None:
 
 @pytest.mark.parametrize("arguments", VERBS, ids=lambda arguments: arguments[0])
 def test_a_verb_leaves_the_process_as_it_was(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    """A process that runs one goes on collecting: else the tests beside it keep all that they ever make."""
+    """Afterwards the process collects again; otherwise the tests beside it would keep all their objects."""
     frozen = gc.get_freeze_count()  # what pytest collected (`tests/conftest.py`)
     assert main(list(arguments)) == 0
     assert gc.isenabled()

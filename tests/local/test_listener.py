@@ -10,7 +10,7 @@ from local.listener import Listener, bind
 
 
 def test_an_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:
-    """Nagle's algorithm is off for each connection, or the second part of every answer would wait for 40 ms."""
+    """Nagle's algorithm is off for each connection; otherwise the second part of every answer would wait for 40 ms."""
     delays: list[int] = []
 
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Any text can be printed, on any terminal, and steers none."""
+"""Any text can be printed on any terminal, and controls none."""
 
 import io
 import os
@@ -32,7 +32,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=[])) | st.text("\x00\x07\x1b
     ],
 )
 def test_what_steers_a_terminal_is_shown_as_its_escape(text: str, shown: str) -> None:
-    """Controls, marks of direction, and halves of surrogate pairs; all else stays."""
+    """Controls, direction marks, and halves of surrogate pairs are escaped; everything else stays."""
     assert printable(text) == shown
     assert printable_lines(f"{text}\n") == f"{shown}\n".replace("\\n", "\n")
 
@@ -54,7 +54,7 @@ def test_a_screen_prints_any_text_in_any_encoding(text: str) -> None:
 
 @pytest.mark.parametrize(("encoding", "marks"), [("utf-8", picture.LEGEND), ("ascii", ". waiting  - connecting")])
 def test_a_picture_has_other_marks_where_the_encoding_lacks_its_own(encoding: str, marks: str) -> None:
-    """ASCII ones of the same width."""
+    """They are ASCII marks of the same width."""
     assert in_marks_of(encoding, picture.LEGEND).startswith(marks)
 
 
@@ -69,7 +69,7 @@ def test_a_picture_has_other_marks_where_the_encoding_lacks_its_own(encoding: st
 def test_the_command_prints_to_a_terminal_without_unicode(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], status: int, words: str
 ) -> None:
-    """A mistake that quotes anything is one line and exit status 2; a picture has its ASCII marks."""
+    """A mistake that quotes anything is one line with exit status 2; a picture has ASCII marks."""
     monkeypatch.chdir(PROJECT)
     written = io.BytesIO()
     for name in ("stdout", "stderr"):
@@ -81,7 +81,7 @@ def test_the_command_prints_to_a_terminal_without_unicode(
 
 
 def test_a_narrow_terminal_cuts_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line that is too long for it becomes several, at its spaces."""
+    """A line that is too long is wrapped at spaces."""
     facts = "21.2 events/s · 125 stored · 6 duplicates turned away · overlap 0.1 s · gap 0.0 s"
     monkeypatch.setenv("COLUMNS", "40")
     lines = [line.plain for line in Screen().lines(facts)]
@@ -91,7 +91,7 @@ def test_a_narrow_terminal_cuts_no_number(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_counts_are_one_line_where_no_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal they take several lines, and a number stays beside its name."""
+    """On a terminal they take several lines, and a number stays with its name."""
     monkeypatch.setenv("COLUMNS", "80")
     counts = [f"count-{number} {number}" for number in range(1_000, 1_020)]
     assert lines_of(io.StringIO(), counts) == " ".join(counts)
@@ -109,7 +109,10 @@ class Terminal(io.StringIO):
 
 
 def test_a_closed_pipe_ends_nothing() -> None:
-    """`make run | head`: the service goes on without the display, and says so once on standard error."""
+    """`make run
+
+    head`: the service goes on without the display, and says so once on standard error.
+    """
     code = "\n".join([
         "import os, sys",
         "from local.service.screen import Screen",
@@ -130,7 +133,7 @@ def test_a_closed_pipe_ends_nothing() -> None:
 
 
 def test_a_table_keeps_its_rows_whole() -> None:
-    """Beside each other where they fit, else with the names above; the last resort is another table below."""
+    """Columns stand side by side if they fit; otherwise names stand above, or another table follows below."""
     rows = [["strategy", "gap s", "lost"], ["retry", "4", "15"]]
     assert aligned(rows, 21) == ["strategy  gap s  lost", "retry         4    15"]
     assert aligned(rows, 11) == ["  gap", "    s  lost", "retry", "    4    15"]
@@ -141,7 +144,7 @@ def test_a_table_keeps_its_rows_whole() -> None:
 
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
 def test_a_long_wait_is_explained(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> None:
-    """After its time and not before, on a terminal and in a pipe."""
+    """The line comes after the given time, on a terminal and in a pipe."""
     monkeypatch.setattr(sys, "stderr", stream)
     with saying("never", 3600):
         pass
@@ -153,7 +156,7 @@ def test_a_long_wait_is_explained(monkeypatch: pytest.MonkeyPatch, stream: io.St
 def test_a_long_line_is_wrapped_between_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What follows is indented, and no word is cut."""
+    """Further lines are indented, and no word is cut."""
     monkeypatch.setenv("COLUMNS", "30")
     show("running  a:stream  the upstream-says \x1b[2J no", 4)
     assert capsys.readouterr().out == "running  a:stream  the\n    upstream-says \\x1b[2J no\n"

@@ -15,12 +15,12 @@ URL = f"{ENGINE}/000000000000/streamkeeper-test-dead-letters"
 
 
 def recorded() -> Any:
-    """What osls compiled for the stage test; roles without policies, the machine with a definition of one state."""
+    """The template that osls compiled for the stage test; roles without policies, the machine with one state."""
     return json.loads(RECORDED.read_text())
 
 
 def function_with(variable: Any, **sections: Any) -> Function:
-    """The function of a template whose variable X has this value."""
+    """Returns the function of a template whose variable X has this value."""
     properties = {"FunctionName": "f", "Handler": "m.h", "Environment": {"Variables": {"X": variable}}}
     function = {"Type": "AWS::Lambda::Function", "Properties": properties}
     (built,) = read(
@@ -30,7 +30,7 @@ def function_with(variable: Any, **sections: Any) -> Function:
 
 
 def test_the_recorded_template() -> None:
-    """Functions, machine, routes, tables and queue of the service, as they are called on this machine."""
+    """Functions, machine, routes, tables and queue of the service have their names on this machine."""
     stack = read(recorded(), {"streamkeeper-test-dead-letters": URL})
     function, control = stack.functions
     assert function.name == "streamkeeper-test-connection-manager"
@@ -89,7 +89,7 @@ def test_intrinsic_functions(value: Any, expected: str) -> None:
 
 
 def test_no_value_leaves_the_property_out() -> None:
-    """AWS::NoValue is as if the property had not been written."""
+    """AWS::NoValue counts as an absent property."""
     assert function_with({"Ref": "AWS::NoValue"}).environment == {}
 
 
@@ -104,6 +104,6 @@ def test_no_value_leaves_the_property_out() -> None:
     ],
 )
 def test_what_cannot_be_resolved_is_named(value: Any, sentence: str) -> None:
-    """Nothing is guessed."""
+    """The error names the place; nothing is guessed."""
     with pytest.raises(UserError, match=sentence):
         function_with(value)

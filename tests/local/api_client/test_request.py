@@ -1,4 +1,4 @@
-"""The verb `request` shows who asks; the gateway of a stage with `api_auth: iam` checks every signature."""
+"""The verb `request` signs requests, and the gateway of a stage with `api_auth: iam` checks every signature."""
 
 import contextlib
 import json
@@ -51,7 +51,7 @@ def signed(
     service: str = "execute-api",
     region: str = "us-east-1",
 ) -> Signed:
-    """The request as botocore signs it, as it arrives."""
+    """Returns the request as botocore signs it, in the form in which it arrives."""
     request = AWSRequest(method, url, headers={"Content-Type": "application/json"}, data=body)
     SigV4Auth(Credentials(KEY, secret, "token"), service, region).add_auth(request)
     host, _, target = url.removeprefix("https://").partition("/")
@@ -60,14 +60,14 @@ def signed(
 
 
 def problem(request: Signed, now: datetime | None = None) -> str:
-    """Why it is refused."""
+    """Returns why the request is refused."""
     found = SignatureCheck(KEY, SECRET).problem(request, now or datetime.now(UTC))
     return "" if found is None else found[1]
 
 
 @given(st.sampled_from(["GET", "POST", "DELETE"]), PATHS, QUERIES, st.binary(max_size=20))
 def test_what_is_signed_is_served_and_what_was_changed_is_not(method: str, path: str, query: str, body: bytes) -> None:
-    """Whatever the path, the query and the body; a change of any of them, or of a header, is seen."""
+    """This holds for any path, query and body; changing one of them, or a header, is noticed."""
     url = f"https://localhost:3000{path}" + (f"?{query}" if query else "")
     request = signed(method, url, body)
     assert problem(request) == ""
@@ -84,7 +84,7 @@ def test_what_is_signed_is_served_and_what_was_changed_is_not(method: str, path:
 
 
 def test_an_old_a_foreign_and_no_signature_are_refused() -> None:
-    """More than five minutes away, of another key, service or region, no date signed, and none."""
+    """Refused: more than five minutes old or ahead, another key, service or region, no signed date, no signature."""
     url = "https://localhost:3000/connections/demo"
     request, now = signed("GET", url), datetime.now(UTC)
     assert problem(request, now + timedelta(seconds=290)) == problem(request, now - timedelta(seconds=290)) == ""
@@ -108,7 +108,7 @@ def test_an_old_a_foreign_and_no_signature_are_refused() -> None:
 
 @pytest.fixture
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a gateway all of whose methods are AWS_IAM's; the SDK has its pair of keys."""
+    """The address of a gateway whose methods all use AWS_IAM; the SDK has its pair of keys."""
     template = recorded()
     for resource in template["Resources"].values():
         if resource["Type"] == "AWS::ApiGateway::Method":
@@ -133,7 +133,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_a_signed_request_is_answered(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """With --sign, whatever the id is spelt like; without, each method is refused, and the line says why."""
+    """With --sign it is answered, however the id is spelled; without, each method is refused, and a line says why."""
     path = "/connections/etcd:config%2Fa%20b=+@?limit=5&after=%2Fx"
     assert main(["request", "get", path, "--url", address, "--sign"]) == 0
     shown = {"method": "GET", "path": path.partition("?")[0], "query": {"limit": "5", "after": "/x"}}
@@ -151,7 +151,7 @@ def test_a_signed_request_is_answered(address: str, capsys: pytest.CaptureFixtur
 
 
 def test_the_page_is_served_to_who_knows_the_word_in_its_address(address: str) -> None:
-    """`streamkeeper console`: each request is signed on its way; others, and other hosts' pages, are refused."""
+    """`streamkeeper console` signs each request of the page, and refuses other requests and pages of other hosts."""
 
     @contextlib.asynccontextmanager
     async def console(api: Api) -> AsyncIterator[str]:
@@ -188,7 +188,9 @@ def test_the_page_is_served_to_who_knows_the_word_in_its_address(address: str) -
 def test_what_cannot_be_sent_is_one_sentence(
     address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No credentials, no region, a path or an address that is none, a key that others could read, nobody there."""
+    """Missing credentials or region, an invalid path or address, a key over plain HTTP, an address that does not
+    answer.
+    """
 
     def sentence(*arguments: str) -> str:
         assert main(["request", *arguments]) == 2
@@ -227,7 +229,7 @@ def test_what_cannot_be_sent_is_one_sentence(
 
 
 def test_an_address_of_aws_is_signed_for_its_region(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the name of the host, in every partition, unless there is a key."""
+    """The host's name gives the region, in every partition; with a key nothing is signed."""
     sent: list[Any] = []
 
     def send(transport: Any, request: Any) -> Any:

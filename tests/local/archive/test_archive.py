@@ -1,4 +1,6 @@
-"""`streamkeeper archive`: each event once, in the file of its hour, whoever is killed; read by DuckDB."""
+"""`streamkeeper archive` puts each event into one file, that of its hour, even if processes are killed; DuckDB reads
+it.
+"""
 
 import base64
 import json
@@ -69,7 +71,7 @@ class Dying(Folder):
 
 @dataclass
 class Rig:
-    """A stream in tables in memory, whose events come so many milliseconds after ORIGIN_MS, and its archive."""
+    """A stream in tables in memory, with events at these milliseconds after ORIGIN_MS, and its archive."""
 
     folder: Path
     offsets_ms: list[int]
@@ -99,20 +101,22 @@ class Rig:
             store.write(STREAM, 1, 0, found, policy)
 
     def archive(self, place: Place | None = None, **more: Any) -> Archive:
-        """The archive, by a process of its own."""
+        """Returns the archive as a new process has it."""
         events = Events(self.tables, "events", Objects(lambda: None, ""))
         stage = Stage(None, "", self.tables, "control", events, None, "")
         columns = tuple(of_profile("prices", PROFILE))
         return Archive(STREAM, ByTables(stage), place or Folder(self.folder), columns, self.said.append, **more)
 
     def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Each row of each file, with the folder of the file below that of the stream."""
+        """Returns each row of each file, with the file's folder below that of the stream."""
         for path in sorted(self.folder.rglob("*.parquet")):
             place = str(path.parent.relative_to(self.folder / hours.streams(STREAM)))
             yield from ((place, row) for row in pyarrow.parquet.ParquetFile(path).read().to_pylist())
 
     def check(self, until_ms: int) -> None:
-        """Every event before that instant is in one file, that of its hour, and no other is in any."""
+        """Checks that every event before that instant is in one file, that of its hour, and no other event
+        is in any.
+        """
         wanted = Counter(
             (hours.partition(STREAM, ORIGIN_MS + at).partition("/")[2], str(n))
             for n, at in enumerate(sorted(self.offsets_ms))
@@ -130,7 +134,7 @@ def test_an_event_is_in_one_file_however_often_the_process_dies(
     tmp_path_factory: pytest.TempPathFactory, offsets: list[int], store: str, kills: list[int], jobs: int,
     data: st.DataObject,
 ) -> None:  # fmt: skip
-    """Runs go on where the last one stood, to instants that are drawn; files of a killed run are put over."""
+    """Each run goes on where the last one stopped, at random instants, and replaces the files of a killed run."""
     rig = Rig(tmp_path_factory.mktemp("archive"), offsets, store)
     begin = ORIGIN_MS if store == "none" else None
     most, until_ms = data.draw(st.sampled_from([1, 400, 10**9])), ORIGIN_MS
@@ -150,7 +154,7 @@ def test_an_event_is_in_one_file_however_often_the_process_dies(
 
 
 def test_what_a_killed_run_left_is_taken_away(tmp_path: Path) -> None:
-    """An hour that is not called done may have more files than it has events for: they expired meanwhile."""
+    """An unfinished hour may have more files than are needed now, because some of its events have expired since."""
     rig = Rig(tmp_path, [0, HOUR_MS])
     left = tmp_path / hours.partition(STREAM, ORIGIN_MS + HOUR_MS) / "part-0001.parquet"
     rig.archive().run(ORIGIN_MS + HOUR_MS)
@@ -161,7 +165,7 @@ def test_what_a_killed_run_left_is_taken_away(tmp_path: Path) -> None:
 
 
 def test_an_hour_is_over_once_nothing_more_is_stored() -> None:
-    """Sixteen minutes after its end: the function that received its last event has ended by then."""
+    """That is sixteen minutes after its end, when the function that received its last event has ended."""
     at = {"08:59": 59, "09:15:59": 75.98, "09:16": 76, "10:16": 136}
     over = {name: hours.over_until(ORIGIN_MS + round(minutes * 60_000)) for name, minutes in at.items()}
     assert over == {
@@ -171,7 +175,9 @@ def test_an_hour_is_over_once_nothing_more_is_stored() -> None:
 
 
 def test_a_type_stays_what_the_first_hour_said(tmp_path: Path) -> None:
-    """A later value that does not fit is null and counted, as a whole number of 2^63 is. The profile says the rest."""
+    """A later value that does not fit, such as 2^63 in a column of whole numbers, is null and counted, unless the
+    profile names the type.
+    """
 
     def body(n: int) -> Any:
         return [{"p": 1, "s": "buy", "n": "7"}, {"p": "1.5", "s": 3}, {"p": "high", "n": 2**63}, "no object"][n]
@@ -213,7 +219,7 @@ sizes = st.lists(st.integers(0, 3000), min_size=1, max_size=60)
 @settings(max_examples=examples(200), deadline=None)
 @given(sizes)
 def test_files_are_neither_small_nor_large(tmp_path_factory: pytest.TempPathFactory, bodies: list[int]) -> None:
-    """Each has `least` at least where there are several, and one row group more than `most` with `least` at most."""
+    """If there are several, each has at least `least` bytes, and at most `most` plus a row group and `least`."""
     folder, schema = tmp_path_factory.mktemp("hour"), dataframes.schema()
     files = HourFiles(folder, schema, most=12_000, least=4_000)
     rows, noise = [], random.Random(len(bodies))
@@ -231,7 +237,7 @@ def test_files_are_neither_small_nor_large(tmp_path_factory: pytest.TempPathFact
 
 
 def test_a_run_goes_on_or_says_why_not(tmp_path: Path) -> None:
-    """Another --from, no beginning, a state that is none: one sentence each."""
+    """Another --from, a missing beginning and a broken state are one sentence each."""
     rig = Rig(tmp_path, [0])
     rig.archive().run(ORIGIN_MS + HOUR_MS)
     with pytest.raises(UserError, match=r"goes on at 2027-01-15T09:00:00.000Z: leave out --from; to begin again"):
@@ -247,7 +253,9 @@ def test_a_run_goes_on_or_says_why_not(tmp_path: Path) -> None:
 
 
 def test_events_that_may_have_left_unarchived_are_told(tmp_path: Path) -> None:
-    """Where the archive stood still for longer than the profile keeps events; the run goes on with what is there."""
+    """It is reported if the last run is longer ago than the profile keeps events; the run then archives
+    what is left.
+    """
     rig = Rig(tmp_path, [0, 30 * HOUR_MS])
     for hour, is_late in ((1, False), (25, False), (60, True)):
         archive = rig.archive(keep_days=1)
@@ -279,13 +287,13 @@ def test_a_profile_says_what_is_wrong_with_its_columns(columns: dict[str, Any], 
 
 
 def test_the_reserved_names_are_those_of_every_archive() -> None:
-    """A function's code imports nothing of the client's, so it has them once more."""
+    """The functions' code may not import the client's, so both have a list of the names."""
     assert {*dataframes.COLUMNS, "stream", "day", "hour"} == RESERVED
     assert KINDS == ("string", "double", "int64", "boolean", "timestamp")
 
 
 def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is asked."""
+    """It is found before anything is requested."""
     monkeypatch.delenv("STREAMKEEPER_URL", raising=False)
     for options, words in (
         (["--stage", "prod"], "--stage works only with --tables"),
@@ -299,7 +307,9 @@ def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str], monkeypat
 def test_the_api_is_read_page_by_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command asks whether the stream has an order, where it begins, for the hour, and where the next one is."""
+    """The command asks whether the stream has an order, where it begins, for the hour, and where the next
+    one begins.
+    """
     monkeypatch.chdir(tmp_path)
     with serving(page(), page(1), page(), page(1), page(1, 2, is_last=False), page(3), page()) as server:
         assert main(["archive", "prices", "--to", "archive", "--url", server.address]) == 0
@@ -319,7 +329,7 @@ def test_the_api_is_read_page_by_page(
 @pytest.mark.long
 @pytest.mark.cpu(20)
 def test_a_bucket_holds_what_a_folder_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the embedded S3: the same files under the same names, and what a killed run left is gone."""
+    """The embedded S3 has the same files under the same names, and nothing that a killed run left."""
     with engine.running(tmp_path / "engine") as address:
         for name, value in {"AWS_ENDPOINT_URL": address, "AWS_DEFAULT_REGION": "us-east-1"}.items():
             monkeypatch.setenv(name, value)

@@ -13,13 +13,13 @@ __all__ = ["aws", "endpoint", "tables"]
 
 @pytest.fixture
 def here(aws: Aws) -> Iterator[Deployed]:
-    """The stage in which streams are."""
+    """The stage that has the streams."""
     yield from _deployed(aws, "here")
 
 
 @pytest.fixture
 def there(aws: Aws) -> Iterator[Deployed]:
-    """The stage to which they go."""
+    """The stage to which they are copied."""
     yield from _deployed(aws, "there")
 
 

@@ -34,7 +34,9 @@ PLAIN, SPREAD, LOGGED, UNORDERED = "demo", "demo:spread", "demo:lög", "demo:non
 
 
 def fill(stage: Deployed) -> None:
-    """Four streams that run: one with a large body, one of three partitions, one with a log, one without an order."""
+    """Writes four running streams: one with a large body, one with three partitions, one with a log, one without an
+    order.
+    """
     store = stage.store(events_bucket=stage.bucket, s3=lambda: stage.aws.s3)
     for number, (stream_id, policy, more) in enumerate(
         [
@@ -54,7 +56,7 @@ def fill(stage: Deployed) -> None:
 
 
 def read(stage: Deployed, stream_id: str, now_ms: int = 10) -> list[tuple[str, Any]]:
-    """The events of a stream as a reader has them."""
+    """Returns the events of a stream as a reader gets them."""
     record = to_record(stage.items()["control"][stream_id, "lease"])
     fetch = Objects(lambda: stage.aws.s3, stage.bucket).find
     reader = EventReader(stage.aws.dynamodb, stage.events_table, fetch)
@@ -63,7 +65,7 @@ def read(stage: Deployed, stream_id: str, now_ms: int = 10) -> list[tuple[str, A
 
 
 def typed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
-    """The exit status, what was printed as JSON, and what on standard error."""
+    """Runs the command; returns the exit status, the printed JSON, and standard error."""
     status = main([*arguments, "--json"])
     said = capsys.readouterr()
     return status, json.loads(said.out) if said.out else None, said.err
@@ -73,7 +75,7 @@ def typed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any
 def test_a_backup_restores_every_record_of_every_layout(
     here: Deployed, there: Deployed, where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Events, ledger, cursor and large bodies are the same; nothing runs there, and no sink gets what was restored."""
+    """Events, ledger, cursor and large bodies are the same; no stream runs there, and no sink gets restored events."""
     fill(here)
     RefreshTokens(here.aws.dynamodb, here.control_table).write("ab", Replacement("r7", 1))
     to = str(tmp_path / "backup") if where == "folder" else f"s3://{here.bucket}/backups/{tmp_path.name}"
@@ -107,11 +109,11 @@ def test_a_backup_restores_every_record_of_every_layout(
 
 
 class Killed(Exception):
-    """Ends a try as SIGKILL would: nothing that follows is done."""
+    """Ends a try like SIGKILL: nothing that would follow is done."""
 
 
 def place(stage: Deployed, dynamodb: Any = None) -> Place:
-    """The stage as the commands have it; `dynamodb` is another client to it. What it starts is nothing."""
+    """Returns the stage in the commands' form; `dynamodb` replaces its client. It starts no execution."""
     aws = stage.aws
     objects = Objects(lambda: aws.s3, stage.bucket)
     client = dynamodb or aws.dynamodb
@@ -119,7 +121,7 @@ def place(stage: Deployed, dynamodb: Any = None) -> Place:
 
 
 def killed_at(stage: Deployed, last: int) -> Counted:
-    """A client whose request number `last` is never sent."""
+    """Returns a client that raises Killed in place of its request number `last`."""
 
     def before(_name: str, _parameters: dict[str, Any]) -> None:
         if len(client.requests) == last:
@@ -130,12 +132,12 @@ def killed_at(stage: Deployed, last: int) -> Counted:
 
 
 def take(stage: Deployed, folder: Path, dynamodb: Any = None) -> Any:
-    """The summary of the stream `demo` in a backup."""
+    """Backs up the stream `demo` and returns its summary."""
     return Taking(Tables(place(stage, dynamodb)), files_at(str(folder)), lambda: None).take(PLAIN)
 
 
 def copied(here: Deployed, there: Deployed, dynamodb: Any = None, **more: bool) -> Any:
-    """What came of the stream `demo`, copied from one stage to the other."""
+    """Copies the stream `demo` from one stage to the other and returns the result."""
     restoring = Restoring(place(there, dynamodb), "a test", lambda: None, **more)
     return restoring.restore(Tables(place(here)), PLAIN, ran=True)
 
@@ -143,7 +145,7 @@ def copied(here: Deployed, there: Deployed, dynamodb: Any = None, **more: bool) 
 def test_a_backup_that_was_killed_anywhere_goes_on(
     here: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever request was its last, the next try has each event once, and nothing counted as whole before."""
+    """Whichever request was the last, the next try has each event once, and counts none as finished before."""
     monkeypatch.setattr(taking, "PART_ITEMS", 2)
     monkeypatch.setattr(reading, "PAGE_ITEMS", 2)
     here.run(PLAIN, 2)
@@ -161,7 +163,9 @@ def test_a_backup_that_was_killed_anywhere_goes_on(
 
 
 def test_a_restore_that_was_killed_anywhere_goes_on(here: Deployed, there: Deployed) -> None:
-    """Until its last request there is no lease, so nothing starts the half of a stream; then all is there once."""
+    """There is no lease before the last request, so nothing starts half of a stream; afterwards everything is there
+    once.
+    """
     here.run(PLAIN, 2)
     here.store().write(PLAIN, 1, 0, [an_event(str(one)) for one in range(30)])
     for last in range(1, 100):
@@ -180,7 +184,9 @@ def test_a_restore_that_was_killed_anywhere_goes_on(here: Deployed, there: Deplo
 
 
 def test_what_is_there_is_never_replaced_and_refused_by_name(here: Deployed, there: Deployed) -> None:
-    """A stream that runs, a newer record, another stream, another log and another layout; events stay as they are."""
+    """This holds for a running stream, a newer record, another stream, another log and another layout; events stay as
+    they are.
+    """
     here.run(PLAIN, 2)
     here.store().write(PLAIN, 1, 0, [an_event(str(one)) for one in range(3)])
     there.store().write(PLAIN, 1, 0, [an_event("1", "another"), an_event("9")])
@@ -207,7 +213,7 @@ def test_what_is_there_is_never_replaced_and_refused_by_name(here: Deployed, the
 
 
 def test_a_newer_record_is_set_back_where_the_user_says_so(here: Deployed, there: Deployed) -> None:
-    """It asks from the older cursor, vouches for nothing since, and gives no fencing token twice."""
+    """It resumes from the older cursor, vouches for nothing since, and uses no fencing token twice."""
     here.run(PLAIN, 2)
     there.run(PLAIN, 5)
     there.put(PLAIN, "gap#000000000004", from_ms={"N": "1"}, to_ms={"N": "2"}, cause={"S": "x"}, state={"S": "open"})
@@ -221,7 +227,7 @@ def test_a_newer_record_is_set_back_where_the_user_says_so(here: Deployed, there
 
 
 def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there: Deployed) -> None:
-    """Its items, its log and where that begins; the copy knows what is an item and what is promised."""
+    """Its items, its log and the place where the log begins are copied, so the copy reads both as the original does."""
     went = {"partitions": {"N": str(LOG)}, "item_partitions": {"N": "3"}, "log_since_ms": {"N": "5"}}
     here.run(PLAIN, 2, **went)
     store, layout = here.store(), Layout(LOG, "index", 3, 5)
@@ -238,7 +244,7 @@ def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there:
 
 
 def test_another_log_is_not_mixed_with_this_one(here: Deployed, there: Deployed) -> None:
-    """Where the log there goes on from this one it stays; where it is another the stream is refused, and stays."""
+    """A log there that continues this one stays; if it is another log, the stream is refused and stays as it is."""
     for stage, body in ((here, "a"), (there, "other")):
         stage.run(PLAIN, 2, partitions={"N": str(LOG)})
         log = stage.store().log(PLAIN, 2, lambda: 5, window_ms=900_000, keep_days=0)
@@ -253,7 +259,9 @@ def test_another_log_is_not_mixed_with_this_one(here: Deployed, there: Deployed)
 def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
     here: Deployed, there: Deployed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything of the file is used; an unfinished one has no manifest, and a finished one is not overwritten."""
+    """Nothing of a damaged file is used; an unfinished backup has no manifest, and a finished one is not
+    overwritten.
+    """
     here.run(PLAIN, 2)
     here.store().write(PLAIN, 1, 0, [an_event("1")])
     folder = tmp_path / "backup"
@@ -275,7 +283,7 @@ def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
 def test_ctrl_c_says_how_to_go_on(
     here: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is done stays done, no further stream begins, and the same command finishes the backup."""
+    """Finished streams stay finished, no further one begins, and the same command completes the backup."""
     for number in range(4):
         here.run(f"demo:{number}", 2)
     monkeypatch.setattr(together, "THREADS", 1)
@@ -297,7 +305,7 @@ def test_ctrl_c_says_how_to_go_on(
 
 
 def test_a_stream_that_was_moved_goes_back(here: Deployed, there: Deployed) -> None:
-    """What is older there is replaced by what goes on from it, and each event is there once."""
+    """The older state there is replaced by the one that continues it, and each event is there once."""
     here.run(PLAIN, 2)
     here.store().write(PLAIN, 1, 0, [an_event("1")])
     Moving(place(here), place(there), lambda: None, lambda _: None).move(PLAIN)
@@ -312,9 +320,9 @@ def test_a_stream_that_was_moved_goes_back(here: Deployed, there: Deployed) -> N
 
 
 def test_a_copy_of_a_running_stream_has_all_that_its_cursor_has_passed(here: Deployed, there: Deployed) -> None:
-    """Before each read an event comes on two connections more, and the cursor is saved; what is later is left out.
+    """While it is copied, events come on two more connections, and the cursor is saved; later events may be left out.
 
-    Whatever is in the copy, its cursor names the newest event of the copy or an older one.
+    The cursor of the copy names the copy's newest event, or an older one.
     """
     stored = 0
 
@@ -335,7 +343,9 @@ def test_a_copy_of_a_running_stream_has_all_that_its_cursor_has_passed(here: Dep
 
 
 def test_a_move_that_was_killed_anywhere_goes_on(here: Deployed, there: Deployed) -> None:
-    """It stops the stream first, copies once nobody has it, and the interval is no stop but a gap at the new place."""
+    """It first stops the stream and copies once nobody holds it; at the new place the time in between is a gap, not a
+    stop.
+    """
     for last in range(40):
         here.run(PLAIN, 2)
         here.store().write(PLAIN, 1, 0, [an_event("1")])

@@ -1,1 +1,1 @@
-"""Strategies beside each other."""
+"""Strategies are compared."""

@@ -19,7 +19,7 @@ from tests.local.support import PROJECT
 @settings(max_examples=examples(15))
 @given(st.sampled_from(sorted(backoff_kinds.KINDS)), st.integers(0, 10**9))
 def test_every_stream_recovers_once(kind: str, seed: int) -> None:
-    """Every try is a first one of a stream, refused, or made during the outage; nobody is answered in the outage."""
+    """Each try is a stream's last one, was refused, or was made during the outage, in which nobody is answered."""
     found = backoff_kinds.simulate(kind, seed)
     in_outage = sum(found.calls_s[: backoff_kinds.OUTAGE_S])
     assert found.peak_calls_s == max(found.calls_s)
@@ -31,7 +31,7 @@ def test_every_stream_recovers_once(kind: str, seed: int) -> None:
 
 
 def test_what_a_kind_is() -> None:
-    """Without back-off all try each second and a connect; without jitter all stay together."""
+    """Without back-off, all try once per second plus a connect; without jitter, all stay in step."""
     none, exponential = backoff_kinds.simulate("none"), backoff_kinds.simulate("exponential")
     # 1.05 s apart from 0 on: 58 rounds begin in the outage of 60 s.
     assert sum(none.calls_s[: backoff_kinds.OUTAGE_S]) == 58 * backoff_kinds.STREAMS
@@ -42,7 +42,9 @@ def test_what_a_kind_is() -> None:
 @settings(max_examples=examples(10))
 @given(st.integers(0, 10**9))
 def test_the_default_has_half_of_the_streams_back_first(seed: int) -> None:
-    """Of the kinds that spread their calls, full jitter has; docs/strategies.md says so."""
+    """Of the kinds that spread their calls, full jitter recovers half of the streams first, as
+    docs/strategies.md says.
+    """
     found = {one.kind: one for one in backoff_kinds.simulated(seed)}
     spread = [found[kind].half_ms or 0 for kind in ("equal", "decorrelated")]
     assert (found[backoff_kinds.DEFAULT].half_ms or 0) < min(spread)
@@ -50,7 +52,7 @@ def test_the_default_has_half_of_the_streams_back_first(seed: int) -> None:
 
 
 def retriers(node: Any) -> Iterator[dict[str, Any]]:
-    """Every retrier below a node of a definition."""
+    """Yields every Retrier below a node of a definition."""
     if isinstance(node, dict):
         yield from node.get("Retry", [])
     for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else []:
@@ -65,7 +67,7 @@ def test_the_default_is_the_machines() -> None:
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A table, an object and a picture say the same."""
+    """The table, the JSON and the picture agree."""
     assert main(["compare", "--what", "backoff", "--picture", str(tmp_path / "out.html")]) == 0
     assert "full (default)" in capsys.readouterr().out
     assert main(["compare", "--what", "backoff", "--json"]) == 0

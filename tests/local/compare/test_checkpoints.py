@@ -1,4 +1,4 @@
-"""What checkpoints cost follows from the prices, and agrees with what was published but for one cell."""
+"""The cost of checkpoints follows from the prices, and agrees with the published table except for one cell."""
 
 import json
 
@@ -10,7 +10,9 @@ from local.costs import prices
 
 
 def test_every_published_amount_but_one_follows() -> None:
-    """Of forty amounts one does not: 16 KB over 8 checkpoints are an SQS request, a read unit and eight objects."""
+    """Of forty amounts one does not follow: 16 KB over 8 checkpoints are an SQS request, a read unit and
+    eight objects.
+    """
     found = cells(prices.read())
     (wrong,) = [cell for cell in found if not cell.agrees]
     assert len(found) == 40
@@ -24,7 +26,7 @@ def test_the_published_crossovers_follow() -> None:
 
 
 def test_the_command_points_the_cell_out(capsys: pytest.CaptureFixture[str]) -> None:
-    """With a mark in the table and a sentence; for a program by a field."""
+    """The table has a mark and a sentence about it, the JSON a field."""
     assert main(["compare", "--what", "checkpoints"]) == 0
     said = capsys.readouterr().out
     assert said.count("*") == 2

@@ -1,4 +1,4 @@
-"""`streamkeeper compare`: what each strategy comes to, and that all are asked the same."""
+"""`streamkeeper compare`: the results of the strategies, under the same conditions for all."""
 
 import contextlib
 import io
@@ -72,7 +72,7 @@ def test_the_measured_experiment(measured: tuple[dict[str, Any], str]) -> None:
 
 
 def test_two_connections_overlap_where_that_is_tolerated(capsys: pytest.CaptureFixture[str]) -> None:
-    """A strategy that hands over overlaps, and what comes twice is counted; one with a single lane never does."""
+    """A strategy that hands over overlaps, and its duplicates are counted; one with a single lane never overlaps."""
     names = [f"--strategy={name}" for name in ("retry", *STAGGERED)]
     found = compared(capsys, *SHORT, "--upstream", "tolerates", "--overlap-s", "10", *names)
     assert found["retry"]["overlap_ms"] == found["retry"]["duplicates"] == 0
@@ -81,7 +81,9 @@ def test_two_connections_overlap_where_that_is_tolerated(capsys: pytest.CaptureF
 
 
 def test_functions_whose_processes_die(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The machine calls another at once; without one Lambda waits for a minute before it calls again."""
+    """The machine calls another function at once; without a machine, Lambda waits for a minute before it
+    calls again.
+    """
     faults = tmp_path / "kills.yml"
     faults.write_text("kills: [{at_ms: 60000}]")
     names = ["--strategy", "self-invoke", "--strategy", "streamkeeper"]
@@ -94,7 +96,7 @@ def test_functions_whose_processes_die(tmp_path: Path, capsys: pytest.CaptureFix
 @settings(max_examples=examples(8))
 @given(st.sampled_from(["calm", "rough"]), st.integers(0, 2**53), st.sampled_from(["evicts", "tolerates", "forbids"]))
 def test_the_same_question_has_the_same_answer(kind: str, seed: int, policy: str) -> None:
-    """And each answer is sound: no more is missing than there is time, and what is lost fell into a gap."""
+    """Each result is also plausible: no more time is missing than there is, and each lost event fell into a gap."""
     options = ["--hours", "0.15", "--faults", kind, "--seed", str(seed), "--upstream", policy]
     asked = page.asked(options)
     strategies = [FEW if one.name == GROUP else one for one in STRATEGIES]
@@ -129,7 +131,7 @@ def test_the_picture_and_its_table(
 
 
 def test_the_page_says_what_the_command_says() -> None:
-    """What is cheap to run again: the back-off, and a rough day of one strategy."""
+    """Only what is cheap is run again: the back-off, and a rough day of one strategy."""
     text, question = (PROJECT / page.PAGE).read_text(encoding="utf-8"), page.asked(page.QUESTIONS["rough"])
     memory_mb, listed = question.settings["memory_mb"], prices.read()
     day = [one.run(question).as_json(memory_mb, listed) for one in STRATEGIES if one.name == "retry"]
@@ -174,7 +176,9 @@ def test_a_mistake_is_one_sentence(options: list[str], message: str, capsys: pyt
 
 
 def test_a_life_is_the_first_that_is_long_enough() -> None:
-    """Each names where its limit was read and when; stages have 900 s, however long others live."""
+    """Each names the source of its limit and the day it was read; stages allow 900 s at most, however long
+    others live.
+    """
     found = {limit_s: lives.of(limit_s) for limit_s in (10, 900, 901, 5400, 5401, 28_800)}
     names = ["Lambda", "Lambda Managed Instances", "Lambda MicroVMs"]
     assert [life.name for life in found.values()] == [one for one in names for _ in range(2)]
@@ -186,7 +190,7 @@ def test_a_life_is_the_first_that_is_long_enough() -> None:
 def test_longer_lives_say_what_they_change(capsys: pytest.CaptureFixture[str]) -> None:
     """A retried Task has a gap at each end: in nine hours 36 with Lambda, six with 90 minutes, one with eight hours.
 
-    A stream that is alone pays for three instances, or for a quarter of a vCPU and half a GB by the hour.
+    A lone stream pays for three instances, or for a quarter of a vCPU and half a GB by the hour.
     """
     options = ["--hours", "9", "--strategy", "retry"]
     for limit, life, gaps, usd in (
@@ -207,7 +211,7 @@ def test_longer_lives_say_what_they_change(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_faults_are_written_as_in_a_replay(tmp_path: Path) -> None:
-    """Another field is refused by name."""
+    """An unknown field is refused by name."""
     path = tmp_path / "faults.yml"
     for text in ("kills: [{at: 5}]", "upstream: {policy: forbids}", "drops: []"):
         path.write_text(text)
@@ -215,6 +219,6 @@ def test_faults_are_written_as_in_a_replay(tmp_path: Path) -> None:
 
 
 def test_the_question_is_that_of_the_stage() -> None:
-    """Functions of minutes have the margins of prod, short ones those of a laptop."""
+    """Functions that live for minutes have the margins of prod, shorter ones those of a laptop."""
     margins = [page.asked(["--hours", "0.01", "--limit", s, "--wait", "30"]).settings for s in ("45", "900")]
     assert [one["margin_s"] for one in margins] == [5, 20]

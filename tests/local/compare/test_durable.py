@@ -1,4 +1,4 @@
-"""The durable function: it runs against AWS's SDK, and its executions stay short."""
+"""The durable function runs on AWS's SDK, and its executions stay short."""
 
 import json
 from collections import Counter
@@ -14,7 +14,7 @@ from tests.examples import examples
 
 
 def scenario(*options: str) -> Scenario:
-    """What `streamkeeper compare` with these options runs."""
+    """Returns the scenario that `streamkeeper compare` runs with these options."""
     return page.asked(list(options))
 
 
@@ -22,7 +22,7 @@ SHORT = ("--limit", "45", "--wait", "35")
 
 
 def test_two_branches_invoke_and_wait() -> None:
-    """Every connection is an invocation that the SDK checkpointed, under the lane's name; so is every wait."""
+    """The SDK checkpointed every connection as an invocation under the lane's name, and every wait too."""
     world, played = played_durable.play(scenario(*SHORT, "--hours", "0.05"))
     (execution,) = played.executions
     counted = Counter((one.operation_type, one.name) for one in execution.operations)
@@ -36,7 +36,9 @@ def test_two_branches_invoke_and_wait() -> None:
 @settings(max_examples=examples(6))
 @given(st.integers(7, 20), st.sampled_from(["none", "rough"]), st.integers(0, 2**53))
 def test_a_fresh_execution_takes_over_before_the_limit(operations: int, faults: str, seed: int) -> None:
-    """None has more operations than it may; each but the last started the next, once, and without faults no gap."""
+    """None has too many operations, and each except the last started the next one once; without faults
+    there is no gap.
+    """
     options = (*SHORT, "--hours", "0.1", "--faults", faults, "--seed", str(seed))
     world, played = played_durable.play(scenario(*options), operations)
     assert max(len(one.operations) for one in played.executions) <= operations
@@ -50,7 +52,9 @@ def test_a_fresh_execution_takes_over_before_the_limit(operations: int, faults: 
 
 
 def test_what_it_is_charged() -> None:
-    """Each operation, and the bytes of the checkpoints; the handler's own invocations besides the functions'."""
+    """Charged are each operation, the bytes of the checkpoints, and the handler's invocations besides the
+    functions'.
+    """
     source = scenario(*SHORT, "--hours", "0.05")
     world, played = played_durable.play(source)
     result = played_durable.run("durable", source)

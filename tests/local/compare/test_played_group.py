@@ -1,4 +1,4 @@
-"""A stream of a group beside the same stream alone: the same machine, and its share of what the functions do."""
+"""A stream of a group is compared with the same stream alone: the same machine, and its share of the functions."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +17,12 @@ SHORT = ["--hours", "0.05", "--limit", "45", "--wait", "35"]
 
 
 def compared(streams: int, *options: str) -> Result:
-    """What a stream of so many comes to."""
+    """Returns the result of one stream of a group of this size."""
     return by_group("group", MACHINE, page.asked([*SHORT, *options]), streams)
 
 
 def test_a_group_of_one_is_the_machine() -> None:
-    """As many functions, transitions and connections as of the stream alone, and no gap."""
+    """It has as many functions, transitions and connections as the lone stream, and no gap."""
     alone, group = by_machine("alone", MACHINE, page.asked(SHORT)), compared(1)
     for one in (alone, group):
         assert one.gaps == []
@@ -32,7 +32,9 @@ def test_a_group_of_one_is_the_machine() -> None:
 
 
 def test_a_stream_pays_its_share() -> None:
-    """Of four streams each pays a quarter of the functions; all lanes are drawn, and the stream's connections alone."""
+    """Each of four streams pays a quarter of the functions; all lanes are drawn, with only the connections of the
+    stream.
+    """
     one, four = compared(1), compared(4)
     assert four.transitions * 4 == one.transitions
     assert four.invocations * 4 == one.invocations
@@ -41,10 +43,11 @@ def test_a_stream_pays_its_share() -> None:
 
 
 def test_whoever_dies_is_followed_in_turn(tmp_path: Path) -> None:
-    """A dead function takes all its streams with it; eight open at a time, so one of many is back later than a few's.
+    """A function that dies takes its streams with it; eight open at a time, so one of many is back later than one of
+    few.
 
-    The machine calls another at once. The second connect that a stream makes takes 1,582 ms, and holds up nobody for
-    longer than a second.
+    The machine calls another at once. A stream's second connect takes 1,582 ms, and delays no other for longer than a
+    second.
     """
     faults = tmp_path / "kills.yml"
     faults.write_text("kills: [{at_ms: 20000}]")
@@ -55,7 +58,7 @@ def test_whoever_dies_is_followed_in_turn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["evicts", *(pytest.param(one, marks=LONG) for one in ("tolerates", "forbids"))])
 def test_what_is_not_asked_for_again_changes_nothing(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where each connection reads its lease as often as it does on AWS the result is the same, to the millisecond."""
+    """If each connection reads its lease as often as on AWS, the result is the same, to the millisecond."""
     options = ["--upstream", policy, "--faults", "rough", "--hours", "0.1"]
     quiet = compared(3, *options)
     monkeypatch.setattr(SkippingSlot, "_waits_for_changes", lambda _slot: False)

@@ -20,7 +20,7 @@ from tests.local.compare.test_durable import SHORT, scenario
 @settings(max_examples=examples(10))
 @given(st.floats(0, 1), st.sampled_from(["none", "rough"]), st.integers(0, 2**53))
 def test_a_lane_has_one_function_at_a_time(copies: float, faults: str, seed: int) -> None:
-    """However many messages come twice; and without faults none of that makes a gap."""
+    """This holds however many messages come twice; and without faults none of them causes a gap."""
     options = (*SHORT, "--hours", "0.15", "--faults", faults, "--seed", str(seed))
     world, _ = by_queue.play(scenario(*options), copies)
     for lane in "AB":
@@ -38,7 +38,9 @@ def test_a_new_message_comes_before_retention_ends() -> None:
 
 
 def test_a_message_of_a_function_that_died_comes_again() -> None:
-    """It is hidden for 60 s after its function's last word; the other lane comes when its own wait is over."""
+    """It stays hidden for 60 s after the function last extended it; the other lane connects when its own
+    wait is over.
+    """
     source = scenario(*SHORT, "--hours", "0.1")
     world, _ = by_queue.play(replace(source, kills_ms=(30_000,)), copies=0)
     first = world.result("queue").gaps[0]
@@ -49,7 +51,7 @@ def test_a_message_of_a_function_that_died_comes_again() -> None:
 
 
 def test_a_queue_is_one_of_sqs() -> None:
-    """A message that nobody deletes comes again with a higher count; one that is too old does not."""
+    """A message that nobody deletes comes again with a higher count, until it is too old."""
     clock = VirtualClock()
     got: list[dict[str, Any]] = []
     queue = VirtualQueue(clock, 30, 100, got.append, lambda: False)
@@ -68,7 +70,7 @@ def test_a_queue_is_one_of_sqs() -> None:
 
 
 def test_what_it_is_charged() -> None:
-    """Its requests and the long polls of Lambda, and each conditional write."""
+    """Charged are its requests, Lambda's long polls, and each conditional write."""
     source = scenario(*SHORT, "--hours", "0.05")
     _, played = by_queue.play(source)
     charges = by_queue.run("queue", source).charges

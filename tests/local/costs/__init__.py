@@ -1,1 +1,1 @@
-"""What streams cost."""
+"""The cost of streams."""

@@ -1,4 +1,4 @@
-"""A counted run requests what the function does on threads and sockets, alone and in a group: request by request."""
+"""A counted run makes the same requests as the function on threads and sockets, for a lone stream and for a group."""
 
 import json
 import threading
@@ -57,19 +57,19 @@ NO_SECRETS = SecretValues(lambda _: None, "/none/")
 
 
 def profile(address: str, **fields: str) -> Profile:
-    """The profile of the streams, which end when they have sent what they have."""
+    """Returns the profile of the streams, which end once they have sent all their events."""
     table = {"address": address, "allow_private": True, "framing": "sse", "end": {"event": "end"}, **fields}
     return parse("demo", table, {}, keep_days=30)
 
 
 def invocation(stream_id: str, now_ms: int, lease_every_ms: int, progress_every_ms: int) -> Invocation:
-    """Of a function that has nothing to renew before all is over."""
+    """Returns the invocation of a function that renews nothing before its end."""
     life_ms = now_ms + 10 * LONG_MS
     return Invocation(stream_id, "A", "E1", "request-1", life_ms, 20_000, lease_every_ms, progress_every_ms, 0)
 
 
 def prepare(client: Any, upstreams: dict[str, SteadyUpstream], profile_: Profile) -> Group:
-    """The records of a group whose streams have joined."""
+    """Writes the records of a group whose streams have joined."""
     item = {"PK": {"S": GROUP}, "SK": {"S": "lease"}, "execution": {"S": "E1"}}
     client.put_item(TableName=CONTROL, Item=item)
     group = Group(lambda _: profile_, upstreams, SETTINGS, NAMES, client)
@@ -78,14 +78,14 @@ def prepare(client: Any, upstreams: dict[str, SteadyUpstream], profile_: Profile
 
 
 class EndingUpstream(SteadyUpstream):
-    """Sends all it has at once, and its end once `is_over`, of which it asks every tenth of a second."""
+    """Sends all its events at once, and its end once `is_over`, which it checks every tenth of a second."""
 
     def __init__(self, clock: VirtualClock, body: bytes, is_over: Callable[[], bool]) -> None:
         super().__init__(clock, 0, EVENT_BYTES, 0)
         self._body, self._is_over = body, is_over
 
     def open(self, client: Client, cursor: str | None) -> Link:
-        """A link that brings everything at once."""
+        """Returns a link that sends everything at once."""
         link = super().open(client, cursor)
         self._clock.call_at(self._clock.now_ms(), lambda: client.arrived(link, Chunk(self._body)))
         self._clock.call_at(self._clock.now_ms() + 100, lambda: self._check(link))
@@ -99,7 +99,7 @@ class EndingUpstream(SteadyUpstream):
 
 
 class Edge:
-    """Empty tables behind a socket, and the counter; `reached` is set when REQUESTS were made for the control table."""
+    """Empty tables behind a socket, with a counter; `reached` is set after REQUESTS requests to the control table."""
 
     def __init__(self) -> None:
         self.meter = Meter(TABLES)
@@ -107,7 +107,7 @@ class Edge:
         self._lock = threading.Lock()
 
     def answer(self, request: Request) -> Answer:
-        """DynamoDB's response."""
+        """Returns DynamoDB's response."""
         with self._lock:
             try:
                 status, body = 200, self.meter.answer(request.headers["x-amz-target"].partition(".")[2], request.body)
@@ -122,7 +122,7 @@ class Edge:
 def really(
     play: Callable[[Edge], Callable[[Peer], None]], run: Callable[[Any, str, SystemClock], Outcome], status: str
 ) -> Counts:
-    """What a function on threads and sockets requests until its last stream has ended."""
+    """Returns the requests of a function on threads and sockets until its last stream has ended."""
     edge = Edge()
     with answering(edge.answer) as url, serving(play(edge)) as server:
         with closing(dynamodb(PlainAws("us-east-1", url, "key", "secret", ""), tries=1)) as client:
@@ -133,7 +133,7 @@ def really(
 def virtually(
     who: Callable[[int], Invocation], needs: Callable[[VirtualFunction, VirtualClock, Meter], Needs], status: str
 ) -> Counts:
-    """What a counted one requests."""
+    """Returns the requests of a counted function."""
     clock, meter = VirtualClock(), Meter(TABLES)
     outcomes: list[Outcome] = []
 
@@ -148,7 +148,7 @@ def virtually(
 
 
 def alike(real: Counts, virtual: Counts) -> None:
-    """The same requests of each kind, and of each the same units of writing and of reading."""
+    """Checks that both made the same requests of each kind, with the same write and read units."""
     assert real.by_kind == virtual.by_kind
 
 
@@ -157,7 +157,7 @@ def alike(real: Counts, virtual: Counts) -> None:
     [(1_000, 1_000, "index"), (3_000, 1_000, "index"), (1_000, 1_000, "none")],
 )
 def test_model_and_counted_run_are_one(lease_every_ms: int, progress_every_ms: int, order: str) -> None:
-    """Of a stream alone."""
+    """The requests for a lone stream are the same."""
 
     def who(now_ms: int) -> Invocation:
         return invocation("demo", now_ms, lease_every_ms, progress_every_ms)
@@ -191,7 +191,7 @@ def test_model_and_counted_run_are_one(lease_every_ms: int, progress_every_ms: i
 
 @pytest.mark.parametrize("store", ["items", "log"])
 def test_model_and_counted_group_are_one(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Claims, openings, writes, ends, and the group's own."""
+    """Claims, openings, writes, ends, and the group's own requests are the same."""
     # How many heartbeats there are follows from the time, which a real run takes some of.
     monkeypatch.setattr(handlers.run.group_function, "HEARTBEAT_EVERY_MS", LONG_MS)
 
@@ -227,7 +227,7 @@ def test_model_and_counted_group_are_one(store: str, monkeypatch: pytest.MonkeyP
 
 
 def test_what_streams_share_is_shared_and_nothing_else() -> None:
-    """Of six streams a function's heartbeats are those of three; what each stream requests is the same."""
+    """A function sends as many heartbeats for six streams as for three; the requests of each stream are the same."""
     source = month.scenario("prod")
     machine, load = machine_of(source), Load(3, 0, 200, "log", 5, per_function=3)
     few, many = (count_group(source, machine, Stream(model.profile(source, load), 0, 200), n, 1)[0] for n in (3, 6))
@@ -239,7 +239,7 @@ def test_what_streams_share_is_shared_and_nothing_else() -> None:
 
 
 def test_what_a_request_was_billed_follows_from_the_wire() -> None:
-    """A refused condition, a batch with a duplicate, reads of both kinds, the entry of an index."""
+    """A refused condition, a batch with a duplicate, both kinds of reads, and the entry of an index."""
     meter = Meter(TABLES)
     client = MeteredDynamoDb(meter)
     key = {"PK": {"S": "s"}, "SK": {"S": "lease"}}
@@ -264,6 +264,6 @@ def test_what_a_request_was_billed_follows_from_the_wire() -> None:
 
 
 def test_a_repair_is_counted_by_what_it_asks_and_writes() -> None:
-    """A page of a hundred a request, and a second walk for the edges; each event that was missed is written once."""
+    """Each page has a hundred events, a second walk fetches the edges, and each missed event is written once."""
     found = repair_costs.counted(100)
     assert (found.requests, found.counts.write_units("events")) == (3, 300)

@@ -1,4 +1,4 @@
-"""What the delivery costs follows from how often its function is called, and from what the sinks promise."""
+"""The cost of the delivery follows from how often its function is called, and from what the sinks promise."""
 
 import math
 
@@ -17,12 +17,12 @@ SQS, BOTH = ("sqs",), ("sqs", "eventbridge")
 
 
 def flow(*, streams: int = 1, writes_per_s: float = 1, event_bytes: int = 200) -> Flow:
-    """What is delivered, an event with each write."""
+    """Returns a flow in which each write has one event."""
     return Flow(streams, writes_per_s, 1, event_bytes)
 
 
 def test_what_comes_is_noted_when_a_poll_finds_something() -> None:
-    """Four times a second where there is always something, never more than a batch holds."""
+    """The function is called four times a second if there is always something, and never with more than a batch."""
     called = delivered.calls(flow())
     assert called.per_s == pytest.approx(4 * (1 - math.exp(-1 / 4)))
     assert called.per_s * called.writes == pytest.approx(1)
@@ -35,7 +35,9 @@ def test_what_comes_is_noted_when_a_poll_finds_something() -> None:
 
 
 def test_an_event_that_comes_alone_costs_a_write_whatever_takes_it_at_once() -> None:
-    """Its arrival, and a read before; where a worker sends it, the bell, the place, and the bell's deletion besides."""
+    """The write of its arrival and a read before; if a worker sends it, also the bell, the place and the bell's
+    deletion.
+    """
     one, two, slow = (delivered.woken(kinds, 1, 200, ms) for kinds, ms in ((SQS, 10), (BOTH, 10), (SQS, 400)))
     assert (one.write_units, one.read_units, one.requests) == (1, 1, {"sqs": [[len_of(one)]]})
     assert (one.at_once, one.taken, one.bells, two.write_units, two.taken) == (1, 1, 0, 1, 2)
@@ -43,7 +45,7 @@ def test_an_event_that_comes_alone_costs_a_write_whatever_takes_it_at_once() -> 
 
 
 def test_what_a_queue_would_take_too_long_for_is_left_to_a_worker() -> None:
-    """A hundred requests one after the other are too many for the call that notes; ten of a bus are not."""
+    """The noting call does not make a hundred requests one after the other, but it makes the ten of an event bus."""
     queue, bus = (delivered.woken((kind,), 100, 200, 10) for kind in BOTH)
     assert (queue.at_once, queue.bells, bus.at_once, bus.bells) == (0, 1, 10, 0)
     assert queue.write_units < 12
@@ -51,7 +53,7 @@ def test_what_a_queue_would_take_too_long_for_is_left_to_a_worker() -> None:
 
 
 def len_of(wake: delivered.Wake) -> int:
-    """The size of the one message."""
+    """Returns the size of the only message."""
     ((size,),) = wake.requests["sqs"]
     assert size > 200
     return size
@@ -59,7 +61,7 @@ def len_of(wake: delivered.Wake) -> int:
 
 @pytest.mark.parametrize(("kind", "usd"), [("eventbridge", 1.0), ("sqs", 0.5), ("webhook", 0)])
 def test_a_sink_is_paid_by_the_event(kind: str, usd: float) -> None:
-    """Of one stream in order a queue takes one event in a request; a bus asks for each event, however they come."""
+    """A queue takes one event of an ordered stream per request; a bus bills each event, however they come."""
     for rate in (0.1, 1, 7.3):
         parts = delivered.usd([kind], flow(writes_per_s=rate), SETTINGS, LISTED)
         assert parts["sinks"] == pytest.approx(rate * MONTH_S / MILLION * usd, rel=1e-9)
@@ -67,7 +69,7 @@ def test_a_sink_is_paid_by_the_event(kind: str, usd: float) -> None:
 
 
 def test_streams_share_calls() -> None:
-    """What is noted together is answered together: ten places a call; requests to a sink are each stream's own."""
+    """What is noted together is answered together, ten places per call; each stream makes its own requests to sinks."""
     one = delivered.usd(["sqs"], flow(writes_per_s=5), SETTINGS, LISTED)
     many = delivered.usd(["sqs"], flow(streams=400, writes_per_s=5), SETTINGS, LISTED)
     assert many["sinks"] == pytest.approx(one["sinks"])
@@ -75,14 +77,14 @@ def test_streams_share_calls() -> None:
 
 
 def test_a_bucket_waits_for_large_objects() -> None:
-    """An object a minute, whatever comes: at an event a second a hundredth of what a queue's requests cost."""
+    """It gets one object a minute: at an event a second, a hundredth of the cost of a queue's requests."""
     parts = delivered.usd(["s3"], flow(), SETTINGS, LISTED)
     assert parts["sinks"] == pytest.approx(MONTH_S / 61.13 / MILLION * 5, rel=0.01)
     assert parts["delivery"] < 1.1 * delivered.usd(["sqs"], flow(), SETTINGS, LISTED)["delivery"]
 
 
 def test_a_large_event_is_billed_by_its_chunks() -> None:
-    """Of 64 KB begun each."""
+    """Each begun 64 KB is a chunk."""
     small, large = (
         delivered.usd(["eventbridge"], flow(event_bytes=size), SETTINGS, LISTED)["sinks"] for size in (200, 100_000)
     )
@@ -90,7 +92,7 @@ def test_a_large_event_is_billed_by_its_chunks() -> None:
 
 
 def test_a_price_that_is_not_known_is_named() -> None:
-    """And can be given; then nothing is missing."""
+    """Once the user gives it, nothing is missing."""
     missing = delivered.missing(KINDS, LISTED)
     assert missing == ["kinesis.stream_hour", "kinesis.gb_in", "firehose.gb_in", "transfer.gb_out"]
     given = delivered.priced_by([f"{name}=0.04" for name in missing], LISTED)
@@ -100,7 +102,9 @@ def test_a_price_that_is_not_known_is_named() -> None:
 
 
 def test_the_log_and_the_metrics_are_paid_too() -> None:
-    """A sweep a minute; the stage has two metrics, by profile three a sink and the lag, or those by stream."""
+    """A sweep runs each minute; a stage has two metrics, or by profile three for each sink and the lag, or those by
+    stream.
+    """
     free = prices.read().also("cloudwatch", "log_gb", 0)
     logged, unlogged = (delivered.usd(["sqs"], flow(), SETTINGS, listed)["delivery"] for listed in (LISTED, free))
     notes = 4 * (1 - math.exp(-1 / 4)) * MONTH_S
@@ -132,6 +136,6 @@ def test_the_log_and_the_metrics_are_paid_too() -> None:
 def test_what_cannot_be_priced_is_refused(
     options: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In one sentence, with status 2."""
+    """The refusal is one sentence with status 2."""
     assert main(["cost", *options]) == 2
     assert sentence in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What the pages quote is what the command says now, and every amount follows from what was used."""
+"""The pages quote what the command prints now, and every amount follows from the usage."""
 
 import itertools
 import json
@@ -29,19 +29,19 @@ COUNTED = model.counted
 
 @pytest.fixture(scope="module")
 def quoted() -> Quoted:
-    """What the pages are to say, by a replay of a month."""
+    """The amounts that the pages must quote, from a replayed month."""
     return cost_pages.quoted()
 
 
 @cache
 def counted(load: Load) -> Usage:
-    """What the load requests; the stream without events is counted once for all that are stored alike."""
+    """Returns the counts of the load; the stream without events is counted once for all loads with the same storage."""
     still = replace(load, events_per_s=0, event_bytes=200)
     return COUNTED(SOURCE, load, None if load == still else counted(still))
 
 
 def costs(settings: dict[str, Any] | None = None, *, streams: int = 1, **load: Any) -> Costs:
-    """What a load costs, by default a stream alone without events."""
+    """Returns the costs of a load, by default of a lone stream without events."""
     asked = replace(IDLE, **load)
     changed = {**SOURCE.settings, **(settings or {})}
     return model.priced(changed, MONTHS, replace(asked, streams=streams), counted(asked), LISTED)
@@ -65,7 +65,7 @@ def test_the_pages_quote_what_the_command_says(quoted: Quoted) -> None:
 
 @pytest.mark.long
 def test_one_of_a_hundred_costs_cents(quoted: Quoted) -> None:
-    """All in: ten a month at an event a minute, fifty at an event a second."""
+    """All included: ten cents a month at an event a minute, fifty at an event a second."""
     minute, by_the_clock, second = quoted.together[1:]
     assert max(minute.stream_month["sum"], by_the_clock.stream_month["sum"]) <= 0.10
     assert second.stream_month["sum"] <= 0.50
@@ -76,7 +76,7 @@ def test_one_of_a_hundred_costs_cents(quoted: Quoted) -> None:
 
 @pytest.mark.long
 def test_a_page_that_says_something_else_is_written(quoted: Quoted) -> None:
-    """Amounts in sentences and whole tables, and nothing besides."""
+    """Amounts in sentences and whole tables are replaced, and nothing else."""
     idle = quoted.alone["idle"].stream_month["sum"]
     old = "It is $0.01 an idle\nstream, $3.33 a month.\n<!-- cost: stream -->\n| old |\n<!-- /cost -->\nEnd."
     new = cost_pages.rewritten(old, quoted)
@@ -87,7 +87,7 @@ def test_a_page_that_says_something_else_is_written(quoted: Quoted) -> None:
 
 
 def test_the_parts_are_all_there_and_make_the_sum() -> None:
-    """What costs nothing is 0; without events there is no price of a million of them."""
+    """A part that costs nothing is 0; without events there is no price of a million."""
     found = costs()
     assert tuple(found.stream_month) == (*PARTS, "sum")
     assert found.stream_month["sum"] == pytest.approx(sum(found.stream_month[part] for part in PARTS), abs=1e-12)
@@ -99,7 +99,7 @@ def test_the_parts_are_all_there_and_make_the_sum() -> None:
 
 
 def test_a_stage_costs_less_than_two_dollars_and_three_quarters() -> None:
-    """With all its alarms, and whatever is printed each minute."""
+    """This includes all its alarms and its metrics of each minute."""
     assert costs().fixed_month["sum"] <= 2.75
 
 
@@ -121,7 +121,9 @@ def test_an_event_that_is_alone_costs_as_much_as_one_of_many() -> None:
 
 @pytest.mark.parametrize(("size", "units"), [pytest.param(200, 1, marks=pytest.mark.long), (1200, 2)])
 def test_an_event_that_no_index_has_is_an_item(size: int, units: int) -> None:
-    """Half as many units below 1 KB, and one for each KB begun; all else is as with an order, but the entry's bytes."""
+    """It costs half as many units below 1 KB, and one for each begun KB; apart from the entry's bytes, the rest is as
+    with an order.
+    """
     asked: dict[str, Any] = {"events_per_s": 0.05, "event_bytes": size}
     flow, ordered = (counted(replace(IDLE, **asked, order=order)).flow for order in ("none", "index"))
     written, with_index = (one.counts.write_units(NAMES["events_table"]) for one in (flow, ordered))
@@ -135,7 +137,7 @@ def test_an_event_that_no_index_has_is_an_item(size: int, units: int) -> None:
 
 
 def test_what_is_left_out_costs_no_write() -> None:
-    """A quarter of the events writes a quarter of the units; the stream itself costs the same."""
+    """A quarter of the events costs a quarter of the units; the stream itself costs the same."""
     found = [costs(events_per_s=0.05, keep=keep).stream_month for keep in (1, 0.25)]
     assert found[1]["events"] == pytest.approx(found[0]["events"] / 4, rel=0.02)
     assert found[0]["lambda"] == found[1]["lambda"]
@@ -151,7 +153,7 @@ def test_a_million_events_in_a_log_cost_cents() -> None:
 
 
 def test_what_the_settings_change() -> None:
-    """Memory, backups, how long events are kept, and what has metrics."""
+    """Memory, backups, retention, and what has metrics."""
     found = costs(events_per_s=0.1)
     larger = costs({"memory_mb": 256}, events_per_s=0.1).stream_month["lambda"]
     assert larger == pytest.approx(2 * found.stream_month["lambda"], rel=0.001)
@@ -203,7 +205,7 @@ def test_what_the_settings_change() -> None:
     ],
 )
 def test_what_cannot_be_answered(options: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """One sentence that names the option, and 2."""
+    """The answer is one sentence that names the option, and status 2."""
     assert main(["cost", *options.split()]) == 2
     written = capsys.readouterr()
     assert (written.out, written.err) == ("", f"streamkeeper: {sentence}.\n")
@@ -212,7 +214,7 @@ def test_what_cannot_be_answered(options: str, sentence: str, capsys: pytest.Cap
 def test_both_forms_of_the_answer_say_the_same(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For a program with all parts, for a person with the sums; a hot stream is said to need partitions."""
+    """The JSON has all parts, the text the sums; a note says that a busy stream needs partitions."""
     monkeypatch.setattr(month, "replayed", lambda _: MONTHS)
     monkeypatch.setattr(model, "counted", lambda _, load: counted(replace(load, streams=1, events_per_s=0.1)))
     options = ["--events-per-s", "1200", "--streams", "3"]
@@ -236,7 +238,9 @@ def test_both_forms_of_the_answer_say_the_same(
 def test_streams_share_functions_as_evenly_as_can_be(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seven with room for three in each are three, two and two; without --streams there are as many as fit."""
+    """Seven with three to a function are three, two and two; without --streams there are as many as share a
+    function.
+    """
     together = [Load(streams, 0, 1, "items", None, per_function=3).together for streams in (1, 2, 3, 4, 7, 9)]
     assert together == [1, 2, 3, 2, 3, 3]
     monkeypatch.setattr(month, "replayed", lambda _: MONTHS)
@@ -250,7 +254,7 @@ def test_streams_share_functions_as_evenly_as_can_be(
 
 
 def test_a_clocks_events_come_at_their_times_and_a_little_late() -> None:
-    """One in each interval, so that the next comes sooner or later than an interval behind it."""
+    """There is one in each interval, a little late, so that the distance to the next varies."""
     clock = VirtualClock(seed=1)
     upstream = SteadyUpstream(clock, 1 / 60, 200, 0, is_clocked=True)
 
@@ -272,7 +276,7 @@ def test_a_clocks_events_come_at_their_times_and_a_little_late() -> None:
 
 
 def test_a_vpc_costs_its_endpoints() -> None:
-    """Four in the zone of each subnet; a stage without one pays nothing."""
+    """Each subnet's zone has four; a stage without a VPC pays nothing."""
     found = costs({"vpc_subnet_ids": "subnet-0a1b2c3d,subnet-4e5f6a7b"}).fixed_month
     assert found["vpc"] == pytest.approx(4 * 2 * 730 * 0.01)
     assert found["sum"] == pytest.approx(costs().fixed_month["sum"] + found["vpc"])

@@ -1,4 +1,4 @@
-"""Units are those that DynamoDB bills: by KB, by index, for a refused condition, half for a read that may be stale."""
+"""DynamoDB bills units by KB and by index, also for a refused condition, and half for a read that may be stale."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ HELD = Index(("generation",), ("execution",))
 
 
 def item(size: int, **more: str) -> Item:
-    """An item of so many bytes, with these texts besides."""
+    """Returns an item of that many bytes, with these texts besides."""
     texts = {"PK": "a", "SK": "b"} | more
     found = {name: {"S": text} for name, text in texts.items()}
     return found | {"data": {"S": "x" * (size - item_bytes(found) - len("data"))}}
@@ -34,7 +34,7 @@ def item(size: int, **more: str) -> Item:
     ],
 )
 def test_the_size_of_a_value(value: dict[str, object], size: int) -> None:
-    """As the developer guide says it for each type; a name counts with its value."""
+    """Each type has the size that the developer guide gives; a name counts with its value."""
     assert value_bytes(value) == size
     assert item_bytes({"é": value}) == 2 + size
 
@@ -56,12 +56,12 @@ def test_a_write_is_of_the_larger_item_and_of_each_index_that_changes() -> None:
 
 
 def test_a_refused_condition_costs_what_stands_there() -> None:
-    """One unit where nothing does."""
+    """It costs the units of the existing item, or one."""
     assert (refused_units(None), refused_units(item(1024)), refused_units(item(2500))) == (1, 1, 3)
 
 
 def test_a_read_is_rounded_by_item_or_together() -> None:
-    """A Query adds up before it rounds, what gets items by key rounds each; nothing found costs as much as one."""
+    """A Query rounds the sum of its items, a get by keys rounds each item; a missing item costs as much as one unit."""
     assert read_units([4096], consistent=True) == 1
     assert read_units([4097], consistent=True) == 2
     assert read_units([0], consistent=False) == 0.5
@@ -72,13 +72,13 @@ def test_a_read_is_rounded_by_item_or_together() -> None:
 
 
 def test_storage_has_a_hundred_bytes_besides() -> None:
-    """For the item and for an entry alike."""
+    """They are added to an item and to an index's entry alike."""
     assert (stored_bytes(None), stored_bytes(item(300))) == (0, 400)
 
 
 @given(st.integers(20, 9000), st.integers(20, 9000))
 def test_a_write_never_costs_less_than_its_refusal(old: int, new: int) -> None:
-    """Nor than it would without an index."""
+    """Nor does it cost less than without an index."""
     before, after = item(old), item(new)
     assert 1 <= refused_units(before) <= write_units(before, after, (), KEYS)
     assert write_units(before, after, (), KEYS) <= write_units(before, after, [HELD], KEYS)
@@ -93,5 +93,5 @@ def test_the_tables_are_those_that_are_deployed() -> None:
 
 
 def test_no_part_of_a_price_is_shown_as_less_than_nothing() -> None:
-    """A part that a busy stream has less of than an idle one, by less than is shown, is nothing."""
+    """If a busy stream has a little less of a part than an idle one, the part is shown as 0."""
     assert rows({"lambda": -0.0001}, {"lambda": "why"}) == ["  lambda               0.000  why"]

@@ -1,4 +1,4 @@
-"""What `streamkeeper doctor` makes of answers that AWS's services gave, or of those that they refused."""
+"""The findings of `streamkeeper doctor` for answers of AWS's services, and for their refusals."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ STAGE = Deployed("prod", RESOURCES, {"StackStatus": "UPDATE_COMPLETE"})
 
 
 def answers(**other: Any) -> dict[str, Any]:
-    """The answers of a stage that is well, but for those that a test gives."""
+    """Returns the answers of a healthy stage, except for those that a test gives."""
     table = {
         "TableStatus": "ACTIVE", "StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
         "LatestStreamArn": NEW, "SSEDescription": {"SSEType": "KMS", "Status": "ENABLED"},
@@ -74,14 +74,14 @@ def answers(**other: Any) -> dict[str, Any]:
 
 
 def found(**other: Any) -> dict[str, Finding]:
-    """The findings that are neither well nor noted, by what they are about."""
+    """Returns the findings that are neither good nor notes, by their subject."""
     facts = answers(**other)
     every = [*stage_checks.judged(STAGE, facts), *fleet_checks.judged(STAGE, facts, prices.read())]
     return {one.what: one for one in every if not one.is_well}
 
 
 def test_a_stage_that_is_well_has_no_finding() -> None:
-    """All that is asked is as the template says."""
+    """Everything that is requested is as in the template."""
     assert found() == {}
 
 
@@ -138,7 +138,7 @@ ONE: dict[str, tuple[dict[str, Any], str, State]] = {
 
 
 def test_each_thing_that_is_wrong_is_one_finding() -> None:
-    """It names what is wrong, says what it should be where that is known, and what to do."""
+    """It names what is wrong, what it should be if that is known, and what to do."""
     for case, (other, what, state) in ONE.items():
         findings = found(**other)
         assert {name: one.state for name, one in findings.items()} == {what: state}, case
@@ -153,7 +153,7 @@ def table_with(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_mapping_of_an_old_stream_is_followed_by_a_new_one() -> None:
-    """Of the table's present stream, with what the template says; nothing of the old one is changed."""
+    """The new one reads the table's present stream, with the template's settings; the old one is not changed."""
     (finding,) = found(mappings=[{"UUID": "uuid", "EventSourceArn": OLD, "State": "Enabled"}]).values()
     assert finding.found == "it reads a stream that the table no longer has"
     assert finding.mend is not None
@@ -168,7 +168,7 @@ def test_a_mapping_of_an_old_stream_is_followed_by_a_new_one() -> None:
 
 
 def test_the_stream_is_switched_on_before_it_is_read() -> None:
-    """Without a stream the table has no ARN that a mapping could name."""
+    """Without a stream, the table has no ARN that a mapping could name."""
     off = found(tables=table_with(StreamSpecification={}))
     assert {what: one.mend for what, one in off.items()} == {
         "EventsTable, stream": Mend("dynamodb", "update_table", {
@@ -179,7 +179,7 @@ def test_the_stream_is_switched_on_before_it_is_read() -> None:
 
 
 def test_what_no_stream_needs_is_noted() -> None:
-    """A stage ships profiles that nobody uses, and their secrets need not be there."""
+    """A stage ships profiles that nobody uses, so their secrets may be missing."""
     broken = {"secrets": {"the secret 'x'": "it cannot be read"}, "hosts": {}}
     assert found(profiles={"unused": broken}) == {}
     facts = answers(profiles={"unused": broken})
@@ -188,7 +188,7 @@ def test_what_no_stream_needs_is_noted() -> None:
 
 
 def test_a_run_on_this_machine_says_what_it_has_not() -> None:
-    """By name, and counts it as well."""
+    """Each missing service is named, and counted."""
     account = Account(lambda _: pytest.fail("nobody is asked"), {"dynamodb"})
     assert account.ask("iam", "get_role") == Unasked("the run on this machine has no IAM", is_absent=True)
 

@@ -1,4 +1,4 @@
-"""The pool of sandboxes: which one takes an invocation, and when one ends."""
+"""The pool of sandboxes: which sandbox takes an invocation, and when it ends."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_sandbox_is_used_again_while_it_is_warm(functions: Pool) -> None:
-    """Two invocations after each other meet the same process; its deadline is the function's limit."""
+    """Two invocations, one after the other, use the same process; the deadline is the function's limit."""
     first = json.loads((await functions.invoke("echo", b'{"n": 1}')).payload)
     second = json.loads((await functions.invoke("echo", b'{"n": 2}')).payload)
     assert (first["event"], second["event"]) == ({"n": 1}, {"n": 2})
@@ -28,7 +28,7 @@ async def test_a_sandbox_is_used_again_while_it_is_warm(functions: Pool) -> None
 
 
 async def test_a_sandbox_that_was_killed_while_it_waited_takes_no_invocation(functions: Pool) -> None:
-    """Not even one that comes before the event loop has learnt of its end: another takes it."""
+    """Another one takes it, even if the event loop does not know of the death yet."""
     first = json.loads((await functions.invoke("echo", b"1")).payload)
     os.kill(first["pid"], signal.SIGKILL)
     # Nothing is awaited in between. The kernel may still take a moment to end it.
@@ -45,7 +45,7 @@ async def test_two_invocations_at_once_have_two_processes(functions: Pool) -> No
 
 
 async def test_functions_start_in_turn(functions: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many at a time as there are cores: here one, of three that are called at once."""
+    """As many start at a time as there are cores: here one of three that are called at once."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     calls = [asyncio.create_task(functions.invoke("echo", b"1")) for _ in range(3)]
     starting = []
@@ -58,7 +58,7 @@ async def test_functions_start_in_turn(functions: Pool, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("functions", [{"starts_within_s": 0}], indirect=True)
 async def test_a_call_whose_caller_gave_up_starts_nothing(functions: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is refused like one of too many, so a slow machine has no queue of functions that nobody waits for."""
+    """It is refused as one too many, so a slow machine builds up no queue of unwanted functions."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     first = asyncio.create_task(functions.invoke("echo", b"1"))
     await asyncio.sleep(0)
@@ -69,7 +69,7 @@ async def test_a_call_whose_caller_gave_up_starts_nothing(functions: Pool, monke
 
 
 async def test_a_missing_function_is_an_error_of_its_own(functions: Pool) -> None:
-    """UnknownFunction, which is not a failure of a function."""
+    """It is UnknownFunction, not a failure of a function."""
     with pytest.raises(UnknownFunction, match="missing"):
         await functions.invoke("missing", b"{}")
 
@@ -92,7 +92,7 @@ async def test_output_goes_to_the_functions_log(functions: Pool, tmp_path: Path)
 
 
 async def test_nothing_starts_once_the_pool_is_closed(functions: Pool) -> None:
-    """A machine that retries while the service ends starts no process, and gets no answer."""
+    """A machine that retries while the service ends gets no answer, and no process starts."""
     await functions.close()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(functions.invoke("echo", b"{}"), 0.1)
@@ -100,7 +100,7 @@ async def test_nothing_starts_once_the_pool_is_closed(functions: Pool) -> None:
 
 
 async def test_a_pool_that_closes_while_a_sandbox_starts_leaves_no_process(functions: Pool) -> None:
-    """The invocation is answered, and the process that was being started is gone when the pool has closed."""
+    """The invocation is answered, and the starting process has ended when the pool is closed."""
     invocations = [asyncio.create_task(functions.invoke("echo", b"{}")) for _ in range(3)]
     while len(functions.sandboxes) < 3:
         await asyncio.sleep(0)
@@ -123,7 +123,7 @@ async def test_a_pool_that_closes_while_a_sandbox_starts_leaves_no_process(funct
     ],
 )
 def test_code_from_which_a_function_does_not_start_has_a_reason(tmp_path: Path, source: str, problem: str) -> None:
-    """Found by its init phase, in a sandbox of its own that ends; "" where it starts."""
+    """The init phase of a separate sandbox finds it, and that sandbox ends; the reason is "" if all start."""
     (tmp_path / "changed.py").write_text(source)
     function = Function("changed", "changed.handler", 5, 128, {})
 
@@ -137,7 +137,7 @@ def test_code_from_which_a_function_does_not_start_has_a_reason(tmp_path: Path, 
 
 
 async def test_no_more_run_than_are_reserved(functions: Pool) -> None:
-    """The next is refused at once, and has room as soon as one has ended; other functions are not concerned."""
+    """The next call is refused at once, and accepted as soon as another has ended; other functions are not affected."""
     bounded = [replace(function, reserved_concurrency=2) for function in functions.functions if function.name == "echo"]
     functions.renew([*bounded, *(one for one in functions.functions if one.name != "echo")])
     running = [asyncio.create_task(functions.invoke("echo", b"1")) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Versions of the local functions are what Lambda's are: copies that nothing changes."""
+"""Versions of local functions are like Lambda's: copies that nothing changes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ def code(tmp_path: Path) -> Path:
 
 
 def test_a_version_keeps_code_and_variables(tmp_path: Path, code: Path) -> None:
-    """A later deployment has others; the same again is no new version, also after a restart."""
+    """A later deployment has others; publishing the same again makes no new version, even after a restart."""
     versions = Versions(tmp_path / "versions", [Alias("manager", "stable", LATEST)])
     assert versions.publish(FUNCTION, code) == "1"
     (code / "manager.py").write_text("new")
@@ -36,7 +36,7 @@ def test_a_version_keeps_code_and_variables(tmp_path: Path, code: Path) -> None:
 
 
 def test_an_alias_leads_to_versions_that_exist(tmp_path: Path, code: Path) -> None:
-    """What it was set to outlives a restart, whatever the template says."""
+    """Its version survives a restart, whatever the template says."""
     versions = Versions(tmp_path / "versions", [Alias("manager", "stable", LATEST)])
     assert (versions.resolved("manager", "stable"), versions.is_pinned) == (LATEST, False)
     versions.publish(FUNCTION, code)

@@ -28,8 +28,8 @@ UNKNOWN = "Unable to import module 'broken': No module named 'no_such_module'"
 async def test_a_failure_has_the_type_and_the_words_of_lambdas(
     functions: Pool, function: str, kind: str, message: str, kept: int
 ) -> None:
-    """What a function raises is named by its class, and its process is used again; one that exits or cannot be
-    imported is named by the runtime, and its process is not.
+    """An exception is named by its class, and the process is used again. If a function exits or cannot be imported, the
+    runtime names the error, and the process is not used again.
     """
     answer = await functions.invoke(function, b"{}")
     payload = json.loads(answer.payload)
@@ -41,7 +41,7 @@ async def test_a_failure_has_the_type_and_the_words_of_lambdas(
 
 @pytest.mark.parametrize("functions", [{"limit_s": 1}], indirect=True)
 async def test_a_function_is_killed_at_its_deadline(functions: Pool, tmp_path: Path) -> None:
-    """A busy function gets SIGKILL at its limit, the answer is Lambda's, and nothing of it runs on."""
+    """A busy function gets SIGKILL at its limit, the answer is Lambda's, and no process of it survives."""
     marker = tmp_path / "pid"
     started_s = time.monotonic()
     answer = await functions.invoke("busy", json.dumps({"marker": str(marker)}).encode())
@@ -58,7 +58,7 @@ async def test_a_function_is_killed_at_its_deadline(functions: Pool, tmp_path: P
 async def test_the_parents_environment_is_not_inherited(
     functions: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A function sees its template's variables and Lambda's own, not the ones of the terminal it was started from."""
+    """A function sees the template's variables and Lambda's own, not those of the terminal."""
     monkeypatch.setenv("SECRET_OF_THE_TERMINAL", "x")
     environment = json.loads((await functions.invoke("environment", b"{}")).payload)
     assert "SECRET_OF_THE_TERMINAL" not in environment
@@ -69,7 +69,7 @@ async def test_the_parents_environment_is_not_inherited(
 
 
 def test_no_orphan_when_the_parent_is_killed(tmp_path: Path) -> None:
-    """SIGKILL of the service ends a function that is busy."""
+    """SIGKILL of the service ends a busy function."""
     marker = tmp_path / "pid"
     program = (
         "import asyncio, json, pathlib, sys\n"
@@ -91,7 +91,7 @@ def test_no_orphan_when_the_parent_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_function_is_told_by_what_it_was_invoked(functions: Pool) -> None:
-    """Its ARN, with the alias or the version where one was named; the same sandbox serves both."""
+    """It gets its ARN with the named alias or version; the same sandbox serves both."""
     arn = "arn:aws:lambda:us-east-1:000000000000:function:environment"
     for name, invoked in (("environment", arn), (arn, arn), (f"{arn}:$LATEST", f"{arn}:$LATEST")):
         answer = await functions.invoke(name, b"{}")

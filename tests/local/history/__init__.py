@@ -1,1 +1,1 @@
-"""Histories of executions, looked at by the command."""
+"""The command reads histories of executions."""

@@ -1,4 +1,4 @@
-"""Asserting on a replay, in the lines that README and docs/timeline.md show."""
+"""Assertions about a replay, in the lines that README and docs/timeline.md show."""
 
 import json
 import re
@@ -20,7 +20,7 @@ def shown(page: str) -> str:
 
 
 def test_readme_asserts_on_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """README's test passes as it stands there, in five lines."""
+    """README's test, five lines, passes as it is printed there."""
     monkeypatch.chdir(PROJECT)
     names: dict[str, object] = {}
     exec(shown("README.md"), names)
@@ -29,14 +29,14 @@ def test_readme_asserts_on_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_page_asserts_on_a_run_of_the_plugin(run_machine: RunMachine) -> None:
-    """That of docs/timeline.md passes with the fixture of the interpreter's plugin."""
+    """The test of docs/timeline.md passes with the fixture of the interpreter's plugin."""
     names: dict[str, object] = {}
     exec(shown("docs/timeline.md"), names)
     names["test_a_retried_task_costs_little_and_leaves_a_gap"](run_machine)  # type: ignore[operator]
 
 
 def test_what_fails_says_what_was_found() -> None:
-    """How many gaps and where, how many connections, what it cost and for what."""
+    """The message says how many gaps there are and where, how many connections, or what it cost and for what."""
     times = (("A", 0, 5_000), ("B", 4_000, 6_000), ("A", 5_000, 7_000))
     ends = [Connection(*time, "x") for time in times]
     timeline = Timeline(ends, [Gap(7_000 + at, 7_500 + at, "x") for at in range(7)], 9_000, 1_000, 10_000, 3)
@@ -53,7 +53,7 @@ def test_what_fails_says_what_was_found() -> None:
 
 
 def test_a_file_of_a_history(tmp_path: Path, run_machine: RunMachine) -> None:
-    """The events, the object with them, and the run itself say the same."""
+    """A list of events, an object with one, and a run give the same result."""
     machine = {"StartAt": "Do", "States": {"Do": {"Type": "Task", "Resource": "arn:aws:lambda:eu-west-1:1:function:f"}}}
     machine["States"]["Do"]["End"] = True  # type: ignore[index]
     run = run_machine(machine, functions={"f": {}})

@@ -1,4 +1,4 @@
-"""`streamkeeper timeline` on histories as AWS answers them."""
+"""`streamkeeper timeline` reads histories in the form of AWS."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def arn(url: str) -> str:
-    """An execution of two calls with a second between them, which is over."""
+    """A finished execution of two calls with a second between them."""
     states = states_client(url)
     machine = states.create_state_machine(name="two-calls", definition=json.dumps(TWO_CALLS), roleArn=ROLE)
     execution: str = states.start_execution(stateMachineArn=machine["stateMachineArn"], name="once")["executionArn"]
@@ -51,7 +51,7 @@ def printed(url: str, arn: str, **asked: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def endpoint(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK's own variables lead to the endpoint."""
+    """The SDK's own variables point to the endpoint."""
     for name, value in (("ENDPOINT_URL", url), ("ACCESS_KEY_ID", "local"), ("SECRET_ACCESS_KEY", "local")):
         monkeypatch.setenv(f"AWS_{name}", value)
 
@@ -66,7 +66,7 @@ def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
 def test_an_execution_and_its_pages_say_the_same(
     url: str, arn: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Asked of the endpoint, from one file, or from pages of three events, newest first: the same second is missing."""
+    """From the endpoint, from one file, or from pages of three events, newest first: the same second is missing."""
     asked = answered(capsys, "--execution", arn)
     whole = tmp_path / "whole.json"
     whole.write_text(json.dumps(printed(url, arn)))
@@ -109,10 +109,11 @@ def test_the_picture_is_written(url: str, arn: str, tmp_path: Path, capsys: pyte
 def test_the_gaps_of_a_stream_are_drawn_and_those_that_were_repaired_as_such(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By its API, in the time of the history: with a mark and a word in the text, a line through it in the picture.
+    """The API gives them for the time of the history: a mark and a word in the text, a line through the gap in the
+    picture.
 
-    One is too early, and the one that goes on ends with the picture. A gap of the history itself is repaired where
-    that of the stream covers it.
+    One gap is too early, and one that goes on ends with the picture. A gap of the history counts as repaired if a
+    repaired gap of the stream covers it.
     """
     kinds = ("ExecutionStarted", "TaskStateEntered", *("TaskStarted", "TaskFailed") * 2, "TaskStarted")
     seconds = (0, 0, 0, 12, 18, 31, 40)
@@ -164,7 +165,7 @@ def test_the_gaps_of_a_stream_are_drawn_and_those_that_were_repaired_as_such(
 def test_a_mistake_is_one_sentence(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit status 2, which option or file is meant, and what would be right."""
+    """The exit status is 2, and the sentence names the option or file and what would be right."""
     names = {"file": str(tmp_path / "broken.json"), "absent": str(tmp_path / "absent.json")}
     (tmp_path / "broken.json").write_text('{"events": [{}]}')
     assert main(["timeline", *(argument.format(**names) for argument in arguments)]) == 2
@@ -175,7 +176,7 @@ def test_a_mistake_is_one_sentence(
 def test_what_aws_refuses_is_one_sentence(
     arn: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An execution that is none, one that does not exist, and an endpoint where nobody listens."""
+    """An invalid ARN, a missing execution, and an endpoint where nobody listens."""
     assert main(["timeline", "--execution", "once"]) == 2
     assert "--execution must be the ARN" in capsys.readouterr().err
     assert main(["timeline", "--execution", arn + "-not"]) == 2

@@ -1,4 +1,4 @@
-"""The metrics of the local run: of real tables, read by Prometheus's own parser, sent to a real receiver."""
+"""The metrics of the local run, from real tables, read by Prometheus's own parser and sent to a real receiver."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ DASHBOARD = support.PROJECT / "packaging" / "resources" / "dashboard.yml"
 
 
 def values(text: str) -> dict[tuple[str, ...], float]:
-    """What Prometheus reads, by name and labels."""
+    """Returns the values that Prometheus reads, by name and labels."""
     return {(one.name, *one.labels.values()): one.value for family in parsed(text) for one in family.samples}
 
 
@@ -43,20 +43,20 @@ STARTED = {"generation": {"N": "1"}, "started_at": {"S": "1970-01-01T00:00:01.00
 
 
 def collector_of(aws: Aws, running: list[str], sinks: Collection[str] = (), ended: Collection[str] = ()) -> Collector:
-    """A collector of the tables, while this runs, that has ended, and every profile names these sinks."""
+    """Returns a collector for the tables: `running` runs, `ended` has ended, and every profile has these sinks."""
     records, delivery = StreamRecords(aws.dynamodb, CONTROL, EVENTS), Sinks(aws.dynamodb, CONTROL)
     return Collector(lambda: records, lambda: running, lambda: delivery, lambda _: sinks, lambda: ended, 20_000)
 
 
 def save(aws: Aws, fence: int, stored: int, ended_by: str = "", **more: Any) -> None:
-    """A connection's record, as its function writes it."""
+    """Writes a connection's record as its function does."""
     closed: dict[str, Any] = {"closed_ms": 4_000, "ended_by": ended_by} if ended_by else {}
     progress = Progress(fence=fence, claimed_ms=1_000, opened_ms=2_000, seen_ms=3_000, stored=stored, **closed, **more)
     save_connection(aws.store(), "demo", progress, lane="B", execution="arn:mine", request_id=f"request-{fence}")
 
 
 def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
-    """By stream and by how a connection ended; a record that expires takes nothing away; gauges are of now."""
+    """They count by stream and by end; an expired record takes nothing away; gauges show the present."""
     aws.put_control("demo", "lease", execution={"S": "arn:mine"}, **STARTED)
     running = ["demo", ""]
     collector = collector_of(aws, running)
@@ -83,7 +83,7 @@ def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
 
 
 def test_a_stream_that_ended_before_anybody_asked_is_counted(aws: Aws) -> None:
-    """Nothing scraped while it ran; and so are the members of a group that ended."""
+    """Nobody scraped while it ran; the members of an ended group are counted too."""
     aws.put_control("demo", "lease", **STARTED)
     save(aws, 1, 5, "taken_over", error="StreamTakenOver")
     found = values(export.prometheus(collector_of(aws, [], ended=["demo", "demo", ""]).collect(10_000)))
@@ -92,7 +92,7 @@ def test_a_stream_that_ended_before_anybody_asked_is_counted(aws: Aws) -> None:
 
 
 def test_a_sink_has_a_lag_while_its_profile_names_it(aws: Aws) -> None:
-    """The age of the oldest event that it has not taken, and how many there are; one that is named no more has none."""
+    """It is the age of the oldest waiting event, beside the number of them; a sink that is no longer named has none."""
     aws.put_control("demo", "lease", **STARTED)
     table = Table(aws.dynamodb, CONTROL)
     entries = [Entry("demo", str(n), 1, 3_000 + n) for n in range(3)]
@@ -112,7 +112,7 @@ def test_a_sink_has_a_lag_while_its_profile_names_it(aws: Aws) -> None:
 
 
 def test_a_group_stands_for_the_streams_that_share_its_function(aws: Aws) -> None:
-    """Their own counters and gauges, which of them is in which group, and how many of a group are not connected."""
+    """Each stream has its own counters and gauges; others tell its group, and how many of a group are not connected."""
     groups = GroupStore(aws.dynamodb, CONTROL, "#1")
     for stream_id in ("demo", "demo:b"):
         aws.put_control(stream_id, "lease", execution={"S": "arn:mine"}, group={"S": "#1"}, **STARTED)
@@ -129,13 +129,13 @@ def test_a_group_stands_for_the_streams_that_share_its_function(aws: Aws) -> Non
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1))
 def test_any_stream_id_stays_within_its_label(stream_id: str) -> None:
-    """Prometheus reads the same id, and nothing more, whatever it holds."""
+    """Prometheus reads the same id and nothing else, whatever characters it has."""
     text = export.prometheus([Sample(metric_names.STORED, (stream_id,), 3)])
     assert values(text) == {("streamkeeper_events_stored_total", stream_id): 3}
 
 
 def test_every_name_of_the_dashboard_and_of_the_documents_is_in_the_table() -> None:
-    """The dashboard's queries, what the functions print, and the table name the same numbers."""
+    """The dashboard's queries, what the functions print, and the table have the same names."""
     table = {one.cloudwatch for one in metric_names.ALL} | set(ENDS.values()) | set(metric_names.TIMES)
     body = yaml.load(DASHBOARD.read_text(), yaml.BaseLoader)["Resources"]["Dashboard"]["Properties"]["DashboardBody"][0]
     named = r"(?:sum|max|ispresent)\((\w+)\)", r'"\$\{Namespace\}", "(\w+)"'
@@ -150,7 +150,7 @@ def test_every_name_of_the_dashboard_and_of_the_documents_is_in_the_table() -> N
 
 @contextlib.contextmanager
 def receiver(status: int = 200) -> Iterator[tuple[str, list[Request]]]:
-    """The address of a collector's server, and what it was sent."""
+    """The address of a collector's server, and the requests that it got."""
     received: list[Request] = []
 
     def answer(request: Request) -> Answer:
@@ -162,7 +162,9 @@ def receiver(status: int = 200) -> Iterator[tuple[str, list[Request]]]:
 
 
 def test_opentelemetry_gets_the_same_numbers() -> None:
-    """As OTLP in JSON, at the collector's own path and with its headers; integers are texts, counters are sums."""
+    """They are sent as OTLP in JSON to the collector's own path with its headers; integers are texts, counters are
+    sums.
+    """
     samples = [
         Sample(metric_names.STORED, ("demo",), 8),
         Sample(metric_names.ENDED, ("demo", "TakenOver"), 2),
@@ -189,7 +191,7 @@ def test_opentelemetry_gets_the_same_numbers() -> None:
 
 
 def test_a_collector_that_takes_nothing_is_named() -> None:
-    """By its status, or by that nobody answers; nothing is raised."""
+    """The line has its status, or says that nobody answers; nothing is raised."""
     with receiver(503) as (url, _):
         target = export.Target(url, {}, 1000)
         assert export.send(target, {}) == "it answered 503"
@@ -197,7 +199,7 @@ def test_a_collector_that_takes_nothing_is_named() -> None:
 
 
 def test_settings_of_the_export() -> None:
-    """Without an endpoint there is none; each that is wrong is named in a sentence that shows no header."""
+    """Without an endpoint nothing is exported; each wrong setting is named in a sentence without any header."""
     end = "OTEL_EXPORTER_OTLP_ENDPOINT"
     assert export.read({}) is None
     assert export.read({end: "http://a:1", "OTEL_SDK_DISABLED": "true"}) is None

@@ -1,4 +1,4 @@
-"""AccessDenied as boto3 and a state machine hear it."""
+"""boto3 and state machines get AccessDenied as from AWS."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ STATEMENTS = [allow("s3:GetObject", "arn:aws:s3:::b/*"), allow("dynamodb:GetItem
 
 
 def stack_template() -> dict[str, Any]:
-    """A function, a machine and a route that act in one role."""
+    """A function, a machine and a route that use one role."""
     made = template(*STATEMENTS)
     role = {"Fn::GetAtt": ["R", "Arn"]}
     machine = {"StateMachineName": "f", "DefinitionString": "{}", "RoleArn": role}
@@ -45,7 +45,7 @@ def stack_template() -> dict[str, Any]:
 
 
 class Endpoint:
-    """A guarded endpoint that answers every request, 404 to one of S3's; `passed` are the bodies that it was sent."""
+    """A guarded endpoint that answers every request, S3's with 404; `passed` has the bodies that it got."""
 
     def __init__(self, folder: Path) -> None:
         self.lines: list[str] = []
@@ -82,7 +82,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 
 def denied(call: Callable[[], Any]) -> tuple[str, str, int]:
-    """Code, message and status of a refused request."""
+    """Returns code, message and status of a refused request."""
     with pytest.raises(ClientError) as refusal:
         call()
     answer = refusal.value.response
@@ -103,7 +103,7 @@ def denied(call: Callable[[], Any]) -> tuple[str, str, int]:
 def test_a_refusal_is_awss_and_reaches_no_service(
     endpoint: Endpoint, service: str, operation: str, parameters: Any, code: str, status: int, resource: str
 ) -> None:
-    """With the code and the status of its service's protocol, and AWS's sentence, which the run prints too."""
+    """It has the code and the status of the service's protocol, and AWS's sentence, which the run also prints."""
     passed = len(endpoint.passed)
     client = endpoint.client(service, endpoint.function.environment["AWS_ACCESS_KEY_ID"])
     action = f"{service}:{operation}{'Function' if service == 'lambda' else ''}"
@@ -114,7 +114,7 @@ def test_a_refusal_is_awss_and_reaches_no_service(
 
 
 def test_what_is_allowed_passes_whole_and_a_person_may_do_everything(endpoint: Endpoint) -> None:
-    """The service gets the body as it was sent; a key that is no function's is not looked at."""
+    """The service gets the body as it was sent; the key of a person is not checked."""
     own, mine = endpoint.function.environment["AWS_ACCESS_KEY_ID"], "local"
     key = {"PK": {"S": "x" * 100_000}}
     endpoint.client("dynamodb", own).get_item(TableName="t", Key=key)
@@ -126,7 +126,7 @@ def test_what_is_allowed_passes_whole_and_a_person_may_do_everything(endpoint: E
 
 
 def test_an_absent_object_is_hidden_from_who_may_not_list(endpoint: Endpoint) -> None:
-    """Without s3:ListBucket it is AccessDenied, as from S3; it is not said to be a missing permission."""
+    """Without s3:ListBucket, S3 answers AccessDenied; that is not reported as a missing permission."""
     client = endpoint.client("s3", endpoint.function.environment["AWS_ACCESS_KEY_ID"])
     sentence = f"{USER}s3:ListBucket on resource: arn:aws:s3:::b{NOT}s3:ListBucket action"
     lines = list(endpoint.lines)
@@ -135,7 +135,7 @@ def test_an_absent_object_is_hidden_from_who_may_not_list(endpoint: Endpoint) ->
 
 
 def call(resource: str, parameters: Any, machine: str = "f") -> TaskCall:
-    """A Task's attempt in an execution of a machine."""
+    """Returns a Task's call in an execution of a machine."""
     service, action = resource.split(":")[-2:]
     arn, function = f"arn:aws:states:{AT}:execution:{machine}:x", parameters.get("FunctionName")
     whole, is_sdk = f"arn:aws:states:::{resource}", resource.startswith("aws-sdk:")
@@ -152,7 +152,7 @@ def call(resource: str, parameters: Any, machine: str = "f") -> TaskCall:
     ],
 )
 def test_a_task_fails_by_its_services_general_error(endpoint: Endpoint, task: TaskCall, error: str) -> None:
-    """The machine's role does not allow it; the cause has AWS's sentence and its code."""
+    """The machine's role does not allow it; the cause has AWS's sentence and code."""
 
     async def never(_: TaskCall) -> Any:
         raise AssertionError("it was performed")
@@ -166,7 +166,7 @@ def test_a_task_fails_by_its_services_general_error(endpoint: Endpoint, task: Ta
 
 
 def test_a_task_that_is_allowed_or_of_a_persons_machine_is_performed(endpoint: Endpoint) -> None:
-    """The template says nothing of a machine that somebody created at the endpoint."""
+    """A machine that a person created at the endpoint is not in the template, and has no role."""
 
     async def done(_: TaskCall) -> Any:
         return "done"
@@ -203,7 +203,7 @@ def test_the_api_is_refused_by_step_functions(endpoint: Endpoint) -> None:
 def test_a_setting_that_cannot_be_obeyed_is_refused(
     value: str, more: dict[str, str], sentence: str, tmp_path: Path
 ) -> None:
-    """Another word, and endpoints that are the user's own."""
+    """That is a word other than enforce, or enforce with endpoints of the user's own."""
     with pytest.raises(UserError) as refusal:
         guard.at_edges({guard.SETTING: value} | more, stack_template(), tmp_path, print)
     assert str(refusal.value) == f"{guard.SETTING}{sentence}"

@@ -1,4 +1,4 @@
-"""What each request to AWS needs, as the service authorization reference names it."""
+"""The actions and resources that each request to AWS needs, as the service authorization reference names them."""
 
 import json
 from typing import Any
@@ -53,7 +53,7 @@ WRITES = ["PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"]
     ],
 )
 def test_dynamodb(operation: str, parameters: Any, expected: list[str]) -> None:
-    """A statement and a part of a transaction need the action of their own, and an index has an ARN of its own."""
+    """Each statement and each part of a transaction needs its own action, and an index has its own ARN."""
     found = needs.of_http("dynamodb", *target(operation, parameters))
     assert [f"{need.action}{need.resource.removeprefix(TABLE)}" for need in found] == [
         f"dynamodb:{e}" for e in expected
@@ -76,7 +76,7 @@ def test_dynamodb(operation: str, parameters: Any, expected: list[str]) -> None:
     ],
 )
 def test_other_services(service: str, operation: str, parameters: Any, expected: str) -> None:
-    """The resource is the one that is named; of a service that is not known here it is every one."""
+    """The resource is the named one; a service that is unknown here needs every resource."""
     assert needs.of_call(service, operation, parameters) == [Need(f"{service}:{operation}", expected)]
 
 
@@ -94,5 +94,5 @@ def test_other_services(service: str, operation: str, parameters: Any, expected:
     ],
 )
 def test_requests_over_http(request_: tuple[str, str, str, str, str, bytes], expected: tuple[str, str]) -> None:
-    """S3 and Lambda name the resource in the path, SNS in a form; what cannot be read needs every resource."""
+    """S3 and Lambda have the resource in the path, SNS in a form; an unreadable request needs every resource."""
     assert needs.of_http(*request_) == [Need(*expected)]

@@ -48,7 +48,7 @@ def allow(action: Any, resource: Any, effect: str = "Allow", **more: Any) -> dic
     ],
 )
 def test_what_a_role_allows(statements: list[dict[str, Any]], expected: str) -> None:
-    """A pattern matches from end to end; an action's case does not count, an ARN's does; a denial wins."""
+    """A pattern matches from end to end; case counts in ARNs, but not in actions; a denial wins."""
     assert roles.read(template(*statements)).functions["f"].refusal(GET) == expected
 
 
@@ -60,7 +60,7 @@ def test_what_a_role_allows(statements: list[dict[str, Any]], expected: str) -> 
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(bad: dict[str, Any], sentence: str) -> None:
-    """Conditions and managed policies, in one sentence."""
+    """Conditions and managed policies are refused in one sentence."""
     with pytest.raises(UserError) as refusal:
         roles.read(bad)
     assert str(refusal.value) == f"{sentence}, which the local service cannot evaluate."

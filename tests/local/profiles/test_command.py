@@ -23,7 +23,7 @@ MARKS = {"heartbeat", "end", "loss", "disconnect", "snapshot"}
 
 
 def test_the_profiles_that_ship_pass(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever variables are set here."""
+    """They pass whatever variables are set here."""
     files = [str(path) for path in shipped.files()]
     assert (main(["profile", "check", *files]), capsys.readouterr().err) == (0, "")
 
@@ -97,7 +97,7 @@ HOOK = b'[[deliver]]\nwebhook = "http://127.0.0.1:8080/"\nallow_private = true\n
 def test_a_sound_profile_is_told_so_and_how_it_resumes(
     tmp_path: Path, text: bytes, says: str, warnings: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On standard output, with what may be meant otherwise; a warning is a problem with --strict alone."""
+    """Standard output also has warnings; a warning is a problem only with --strict."""
     path = tmp_path / "one.toml"
     path.write_bytes(text)
     assert main(["profile", "check", str(path)]) == 0
@@ -107,7 +107,7 @@ def test_a_sound_profile_is_told_so_and_how_it_resumes(
 
 
 def test_what_a_table_holds_by_right_is_not_told_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Though a field of the profile, of a mark or of a socket's message has the same name."""
+    """No warning is given for a name that belongs into the table, even if a field of the profile has it too."""
     path = tmp_path / "one.toml"
     path.write_bytes(
         SINCE
@@ -122,7 +122,7 @@ def test_what_a_table_holds_by_right_is_not_told_its_place(tmp_path: Path, capsy
 
 
 def test_a_field_below_a_table_is_told_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also where it makes the profile unsound, so that its author does not look for the mistake in the value."""
+    """The warning comes even if the profile becomes invalid, because its value is not the mistake."""
     path = tmp_path / "one.toml"
     path.write_bytes(
         SOUND
@@ -141,7 +141,7 @@ def test_a_field_below_a_table_is_told_its_place(tmp_path: Path, capsys: pytest.
 
 
 def test_a_program_reads_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One JSON object on standard output, whatever is wrong, and nothing else; the status is the same."""
+    """Standard output has one JSON object and nothing else, whatever is wrong; the status is the same."""
     paths = [tmp_path / f"{name}.toml" for name in ("sound", "lines", "wrong", "missing")]
     for path, text in zip(paths, (SOUND, LINES, ADDRESS % b"ftp://a" + b"stall_s = 1", b""), strict=True):
         path.write_bytes(text)
@@ -163,7 +163,7 @@ def test_a_program_reads_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_profiles_are_checked_by_name_and_all_without_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """Names are of env/streams; a file of that name comes first."""
+    """Names are those of env/streams; a file of that name comes first."""
     assert main(["profile", "check", "demo"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.endswith("demo.toml: sound; it resumes with the last event ID in the header Last-Event-ID")
@@ -199,7 +199,7 @@ METADATA = {
 def test_a_bad_file_gets_a_sentence(
     tmp_path: Path, name: str, text: bytes, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line on standard error, exit status 1, and no secret in it."""
+    """It is one line on standard error without a secret, and the exit status is 1."""
     path = tmp_path / f"{name}.toml"
     path.write_bytes(text)
     assert main(["profile", "check", str(path)]) == 1
@@ -212,7 +212,7 @@ def test_a_bad_file_gets_a_sentence(
 def test_an_unreadable_file_is_named_and_the_rest_is_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A folder, bytes, a file that never ends and one that is not there: a sentence each, and exit status 2."""
+    """A folder, bytes, an endless file and a missing one get a sentence each, and exit status 2."""
     (tmp_path / "folder.toml").mkdir()
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "zero.toml").symlink_to("/dev/zero")
@@ -239,7 +239,7 @@ def test_the_page_explains_every_field_and_no_other() -> None:
 
 
 def test_a_profile_that_is_requested_once_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By its method, or because it says so; without an end mark it is a warning that each end is broken."""
+    """It is by its method or its own field; without an end mark, a warning says that each end counts as broken."""
     file = tmp_path / "once.toml"
     head = 'address = "https://upstream.example/x"\nframing = "sse"\nresume = { header = "Last-Event-ID" }\n'
     for more, why in (

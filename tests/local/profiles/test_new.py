@@ -1,6 +1,6 @@
-"""`streamkeeper profile new`: what it writes of servers that no one here wrote, and of what is no stream.
+"""`streamkeeper profile new`: the profiles that it writes for servers that nobody here wrote, and what it refuses.
 
-Each profile that it writes is sound by `profile check`, and `profile try` reads events with it.
+Each profile that it writes passes `profile check`, and `profile try` reads events with it.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ JSON_LINES = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 
 
 def made(url: str, folder: Path, *more: str, seconds: str = LOOK_S) -> dict[str, Any]:
-    """The profile that is written of the address; it is sound."""
+    """Runs the verb for the address and returns the profile, which is valid."""
     file = folder / "seen.toml"
     file.unlink(missing_ok=True)
     assert main(["profile", "new", url, "--seconds", seconds, "--output", str(file), *more]) == 0
@@ -38,7 +38,7 @@ def made(url: str, folder: Path, *more: str, seconds: str = LOOK_S) -> dict[str,
 
 @contextlib.contextmanager
 def better_sse() -> Iterator[str]:
-    """The address of a server of the npm package better-sse."""
+    """The address of a server that uses the npm package better-sse."""
     command = ["node", str(PROJECT / "tests" / "real" / "better-sse-server.mjs")]
     with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -49,7 +49,7 @@ def better_sse() -> Iterator[str]:
 
 
 def test_an_event_stream_that_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of better-sse: its ids are keys and cursor, it was seen to go on behind one, and it may count them anew."""
+    """better-sse's ids are key and cursor; it was seen to resume after one, and may count them anew."""
     with better_sse() as url:
         profile = made(url, tmp_path)
         assert {name: profile[name] for name in ("address", "framing", "allow_private", "resume")} == {
@@ -66,7 +66,9 @@ def test_an_event_stream_that_resumes(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_json_lines_that_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of PouchDB's changes: not a document's id, which comes again, but the place in the feed; `since` resumes."""
+    """The key of PouchDB's changes is the place in the feed, not a document's id, which comes again;
+    `since` resumes.
+    """
     with contextlib.closing(Database()) as database:
         database.write(6)
         profile = made(f"{database.address}/ledger/_changes?feed=continuous&heartbeat=200", tmp_path)
@@ -82,7 +84,7 @@ def test_json_lines_that_resume(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def block(number: int, id_: str = "", name: str = "", data: str = "") -> bytes:
-    """A message of an event stream."""
+    """Returns a message of an event stream."""
     fields = [("id", id_), ("event", name), ("data", data or f'{{"n": {number}}}')]
     return "".join(f"{field}: {value}\n" for field, value in fields if value).encode() + b"\n"
 
@@ -107,7 +109,7 @@ def block(number: int, id_: str = "", name: str = "", data: str = "") -> bytes:
     ],
 )
 def test_what_names_an_event(answer: bytes, wanted: dict[str, Any], tmp_path: Path) -> None:
-    """What is written of ids, bodies and heartbeats, and nothing that was not seen."""
+    """The profile has what was seen of ids, bodies and heartbeats, and nothing else."""
     with serving(lambda peer: peer.send(UNTIL_CLOSE + answer)) as server:
         profile = made(server.address, tmp_path)
     assert {name: profile[name] for name in profile if name in ("key", "on_conflict", "heartbeat", "cursor")} == wanted
@@ -115,7 +117,7 @@ def test_what_names_an_event(answer: bytes, wanted: dict[str, Any], tmp_path: Pa
 
 
 def test_a_post_is_looked_at_too(tmp_path: Path) -> None:
-    """The body is sent, and stands in the profile as it was typed."""
+    """The body is sent, and the profile has it as it was typed."""
 
     def script(peer: Peer) -> None:
         peer.send(JSON_LINES + b'{"result": {"created": true}}\n')
@@ -146,7 +148,7 @@ def test_what_is_no_stream(status: str, said: str, tmp_path: Path, capsys: pytes
 
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A bad address, a name that is none, a file that is there: status 2, nothing is asked or overwritten."""
+    """A bad address, an invalid name, an existing file: status 2, and nothing is requested or overwritten."""
     file = tmp_path / "there.toml"
     file.write_text("mine")
     for arguments, said in (
@@ -176,7 +178,7 @@ BODIES = st.dictionaries(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(BODIES, min_size=2, max_size=6))
 def test_a_place_is_shared_by_no_two_events(bodies: list[dict[str, Any]]) -> None:
-    """Of any JSON: as many values at a place as events; what is written of it is sound TOML and loses nothing."""
+    """For any JSON, the values at the place differ for all events; the profile is valid TOML and loses nothing."""
     seen = Probe(frames=[Frame(json.dumps(body)) for body in bodies])
     for place in places.unique(seen.bodies):
         values = [json.loads(json.dumps(body)) for body in bodies]

@@ -6,7 +6,7 @@ from local.profiles import profile_files
 
 
 def test_a_bad_profile_is_refused_by_name(tmp_path: Path) -> None:
-    """A profile that is not valid TOML, lacks a field or needs a variable is refused with the profile's name."""
+    """Invalid TOML, a missing field and a missing variable are refused with the profile's name."""
     (tmp_path / "torn.toml").write_text("address = ")
     (tmp_path / "short.toml").write_text('framing = "sse"\n')
     (tmp_path / "needy.toml").write_text('framing = "sse"\naddress = "${UPSTREAM_X}/y"\n')

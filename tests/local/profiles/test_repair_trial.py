@@ -1,4 +1,4 @@
-"""`profile try --repair`: what the stream brings is compared with what the address has, under the same keys."""
+"""`profile try --repair` compares the stream's events with those of the address, under the same keys."""
 
 import json
 import os
@@ -31,7 +31,7 @@ after_s = 4
 def test_both_sides_of_an_overlap_are_compared(
     key: str, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where the keys agree it says so and exits with 0; where an item has another key than the event, with 1."""
+    """If all keys agree, it says so and exits with 0; if an item has another key than its event, with 1."""
     with serving() as (_, port):
         file = tmp_path / "trades.toml"
         file.write_text(PROFILE.format(origin=f"http://127.0.0.1:{port}", key=key))
@@ -51,7 +51,7 @@ def test_both_sides_of_an_overlap_are_compared(
 
 @pytest.mark.parametrize(("ids", "is_told"), [([2, 3, 4], False), ([4, 3, 2], False), ([3, 2, 4], True)])
 def test_another_order_than_the_stream_has_is_told(ids: list[int], is_told: bool) -> None:
-    """By id an event on the other side of an edge would be missed; going back in time is no other order."""
+    """A repair by id would miss an event beyond an edge; going back in time is not another order."""
     said: list[str] = []
     with answering(lambda _: Answer(body=json.dumps([{"id": one} for one in ids]).encode())) as url:
         repair = {"address": f"{url}/?after={{after}}", "items": "$", "after_s": 0}

@@ -1,4 +1,4 @@
-"""The JSON Schema of profiles says what the parser says."""
+"""The JSON Schema of profiles and the parser agree."""
 
 import json
 import tomllib
@@ -22,7 +22,7 @@ BASE = {"address": "https://upstream.example/x", "framing": "sse"}
 
 
 def is_parsed(table: dict[str, Any]) -> bool:
-    """Whether the parser takes the profile."""
+    """Returns whether the parser accepts the profile."""
     try:
         parse("p", table, {})
     except ProfileError:
@@ -31,7 +31,7 @@ def is_parsed(table: dict[str, Any]) -> bool:
 
 
 def test_the_file_is_what_the_parser_asks_for() -> None:
-    """`python -m local.profiles.schema` writes it; it is a sound schema."""
+    """`python -m local.profiles.schema` writes it; it is a valid schema."""
     file = PROJECT / "env" / schema.FILE
     assert file.read_text(encoding="utf-8") == schema.text()
     jsonschema.Draft7Validator.check_schema(json.loads(schema.text()))
@@ -39,7 +39,7 @@ def test_the_file_is_what_the_parser_asks_for() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 def test_each_shipped_profile_passes_and_names_the_schema(file: Path) -> None:
-    """Its first line is the directive that editors read, and leads to the file."""
+    """Its first line is the directive that editors read, with the path of the file."""
     text = file.read_text(encoding="utf-8")
     directive, _, place = text.splitlines()[0].partition(" ")
     assert (directive, (file.parent / place).resolve()) == ("#:schema", (PROJECT / "env" / schema.FILE).resolve())
@@ -62,7 +62,7 @@ VALUES = st.one_of(
 
 @given(st.sampled_from(sorted(SIMPLE)), VALUES)
 def test_what_the_parser_takes_passes(name: str, value: Any) -> None:
-    """Any field with any value: where the parser takes the profile, so does the schema."""
+    """For any field with any value: if the parser accepts the profile, so does the schema."""
     table = BASE | {name: value}
     if is_parsed(table):
         assert VALIDATOR.is_valid(table), (name, value)
@@ -73,7 +73,7 @@ BOUNDED = sorted(name for name, rule in SIMPLE.items() if {"maximum", "enum"} & 
 
 @given(st.sampled_from(BOUNDED), VALUES)
 def test_what_the_schema_refuses_the_parser_refuses_by_name(name: str, value: Any) -> None:
-    """A bound or a choice is the parser's own: its problem names the field."""
+    """Bounds and choices are the parser's own: its problem names the field."""
     table = BASE | {name: value}
     if not VALIDATOR.is_valid(table):
         with pytest.raises(ProfileError, match=name):
@@ -81,7 +81,7 @@ def test_what_the_schema_refuses_the_parser_refuses_by_name(name: str, value: An
 
 
 def test_a_misspelt_field_is_refused() -> None:
-    """As the parser refuses it, so that an editor marks it."""
+    """The schema refuses it as the parser does, so that an editor marks it."""
     wrong: dict[str, Any]
     for wrong in ({"framming": "sse"}, {"resume": {"headr": "X"}}, {"end": {"dat": "x"}}, {"backoff": {"htp": {}}}):
         assert not VALIDATOR.is_valid(BASE | wrong)

@@ -1,4 +1,4 @@
-"""`profile new`, `profile try` and `profile check` of WebSockets, at the played exchange."""
+"""`profile new`, `profile try` and `profile check` of WebSockets, with the played exchange."""
 
 import tomllib
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def exchange() -> Iterator[str]:
 
 
 def made(folder: Path, *arguments: str) -> dict[str, Any]:
-    """The profile that is written; it is sound."""
+    """Writes a profile and returns it; it is valid."""
     file = folder / "seen.toml"
     assert main(["profile", "new", *arguments, "--seconds", "0.5", "--output", str(file)]) == 0
     assert main(["profile", "check", str(file)]) == 0
@@ -29,7 +29,7 @@ def made(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def test_a_profile_is_written_with_what_was_said_and_answered(exchange: str, tmp_path: Path) -> None:
-    """The first message, the answer that was seen, and the number that no two events share; a trial reads it."""
+    """It has the first message, its answer, and the number that no two events share; a trial reads it."""
     profile = made(tmp_path, exchange, "--say", SAY)
     assert (profile["framing"], profile["key"], profile["allow_private"]) == ("websocket", "$.n", True)
     assert profile["subscribe"] == [
@@ -41,7 +41,7 @@ def test_a_profile_is_written_with_what_was_said_and_answered(exchange: str, tmp
 def test_a_terminal_is_asked_for_the_first_message(
     exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing came without one; who is no terminal is asked nothing, and the page says what was not said."""
+    """If nothing came without one; elsewhere nobody is asked, and the profile says that no message was sent."""
     assert "subscribe" not in made(tmp_path, exchange, "--name", "silent")
     (tmp_path / "seen.toml").unlink()
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
@@ -60,7 +60,7 @@ def test_a_terminal_is_asked_for_the_first_message(
 def test_what_is_no_socket_is_named(
     exchange: str, arguments: list[str], status: int, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a word of a credential that nobody asked for."""
+    """The sentence does not mention a credential that nobody asked for."""
     place, *more = arguments
     origin = exchange.rpartition("/")[0]
     url = origin + place if place.startswith("/") else exchange.replace("ws", "http", 1)
@@ -73,7 +73,7 @@ def test_what_is_no_socket_is_named(
 def test_a_trial_says_why_a_message_was_refused(
     exchange: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The exchange's own words, and that the cursor is asked with."""
+    """It prints the exchange's own words, and that it sends the cursor."""
     file = tmp_path / "seen.toml"
     lines = [f'address = "{exchange}"', "allow_private = true", 'framing = "websocket"', 'cursor = "$.n"']
     says = 'subscribe = {{ send = {{ op = "{}", since = "{{cursor}}" }}, expect = {{ "$.op" = "subscribed" }}, {} }}'

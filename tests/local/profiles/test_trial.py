@@ -1,4 +1,4 @@
-"""`streamkeeper profile try`, at servers of the test and at played providers."""
+"""`streamkeeper profile try`, with servers of the test and with played providers."""
 
 import re
 import signal
@@ -21,7 +21,7 @@ JSON_LINES = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One connection, printed line by line; nothing after the end is read."""
+    """It connects once and prints line by line; nothing after the end is read."""
     lines = b'\n{"seq":"4-x","id":"d","changes":[{"rev":"1-a"}]}\n{"last_seq":"4-x"}\n{"seq":"5-x"}\n'
     with serving(lambda peer: peer.send(JSON_LINES + lines)) as server:
         monkeypatch.setenv("UPSTREAM_COUCHDB", server.address)
@@ -40,7 +40,7 @@ def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
 def tried(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seconds: str = "60"
 ) -> tuple[int, list[str]]:
-    """The status and the lines of a trial of `demo` at a server of one script."""
+    """Returns the status and the lines of a trial of `demo` at a scripted server."""
     with serving(script) as server:
         monkeypatch.setenv("UPSTREAM_DEMO", server.address)
         status = main(["profile", "try", "demo", "--seconds", seconds])
@@ -57,7 +57,7 @@ LINK_LOCAL = "the upstream's name resolves to a link-local address, which is nev
 
 
 def answer(status: int, *headers: str) -> bytes:
-    """An answer without a body."""
+    """Returns an answer without a body."""
     return "\r\n".join([f"HTTP/1.1 {status} X", *headers, "Content-Length: 0", "\r\n"]).encode()
 
 
@@ -101,7 +101,7 @@ def answer(status: int, *headers: str) -> bytes:
 def test_a_trial_prints_how_an_answer_is_read(
     sent: bytes, status: int, lines: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """These are the last lines; without the warning where none is expected, and the status is 1 without a stream."""
+    """These are the last lines, without an unexpected warning; the status is 1 without a stream."""
     ended, shown = tried(lambda peer: peer.send(sent), monkeypatch, capsys)
     assert (ended, shown[-len(lines) :]) == (status, lines)
     assert (CANNOT in shown) == (CANNOT in lines)
@@ -110,7 +110,7 @@ def test_a_trial_prints_how_an_answer_is_read(
 def test_a_trial_of_an_event_stream_as_json_lines_says_what_to_write(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No line of it is an event, and the status is 1."""
+    """None of its lines is an event, and the status is 1."""
     with serving(lambda peer: peer.send(UNTIL_CLOSE + b"data: x\n\n")) as server:
         monkeypatch.setenv("UPSTREAM_DEMO", server.address)
         assert main(["profile", "try", "demo-ndjson", "--seconds", "60"]) == 1
@@ -122,7 +122,7 @@ def test_a_trial_of_an_event_stream_as_json_lines_says_what_to_write(
 
 
 def test_a_trial_without_an_answer_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """No answer within the time; where nothing listens, the reason."""
+    """It says that no answer came in time, or why nobody could be reached."""
     status, lines = tried(lambda peer: peer.wait_until_gone(), monkeypatch, capsys, "0.3")
     assert (status, lines) == (1, ["no answer within this time", "total: nothing; cursor none"])
     monkeypatch.setenv("UPSTREAM_DEMO", "http://127.0.0.1:1")
@@ -151,7 +151,7 @@ def test_an_interrupt_ends_a_trial_with_its_summary() -> None:
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "abc", "nan", "inf", "1e9", ""])
 def test_a_bad_number_of_seconds_is_refused(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """One sentence that says what would be right, exit status 2, and nothing is connected."""
+    """One sentence says what would be right; the exit status is 2, and nothing is requested."""
     with pytest.raises(SystemExit) as ended:
         main(["profile", "try", "demo", f"--seconds={seconds}"])
     sentence = f"argument --seconds: must be a number of seconds above 0 and at most 86400, not {seconds!r}\n"
@@ -161,7 +161,7 @@ def test_a_bad_number_of_seconds_is_refused(seconds: str, capsys: pytest.Capture
 def test_a_secret_that_cannot_be_read_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without an AWS account: one sentence, exit status 2."""
+    """Without an AWS account it is one sentence with exit status 2."""
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
@@ -173,13 +173,13 @@ def test_a_secret_that_cannot_be_read_is_named(
 
 
 def test_an_unknown_stream_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit status 2, and the profiles that there are."""
+    """The exit status is 2, and the sentence lists the profiles."""
     assert main(["profile", "try", "none"]) == 2
     assert capsys.readouterr().err.startswith("streamkeeper: There is no profile 'none'; there are: ")
 
 
 def played(says: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:
-    """The status and the lines of a trial with a provider that is played; a longer one where no line has said that."""
+    """Returns the status and the lines of a trial with a played provider, and tries longer if no line has the text."""
     for seconds in ("0.25", "2.5", "25"):
         status = main(["profile", "try", *arguments, "--played", "--seconds", seconds])
         lines = capsys.readouterr().out.splitlines()
@@ -191,7 +191,7 @@ def played(says: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> tu
 def test_a_trial_shows_the_events_of_a_batch(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each with its key; the cursor of a heartbeat, and from where an upstream goes on that has forgotten the rest."""
+    """Each has its key; a heartbeat's cursor, and the oldest place of an upstream that has forgotten, are shown too."""
     lines = [
         '{"result":{"header":{"revision":"4"},"created":true}}',
         '{"result":{"header":{"revision":"9"},"events":[{"kv":{"key":"YQ==","mod_revision":"5"}},'
@@ -218,7 +218,7 @@ def test_a_trial_shows_the_events_of_a_batch(
 
 @pytest.mark.parametrize("name", sorted(BEHAVIOURS))
 def test_every_provider_can_be_tried_as_it_is_played_here(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a network, a secret or a variable: the profile as it ships, at another origin."""
+    """It needs no network, secret or variable: the shipped profile is used with another origin."""
     stream_id = name if name in ("completions", "x-filtered") else f"{name}:one"
     says = "total: .*event [1-9]"
     status, (resumes, *lines, summary) = played(says, capsys, stream_id)
@@ -242,12 +242,12 @@ def test_every_provider_can_be_tried_as_it_is_played_here(name: str, capsys: pyt
 def test_a_trial_says_what_the_upstream_did_with_the_cursor(
     stream_id: str, cursor: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the function would: a gap by a status, in the stream or by a header, or a refused request."""
+    """It reports what the function would: a gap by status, in the stream or by header, or a refusal."""
     assert line in played(f"^{re.escape(line)}$", capsys, stream_id, "--cursor", cursor)[1]
 
 
 def test_a_stream_without_a_player_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """The demonstration streams are played by `streamkeeper run`."""
+    """`streamkeeper run` plays the demonstration streams."""
     assert main(["profile", "try", "demo", "--played"]) == 2
     assert capsys.readouterr().err.startswith(
         "streamkeeper: There is no imitation of a provider for 'demo'; there are: alpaca, "
@@ -255,7 +255,7 @@ def test_a_stream_without_a_player_is_named(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_trial_shows_what_would_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is left out has its own word, and moves the cursor; where nothing would be kept, it warns."""
+    """A left-out event has its own word and moves the cursor; if nothing would be kept, there is a warning."""
     lines = b'{"n":1,"t":"quote"}\n{"n":2,"t":"trade"}\n{"n":3,"t":"quote"}\n'
     with serving(lambda peer: peer.send(JSON_LINES + lines)) as server:
         rules = ('{ path = "$.t", is = "trade" }', '{ path = "$.missing" }')

@@ -1,4 +1,4 @@
-"""`streamkeeper redrive` on a deployed stage as the embedded AWS plays it: real queue, tables and bucket."""
+"""`streamkeeper redrive` on a stage played by the embedded AWS, with a real queue, tables and bucket."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ def stage(aws: Aws) -> Iterator[Deployed]:
 
 
 def redrive(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, Any]:
-    """The exit status and what was printed as JSON."""
+    """Runs the command; returns the exit status and the printed JSON."""
     status = main(["redrive", "--stage", STAGE, "--json", *options])
     said = capsys.readouterr()
     assert said.err == ""
@@ -36,12 +36,12 @@ def redrive(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, Any
 
 
 def outcomes(answer: Any) -> dict[tuple[str, str | None], tuple[str, str]]:
-    """Outcome and detail by stream and key."""
+    """Returns outcome and detail by stream and key."""
     return {(one["stream"], one["key"]): (one["outcome"], one["detail"]) for one in answer["found"]}
 
 
 def test_events_are_put_back_and_the_rest_is_named(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of three events two are stored and their messages deleted; an oversize one and a stranger's message stay."""
+    """Two of three events are stored and their messages deleted; an oversize one and an unknown message stay."""
     large = [an_event(str(number), noise(500_000)) for number in range(2)]
     stage.write("demo:a", *large, an_event("over")._replace(data=Oversize(5_000_000, "ab" * 32, b"\0" * 100)))
     stage.send("hello")
@@ -62,13 +62,13 @@ def test_events_are_put_back_and_the_rest_is_named(stage: Deployed, capsys: pyte
 
 
 def test_an_empty_queue_leaves_nothing(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit status 0."""
+    """The exit status is 0."""
     assert stage.waiting() == 0
     assert redrive(capsys) == (0, {"dry_run": False, "counts": {}, "found": []})
 
 
 def test_one_stream_alone(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
-    """The messages of the others are neither named nor touched."""
+    """The messages of other streams are neither printed nor touched."""
     for stream_id in ("demo:a", "demo:b"):
         stage.write(stream_id, an_event("1", noise(500_000)))
     status, done = redrive(capsys, "--stream", "demo:b")
@@ -76,7 +76,7 @@ def test_one_stream_alone(stage: Deployed, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_rejected_stream_is_left_until_somebody_asks(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
-    """The reason stands beside it; one that was stopped since is not started at all."""
+    """The reason is printed; a stream that was stopped in the meantime is not started at all."""
     stage.send(json.dumps(REJECTED))
     status, done = redrive(capsys)
     assert (status, done["counts"], stage.waiting()) == (1, {"left": 1}, 1)
@@ -95,7 +95,7 @@ def test_a_rejected_stream_is_left_until_somebody_asks(stage: Deployed, capsys: 
 def test_what_aws_refuses_is_left(
     stage: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No message is deleted for it, and no other one waits for it; the next run stores the event."""
+    """Its message stays, the others are handled, and the next run stores the event."""
     stage.write("demo:a", an_event("1", noise(500_000)))
     stage.write("demo:b", an_event("1", noise(450_000)))
     with monkeypatch.context() as patch:
@@ -109,7 +109,7 @@ def test_what_aws_refuses_is_left(
 def test_ctrl_c_gives_the_messages_back(
     stage: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those of what was stored are gone, all others are there for the next run at once."""
+    """Messages of stored events are gone; all others are back at once for the next run."""
     for number in range(3):
         stage.write(f"demo:{number}", an_event("1", noise(500_000)))
     delete, calls = Stage.delete, iter(range(3))
@@ -130,7 +130,7 @@ def test_ctrl_c_gives_the_messages_back(
 
 
 def test_parts_that_are_left_of_a_stored_event_are_deleted(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run that was killed between two requests has deleted some; of an event that is not stored they stay."""
+    """A run killed between two requests has deleted some; the parts of an event that is not stored stay."""
     stage.write("demo:a", an_event("1", noise(500_000)))
     (first, *_) = stage.aws.sqs.receive_message(QueueUrl=stage.queue_url, VisibilityTimeout=0)["Messages"]
     stage.aws.sqs.delete_message(QueueUrl=stage.queue_url, ReceiptHandle=first["ReceiptHandle"])
@@ -145,7 +145,7 @@ def test_parts_that_are_left_of_a_stored_event_are_deleted(stage: Deployed, caps
 @pytest.mark.usefixtures("aws")
 @pytest.mark.parametrize("name", ["nowhere", "Bad Name"])
 def test_what_cannot_be_reached_is_one_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit status 2."""
+    """The exit status is 2."""
     assert main(["redrive", "--stage", name]) == 2
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n"), name in said.err) == ("", 1, True)
@@ -154,14 +154,14 @@ def test_what_cannot_be_reached_is_one_sentence(name: str, capsys: pytest.Captur
 def test_a_run_that_is_not_there_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It names the address and what to look at."""
+    """It names the address and what to check."""
     monkeypatch.setenv("PORT", "1")
     assert main(["redrive"]) == 2
     assert "http://127.0.0.1:2: does `streamkeeper run` run with this PORT?" in capsys.readouterr().err
 
 
 def test_help_names_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
-    """And every option."""
+    """It also names every option."""
     with pytest.raises(SystemExit) as ended:
         main(["redrive", "--help"])
     assert ended.value.code == 0

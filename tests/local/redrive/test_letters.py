@@ -1,4 +1,4 @@
-"""What the dead-letter messages of the functions and of the machine are read as."""
+"""How the dead-letter messages of the functions and of the machine are read."""
 
 import json
 import random
@@ -27,7 +27,7 @@ LARGE = StreamEvent("k", "x" * 500_000, None, None, None, 5)
 
 
 def read(bodies: list[str]) -> list[Letter]:
-    """What a reader finds in messages, those without their other parts at the end."""
+    """Returns what a reader finds in the messages; incomplete events come last."""
     reader = Reader()
     messages = [Message(f"m{number}", f"r{number}", body) for number, body in enumerate(bodies)]
     letters = [letter for message in messages if (letter := reader.read(message)) is not None]
@@ -37,7 +37,7 @@ def read(bodies: list[str]) -> list[Letter]:
 @settings(max_examples=examples(40))
 @given(EVENTS, TEXT.filter(bool), st.integers(1, 10**9), TEXT, st.sampled_from([1, 40_000]))
 def test_an_event_is_read_as_it_was_sent(event: StreamEvent, stream: str, fence: int, reason: str, times: int) -> None:
-    """Whatever it holds, whole or in parts, in whichever order they come."""
+    """Whatever it contains, whole or in parts, and in whatever order the parts come."""
     assert not isinstance(event.data, Oversize)
     large = event._replace(data=event.data[:8] * times)
     bodies = overflow.messages(stream, fence, large, reason)
@@ -55,7 +55,7 @@ def test_a_part_that_came_twice_is_of_the_same_event() -> None:
 
 
 def test_an_event_whose_part_is_missing_is_left() -> None:
-    """It says which, and nothing of it is stored."""
+    """The detail names the missing part, and nothing is stored."""
     first, _, last = overflow.messages("demo", 1, LARGE, "too large")
     (letter,) = read([first, last])
     told = (letter.stream_id, letter.key, letter.reason, letter.problem)
@@ -64,14 +64,14 @@ def test_an_event_whose_part_is_missing_is_left() -> None:
 
 
 def test_of_what_was_too_long_nothing_is_put_back() -> None:
-    """There is no more of it than its beginning."""
+    """The message has only its beginning."""
     event = StreamEvent("7", Oversize(5_000_000, "ab" * 32, b"\0" * 65_536), "7", None, None, 5)
     (letter,) = read(overflow.messages("demo", 1, event, "longer than max_frame_bytes: 5000000 bytes"))
     assert (letter.key, letter.problem) == ("7", "of 5000000 bytes only the first 65536 were kept")
 
 
 def test_what_the_machine_sends_is_a_stream_that_ended() -> None:
-    """With the error and its cause as the reason; a request that named no stream starts nothing."""
+    """The reason is the error with its cause; a request that named no stream starts nothing."""
     sent = {"stream": "demo:a", "execution": "arn", "error": "StreamRejected", "cause": "HTTP status 403"}
     first, second = read([json.dumps(sent), json.dumps(sent | {"stream": ""})])
     assert (first.stream_id, first.reason) == ("demo:a", "StreamRejected: HTTP status 403")
@@ -79,7 +79,7 @@ def test_what_the_machine_sends_is_a_stream_that_ended() -> None:
 
 
 def test_of_a_functions_error_the_reason_is_its_message() -> None:
-    """As in GET: nobody needs its traceback."""
+    """As in GET, it has no traceback."""
     cause = json.dumps({"errorMessage": "the upstream answered 403 for 300 s", "stackTrace": ["x\n"]})
     sent = {"stream": "demo:a", "execution": "arn", "error": "StreamRejected", "cause": cause}
     (letter,) = read([json.dumps(sent)])
@@ -113,14 +113,14 @@ ABOUT = {"stream": "demo", "fence": 1, "reason": "r", "key": "k"}
     ],
 )
 def test_anything_else_is_left(body: str) -> None:
-    """Nobody's message breaks the command, and none is deleted for it."""
+    """No unknown message breaks the command or is deleted."""
     (letter,) = read([body])
     assert letter.problem == "it is not a message of Streamkeeper's"
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | TEXT, lambda inner: st.lists(inner)))
 def test_any_value_is_left(value: object) -> None:
-    """In the place of any that a message of ours has."""
+    """This holds for any value in any field of our messages."""
     ours = [ABOUT | {"event": WHOLE}, ABOUT | {"part": 1, "parts": 1, "event_base64": "e30="}]
     for message in ours:
         for name in message:

@@ -1,4 +1,4 @@
-"""Events of the dead-letter queue that are put back into the embedded tables."""
+"""Events from the dead-letter queue are put back into the embedded tables."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,24 +19,24 @@ LARGE = noise(600_000)
 
 @pytest.fixture
 def events(aws: Aws) -> Events:
-    """The table and the bucket as they are deployed."""
+    """The table and the bucket, as deployed."""
     return Events(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET))
 
 
 def all_of(aws: Aws, stream_id: str) -> list[tuple[str, Any, str | None]]:
-    """Key, body and dead-letter reason of a stream's events, in their order, as the API reads them."""
+    """Returns key, body and dead-letter reason of a stream's events, in the API's order."""
     reader = EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).find)
     entries = reader.entries(stream_id, Layout(), 10**9, "", 100, most_bytes=10**7)
     return [(one.key, one.data, one.dead_letter) for entry in entries if (one := entry.event) is not None]
 
 
 def lettered(aws: Aws, *events: StreamEvent, **policy: Any) -> None:
-    """Writes events as a connection does where there is no bucket: of a large one a mark stands there."""
+    """Writes events as a connection without a bucket does: a mark takes the place of a large one."""
     aws.store().write(STREAM, 3, 7, events, StoragePolicy(**policy))
 
 
 def test_an_event_takes_the_place_of_its_mark(aws: Aws, events: Events) -> None:
-    """With its body, id and name, between those that came before and after it; then it is known."""
+    """It has its body, id and name, between the events before and after it; then it is known."""
     event = an_event("b", LARGE, id="2", name="big")
     lettered(aws, an_event("a"), event, an_event("c"), keep_days=3650)
     before = aws.items(EVENTS, STREAM)["b"]
@@ -53,7 +53,7 @@ def test_an_event_takes_the_place_of_its_mark(aws: Aws, events: Events) -> None:
 
 
 def test_a_small_event_needs_no_bucket(aws: Aws, events: Events) -> None:
-    """One that DynamoDB refused once is written as any other."""
+    """An event that DynamoDB refused once is written like any other."""
     event = an_event("b", "x" * 5000)
     aws.store(Client(aws.dynamodb, "put_item", fails_with("ValidationException"))).write(STREAM, 3, 7, [event])
     assert events.outcome(STREAM, 3, event, Layout(1), dry_run=False) == STORED
@@ -61,7 +61,7 @@ def test_a_small_event_needs_no_bucket(aws: Aws, events: Events) -> None:
 
 
 def test_without_a_mark_it_is_stored_behind_what_came_at_that_instant(aws: Aws, events: Events) -> None:
-    """A function that was killed before it left the mark has sent the event."""
+    """This happens if a function sends the event and is killed before it writes the mark."""
     lettered(aws, an_event("a"))
     assert events.outcome(STREAM, 3, an_event("b"), Layout(1), dry_run=False) == STORED
     *_, number = aws.items(EVENTS, STREAM)["b"]["position"].split("/")
@@ -70,7 +70,7 @@ def test_without_a_mark_it_is_stored_behind_what_came_at_that_instant(aws: Aws, 
 
 
 def test_what_is_stored_is_never_overwritten(aws: Aws, events: Events) -> None:
-    """The same event is known; another body under the key is left to a person."""
+    """The same event is known; another body under its key is left to a person."""
     lettered(aws, an_event("a", "first"))
     assert events.outcome(STREAM, 3, an_event("a", "first"), Layout(1), dry_run=False) == KNOWN
     with pytest.raises(NotStored, match=r"^another body is stored under its key$"):
@@ -79,7 +79,7 @@ def test_what_is_stored_is_never_overwritten(aws: Aws, events: Events) -> None:
 
 
 def test_a_connection_that_stores_it_meanwhile_wins(aws: Aws) -> None:
-    """Between the look and the write: nothing is overwritten, and the event is there once."""
+    """Between the read and the write: nothing is overwritten, and the event is there once."""
     event = an_event("a", "x")
 
     def stored_meanwhile(call: Callable[..., Any], **parameters: Any) -> Any:
@@ -93,7 +93,7 @@ def test_a_connection_that_stores_it_meanwhile_wins(aws: Aws) -> None:
 
 
 def test_it_lies_in_the_partition_that_its_key_has(aws: Aws, events: Events) -> None:
-    """Of a stream over several partition keys the mark is found, and duplicates are found later."""
+    """For a stream with several partitions, the mark is found, and duplicates are found later."""
     event = an_event("b", LARGE)
     lettered(aws, event, partitions=4)
     assert events.outcome(STREAM, 3, event, Layout(4), dry_run=False) == STORED
@@ -101,7 +101,7 @@ def test_it_lies_in_the_partition_that_its_key_has(aws: Aws, events: Events) -> 
 
 
 def test_an_event_that_no_index_has_stays_out_of_it(aws: Aws, events: Events) -> None:
-    """It has what its mark has; of a stream whose order is gone that may be a place in the index."""
+    """It has what its mark has, which may be a place in the index if the stream once had an order."""
     marked, indexed, fresh = (an_event(key, LARGE) for key in ("b", "c", "d"))
     lettered(aws, marked, order="none")
     lettered(aws, indexed)
@@ -117,7 +117,7 @@ def test_an_event_that_no_index_has_stays_out_of_it(aws: Aws, events: Events) ->
 
 
 def test_an_event_takes_the_place_of_its_mark_in_a_log(aws: Aws, events: Events) -> None:
-    """As that of an item: with its body and its id, in its place, and only once."""
+    """Like an item: with its body and id, in its place, and only once."""
     event = an_event("b", LARGE, id="2", name="big")
     log = aws.store().log(STREAM, 3, lambda: 5, window_ms=900_000, keep_days=3650)
     log.write(0, [an_event("a"), event, an_event("c")])
@@ -147,7 +147,7 @@ def test_an_event_takes_the_place_of_its_mark_in_a_log(aws: Aws, events: Events)
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_an_id_that_no_segment_holds_stays_in_the_queue(aws: Aws, events: Events, dry_run: bool) -> None:
-    """As that of an item it is refused by name, before the table refuses it."""
+    """Like that of an item, it is refused by name before the table refuses it."""
     event = an_event("b", "body", id=noise(500_000).hex())
     aws.store().log(STREAM, 3, lambda: 5, window_ms=900_000, keep_days=0).write(0, [event])
     with pytest.raises(NotStored, match="its id and its name are too large for a segment"):

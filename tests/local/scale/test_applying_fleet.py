@@ -1,4 +1,4 @@
-"""A document is applied in virtual time by the product's own turns and machine, behind AWS's limits."""
+"""The product's own turns and machine apply a document in virtual time, behind AWS's limits."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from local.scale.throttled import START
 
 @pytest.mark.cpu(4)
 def test_what_is_refused_is_tried_again() -> None:
-    """Behind a partition that takes a quarter, and a quota of two starts a second, all streams start all the same."""
+    """All streams start, though a partition refuses most requests and only two starts a second are allowed."""
     limits = scale_page.limits_of_streams()
     grouped = apply(120, 20, replace(limits, partition_writes=25))
     assert (grouped.left, grouped.refused > 0, grouped.groups >= 6) == (0, True, True)
@@ -20,7 +20,7 @@ def test_what_is_refused_is_tried_again() -> None:
 
 
 def test_a_hundred_thousand_streams_are_applied_within_a_quarter_of_an_hour() -> None:
-    """As was counted (`python -m local.scale.scale_page --count`): in groups of a hundred, and nothing is left."""
+    """As counted (`python -m local.scale.scale_page --count`): in groups of a hundred, with none left."""
     found = applied()
     assert (found.streams, found.per_function, found.left, found.functions_refused) == (100_000, 100, 0, 0)
     assert found.over_after_s <= 900

@@ -1,4 +1,4 @@
-"""Thousands of streams join groups in virtual time: as the machine behind a POST lets them, and below AWS's limits."""
+"""Thousands of streams join groups in virtual time, through the machine behind a POST and AWS's limits."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ UNLIMITED = Limits(10**6, 10**6, dict.fromkeys(scale_page.limits_of_streams().ra
 
 
 def test_posts_at_once_join() -> None:
-    """Of many that see the same free place one gets it; nobody is left, and no group has more than it may."""
+    """Of many that see the same free place one gets it; all streams join, and no group is too large."""
     found = join(12, 3, 0, UNLIMITED)
     assert (found.throttled, found.refused > 12, found.over_after_s < 120) == (0, True, True)
     assert found.groups in range(4, 7)
@@ -20,7 +20,7 @@ def test_posts_at_once_join() -> None:
 
 @pytest.mark.cpu(4)
 def test_a_start_that_is_spread_is_not_refused() -> None:
-    """Eighty within 0.72 s are as many a second as ten thousand within ninety; at once a partition refuses some."""
+    """Eighty within 0.72 s are as many a second as ten thousand within ninety; at once, a partition refuses some."""
     limits = scale_page.limits_of_streams()
     spread, at_once = join(80, 40, 0.72, limits), join(80, 40, 0, replace(limits, partition_writes=50))
     assert (spread.throttled, spread.busy, spread.groups) == (0, 0, 2)
@@ -30,14 +30,14 @@ def test_a_start_that_is_spread_is_not_refused() -> None:
 
 
 def test_a_lost_answer_costs_a_post_and_no_stream() -> None:
-    """A partition that takes five units a second refuses most; each stream has joined in the end."""
+    """A partition of five units a second refuses most requests; in the end each stream has joined."""
     tight = join(20, 3, 0, replace(UNLIMITED, partition_writes=5))
     assert tight.throttled >= tight.busy > 0
     assert tight.groups >= 7
 
 
 def test_the_throttle_of_the_stage_refuses_first() -> None:
-    """Behind one POST a second nine of ten are answered by 429 at once, and ask AWS for nothing; all join later."""
+    """With one POST a second, nine of ten get 429 at once and cost AWS nothing; all join later."""
     found = join(10, 5, 0, replace(UNLIMITED, rates={**UNLIMITED.rates, API: (1, 1)}))
     assert (found.throttled, found.groups) == (0, 2)
     assert found.at_the_api == found.busy >= 9

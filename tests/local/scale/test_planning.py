@@ -1,4 +1,4 @@
-"""What is planned keeps the rules that packaging, the cost model and the measurements have."""
+"""A plan keeps the rules of packaging, of the cost model and of the measurements."""
 
 import re
 from dataclasses import replace
@@ -34,7 +34,7 @@ QUIET = Asked(streams=1, events_per_s=0, event_bytes=200, connect_s=0.9, wait_s=
     ],
 )
 def test_a_function_holds_what_it_can_read_hold_and_hand_over(asked: Asked, expected: Fit) -> None:
-    """The cheapest function is taken; what no function reads is split."""
+    """The cheapest function is chosen; a stream that no function can read is split."""
     found = fit(asked, PROD)
     assert found == expected
     rate = asked.events_per_s / found.connections * found.together
@@ -43,12 +43,12 @@ def test_a_function_holds_what_it_can_read_hold_and_hand_over(asked: Asked, expe
 
 
 def test_a_stage_with_short_functions_has_small_groups() -> None:
-    """At 45/35 with a margin of 5 s there are five seconds for openings."""
+    """A limit of 45 s, a wait of 35 s and a margin of 5 s leave five seconds for openings."""
     assert fit(replace(QUIET, streams=100), stages.load("local")).together == 40
 
 
 def test_a_rate_is_read_in_any_of_four_units(capsys: pytest.CaptureFixture[str]) -> None:
-    """A number alone is of a second; what is no rate is one sentence."""
+    """A plain number is per second; an invalid rate is one sentence."""
     said = {text: plan_command.rate(text) for text in ("100/s", "7", "6/min", "36/h", "86,400/day")}
     assert said == {"100/s": 100, "7": 7, "6/min": 0.1, "36/h": 0.01, "86,400/day": 1}
     for text in ("x", "-1/s", "0/s", "1/week", "1e9/s", "100001/s"):
@@ -58,7 +58,7 @@ def test_a_rate_is_read_in_any_of_four_units(capsys: pytest.CaptureFixture[str])
 
 
 def test_items_are_spread_by_what_a_partition_takes() -> None:
-    """A partition takes 1,000 units a second, and an event one for each KB begun; a log needs one."""
+    """A partition takes 1,000 units a second, and an event one per begun KB; a log needs one partition."""
     one = Load(1, 1_000, 1_024, "items", None)
     loads = (one, replace(one, event_bytes=1_025), replace(one, keep=0.5), replace(one, events_per_s=1_001))
     assert [load.partitions for load in loads] == [1, 2, 1, 2]
@@ -67,7 +67,7 @@ def test_items_are_spread_by_what_a_partition_takes() -> None:
 
 @pytest.mark.long
 def test_a_plan_costs_what_the_command_cost_says() -> None:
-    """Of the load that it proposes, with the settings that it proposes; and the log is the cheaper store."""
+    """The price is that of the proposed load and settings, and the log is the cheaper store."""
     found = planning.plan("prod", replace(QUIET, streams=4, events_per_s=2), prices.read())
     assert (found.settings, found.profile) == (
         {"memory_mb": 128, "streams_per_function": 4},

@@ -1,4 +1,4 @@
-"""The page on scale says what its generator says, and what it promises of starts and of the first limit holds."""
+"""The page on scale is what its generator writes, and its promises about starts and the first limit hold."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def test_what_was_counted_is_what_is_counted_now() -> None:
 
 
 def test_functions_at_a_time_are_the_first_limit() -> None:
-    """A thousand groups with a function each, and some with a second, are more than an account has by default."""
+    """A thousand groups, some with a second function, are more than an account allows by default."""
     one = day(scale_page.GROUPS, FOUND.cycle, 600)
     rows = scale_page.limits(FOUND, one)
     assert rows[2].startswith("| functions at a time | 1,000 |")
@@ -37,7 +37,7 @@ def test_functions_at_a_time_are_the_first_limit() -> None:
 
 
 def test_a_day_is_what_its_groups_do() -> None:
-    """Each hands over once a cycle and renews once; those that begin at once meet in one second, others do not."""
+    """Each hands over once a cycle and renews once; only groups that begin at once meet in one second."""
     cycle = replace(FOUND.cycle, jitter_s=0)
     together, apart = day(50, cycle, 0), day(50, cycle, cycle.length_s)
     assert together.handovers == 50 * (int(DAY_S / cycle.length_s) + 1)
@@ -58,13 +58,13 @@ def test_ten_thousand_streams_in_two_minutes_are_below_every_quota(region: str) 
 
 
 def test_who_backs_off_is_started_within_two_minutes() -> None:
-    """Ten thousand streams, as was counted: at once most POSTs are refused, spread over a minute none is."""
+    """As counted for ten thousand streams: at once most POSTs are refused, spread over a minute none."""
     assert max(one.over_after_s for one in FOUND.joins) < 120
     assert [one.busy for one in FOUND.joins if one.spread_s >= 60] == [0, 0]
 
 
 def test_every_quota_names_its_source() -> None:
-    """A page of AWS's, and when it was read."""
+    """The source is a page of AWS, with the day it was read."""
     listed = quotas()
     assert listed.pop("as_of") == "2026-01"
     assert all(one["source"].startswith("https://docs.aws.amazon.com/") for one in listed.values())

@@ -1,4 +1,4 @@
-"""The embedded AWS for tests: one on a folder, with a table and a queue to create."""
+"""The embedded AWS for tests, on a folder, and a table and a queue."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ QUEUE = {"QueueName": "dead-letters", "MessageRetentionPeriod": 1209600}
 
 @contextlib.asynccontextmanager
 async def embedded_aws_in(folder: Path, log: list[str]) -> AsyncIterator[EmbeddedAws]:
-    """An embedded AWS on `folder`; its lines and its own actions are appended to `log`."""
+    """Returns an embedded AWS on `folder`; its lines and its own actions are appended to `log`."""
     held = lock(folder, wait_s=5)
 
     async def restarted() -> None:
@@ -36,6 +36,6 @@ async def embedded_aws_in(folder: Path, log: list[str]) -> AsyncIterator[Embedde
 
 
 def on_disk(folder: Path, text: str) -> bool:
-    """Whether the saved state holds `text`."""
+    """Returns whether the saved state contains `text`."""
     path = folder / "engine" / "dynamodb.json"
     return path.exists() and text in path.read_text()

@@ -1,6 +1,6 @@
-"""No request and no input breaks the service: it answers the next good one, and never 500.
+"""No request and no input breaks the service: it never answers 500, and answers the next good request.
 
-Requests are drawn and sent over sockets to a service that runs as a person starts it. A failure prints the lines that
+Random requests are sent over sockets to a service that runs as a person starts it. A failure prints the lines that
 replay it (`@reproduce_failure`).
 """
 
@@ -59,7 +59,7 @@ def service(local_run: LocalRun) -> Iterator[LocalRun]:
 
 
 def call(service: harness.Service, action: str, body: bytes) -> tuple[int, Any]:
-    """Status and answer of a Step Functions request."""
+    """Returns status and answer of a Step Functions request."""
     headers = {"X-Amz-Target": f"AWSStepFunctions.{action}", "Content-Type": "application/x-amz-json-1.0"}
     with urllib3.PoolManager(retries=False) as http:
         answer = http.request("POST", f"http://127.0.0.1:{service.port + 1}/", body=body, headers=headers, timeout=120)
@@ -67,7 +67,7 @@ def call(service: harness.Service, action: str, body: bytes) -> tuple[int, Any]:
 
 
 def exchanged(port: int, request: bytes) -> bytes:
-    """What comes back for these bytes, until the other side closes."""
+    """Returns the answer to these bytes, until the other side closes."""
     received = b""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         try:
@@ -81,7 +81,7 @@ def exchanged(port: int, request: bytes) -> bytes:
 
 
 def answers_as_ever(service: harness.Service) -> None:
-    """Both ports answer a good request."""
+    """Checks that both ports answer a good request."""
     assert service.process is not None
     assert service.process.poll() is None, service.log
     with urllib3.PoolManager(retries=False) as http:
@@ -91,7 +91,7 @@ def answers_as_ever(service: harness.Service) -> None:
 
 
 def requests() -> st.SearchStrategy[bytes]:
-    """Bytes, mostly a request that is right in most places."""
+    """Draws bytes, mostly a request that is right in most places."""
     path = st.lists(st.sampled_from(SEGMENTS) | TEXT, max_size=4).map(lambda parts: "/" + "/".join(parts))
     query = st.just("") | st.sampled_from(["?", "?limit=1&after=%ff", "?limit=x", "?" + "a=b&" * 300, "?%"])
     target = st.builds(lambda path, query: (path + query).replace(" ", "%20"), path, query)
@@ -122,7 +122,7 @@ def test_any_bytes_are_answered_or_refused(service: harness.Service, request: by
 
 @pytest.mark.parametrize("action", ["StartSyncExecution", "StartExecution", "Nonsense", ""])
 def test_what_is_nested_too_deeply_is_refused(service: harness.Service, action: str) -> None:
-    """Also where the service itself reads it; states-language/tests/server/test_actions_fuzz.py has any other JSON."""
+    """Also if the service itself reads it; states-language/tests/server/test_actions_fuzz.py has other JSON."""
     status, answer = call(service, action, b"[" * 60_000 + b"]" * 60_000)
     assert (status, sorted(answer)) == (400, ["__type", "message"])
     answers_as_ever(service)
@@ -178,7 +178,7 @@ def test_any_input_runs_to_an_end(
 def test_what_an_input_says_steers_no_terminal(
     service: harness.Service, machines: dict[str, str], text: str, shown: str
 ) -> None:  # fmt: skip
-    """The end of the execution is one line, in which each such character is its escape."""
+    """The end of the execution is one line, with each such character escaped."""
     request = json.dumps({"stateMachineArn": machines["Pass"], "input": text}).encode()
     status, answer = call(service, "StartExecution", request)
     assert status == 200, answer

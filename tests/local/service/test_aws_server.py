@@ -1,4 +1,4 @@
-"""The AWS endpoint as boto3 sees it: Step Functions and Lambda are the service's own, the rest is forwarded."""
+"""The AWS endpoint as boto3 sees it: the service has Step Functions and Lambda itself, and forwards the rest."""
 
 import asyncio
 import contextlib
@@ -93,7 +93,7 @@ async def service(folder: Path) -> AsyncIterator[Running]:
 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One endpoint for the whole module; tests use names of their own."""
+    """One endpoint for the whole module; tests use their own names."""
     folder = tmp_path_factory.mktemp("server")
     with in_thread(lambda: service(folder)) as running:
         dynamodb = client("dynamodb", running.url)
@@ -108,14 +108,14 @@ def states(endpoint: Running) -> Any:
 
 
 def code(call: Callable[..., Any], **parameters: Any) -> str:
-    """The error code with which AWS's SDK refuses the call."""
+    """Returns the error code with which AWS's SDK refuses the call."""
     with pytest.raises(ClientError) as refusal:
         call(**parameters)
     return str(refusal.value.response["Error"]["Code"])
 
 
 def ended(states: Any, machine: str, data: Any = None) -> dict[str, Any]:
-    """The description of an execution that has ended."""
+    """Returns the description of an execution once it has ended."""
     arn = states.start_execution(stateMachineArn=PREFIX + machine, input=json.dumps(data or {}))["executionArn"]
     description: dict[str, Any] = {}
 
@@ -128,7 +128,7 @@ def ended(states: Any, machine: str, data: Any = None) -> dict[str, Any]:
 
 
 def test_tasks_call_functions(states: Any) -> None:
-    """lambda:invoke wraps the answer; what a function raises is the error; a missing function has AWS's name."""
+    """lambda:invoke wraps the answer; an exception becomes the error; a missing function has AWS's name."""
     called = ended(states, "calls", {"n": 1})
     assert json.loads(called["output"])["Payload"] == {"event": {"n": 1}}
     failed = ended(states, "calls", {"fail": True})
@@ -138,9 +138,9 @@ def test_tasks_call_functions(states: Any) -> None:
 
 
 def test_tasks_call_other_services(endpoint: Running, states: Any) -> None:
-    """Direct integrations reach the embedded AWS, and their errors are called as AWS calls them.
+    """Direct integrations reach the embedded AWS, and errors have AWS's names.
 
-    A queue is found under the URL that AWS gives it, with region, account and name; no other host is asked.
+    A queue is found under AWS's URL, with region, account and name; no other host is contacted.
     """
     assert ended(states, "claims")["status"] == "SUCCEEDED"
     assert ended(states, "claims")["error"] == "DynamoDB.ConditionalCheckFailedException"
@@ -171,7 +171,7 @@ def test_a_distributed_map_reads_and_writes_objects(endpoint: Running, states: A
 
 
 def test_lambda_invoke_answers_as_aws_does(endpoint: Running) -> None:
-    """Invoke answers with the payload; a function that raises has FunctionError; bad requests are refused."""
+    """Invoke returns the payload; a function that raises has FunctionError; bad requests are refused."""
     functions = client("lambda", endpoint.url)
     answer = functions.invoke(FunctionName="echo", Payload=b'{"n": 1}')
     assert (answer["StatusCode"], answer["ExecutedVersion"]) == (200, "$LATEST")
@@ -197,7 +197,7 @@ def handler(event, context):
 
 
 def packed(**files: str) -> bytes:
-    """A zip with these modules."""
+    """Returns a zip with these modules."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, text in files.items():
@@ -206,7 +206,7 @@ def packed(**files: str) -> bytes:
 
 
 def to_create(name: str, code: bytes, **more: Any) -> dict[str, Any]:
-    """The parameters of CreateFunction."""
+    """Returns the parameters of CreateFunction."""
     role = "arn:aws:iam::000000000000:role/any"
     return {
         "FunctionName": name, "Runtime": "python3.13", "Handler": "index.handler", "Role": role,
@@ -215,7 +215,7 @@ def to_create(name: str, code: bytes, **more: Any) -> dict[str, Any]:
 
 
 def test_a_function_is_created_of_a_zip_and_runs(endpoint: Running, states: Any) -> None:
-    """It has its own modules and variables; an update is for the next call, and a Task calls it too."""
+    """It has its own modules and variables; an update counts from the next call on, and a Task calls it too."""
     functions = client("lambda", endpoint.url)
     more = {"Environment": {"Variables": {"MORE": "10"}}, "Timeout": 9}
     made = functions.create_function(**to_create("adds", packed(index=ADDS, parts="ONE = 1"), **more))
@@ -254,7 +254,7 @@ def test_a_function_is_created_of_a_zip_and_runs(endpoint: Running, states: Any)
 def test_a_function_that_nothing_here_could_run_is_not_created(
     endpoint: Running, change: dict[str, Any], words: str
 ) -> None:
-    """By a sentence that says what is wrong."""
+    """A sentence says what is wrong."""
     functions = client("lambda", endpoint.url)
     with pytest.raises(ClientError, match=re.escape(words)) as refusal:
         functions.create_function(**to_create("mine", packed(index=ADDS)) | change)
@@ -263,7 +263,7 @@ def test_a_function_that_nothing_here_could_run_is_not_created(
 
 
 def test_a_function_of_the_template_is_changed_there_alone(endpoint: Running) -> None:
-    """It is shown, and neither replaced nor deleted."""
+    """It is shown, but neither replaced nor deleted."""
     functions = client("lambda", endpoint.url)
     assert functions.get_function_configuration(FunctionName="echo")["Handler"] == "sample.echo"
     words = re.escape("echo is a function of serverless.yml: change it there")
@@ -274,7 +274,7 @@ def test_a_function_of_the_template_is_changed_there_alone(endpoint: Running) ->
 
 
 def test_what_was_created_is_there_after_a_restart(tmp_path: Path) -> None:
-    """Its newest code, and none that was replaced."""
+    """Its newest code is there, and no replaced code."""
     function = Function("adds", "index.handler", 3, 128, {"A": "b"})
     created = CreatedFunction(function, "python3.13", "role", "", "now")
     before = Created(tmp_path)
@@ -287,7 +287,7 @@ def test_what_was_created_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_what_is_too_large_unpacked_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By Lambda's limit, which is lowered here; the zip itself may be small."""
+    """The limit is Lambda's, which is lowered here; the zip itself may be small."""
     monkeypatch.setattr("local.functions.created.MOST_BYTES", 1000)
     function = CreatedFunction(Function("large", "index.handler", 3, 128, {}), "python3.13", "role", "", "now")
     created = Created(tmp_path)
@@ -321,7 +321,7 @@ def test_a_stack_that_nothing_here_could_run_is_refused(endpoint: Running, templ
 
 
 def test_a_stack_of_what_works_is_made(endpoint: Running) -> None:
-    """Its queue is there."""
+    """Its queue exists."""
     queue = {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "of-a-stack"}}
     stacks = client("cloudformation", endpoint.url)
     stacks.create_stack(StackName="queues", TemplateBody=json.dumps({"Resources": {"Q": queue}}))
@@ -331,7 +331,7 @@ def test_a_stack_of_what_works_is_made(endpoint: Running) -> None:
 
 
 def test_an_error_of_the_query_protocol_is_xml(tmp_path: Path) -> None:
-    """A service that does not answer says so in an ErrorResponse."""
+    """A service that does not answer is reported in an ErrorResponse."""
 
     async def silent() -> None:
         async with endpoint_of(tmp_path, MODULE, ("echo",), {}, "http://127.0.0.1:9") as running:
@@ -364,7 +364,7 @@ def test_everything_else_is_forwarded(endpoint: Running) -> None:
 
 
 def test_a_function_without_room_is_refused_as_aws_does(endpoint: Running, states: Any) -> None:
-    """429 with the exception's name and why, and the error by which a Retrier knows it."""
+    """It is 429 with the exception's name and the reason, and the error that a Retrier knows."""
     functions = client("lambda", endpoint.url)
     with pytest.raises(ClientError) as refusal:
         functions.invoke(FunctionName="full")
@@ -378,7 +378,7 @@ def test_a_function_without_room_is_refused_as_aws_does(endpoint: Running, state
 
 
 def test_a_function_answers_with_six_megabytes_at_most(endpoint: Running) -> None:
-    """A longer answer is the function's error, a longer request is refused."""
+    """A longer answer is the function's error; a longer request is refused."""
     functions = client("lambda", endpoint.url)
     whole = functions.invoke(FunctionName="large", Payload=json.dumps({"size": 6_291_554}))
     assert (len(whole["Payload"].read()), "FunctionError" in whole) == (6_291_556, False)

@@ -25,12 +25,12 @@ from local.user_error import UserError
     ],
 )
 def test_cores_and_memory_bound_it(of_cores: float, free: int, most: int, because: str) -> None:
-    """Forty streams a core, 45 MB each, whichever is less; one at least."""
+    """Forty streams a core and 45 MB each, whichever allows fewer; at least one."""
     assert computed(of_cores, free) == Capacity(most, because)
 
 
 def test_a_number_that_somebody_sets_is_taken() -> None:
-    """As it is; what is no such number is one sentence."""
+    """It is used as it is; an invalid one is one sentence."""
     assert read({"STREAMKEEPER_STREAMS": "7"}).sentence == (
         "this machine holds about 7 streams (STREAMKEEPER_STREAMS says so)"
     )
@@ -44,7 +44,7 @@ def test_a_number_that_somebody_sets_is_taken() -> None:
     ("quota", "share"), [("max 100000", None), ("50000 100000", 0.5), ("99900000 100000", None), ("", None)]
 )
 def test_a_control_group_may_allow_less(tmp_path: Path, quota: str, share: float | None) -> None:
-    """Of the cores and of the memory of the machine; where it says nothing, the machine counts."""
+    """It may allow less than the machine has; if it has no limit, the machine counts."""
     (tmp_path / "cpu.max").write_text(quota)
     assert cores(tmp_path) == (share or len(os.sched_getaffinity(0)))
     meminfo = tmp_path / "meminfo"
@@ -58,7 +58,7 @@ def test_a_control_group_may_allow_less(tmp_path: Path, quota: str, share: float
 
 
 def test_room_counts_streams_and_not_executions() -> None:
-    """A stream that is being renewed has two for a moment; one that runs is always admitted."""
+    """A stream that is being renewed has two for a moment; a running stream is always admitted."""
     streams = ["a", "b", "b"]
     room = Room(Capacity(3, "a test"), lambda: streams)
     assert (room.running(), room.admits("c"), room.admits("b")) == (2, True, True)
@@ -70,7 +70,7 @@ CONTROL = "control"
 
 
 def start_machine(together: int) -> str:
-    """The deployed definition of what answers a POST."""
+    """The deployed definition of the machine that answers a POST."""
     definition = stages.definition(stages.ROOT / "statemachines" / "start.asl.yml")
     settings = stages.load(STAGE, {"streams_per_function": together})
     return json.dumps(stages.resolve(definition, settings, stages.names(STAGE)))
@@ -78,14 +78,14 @@ def start_machine(together: int) -> str:
 
 @pytest.mark.parametrize("together", [1, 2, 500])
 def test_the_machine_says_how_many_places_a_group_has(together: int) -> None:
-    """The one that takes a place; of a stack without one a group has one."""
+    """The deployed machine takes places; a stack without it has one stream per group."""
     connections = json.dumps(stages.definition(stages.ROOT / "statemachines" / "connections.asl.yml"))
     assert most_places([connections, start_machine(together)]) == together
     assert most_places([connections]) == 1
 
 
 def room(sizes: dict[str, int], *running: str, most: int = 2, members: tuple[str, ...] = ()) -> Room:
-    """The room of a machine that holds one function, and is used up; the sizes are those of groups that are open."""
+    """Returns the room of a machine that is full with one function; the sizes are those of the open groups."""
     tables = MemoryDynamoDB(CONTROL)
 
     def put(name: str, key: str, attributes: Item) -> None:
@@ -118,11 +118,11 @@ def room(sizes: dict[str, int], *running: str, most: int = 2, members: tuple[str
 def test_who_joins_a_group_that_runs_is_let_in(
     sizes: dict[str, int], running: str, members: tuple[str, ...], is_let_in: bool
 ) -> None:
-    """Also a member that is asked for again; one that would open a group, or wake one that is over, is not."""
+    """Also a member that is requested again; a stream that would open or wake a group is refused."""
     assert room(sizes, running, members=members).admits("a") is is_let_in
 
 
 def test_where_each_stream_has_its_own_function_no_table_is_asked() -> None:
-    """Nothing is read, and a machine that is full is full."""
+    """Nothing is read, and a full machine is full."""
     assert group_joined("a", pytest.fail, CONTROL, 1) == group_joined("#1", pytest.fail, CONTROL, 2) == ""
     assert not Room(Capacity(1, "a test"), lambda: ["b"]).admits("a")

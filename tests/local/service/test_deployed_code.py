@@ -1,4 +1,4 @@
-"""What functions run is a copy of the project; what is broken reaches no copy, and each change is a line."""
+"""Functions run a copy of the project; broken files reach no copy, and each change is a line."""
 
 from pathlib import Path
 
@@ -31,18 +31,20 @@ def profile(project: Path, text: str, name: str = "one") -> None:
 
 
 def starts(_: Path) -> str:
-    """Every function starts."""
+    """Returns "": every function starts."""
     return ""
 
 
 def deployed(code: DeployedCode) -> tuple[str, dict[str, str]]:
-    """The function's source, and the profiles by name."""
+    """Returns the function's source, and the profiles by name."""
     profiles = {path.stem: path.read_text() for path in (code.folder / "env" / "streams").iterdir()}
     return (code.folder / "handlers" / "one.py").read_text(), profiles
 
 
 def test_changed_code_is_copied_and_broken_code_is_not(project: Path) -> None:
-    """The former code goes on, beside a profile that changes; the reason names file and line; its mending is told."""
+    """The former code goes on, beside a changed profile; the reason names file and line, and a correction
+    is reported.
+    """
     code = DeployedCode(project, project / "code")
     assert code.begin() == []
     source = project / "handlers" / "one.py"
@@ -60,7 +62,7 @@ def test_changed_code_is_copied_and_broken_code_is_not(project: Path) -> None:
 
 
 def test_code_from_which_a_function_does_not_start_is_not_deployed(project: Path) -> None:
-    """Refused with the reason; what is tried is the copy that is deployed, and nothing where no code has changed."""
+    """It is refused with the reason; only the copy to be deployed is tried, and only if code has changed."""
     code = DeployedCode(project, project / "code")
     code.begin()
     tried: list[Path] = []
@@ -84,7 +86,7 @@ def test_code_from_which_a_function_does_not_start_is_not_deployed(project: Path
 
 
 def test_a_broken_profile_leaves_its_former_version(project: Path) -> None:
-    """Refused once, with the reason; usable again when it is mended; one that never was sound is there, for its 422."""
+    """It is refused once, with the reason, until it is mended; one that never was valid stays, for its 422."""
     code = DeployedCode(project, project / "code")
     code.begin()
     profile(project, BROKEN)
@@ -105,13 +107,13 @@ def test_a_broken_profile_leaves_its_former_version(project: Path) -> None:
 
 
 def test_a_profile_that_is_broken_at_the_start_is_told(project: Path) -> None:
-    """The service starts all the same."""
+    """The service starts nevertheless."""
     profile(project, BROKEN)
     assert DeployedCode(project, project / "code").begin() == [f"profile one is refused: {REASON}"]
 
 
 def test_a_copy_stays_while_a_function_runs_from_it(project: Path) -> None:
-    """The others before the present one are removed."""
+    """Other copies before the present one are removed."""
     code = DeployedCode(project, project / "code")
     code.begin()
     folders = [code.folder]
@@ -124,7 +126,7 @@ def test_a_copy_stays_while_a_function_runs_from_it(project: Path) -> None:
 
 
 def test_the_request_template_gets_the_names_of_the_profiles() -> None:
-    """As packaging/profile-names.cjs writes them when the template is compiled."""
+    """They are written as packaging/profile-names.cjs does when the template is compiled."""
     method = osls.template("test")["Resources"]["ApiGatewayMethodConnectionsStreamidVarPost"]
     template = method["Properties"]["Integration"]["RequestTemplates"]["application/json"]["Fn::Sub"][0]
     names = sorted({path.stem for path in shipped.STREAMS.glob("*.toml")})
@@ -135,12 +137,12 @@ def test_the_request_template_gets_the_names_of_the_profiles() -> None:
 
 
 async def changes_nothing(*_: object) -> list[str]:
-    """Accepts what is new, and says that nothing changed."""
+    """Accepts the changes and reports that nothing changed."""
     return []
 
 
 def test_a_profile_is_no_reason_to_compile_the_template(project: Path) -> None:
-    """That takes seconds; the settings beside it are one."""
+    """Compiling takes seconds; a change of settings is a reason."""
     watch = Redeploy(changes_nothing, changes_nothing, "test", print, project)
     before = watch.stamps()
     profile(project, SOUND, "two")
@@ -152,7 +154,7 @@ def test_a_profile_is_no_reason_to_compile_the_template(project: Path) -> None:
 
 
 def test_after_an_upgrade_the_lines_say_how_streams_take_it() -> None:
-    """A refusal is as it was."""
+    """A refusal stays as it is."""
     lines = [f"redeployed the code: {HANDOVER}", "profile two is usable: POST /connections/two", "profile two is gone"]
     assert [by_upgrade(line) for line in lines] == [
         "redeployed the code: streams take it by `streamkeeper upgrade`",

@@ -35,8 +35,8 @@ LATER = TABLE | {"AttributeDefinitions": NAMES, "GlobalSecondaryIndexes": [INDEX
 def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
     """SIGTERM saves everything, and the next child on the folder has it, tables and queues too.
 
-    A table of an older release gets its index, through which what is in it can be read. What the disk does not take at
-    the next end is named by a line with the services, and the log, which has the reason.
+    A table of an older release gets its index, through which its items can be read. If the disk refuses data at the
+    next end, a line names the services and the log that has the reason.
     """
     log: list[str] = []
     with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
@@ -64,7 +64,7 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
 
 
 def test_the_child_ends_with_its_parent_and_saves(tmp_path: Path) -> None:
-    """SIGKILL of the parent makes the child save and end; the folder is free again then, and not before."""
+    """SIGKILL of the parent makes the child save and end; the folder is free only then."""
     program = (
         "import asyncio, pathlib, sys\n"
         "from local.aws_endpoints import Endpoints\n"
@@ -90,7 +90,7 @@ def test_the_child_ends_with_its_parent_and_saves(tmp_path: Path) -> None:
 
 
 def test_a_stop_says_what_it_could_not_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that does not end in time is killed, and a line says what that may have cost."""
+    """A child that does not end in time is killed, and a line says what may be lost."""
     monkeypatch.setattr(child, "_STOP_WITHIN_S", 0.2)
     log: list[str] = []
     with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
@@ -102,7 +102,7 @@ def test_a_stop_says_what_it_could_not_save(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_data_folder_is_its_owners_alone(tmp_path: Path) -> None:
-    """It holds the secrets of the embedded Secrets Manager; one that was there before keeps its rights."""
+    """It holds the secrets of the embedded Secrets Manager; an existing folder keeps its rights."""
     lock(tmp_path / "new").close()
     (tmp_path / "old").mkdir(mode=0o755)
     lock(tmp_path / "old").close()

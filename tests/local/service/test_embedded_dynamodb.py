@@ -1,4 +1,4 @@
-"""The embedded DynamoDB keeps every write that it answered, whoever is killed."""
+"""The embedded DynamoDB keeps every acknowledged write, whichever process is killed."""
 
 import contextlib
 import itertools
@@ -28,7 +28,7 @@ from tests.local.support import PROJECT, client, in_thread, until
 
 @contextlib.asynccontextmanager
 async def database_in(folder: Path, said: list[str]) -> AsyncIterator[EmbeddedDynamoDB]:
-    """A database on `folder`; what it says by itself is appended to `said`."""
+    """Returns a database on `folder`; its lines are appended to `said`."""
     binary = embedded_dynamodb.program(PROJECT)
     assert binary is not None
     held = lock(folder, wait_s=5)
@@ -42,13 +42,13 @@ async def database_in(folder: Path, said: list[str]) -> AsyncIterator[EmbeddedDy
 
 
 def table_of(database: EmbeddedDynamoDB) -> Any:
-    """A client of the database, which has the table."""
+    """Returns a client of the database, which has the table."""
     provision(Endpoints({}, None, database.url), [TABLE], [])
     return client("dynamodb", database.url)
 
 
 def is_answered(dynamodb: Any) -> bool:
-    """Whether the database answers."""
+    """Returns whether the database answers."""
     with contextlib.suppress(BotoCoreError):
         dynamodb.list_tables()
         return True
@@ -56,7 +56,7 @@ def is_answered(dynamodb: Any) -> bool:
 
 
 def test_every_answered_write_survives_a_kill(tmp_path: Path) -> None:
-    """SIGKILL amid writes: the database is back at its address, and each write that was answered is there."""
+    """SIGKILL amid writes: the database comes back at its address with each acknowledged write."""
     said: list[str] = []
     with in_thread(lambda: database_in(tmp_path, said)) as database:
         dynamodb = table_of(database)
@@ -89,9 +89,9 @@ def test_every_answered_write_survives_a_kill(tmp_path: Path) -> None:
 
 
 def test_what_is_stored_survives_a_clean_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next run on the folder has the items and the table's settings, and making what is there changes nothing.
+    """The next run on the folder has the items and the table's settings; creating what exists changes nothing.
 
-    A relative folder begins where the command was typed; a name may hold what means something in an address.
+    A relative folder is resolved where the command was typed, and its name may have characters with a meaning in URLs.
     """
     monkeypatch.chdir(tmp_path)
     said: list[str] = []
@@ -107,7 +107,7 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path, monkeypatch: pytest
 
 
 def test_tables_in_two_places_are_named_at_each_start(tmp_path: Path) -> None:
-    """Where a run had to do without the database that a folder has, neither that run nor a later one hides it."""
+    """A run without the folder's database, and each later run, reports the tables that it cannot read."""
     assert embedded_dynamodb.elsewhere(tmp_path, is_embedded=True) == []
     assert embedded_dynamodb.elsewhere(tmp_path, is_embedded=False) == []
     database_file = tmp_path / "dynamodb.sqlite"
@@ -123,7 +123,7 @@ def test_tables_in_two_places_are_named_at_each_start(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_memory_and_pages_do_not_grow_with_the_events(tmp_path: Path) -> None:
-    """With 2,500 events the process has 32 MB at most, and a page by the index is the page asked for."""
+    """With 2,500 events the process has 32 MB at most, and a page of the index is the requested page."""
     (events,) = [table for table in read(osls.template("test"), {}).tables if table["TableName"].endswith("-events")]
     name = events["TableName"]
     with in_thread(lambda: database_in(tmp_path, [])) as database:
@@ -142,7 +142,7 @@ def test_memory_and_pages_do_not_grow_with_the_events(tmp_path: Path) -> None:
 
 
 def test_where_there_is_no_build_there_is_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without a build, and a checkout into which npm put none, have the embedded AWS's tables."""
+    """Then the embedded AWS has the tables: on a machine without a build, and if npm installed none."""
     assert embedded_dynamodb.program(PROJECT) is not None
     assert embedded_dynamodb.program(tmp_path) is None
     monkeypatch.setattr(sys, "platform", "sunos")

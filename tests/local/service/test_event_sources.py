@@ -1,4 +1,4 @@
-"""A table's stream calls a function as Lambda's event source mapping does, on the real embedded DynamoDB."""
+"""A table's stream calls a function as Lambda's event source mapping does, with the real embedded DynamoDB."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ FILTER = {"eventName": ["INSERT", "MODIFY"], "dynamodb": {"Keys": {"PK": {"S": [
 
 
 def properties(table: str, *, streams: bool) -> dict[str, Any]:
-    """A table as the template has it."""
+    """Returns the properties of a table as in the template."""
     names = {"PK": "HASH", "SK": "RANGE"}
     more = {"StreamSpecification": {"StreamViewType": "NEW_IMAGE"}} if streams else {}
     return {
@@ -37,7 +37,7 @@ def properties(table: str, *, streams: bool) -> dict[str, Any]:
 
 
 class World:
-    """A database and a function that answers as it is told."""
+    """A database, and a function whose answers a test sets."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.endpoints = Endpoints({}, None, url)
@@ -50,7 +50,7 @@ class World:
         provision(self.endpoints, [properties(self.table, streams=True)], [])
 
     def put(self, *keys: str) -> None:
-        """Writes items, each with bytes."""
+        """Writes items of the given sizes."""
         for key in keys:
             partition, _, sort = key.partition("/")
             item = {"PK": {"S": partition}, "SK": {"S": sort}, "data": {"B": b"\0"}}
@@ -68,7 +68,7 @@ class World:
 
     @contextlib.asynccontextmanager
     async def mapping(self) -> AsyncIterator[None]:
-        """The mapping runs; another one goes on from the place on disk."""
+        """Returns the mapping as a new process has it, which goes on at the place on disk."""
         places = Places(self.folder / "places.json")
         source = EventSource(self.table, "deliver", 10, (FILTER,))
         mapping = EventSourceMapping(source, Streams(self.endpoints, self.table), places, self.invoke, self.said.append)
@@ -80,7 +80,7 @@ class World:
                 task.cancel()
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Runs until `done`."""
+        """Runs the mapping until `done`."""
         with in_thread(self.mapping):
             assert until(done), self.calls
 
@@ -105,7 +105,7 @@ def world(url: str, tmp_path: Path) -> Any:
 
 
 def test_what_the_filter_takes_is_called_once_and_in_order(world: World) -> None:
-    """Another stream's records, and what was removed, call nobody; the next run goes on behind."""
+    """Records of other streams and removals call nobody; the next run goes on after the last record."""
     world.put("a/1", "b/1", "a:x/2", "ab/3")
     world.dynamodb.delete_item(TableName=world.table, Key={"PK": {"S": "a"}, "SK": {"S": "1"}})
     world.run(lambda: list(chain(*world.calls)) == ["a/1", "a:x/2"])
@@ -114,7 +114,7 @@ def test_what_the_filter_takes_is_called_once_and_in_order(world: World) -> None
 
 
 def test_the_schedule_calls_the_function_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Again and again, also where nothing was stored."""
+    """It does so again and again, even if nothing was stored."""
     monkeypatch.setattr("local.service.event_sources.SWEEP_S", 0.01)
     sweeps: list[bytes] = []
 
@@ -128,7 +128,7 @@ def test_the_schedule_calls_the_function_too(world: World, monkeypatch: pytest.M
 
 
 def test_shards_that_are_done_at_once_keep_their_places(tmp_path: Path) -> None:
-    """Each is delivered by itself, and all places are in one file: none is lost, and none of them fails."""
+    """Each is delivered by itself, and all places are in one file: none is lost, and none fails."""
     places = Places(tmp_path / "places.json")
     shards = [Shard(f"shardId-{at}", "arn") for at in range(8)]
     with ThreadPoolExecutor(len(shards)) as threads:
@@ -139,7 +139,7 @@ def test_shards_that_are_done_at_once_keep_their_places(tmp_path: Path) -> None:
 
 
 def test_a_function_that_is_killed_is_called_again_from_the_same_place(world: World) -> None:
-    """With the same records, until it answers."""
+    """It gets the same records until it answers."""
     world.put("a/1", "a/2")
     world.answer = lambda _: "Runtime.ExitError" if len(world.calls) < 3 else {}
     world.run(lambda: len(world.calls) == 3)
@@ -147,7 +147,9 @@ def test_a_function_that_is_killed_is_called_again_from_the_same_place(world: Wo
 
 
 def test_what_stops_the_mapping_is_said_and_tried_again(world: World) -> None:
-    """A disk that takes no place, say: the records come again until it does, and each line is said once."""
+    """If the disk refuses the place, for example, the records come again until it accepts; each line is
+    printed once.
+    """
     in_the_way = world.folder / "places.new"
     in_the_way.mkdir()
     world.put("a/1")
@@ -167,7 +169,7 @@ def test_what_stops_the_mapping_is_said_and_tried_again(world: World) -> None:
 
 
 def test_a_table_that_was_there_gets_its_stream_and_loses_it(world: World) -> None:
-    """As CloudFormation changes it; without a stream nobody is called, and what was delivered does not come again."""
+    """As with CloudFormation; without a stream nobody is called, and delivered records do not come again."""
     world.put("a/0")
     world.run(lambda: world.calls == [["a/0"]])
     provision(world.endpoints, [properties(world.table, streams=False)], [])
@@ -179,7 +181,7 @@ def test_a_table_that_was_there_gets_its_stream_and_loses_it(world: World) -> No
 
 
 def test_without_a_filter_everything_matches() -> None:
-    """With several one is enough."""
+    """Of several filters, one must match."""
     record = {"eventName": "INSERT", "dynamodb": {"Keys": {"PK": {"S": "a:1"}}}}
     several: list[list[dict[str, Any]]] = [[], [FILTER], [{"eventName": ["REMOVE"]}, FILTER]]
     assert all(matches(record, filters) for filters in several)

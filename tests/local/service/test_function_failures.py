@@ -1,4 +1,4 @@
-"""The failures of functions, from the history of their execution."""
+"""Reads the failures of functions from the history of their execution."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from states_language.clock import VirtualClock
 
 
 def lanes(fails: Iterator[Exception | str]) -> list[Failure]:
-    """The failures in the history of two lanes, A five seconds late, whose function does what `fails` says."""
+    """Returns the failures in the history of two lanes, A five seconds late; `fails` says how the function fails."""
 
     def work(_event: Any, _lambda_context: Any) -> str:
         outcome = next(fails)
@@ -56,5 +56,5 @@ def test_failures_are_read_from_a_history() -> None:
     ],
 )
 def test_the_reason_is_the_message_or_the_error(error: str, message: str, reason: str) -> None:
-    """The function's message, else the error's name; one that is known to be killed is called so, and no other."""
+    """It is the function's message, or else the error's name; only a known kill is called a kill."""
     assert Failure("A", 0, 0, error, message).reason == reason

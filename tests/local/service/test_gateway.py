@@ -1,4 +1,4 @@
-"""The HTTP API over sockets, with the request template that is deployed, recorded from osls."""
+"""The HTTP API over sockets, with the deployed request template, as recorded from osls."""
 
 import asyncio
 import contextlib
@@ -34,11 +34,11 @@ VARIABLES = {"UPSTREAM_DEMO": "http://127.0.0.1:3002"}
 
 
 async def nothing(_: object) -> None:
-    """No machine of these tests has a Task."""
+    """Fails: no machine of these tests has a Task."""
 
 
 async def no_function(name: str, _payload: bytes) -> Answer:
-    """No request of these tests reaches a function."""
+    """Fails: no request of these tests reaches a function."""
     raise AssertionError(name)
 
 
@@ -54,10 +54,9 @@ async def service(
     call: CallStates | None = None,
     perform: Callable[[Any], Awaitable[Any]] = nothing,
 ) -> AsyncIterator[tuple[str, Executions]]:
-    """The gateway of a template, the recorded one where none is given; `invoke` stands for the sandboxes.
+    """Returns the gateway of a template, by default the recorded one; `invoke` replaces the sandboxes.
 
-    The machine holds MOST streams, and `streams` run. `call` stands for Step Functions, `perform` for what the Tasks
-    of machines ask for.
+    The machine holds MOST streams, and `streams` run. `call` replaces Step Functions, `perform` the Tasks of machines.
     """
     stack = read(template or recorded(), {})
     states = StepFunctions(folder, RealClock(), loaded_stack(stack.machines))
@@ -82,26 +81,26 @@ async def service(
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[tuple[str, Executions]]:
-    """The address and the registry behind it."""
+    """The address, and the registry behind it."""
     with in_thread(lambda: service(tmp_path)) as running:
         yield running
 
 
 def post(address: str, method: str = "POST", **options: Any) -> tuple[int, Any]:
-    """Status and JSON of a POST, or of another method."""
+    """Returns status and JSON of a POST, or of another method."""
     with urllib3.PoolManager(retries=False) as http:
         answer = http.request(method, address, **options)
         return answer.status, answer.json()
 
 
 def without_id(response: Any) -> dict[str, Any]:
-    """The same of a response."""
+    """Returns the same for a response, without the request's id."""
     assert response.headers["Content-Type"] == "application/problem+json"
     return said(response.status, response.json())
 
 
 def said(status: int, body: dict[str, Any]) -> dict[str, Any]:
-    """What a problem says of itself, without its request's id, which it has."""
+    """Returns the words of a problem without its request's id, which it must have."""
     answer = problems.read(status, body)
     assert len(answer.pop("request_id")) == 16
     return answer
@@ -113,7 +112,7 @@ COULD_NOT = "Step Functions could not start the execution. Try again."
 
 
 def failed_start(folder: Path, **options: Any) -> tuple[int, str | None, dict[str, Any]]:
-    """Status, Retry-After and words of the answer to a POST whose start fails."""
+    """Returns status, Retry-After and words of the answer to a POST whose start fails."""
     with in_thread(lambda: service(folder, **options)) as (origin, _), urllib3.PoolManager(retries=False) as http:
         answer = http.request("POST", f"{origin}/connections/demo")
     return answer.status, answer.headers.get("Retry-After"), without_id(answer)
@@ -122,7 +121,7 @@ def failed_start(folder: Path, **options: Any) -> tuple[int, str | None, dict[st
 @pytest.mark.parametrize("code", ["ThrottlingException", "StateMachineDeleting"])
 @pytest.mark.parametrize("is_in_the_machine", [False, True])
 def test_a_start_that_fails_is_429_or_503(tmp_path: Path, code: str, is_in_the_machine: bool) -> None:
-    """A throttle says when to try again. It fails the request, or the machine that the deployed template starts.
+    """A throttle says when to try again. Either the request fails, or the machine that the template starts.
 
     tests/deploy/test_mapping_templates.py has every way in which it fails.
     """
@@ -141,7 +140,9 @@ def test_a_start_that_fails_is_429_or_503(tmp_path: Path, code: str, is_in_the_m
 
 
 def test_a_start_that_times_out_is_503(tmp_path: Path) -> None:
-    """The machine of the template, with a second instead of 28: its Task does not answer, and it ends as TIMED_OUT."""
+    """The template's machine, with a limit of 1 s instead of 28 s, ends as TIMED_OUT because its Task does
+    not answer.
+    """
 
     async def never(_call: Any) -> Any:
         await asyncio.Event().wait()
@@ -153,7 +154,7 @@ def test_a_start_that_times_out_is_503(tmp_path: Path) -> None:
 
 
 def test_a_post_starts_an_execution(api: tuple[str, Executions]) -> None:
-    """The answer is Step Functions' own, and the room; the input is path and query, decoded once, and no header."""
+    """The answer is Step Functions' own; the input has path and query, decoded once, and no header."""
     origin, executions = api
     headers = {"Authorization": "Bearer secret", "X-Api-Key": "any", "Cookie": "secret"}
     status, answer = post(f"{origin}/connections/demo%3Aone?from=it%27s%20%22here%22&empty=", headers=headers)
@@ -169,7 +170,7 @@ def test_a_post_starts_an_execution(api: tuple[str, Executions]) -> None:
 
 
 def test_a_form_is_accepted(api: tuple[str, Executions]) -> None:
-    """curl -d sends a form; the body is not read. Other media types are refused, as the template says."""
+    """curl -d sends a form, whose body is not read. Other media types are refused, as the template says."""
     origin, _ = api
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert post(f"{origin}/connections/demo", body=b"a=b", headers=form)[0] == 200
@@ -198,7 +199,9 @@ def test_a_form_is_accepted(api: tuple[str, Executions]) -> None:
     ],
 )
 def test_what_is_refused_starts_nothing(api: tuple[str, Executions], target: str, status: int, words: str) -> None:
-    """Malformed ids and unknown profiles get one clear sentence before anything starts; unknown routes AWS's answer."""
+    """Malformed ids and unknown profiles get one clear sentence before anything starts; unknown routes get AWS's
+    answer.
+    """
     (origin, executions), (method, _, path) = api, target.rpartition(" ")
     code, answer = post(f"{origin}{path}", method or "POST")
     assert (code, words in said(code, answer)["detail"]) == (status, True)
@@ -206,7 +209,7 @@ def test_what_is_refused_starts_nothing(api: tuple[str, Executions], target: str
 
 
 def test_a_machine_that_is_full_starts_nothing_new(tmp_path: Path) -> None:
-    """503 with a Retry-After and one sentence; a stream that runs may be asked for, and a wrong id is still wrong."""
+    """It answers 503 with Retry-After and a sentence; a running stream is admitted, and a wrong id is still wrong."""
     streams = ["demo:a", "demo:b", "demo:c", "demo:c"]
     with (
         in_thread(lambda: service(tmp_path, streams=streams)) as (origin, executions),
@@ -234,7 +237,7 @@ def test_health_lists_the_running_executions(api: tuple[str, Executions]) -> Non
 
 
 def through_a_function(folder: Path, method: str, path: str, answer: Answer, **options: Any) -> tuple[Any, list[Any]]:
-    """The HTTP response where every function returns `answer`, and the invocations: name and event."""
+    """Returns the HTTP response if every function returns `answer`, and the invocations by name and event."""
     invocations: list[Any] = []
 
     async def invoke(name: str, payload: bytes) -> Answer:
@@ -249,13 +252,13 @@ def through_a_function(folder: Path, method: str, path: str, answer: Answer, **o
 
 
 def payload(**fields: Any) -> Answer:
-    """What a function returned."""
+    """Returns the answer of a function that returned this value."""
     return Answer(json.dumps(fields).encode(), None, "request")
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_a_function_answers_through_lambdas_proxy(tmp_path: Path, method: str) -> None:
-    """It gets a REST API's event without a header, the path as it was sent; status, headers and body are its own."""
+    """It gets a REST API's event without headers and with the raw path; status, headers and body are its own."""
     answer = payload(statusCode=202, headers={"X-Kind": "a", "Cache-Control": "no-store"}, body='{"ä": 1}')
     path = "/connections/demo%253Aone?a=1&a=2&b="
     response, invocations = through_a_function(tmp_path, method, path, answer, headers={"X-Api-Key": "secret"})
@@ -281,7 +284,7 @@ def test_a_function_answers_through_lambdas_proxy(tmp_path: Path, method: str) -
 
 
 def test_a_function_can_answer_with_bytes_and_lists(tmp_path: Path) -> None:
-    """A body in base 64 leaves as bytes, and a header with several values several times."""
+    """A body in Base64 is sent as bytes, and a header with several values several times."""
     answer = payload(statusCode=200, multiValueHeaders={"X-A": ["1", "2"]}, body="AP8=", isBase64Encoded=True)
     response, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
     assert (response.data, response.headers.getlist("X-A")) == (b"\x00\xff", ["1", "2"])
@@ -301,7 +304,7 @@ def test_a_function_can_answer_with_bytes_and_lists(tmp_path: Path) -> None:
     ],
 )
 def test_a_function_that_fails_is_502(tmp_path: Path, answer: Answer) -> None:
-    """A failed invocation and a malformed answer get the gateway response's words, without the function's."""
+    """A failed invocation and a malformed answer get the gateway response's words, not the function's."""
     response, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
     assert (response.status, without_id(response)) == (
         502,

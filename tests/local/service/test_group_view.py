@@ -1,4 +1,4 @@
-"""What the service says and draws of the streams that share a function."""
+"""What the service prints and draws about streams that share a function."""
 
 from dataclasses import replace
 
@@ -11,14 +11,14 @@ LATE_MS, WINDOW_MS = 60_000, 100_000
 
 
 def records(good_until_ms: int, opened_ms: int = 0) -> Records:
-    """Those of a stream whose holder counts as alive until then."""
+    """Returns the records of a stream whose holder counts as alive until then."""
     opened = Connection(1, opened_ms, opened_ms, opened_ms, lane="B", execution="arn:1", request_id="r1")
     lease = Lease(execution="arn:1", started_at_ms=1, expires_at_ms=good_until_ms)
     return Records(lease, None, None, [opened])
 
 
 def test_who_goes_and_comes_back_is_told_once_and_drawn() -> None:
-    """The gap is from its last sign of life to its next opening; what ended before the picture begins is forgotten."""
+    """The gap lasts from the last sign of life to the next opening; gaps before the picture are forgotten."""
     view = GroupView("#1")
     well = {"a": records(10**6), "b": records(10**6)}
 
@@ -42,7 +42,7 @@ def test_who_goes_and_comes_back_is_told_once_and_drawn() -> None:
 
 
 def test_who_is_to_stop_or_has_ended_is_not_told_as_connected() -> None:
-    """It is in the group until its function has seen it, whether it was ever connected or not."""
+    """It stays in the group until its function has seen it, whether it was ever connected or not."""
     view, well = GroupView("#1"), records(10**6)
     leaving = [replace(well, lease=replace(well.lease, stop=True)), replace(well, lease=Lease(expires_at_ms=10**6))]
     for number, each in enumerate(leaving):
@@ -53,14 +53,14 @@ def test_who_is_to_stop_or_has_ended_is_not_told_as_connected() -> None:
 
 
 def test_what_an_earlier_run_left_has_time_to_connect() -> None:
-    """However long nobody has run: whoever is away alerts when it has been away so long since the first look."""
+    """However long nobody ran: an alert counts the time away since the first check."""
     view, left = GroupView("#1"), {"a": records(1_000)}
     assert [view.update(left, 10**6 + later_ms, 0, LATE_MS) for later_ms in (0, LATE_MS - 1)] == [[], []]
     assert view.update(left, 10**6 + LATE_MS, 0, LATE_MS) == ["ALERT: group #1: a is not connected for 1 min"]
 
 
 def test_a_hundred_streams_take_a_few_lines() -> None:
-    """Some are named and drawn, the others counted; who leaves the group is forgotten."""
+    """Some are named and drawn, the others counted; a stream that leaves the group is forgotten."""
     view, names = GroupView("#1"), [f"demo:{number:02d}" for number in range(100)]
     view.update(dict.fromkeys(names, records(10**6)), 1_000, 0, LATE_MS)
     (news,) = view.update(dict.fromkeys(names, records(4_000)), 5_000, 0, LATE_MS)
@@ -72,7 +72,7 @@ def test_a_hundred_streams_take_a_few_lines() -> None:
 
 
 def test_a_quiet_stream_alerts_once_for_each_silence() -> None:
-    """Where its profile expects an event each second; in a group its record may be half as late again."""
+    """Its profile expects an event each second; in a group its record may be half as late again."""
     view, well = GroupView("#1"), records(10**6)
 
     def alerts(event_ms: int, now_ms: int, expect_ms: int | None = 1_000) -> list[str]:

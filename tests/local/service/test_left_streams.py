@@ -24,7 +24,7 @@ class Table:
     """A client of a control table with one lease, whose holder died long ago."""
 
     def query(self, **_: Any) -> Any:
-        """The index has it."""
+        """Returns the lease's entry in the index."""
         return {"Items": [LEASE]}
 
     def batch_get_item(self, **_: Any) -> Any:
@@ -63,7 +63,7 @@ class States:
 def test_an_execution_that_nobody_knows(
     tmp_path: Path, shares_tables: bool, may_start: bool, started: int, words: str | None
 ) -> None:
-    """In this machine's own tables it is over; in tables that others use too it may be one of theirs."""
+    """In this machine's own tables it is over; in shared tables it may belong to somebody else."""
     executions = server.StepFunctions(tmp_path, RealClock()).executions
     states = States()
     known = StepFunctions(lambda: states, MACHINE, lambda: None)
@@ -77,7 +77,7 @@ def test_an_execution_that_nobody_knows(
 
 
 def test_a_renewal_under_way_is_resumed_without_its_predecessor() -> None:
-    """The input names no predecessor, and no execution that started this one; other inputs stay."""
+    """The input loses its predecessor and the execution that started it; other inputs stay."""
     first = '{"pathParameters": {"streamId": "demo"}, "queryStringParameters": {}}'
     renewal = {"pathParameters": {"streamId": "demo"}, "renews": "arn"}
     assert [first_input(text) for text in (json.dumps(renewal), first, "[1]")] == [first, first, "[1]"]

@@ -1,4 +1,4 @@
-"""The whole service as a person starts it: a real process, sockets, subprocesses, tables, with limits of seconds."""
+"""The whole service as a person starts it: a real process, sockets, subprocesses and tables, with limits of seconds."""
 
 import contextlib
 import json
@@ -33,11 +33,11 @@ class Run(harness.Service):
     """A run that is killed and started again, with the stream `demo`; a warning is an error."""
 
     def ids(self) -> list[int]:
-        """The numbers of the stored events, in order."""
+        """Returns the numbers of the stored events, in order."""
         return sorted(int(item["SK"]) for item in self.items("events", "demo", "1"))
 
     def end(self, with_signal: signal.Signals = signal.SIGTERM) -> int:
-        """Returns the exit status; nothing is left, and a stop leaves no traceback."""
+        """Ends the run and returns its exit status; nothing is left, and a stop prints no traceback."""
         status = super().end(with_signal)
         assert "Traceback" not in self.log, self.log
         return status
@@ -53,14 +53,14 @@ def service(tmp_path: Path) -> Iterator[Run]:
 
 
 def contiguous(ids: list[int]) -> bool:
-    """Whether the ids have no hole and none comes twice."""
+    """Checks that the ids have no hole, and that none comes twice."""
     return ids == list(range(ids[0], ids[0] + len(ids)))
 
 
 @pytest.mark.long
 @pytest.mark.cpu(10)
 def test_a_stream_is_kept_where_its_table_is_set_back(service: Run) -> None:
-    """To an older lease while it runs: without a hole through that, SIGKILL and SIGTERM."""
+    """It gets an older lease while it runs, then SIGKILL and SIGTERM: no id is missing."""
     service.start()
     service.post("demo")
     assert until(service.ids, 5), "no event within five seconds of the POST"
@@ -95,7 +95,7 @@ def test_a_stream_is_kept_where_its_table_is_set_back(service: Run) -> None:
 
 
 def is_prefix(before: list[int], service: Run) -> bool:
-    """Whether the service answers again and what was stored before is stored still."""
+    """Returns whether the service answers again and still has what was stored before."""
     with contextlib.suppress(BotoCoreError, ClientError):
         return service.ids()[: len(before)] == before
     return False
@@ -103,11 +103,11 @@ def is_prefix(before: list[int], service: Run) -> bool:
 
 @pytest.mark.cpu(7)
 def test_whatever_is_killed_nothing_is_lost(service: Run) -> None:
-    """SIGKILL of a function, of the database, of the embedded AWS, which starts from its last save, and of the run.
+    """SIGKILL hits a function, the database, the embedded AWS, which starts from its last save, and the run.
 
-    Before that the data folder is in use: one line says at once what the start waits for, no port is held, and it
-    continues. The run is in the background of a script, by nohup: the end of the terminal ends nothing, Ctrl-C does.
-    One POST is enough: the run that follows resumes the stream. tests/real/test_policies.py has its handovers.
+    Before that the data folder is in use: one line says at once what the start waits for, it holds no port, and then it
+    continues. The run is in the background of a script, under nohup: the end of the terminal does not end it, Ctrl-C
+    does. One POST is enough: the next run resumes the stream. tests/real/test_policies.py has its handovers.
     """
     data = service.folder / "data"
     held = lock(data)
@@ -155,7 +155,7 @@ def test_whatever_is_killed_nothing_is_lost(service: Run) -> None:
 
 @pytest.fixture
 def welcomed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[Any, dict[str, str]], list[str]]:
-    """What a start prints at last, by its template and the user's variables."""
+    """Returns the last lines of a start with this template and the user's variables."""
 
     def lines(template: Any, variables: dict[str, str]) -> list[str]:
         with contextlib.ExitStack() as stack:
@@ -172,7 +172,7 @@ def welcomed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[An
 def test_without_the_database_the_start_says_what_may_be_lost(
     welcomed: Callable[[Any, dict[str, str]], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where npm has no build of it, the embedded AWS keeps the tables; where somebody's own endpoint does, nothing."""
+    """If npm has no build, the embedded AWS keeps the tables; with a user's endpoint nothing is said."""
     warning = "  The tables are saved about once a second: kill -9 may cost the writes since the last save."
     own = {"AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:8000"}
     said = []
@@ -187,7 +187,7 @@ def test_without_the_database_the_start_says_what_may_be_lost(
 def test_the_start_says_how_to_call_a_stage_that_asks_for_signatures(
     welcomed: Callable[[Any, dict[str, str]], list[str]],
 ) -> None:
-    """With the keys of the run where they are its own; another secret is not printed."""
+    """It prints the run's own keys; another secret is not printed."""
     template = json.loads(json.dumps(osls.template("test")))
     for resource in template["Resources"].values():
         if resource["Type"] == "AWS::ApiGateway::Method":
@@ -206,10 +206,10 @@ def test_the_start_says_how_to_call_a_stage_that_asks_for_signatures(
 @pytest.mark.long
 @pytest.mark.cpu(10)
 def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
-    """Four streams are connected when the stop comes: no traceback, no new process, and they resume later.
+    """Four streams are connected at the stop: no traceback, no new process, and they resume later.
 
-    One with a stop request does not: the request holds, though the service ended first. Nor do more than the machine
-    holds, until one of them ends.
+    A stream with a stop request does not resume, though the service ended before it stopped. No more resume than the
+    machine holds, until one of them ends.
     """
     service.start()
     streams = ["demo:a", "demo:b", "demo-ndjson:a", "demo-ndjson:b"]
@@ -256,7 +256,7 @@ def test_a_bad_option_is_one_sentence(
     variables: dict[str, str],
     words: str,
 ) -> None:
-    """One sentence that names the variable's problem, or the port that is taken; exit status 2, and nothing is left."""
+    """It names the variable's problem, or the port that is taken; the exit status is 2, and nothing is left."""
     port = free_port()
     usual = {"PORT": str(port), "STREAMKEEPER_STAGE": "test", "STREAMKEEPER_DATA": str(tmp_path / "data")}
     for name, value in environment(**(usual | variables)).items():
@@ -269,6 +269,6 @@ def test_a_bad_option_is_one_sentence(
 
 
 def _child(service: Run, part: bytes) -> int:
-    """The child of the service whose command line holds `part`."""
+    """Returns the child of the service whose command line contains `part`."""
     assert service.process is not None
     return next(pid for pid in children(service.process.pid) if part in Path(f"/proc/{pid}/cmdline").read_bytes())

@@ -19,7 +19,7 @@ from tests.local_run import LocalRun
 
 @pytest.mark.parametrize("text", ["demo:a: lane A is connected", "demo:100:b", "[bold]x[/bold] [/x] {'a': 1}"])
 def test_a_line_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A stream id between colons is no emoji, and brackets are no markup."""
+    """A stream id between colons is not an emoji, and brackets are not markup."""
     screen = Screen()
     screen.plain(text)
     screen.say(text)
@@ -46,7 +46,7 @@ def test_a_line_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str
 def test_a_stopped_an_ended_and_a_rejected_stream_have_their_own_words(
     status: Any, output: Any, alert: bool, words: str
 ) -> None:
-    """Only a rejection is an alert; an output that is not the deployed machine's is shown as it is."""
+    """Only a rejection is an alert; an output that is not the deployed machine's is shown unchanged."""
     assert ending_of(Closing(status, 5, json.dumps(output))) == (alert, words)
 
 

@@ -1,4 +1,4 @@
-"""No request of a page in the user's browser reaches the service: by a name bound anew, or from another origin."""
+"""No page in the user's browser reaches the service, neither by a rebound name nor from another origin."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ FOREIGN += ["127.0.0.2", "[::]", "[::ffff:127.0.0.1]", "localhost..", "user@loca
 def refused(
     hosts: list[str], origins: list[str], names: tuple[str, ...] = (), port: int = PORT, site: str | None = None
 ) -> str:
-    """The header that a request is refused for, "" for one that is not."""
+    """Returns the header for which a request is refused, or ""."""
     headers = [(b"host", host.encode("latin-1")) for host in hosts]
     headers += [(b"origin", origin.encode("latin-1")) for origin in origins]
     headers += [(b"sec-fetch-site", site.encode())] if site is not None else []
@@ -36,7 +36,7 @@ def refused(
 
 
 def test_an_image_of_another_page_is_refused() -> None:
-    """A browser sends no Origin with it; a page whose Origin is allowed may be of another port or name."""
+    """A browser sends no Origin with it; a page with an allowed Origin may have another port or name."""
     for site in ("cross-site", "same-site", "", "None", "none,none"):
         assert "another site" in refused(["localhost:3000"], [], site=site)
     for site in ("none", "same-origin"):
@@ -45,7 +45,7 @@ def test_an_image_of_another_page_is_refused() -> None:
 
 
 def test_its_own_names_are_served_in_any_spelling() -> None:
-    """By name and address, with the port; at port 80 a client leaves the port out."""
+    """By name and address, with the port; at port 80 clients leave the port out."""
     for name in OWN:
         assert refused([f"{name}:3000"], []) == refused([f"{name}:3000"], [f"http://{name}:3000"]) == ""
         assert refused([name], [f"http://{name}"], port=80) == ""
@@ -53,7 +53,7 @@ def test_its_own_names_are_served_in_any_spelling() -> None:
 
 
 def test_other_names_and_origins_are_refused() -> None:
-    """Other names, other ports, other schemes, no Host, two of them, and the origin of a page in a sandbox."""
+    """Other names, ports and schemes, no Host, two Hosts, and the origin of a sandboxed page."""
     for name in FOREIGN:
         assert refused([f"{name}:3000"], []) == "Host"
         assert refused(["localhost:3000"], [f"http://{name}:3000"]) == "Origin"
@@ -64,7 +64,7 @@ def test_other_names_and_origins_are_refused() -> None:
 
 
 def test_more_names_are_served_by_setting() -> None:
-    """A name alone has any port and scheme, one with a port that one, one that begins with a dot what ends so."""
+    """A plain name allows any port and scheme, one with a port only that, one with a leading dot all its subdomains."""
     names = own_hosts.more({own_hosts.VARIABLE: " Devbox.example, proxy:8080 ,.test "})
     for host in ("devbox.example", "devbox.example:1", "proxy:8080", "a.b.test:9", "localhost:3000"):
         assert refused([host], [], names) == ""
@@ -81,7 +81,7 @@ def test_more_names_are_served_by_setting() -> None:
 
 @given(st.text(st.characters(max_codepoint=255), max_size=30), st.sampled_from([":3000", ""]))
 def test_any_other_text_is_refused(text: str, port: str) -> None:
-    """Whatever stands in Host, it is served only where it is a spelling of the loopback with the port."""
+    """Any text in Host is served only if it is a spelling of the loopback with the port."""
     is_own = re.fullmatch(r"(localhost|127\.0\.0\.1|\[[0:]*:0*1\])\.?:3000", (text + port).lower()) is not None
     assert (refused([text + port], []) == "") <= is_own
 
@@ -93,7 +93,7 @@ def service(local_run: LocalRun) -> LocalRun:
 
 
 def exchanged(address: tuple[str, int], head: str, body: str = "") -> tuple[int, str]:
-    """Status and body of the answer to a request as it is written."""
+    """Returns status and body of the answer to a raw request."""
     with socket.create_connection(address, 60) as peer:
         peer.sendall(f"{head}\nConnection: close\nContent-Length: {len(body)}\n\n{body}".replace("\n", "\r\n").encode())
         answer = b"".join(iter(lambda: peer.recv(65536), b"")).decode()
@@ -101,7 +101,7 @@ def exchanged(address: tuple[str, int], head: str, body: str = "") -> tuple[int,
 
 
 def listening(pids: list[int]) -> set[tuple[str, int]]:
-    """The addresses of IPv4 and IPv6 at which processes listen, from /proc."""
+    """Returns the IPv4 and IPv6 addresses at which processes listen, from /proc."""
     inodes = set()
     for pid in pids:
         for path in Path(f"/proc/{pid}/fd").iterdir():
@@ -119,11 +119,11 @@ def listening(pids: list[int]) -> set[tuple[str, int]]:
 
 
 def test_no_port_of_a_run_serves_another_host_or_origin(service: harness.Service) -> None:
-    """Each port of each process listens on the loopback; all but the database's, which has an address drawn at random,
-    refuse a name that is bound anew and a page of another origin with 403.
+    """Each port of each process listens on the loopback. All but the database's, whose address is random, answer 403 to
+    a rebound name and to a page of another origin.
 
-    They are the API's, the AWS endpoint's, the demonstration's, the embedded AWS's, the database's where npm installed
-    one, and the Runtime API of each sandbox. The first sandbox is made after the answer to the POST.
+    They belong to the API, the AWS endpoint, the demonstration streams, the embedded AWS, the database if npm installed
+    one, and the Runtime API of each sandbox. The first sandbox starts after the answer to the POST.
     """
     process = service.process
     assert process is not None
@@ -156,7 +156,7 @@ def test_no_port_of_a_run_serves_another_host_or_origin(service: harness.Service
 
 
 def test_a_page_starts_stops_and_writes_nothing(service: harness.Service) -> None:
-    """A POST that a browser sends without asking first is refused before anything happens, whatever it holds."""
+    """A POST that a browser sends without a preflight is refused before anything happens, whatever it contains."""
     api, aws = ("127.0.0.1", service.port), ("127.0.0.1", service.port + 1)
     form = "Content-Type: text/plain\nOrigin: http://evil.example"
     before = client("dynamodb", f"http://127.0.0.1:{aws[1]}").list_tables()["TableNames"]
@@ -183,7 +183,7 @@ def test_a_page_starts_stops_and_writes_nothing(service: harness.Service) -> Non
 
 
 def test_a_name_of_the_setting_reaches_every_service(service: harness.Service) -> None:
-    """Also those that the AWS endpoint forwards to, whose port is another; a page of that name likewise."""
+    """Also those with another port, to which the AWS endpoint forwards; a page of that name is served too."""
     aws = ("127.0.0.1", service.port + 1)
     query = "/?Action=ListQueues&Version=2012-11-05"
     signed = "Authorization: AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/sqs/aws4_request"

@@ -42,7 +42,7 @@ Ask = Callable[[dict[str, Any]], list[dict[str, Any]]]
 
 @contextlib.asynccontextmanager
 async def local_run(folder: Path) -> AsyncIterator[Ask]:
-    """What runs a case's machine and gives its events; the resources that the cases name are there."""
+    """Runs a case's machine and returns its events; the resources that the cases name exist."""
     async with embedded_aws_in(folder, []) as engine:
         await asyncio.to_thread(_furnish, engine.url)
         clock = RealClock()

@@ -1,4 +1,4 @@
-"""Shards that split are read as Lambda reads them: a parent to its end, and then its children."""
+"""Split shards are read as Lambda reads them: a parent to its end, and then its children."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ SHARDS_A_PAGE = 2
 
 
 class Split:
-    """A table's stream whose shards were split: of each its parent and its records; the last ones are open.
+    """A table's stream with split shards: each has its parent and its records; the last ones are open.
 
     `forgotten` is a parent that DynamoDB no longer lists.
     """
@@ -36,7 +36,7 @@ class Split:
         self.records = [[f"{at + 1:03d}{n:018d}" for n in range(count)] for at, count in enumerate(counts)]
 
     def ancestors(self, at: int) -> list[int]:
-        """The shards that are read before this one."""
+        """Returns the shards that must be read before this one."""
         parent = self.parents[at]
         return [] if parent is None or parent < 0 else [*self.ancestors(parent), parent]
 
@@ -76,7 +76,7 @@ def _number(shard_id: str) -> int:
 
 
 class Served(NamedTuple):
-    """Clients of a server that answers as DynamoDB, and the one split that it has now."""
+    """Clients of a server that answers like DynamoDB, with one split at a time."""
 
     endpoints: Endpoints
     now: list[Split]
@@ -98,7 +98,7 @@ def served() -> Iterator[Served]:
 
 @st.composite
 def splits(draw: st.DrawFn) -> Split:
-    """A forest of up to six shards in any order of the list: children may be listed before their parents."""
+    """Draws up to six shards in any order, so that children may be listed before their parents."""
     count = draw(st.integers(1, 6))
     order = draw(st.permutations(range(count)))
     parents: list[int | None] = [None] * count
@@ -109,7 +109,7 @@ def splits(draw: st.DrawFn) -> Split:
 
 
 def delivered(served: Served, split: Split, failing: str = "") -> list[str]:
-    """The records in the order in which the function was done with them; it fails the first time at `failing`."""
+    """Returns the records in the order in which the function finished them; it fails the first time at `failing`."""
     done: list[str] = []
     failed: list[str] = []
 
@@ -142,7 +142,7 @@ def delivered(served: Served, split: Split, failing: str = "") -> list[str]:
 @settings(max_examples=examples(40), deadline=None)
 @given(splits())
 def test_a_child_is_read_behind_all_of_its_parents(served: Served, split: Split) -> None:
-    """Each record once, those of a shard in their order; a parent that is forgotten holds nobody up."""
+    """Each record comes once, those of a shard in order; a forgotten parent delays nobody."""
     done = delivered(served, split)
     assert sorted(done) == sorted(number for numbers in split.records for number in numbers)
     place = {number: at for at, number in enumerate(done)}
@@ -153,7 +153,7 @@ def test_a_child_is_read_behind_all_of_its_parents(served: Served, split: Split)
 
 
 def test_a_parent_that_waits_holds_up_its_children(served: Served) -> None:
-    """Its function fails once; nothing of the two that came of it is sent until all of it is done."""
+    """Its function fails once; its two children send nothing until all of the parent is done."""
     split = Split([None, 0, 0], [3, 1, 1])
     done = delivered(served, split, failing=split.records[0][2])
     assert done[:3] == split.records[0]

@@ -28,13 +28,13 @@ def connection(fence: int, lane: str, **values: Any) -> Connection:
 
 
 def records(*connections: Connection, lease: Lease | None = None) -> Records:
-    """What is read; the newest connection holds the stream."""
+    """Returns what is read; the newest connection holds the stream."""
     newest = max((one.fence for one in connections), default=0)
     return Records(lease or Lease(fence=newest, connected_token=newest), None, None, connections)
 
 
 def test_an_announced_loss_is_news_once() -> None:
-    """Once by connection, end and cause; an old loss is not news."""
+    """It is reported once per connection, end and cause; an old loss is not news."""
     view = StreamView("demo", since_ms=1_000)
     losses = [Gap(2, 5_000, 6_500, "announced_by_upstream", LOST, 1), Gap(1, 0, 900, "old", LOST, 1)]
     assert view.update(None, 7_000, losses=losses) == ["demo: events of 1.5 s are lost: announced by upstream"]
@@ -42,7 +42,7 @@ def test_an_announced_loss_is_news_once() -> None:
 
 
 def test_a_stream_that_cannot_connect_is_news_once_a_reason() -> None:
-    """News: the first failed opening, not the same reason again, another reason, and then the connection."""
+    """Reported are the first failed opening, each new reason, and then the connection."""
     view = StreamView("demo:a", 0)
     assert view.update(None, 1_100, [REFUSED, REFUSED]) == ["demo:a: lane B cannot connect: nothing listens"]
     assert view.update(None, 1_200, [REFUSED]) == []
@@ -54,7 +54,7 @@ def test_a_stream_that_cannot_connect_is_news_once_a_reason() -> None:
 
 
 def test_what_was_not_stored_as_it_came_is_news_of_an_end() -> None:
-    """Dead letters, and events under a known key with another body; of neither where there is none."""
+    """Dead letters, and events under a known key with another body; neither is mentioned if there is none."""
     view = StreamView("demo", 0)
     counts = {"stored": 3, "dead_lettered": 1, "duplicates": 2, "conflicts": 1}
     closed = connection(1, "B", opened_ms=1_000, seen_ms=2_000, closed_ms=2_000, ended_by="reset", **counts)
@@ -76,7 +76,7 @@ def test_what_was_not_stored_as_it_came_is_news_of_an_end() -> None:
 def test_a_lease_that_was_set_back_disconnects_nobody(
     values: dict[str, Any], now_ms: int, unconnected_ms: int
 ) -> None:  # fmt: skip
-    """The lease ran out long ago; while a connection writes its record, the stream is connected all the same."""
+    """The lease expired long ago; the stream counts as connected while a connection writes its record."""
     lease = Lease(fence=1, connected_token=1, execution="arn:1", expires_at_ms=1_000)
     view = StreamView("demo", 0)
     view.update(records(connection(2, "A", seen_ms=21_000, **values), lease=lease), now_ms)
@@ -116,7 +116,7 @@ def test_an_opened_connection_is_not_a_failed_opening() -> None:
 def test_a_connection_without_a_last_record_ends_as_its_function_did(
     failures: list[Failure], now_ms: int, words: str
 ) -> None:
-    """The history says why nothing more was written; where it says nothing, the function's time must be over."""
+    """The history says why; if it does not, the connection has ended when the function's time is over."""
     view = StreamView("demo", 0)
     opened = connection(1, "B", opened_ms=500, seen_ms=900, deadline_ms=DEADLINE_MS)
     assert view.update(records(opened), 950) == ["demo: lane B is connected (fencing token 1)"]
@@ -126,7 +126,7 @@ def test_a_connection_without_a_last_record_ends_as_its_function_did(
 
 @pytest.mark.parametrize(("ended_by", "said"), [("stopped", ""), ("reset", " after a gap of 5000 ms")])
 def test_the_time_of_a_deliberate_stop_is_no_gap(ended_by: str, said: str) -> None:
-    """Neither in the line of the next connection nor in the sum; after a drop it is both."""
+    """It is neither in the line of the next connection nor in the sum; a drop is in both."""
     view = StreamView("demo", since_ms=1_000)
     first = connection(1, "B", opened_ms=2_000, seen_ms=3_000, closed_ms=3_000, ended_by=ended_by)
     view.update(records(first), 3_500)
@@ -136,7 +136,7 @@ def test_the_time_of_a_deliberate_stop_is_no_gap(ended_by: str, said: str) -> No
 
 
 def test_a_silent_function_is_not_called_dead() -> None:
-    """News once that it is not heard of, and once that it is again; who holds the stream is said with it."""
+    """It is news once when it falls silent, and once when it returns; the holder's line has it too."""
     view = StreamView("demo", 0)
     opened = connection(1, "B", opened_ms=500, seen_ms=900, saved_ms=1_000, deadline_ms=DEADLINE_MS)
     assert view.update(records(opened), 1_000 + SILENT_MS) == ["demo: lane B is connected (fencing token 1)"]
@@ -152,7 +152,7 @@ def test_a_silent_function_is_not_called_dead() -> None:
 
 
 def test_a_connection_that_is_forgotten_counts_once() -> None:
-    """Of those before the newest the counts alone are kept, however often the newest are read."""
+    """Of connections before the newest, only the counts are kept, however often the newest are read."""
     view = StreamView("demo", 10**9)
     every = [connection(n, "A", opened_ms=n, closed_ms=n, stored=1) for n in range(300)]
     for newest in (100, 200, 300, 300):

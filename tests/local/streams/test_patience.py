@@ -1,4 +1,4 @@
-"""Commands at an API that does not answer for a moment, on a socket of its own: they go on where they were."""
+"""The verbs `events` and `follow` go on at an API that does not answer for a moment, on its own socket."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.local.support import until
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the command has waited each time; no time passes, and a slow machine prints no line of progress."""
+    """The waits of the command; no time passes, and a slow machine prints no line of progress."""
     waited: list[float] = []
     monkeypatch.setattr(asking, "SILENT_S", 60)
     monkeypatch.setattr("time.sleep", waited.append)
@@ -23,7 +23,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_an_export_goes_on_where_it_was(tmp_path: Path, waits: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    """After a throttle not before its Retry-After, after an outage and a broken connection a little later each time."""
+    """After a throttle it waits for Retry-After; after an outage or a broken connection, longer each time."""
     file = tmp_path / "demo.ndjson"
     throttled = answers({}, 429, "Retry-After: 7")
     with serving(page(1, is_last=False), throttled, answers({}, 503), Peer.reset, page(2)) as server:
@@ -37,7 +37,9 @@ def test_an_export_goes_on_where_it_was(tmp_path: Path, waits: list[float], caps
 
 
 def test_follow_waits_for_a_stream_that_starts(waits: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    """Until its execution has claimed it, for so long; a profile that is not there is told at once."""
+    """It waits for a limited time until the execution has claimed the stream; an unknown profile is
+    reported at once.
+    """
     never = problem("never-started")
     with serving(answers(never, 404), answers(never, 404), page(1, is_last=False), answers({}, 403)) as server:
         assert cli.main(["follow", "demo", "--url", server.address]) == 1
@@ -64,13 +66,13 @@ def test_follow_waits_for_a_stream_that_starts(waits: list[float], capsys: pytes
     ],
 )
 def test_what_asks_for_nothing_says_so(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything is sent."""
+    """It is found before anything is sent."""
     assert cli.main([*arguments, "--url", "http://127.0.0.1:9"]) == 2
     assert re.match(f"streamkeeper: {sentence}", capsys.readouterr().err)
 
 
 def test_follow_says_that_no_answer_comes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """After a second; the answer that comes at last is taken."""
+    """It does so after a second, and takes the answer when it comes."""
     monkeypatch.setattr(asking, "SILENT_S", 0.05)
 
     def late(peer: Peer) -> None:
@@ -93,6 +95,6 @@ def test_follow_says_that_no_answer_comes(monkeypatch: pytest.MonkeyPatch, capsy
     ],
 )
 def test_a_refusal_has_the_exit_status_of_its_kind(status: int, kind: str, wanted: int) -> None:
-    """A wrong argument, an unknown stream and what the stage does not allow have an exit status each."""
+    """A wrong argument, an unknown stream and a forbidden request have an exit status each."""
     with serving(answers(problem(kind), status)) as server:
         assert cli.main(["status", "demo", "--url", server.address]) == wanted

@@ -1,4 +1,4 @@
-"""The verbs on streams, typed at a service that runs: what they print, where, and what they exit with."""
+"""The verbs on streams with a running service: their output, where it goes, and their exit status."""
 
 import contextlib
 import io
@@ -28,7 +28,7 @@ CUTS = (3, 1, 7)
 
 
 def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun, tmp_path: Path) -> None:
-    """Each verb in turn: its words, its JSON, its exit status; nothing is coloured where there is no terminal."""
+    """Each verb in turn: its words, its JSON, its exit status; without a terminal nothing is coloured."""
     for verb in ("status", "events", "gaps", "follow", "stop", "start"):
         done = local_run.typed(verb, "nobody")
         assert (done.returncode, done.stdout) == (4, ""), done.stderr
@@ -66,7 +66,7 @@ def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun, tmp_path: Path
 
 
 def commands_of_the_page(local_run: LocalRun) -> list[str]:
-    """Each command of docs/command-line.md, in its order, as it is typed here."""
+    """Returns each command of docs/command-line.md, in order, as it is typed here."""
     page = (PROJECT / "docs" / "command-line.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     commands = [line for block in blocks for line in block.splitlines()]
@@ -75,7 +75,7 @@ def commands_of_the_page(local_run: LocalRun) -> list[str]:
 
 
 def test_the_commands_of_the_page_run(local_run: LocalRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them, in their order."""
+    """All run, in order."""
     monkeypatch.chdir(tmp_path)
     for command in commands_of_the_page(local_run):
         program, *arguments = shlex.split(command.partition(" >")[0])
@@ -86,7 +86,7 @@ def test_the_commands_of_the_page_run(local_run: LocalRun, tmp_path: Path, monke
 @pytest.mark.long
 @pytest.mark.cpu(5)
 def test_the_commands_of_the_page_run_in_a_shell(local_run: LocalRun, tmp_path: Path) -> None:
-    """As they are, with what a shell does to them."""
+    """A shell runs them as they are."""
     program = str(Path(sys.executable).with_name("streamkeeper"))
     known = environment(PORT=str(local_run.port))
     for command in commands_of_the_page(local_run):
@@ -99,7 +99,7 @@ def test_the_commands_of_the_page_run_in_a_shell(local_run: LocalRun, tmp_path: 
 
 
 def test_an_export_that_fails_leaves_what_was_there(local_run: LocalRun, tmp_path: Path) -> None:
-    """The file of that name is as before, and no part lies beside it."""
+    """The file of that name is unchanged, and no part is left beside it."""
     file = tmp_path / "events.ndjson"
     file.write_text("what was there")
     done = local_run.typed("events", "nobody", "--output", str(file))
@@ -109,14 +109,14 @@ def test_an_export_that_fails_leaves_what_was_there(local_run: LocalRun, tmp_pat
 
 
 class Interrupting(io.StringIO):
-    """A terminal at which Ctrl-C is typed in the midst of a line."""
+    """A terminal at which Ctrl-C is pressed in the middle of a line."""
 
     def __init__(self, lines: int) -> None:
         super().__init__()
         self._left = lines
 
     def write(self, text: str) -> int:
-        """Takes the text, and then the signal."""
+        """Writes the text, and then sends the signal."""
         written = super().write(text)
         self._left -= text.count("\n")
         if not self._left:
@@ -126,7 +126,7 @@ class Interrupting(io.StringIO):
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Has the signal be as Python sets it: a shell starts what runs in its background with it ignored."""
+    """Restores Python's handler, because a shell makes background programs ignore the signal."""
     former = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -137,9 +137,9 @@ def interruptible() -> Iterator[None]:
 def test_follow_goes_on_where_it_stood(
     local_run: LocalRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ctrl-C exits with 130 and says how to go on: behind the line that was printed, and none is missing.
+    """Ctrl-C exits with 130 and prints how to continue after the last printed event; none is missing.
 
-    The next run begins there, and an event is printed and told as printed, or neither.
+    An event is printed and remembered, or neither.
     """
     local_run.typed("start", "demo:follow")
     assert until(lambda: local_run.ask("GET", "demo:follow")[0] == 200, 30)  # its execution has claimed it
@@ -160,7 +160,7 @@ def test_follow_goes_on_where_it_stood(
 
 
 def test_follow_ends_where_a_later_version_has_written(local_run: LocalRun) -> None:
-    """No retry helps: it names the layout, and exits as at any refusal."""
+    """No retry helps: it names the layout, and exits as after any refusal."""
     lease = typed_values.key("demo:later", "lease") | {"generation": {"N": "1"}, "layout": {"N": "3"}}
     local_run.aws("dynamodb").put_item(TableName=f"streamkeeper-{STAGE}-control", Item=lease)
     done = local_run.typed("follow", "demo:later")
@@ -169,9 +169,9 @@ def test_follow_ends_where_a_later_version_has_written(local_run: LocalRun) -> N
 
 
 def test_an_event_stream_goes_on_where_it_was_cut(local_run: LocalRun) -> None:
-    """A client that is cut off after any number of messages comes again with the last id: each event once, in order.
+    """A client that is cut off after any number of messages returns with the last id: each event comes once, in order.
 
-    The answer stays open: what is stored after it was asked for arrives on the same connection.
+    The answer stays open: what is stored later arrives on the same connection.
     """
     local_run.typed("start", "demo:tail")
     assert until(lambda: local_run.ask("GET", "demo:tail")[1].get("counts", {"stored": 0})["stored"] >= 5, 30)
@@ -193,7 +193,7 @@ def test_an_event_stream_goes_on_where_it_was_cut(local_run: LocalRun) -> None:
 
 
 def test_the_key_comes_from_the_environment_alone(local_run: LocalRun) -> None:
-    """There is no argument for it; nobody there is one sentence and status 2, which does not quote the key."""
+    """There is no argument for it. An address without a service is one sentence with status 2, without the key."""
     done = local_run.typed("list", "--url", "http://127.0.0.1:9", STREAMKEEPER_API_KEY="s3cret")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("streamkeeper: http://127.0.0.1:9 does not answer. Is the address right")
@@ -203,7 +203,7 @@ def test_the_key_comes_from_the_environment_alone(local_run: LocalRun) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_completion_offers_every_verb_and_option(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is made of the parsers themselves; where the shell is there, it takes the script."""
+    """It is made of the parsers themselves; if the shell is installed, it accepts the script."""
     assert cli.main(["completion", shell]) == 0
     script = capsys.readouterr().out
     for verb in cli.VERBS:
@@ -216,7 +216,7 @@ def test_the_completion_offers_every_verb_and_option(shell: str, capsys: pytest.
 
 
 def test_bash_completes_verbs_and_options(capsys: pytest.CaptureFixture[str]) -> None:
-    """Typed in bash: `streamkeeper fol<Tab>` and `streamkeeper events --form<Tab>`."""
+    """bash completes `streamkeeper fol<Tab>` and `streamkeeper events --form<Tab>`."""
     assert cli.main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
     for typed_so_far, wanted in (
@@ -243,7 +243,7 @@ print -r -- "$said"
 
 @pytest.mark.long
 def test_other_shells_complete_verbs_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same typed in fish and in zsh, where they are installed."""
+    """fish and zsh do the same, where they are installed."""
     for shell, name in (("fish", "streamkeeper.fish"), ("zsh", "_streamkeeper")):
         assert cli.main(["completion", shell]) == 0
         (tmp_path / name).write_text(capsys.readouterr().out)

@@ -18,7 +18,7 @@ RUNS = "arn:aws:states:us-east-1:000000000000:execution:upgrade:first"
 
 
 class States:
-    """Step Functions: `runs` is the upgrade that runs, `ends` what is answered of it, one after the other."""
+    """Step Functions: `runs` is the running upgrade, `ends` its descriptions, one after the other."""
 
     def __init__(self, runs: str = "", *ends: dict[str, Any]) -> None:
         self.runs = runs
@@ -54,14 +54,14 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Tables:
 
 
 def typed(tables: Tables, states: States, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    """The exit status."""
+    """Runs the command and returns its exit status."""
     stage = SimpleNamespace(states=states, dynamodb=tables, control_table=NAMES["control_table"], machine_arn=MACHINE)
     monkeypatch.setattr(command, "connect", lambda _: stage)
     return main(["upgrade", *words])
 
 
 def end(status: str, **more: str) -> dict[str, Any]:
-    """What DescribeExecution says."""
+    """Returns an answer of DescribeExecution."""
     return {"status": status, **more}
 
 
@@ -83,7 +83,7 @@ def test_the_exit_status_says_how_it_ended(
     code: int,
     words: str,
 ) -> None:
-    """And the last line why, in characters that a terminal only shows; each progress stands once."""
+    """The last line says why, with control characters escaped; each line of progress is printed once."""
     UpgradeRecords(tables, NAMES["control_table"], "").begin(RUNS, "")
     states = States("", end("RUNNING"), end("RUNNING"), last)
     assert typed(tables, states, monkeypatch) == code
@@ -94,7 +94,7 @@ def test_the_exit_status_says_how_it_ended(
 def test_one_that_runs_is_followed_and_not_started_again(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--follow shows it, another is refused by its name."""
+    """--follow shows it; another one is refused by its name."""
     states = States(RUNS, end("SUCCEEDED"))
     assert (typed(tables, states, monkeypatch, "--follow"), states.started) == (0, [])
     assert capsys.readouterr().out.splitlines() == ["the upgrade first runs", "Success"]
@@ -105,7 +105,7 @@ def test_one_that_runs_is_followed_and_not_started_again(
 def test_it_goes_back_where_somebody_asks_for_that(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The next step reads it; of one that has only begun there is nothing to go back from."""
+    """The next step reads the request; an upgrade that has only begun cannot be aborted yet."""
     records = UpgradeRecords(tables, NAMES["control_table"], "")
     assert typed(tables, States(RUNS), monkeypatch, "--abort") == 2
     assert "first has only just begun: try again." in capsys.readouterr().err
@@ -120,7 +120,7 @@ def test_it_goes_back_where_somebody_asks_for_that(
 def test_where_none_runs_there_is_nothing_to_show(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
-    """Nor to go back from; nothing is started."""
+    """Nor is there anything to abort; nothing is started."""
     states = States()
     assert (typed(tables, states, monkeypatch, option), states.started) == (2, [])
     assert capsys.readouterr().err == "streamkeeper: No upgrade runs.\n"
@@ -129,7 +129,7 @@ def test_where_none_runs_there_is_nothing_to_show(
 def test_ctrl_c_leaves_it_running(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And says how to see it again."""
+    """The last line says how to see it again."""
     states = States("", end("RUNNING"), end("Ctrl-C"))
     assert (typed(tables, states, monkeypatch), len(states.started)) == (INTERRUPTED, 1)
     assert "it goes on; `streamkeeper upgrade --follow` shows it, --abort rolls it back" in capsys.readouterr().out
@@ -148,7 +148,7 @@ def test_ctrl_c_leaves_it_running(
 def test_a_mistake_is_refused_before_anything_is_asked(
     capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
 ) -> None:
-    """By name, with the exit status 2."""
+    """It is named, and the exit status is 2."""
     try:
         code = main(["upgrade", *words])
     except SystemExit as exit_:

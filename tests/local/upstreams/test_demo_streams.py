@@ -35,14 +35,14 @@ def serving(drop_after_s: tuple[float, float] = (20.0, 60.0)) -> contextlib.Abst
 
 
 class Http(urllib3.PoolManager):
-    """A client that closes at its end every answer it opened."""
+    """A client that closes all open answers when it is closed."""
 
     def __init__(self, maxsize: int = 1) -> None:
         super().__init__(maxsize=maxsize)
         self._answers: list[urllib3.BaseHTTPResponse] = []
 
     def opened(self, address: str, **headers: str) -> urllib3.BaseHTTPResponse:
-        """An answer whose body is read as it comes."""
+        """Returns an answer whose body is read as it comes."""
         answer = self.request("GET", address, headers=headers, preload_content=False, timeout=120)
         self._answers.append(answer)
         return answer
@@ -55,7 +55,7 @@ class Http(urllib3.PoolManager):
 
 
 def ids(answer: urllib3.BaseHTTPResponse, count: int) -> list[int]:
-    """The ids of the next `count` events of `demo`."""
+    """Returns the ids of the next `count` events of `demo`."""
     numbers: list[int] = []
     text = ""
     while len(numbers) < count:
@@ -66,14 +66,14 @@ def ids(answer: urllib3.BaseHTTPResponse, count: int) -> list[int]:
 
 
 def until_it_breaks(answer: urllib3.BaseHTTPResponse, text: bytes) -> bytes:
-    """Reads on until the connection breaks or ends."""
+    """Reads until the connection breaks or ends."""
     while chunk := answer.read1():
         text += chunk
     return text
 
 
 def test_events_are_numbered_without_a_hole_and_a_reader_can_resume() -> None:
-    """Ids are contiguous, and a reader that names the last one it saw gets the next one first."""
+    """Ids are contiguous, and a reader that sends the last id gets the next event first."""
     with serving() as origin, Http() as http:
         first = ids(http.opened(f"{origin}/demo?interval_ms=20"), 5)
         assert first == list(range(first[0], first[0] + 5))
@@ -82,7 +82,7 @@ def test_events_are_numbered_without_a_hole_and_a_reader_can_resume() -> None:
 
 
 def test_a_newer_connection_ends_the_older() -> None:
-    """The older connection of a path gets a clean end once the newer was answered; other paths go on."""
+    """The older connection of a path ends cleanly once the newer is answered; other paths go on."""
     with serving() as origin, Http(maxsize=3) as http:
         older = http.opened(f"{origin}/demo")
         other = http.opened(f"{origin}/demo:other")
@@ -105,7 +105,7 @@ def test_heartbeats_fill_silence() -> None:
 
 
 def test_json_lines_tolerate_two_and_are_reset() -> None:
-    """Two connections of demo-ndjson live side by side; each ends with a reset, and `since` closes the hole."""
+    """Two connections of demo-ndjson live side by side; each ends with a reset, and `since` closes the gap."""
     with serving(drop_after_s=(0.3, 0.4)) as origin, Http(maxsize=2) as http:
         one, two = (http.opened(f"{origin}/demo-ndjson:two?interval_ms=20") for _ in range(2))
         text = b""
@@ -124,7 +124,7 @@ def test_json_lines_tolerate_two_and_are_reset() -> None:
 
 
 def test_a_bad_query_is_refused() -> None:
-    """An interval that is no number is a 400 with a sentence."""
+    """An invalid interval is a 400 with a sentence."""
     with serving() as origin, Http() as http:
         answer = http.request("GET", f"{origin}/demo?interval_ms=soon")
         assert (answer.status, "interval_ms" in answer.json()["message"]) == (400, True)
@@ -132,7 +132,7 @@ def test_a_bad_query_is_refused() -> None:
 
 
 def test_an_exclusive_stream_refuses_a_second_connection() -> None:
-    """The second gets 429 while the first lives, and is served as soon as it has ended; there are never two."""
+    """It gets 429 while the first lives, and is served as soon as that has ended; there are never two."""
     with serving() as origin, Http(maxsize=2) as http:
         path = f"{origin}/demo-exclusive:one?interval_ms=20"
         first = http.opened(path)
@@ -150,7 +150,7 @@ def test_an_exclusive_stream_refuses_a_second_connection() -> None:
 
 
 def test_a_socket_closes_who_says_nothing() -> None:
-    """Neither first nor later; and a page of another site reaches none of it."""
+    """Neither at first nor later; and a page of another site cannot connect."""
     with in_thread(lambda: sockets(0.3)) as origin:
         address = f"ws{origin.removeprefix('http')}/exchange/eur-usd"
         with connect(address) as silent:
@@ -169,7 +169,7 @@ def test_a_socket_closes_who_says_nothing() -> None:
 
 @contextlib.asynccontextmanager
 async def sockets(silent_s: float) -> AsyncIterator[str]:
-    """An exchange that closes who is silent for so long."""
+    """An exchange that closes clients after this much silence."""
     talk = replace(DEMOS["demo-socket"].talk or Talk(), silent_s=silent_s, refusal='{"op": "error"}')
     behaviour = replace(DEMOS["demo-socket"], talk=talk, interval_ms=20)
     upstreams = Upstreams(lambda _client: None, behaviours={"exchange": behaviour})
