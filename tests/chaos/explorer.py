@@ -1,10 +1,10 @@
-"""Explores every state of a model breadth first, then asks where each leads when faults cease.
+"""Explores every state of a model breadth first, then checks where each state leads once the faults cease.
 
-Safety is checked step by step: a step of the model raises `Violation`, and the shortest trace to it is told. Liveness
-is checked on the whole graph afterwards, over the free steps alone: from every state every path must come to its goal,
-which is so when the states that are short of it form no cycle and no dead end; the longest such path, in ticks, is how
-long it takes. With a bound, what lies behind it counts as having come to its goal. Invariant: the result is the same
-each time: no order of a set is in it.
+Safety is checked step by step: a step of the model raises `Violation`, and the shortest trace to it is reported.
+Liveness is checked afterwards on the whole graph, over the free steps alone: from every state, every path must reach
+its goal. That holds if the states that have not reached it form no cycle and no dead end; the longest such path, in
+ticks, is how long it takes. With a bound, states beyond it count as having reached the goal. Invariant: the result does
+not depend on the order of any set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Violation(Exception):
 
 
 class Step(NamedTuple):
-    """One step: what it is called, where it leads, whether it is no fault or request, how many ticks pass."""
+    """One step: its name, the next state, whether it is free (no fault and no request), and its number of ticks."""
 
     label: str
     world: Any
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
 
 class Model(Generic[W]):
-    """What is explored. Its steps come in the same order each time."""
+    """What is explored; the steps of a state come in the same order each time."""
 
     # Whether a free step may change nothing; and how many ticks it may take to come to each goal, 0 for any number.
     may_stutter = False
@@ -52,31 +52,31 @@ class Model(Generic[W]):
         raise NotImplementedError
 
     def key(self, world: W) -> Hashable:
-        """What two equal states have in common."""
+        """Returns what equal states have in common."""
         raise NotImplementedError
 
     def is_connected(self, _world: W) -> bool:
-        """Whether a state is at the first goal."""
+        """Returns whether a state is at the first goal."""
         return True
 
     def is_stable(self, _world: W) -> bool:
-        """Whether it is at the second."""
+        """Returns whether it is at the second goal."""
         return True
 
     def may_not_recur(self, _world: W) -> bool:
-        """Whether free steps must not lead from it to itself."""
+        """Returns whether free steps must not lead from the state back to itself."""
         return False
 
     def line(self, _world: W, step: Step) -> str:
-        """The step in a trace."""
+        """Returns the step's line in a trace."""
         return step.label
 
 
 @dataclass(slots=True)
 class Result:
-    """What an exploration came to; `violation` is "" where nothing was broken, `trace` the steps to it.
+    """The result of an exploration; `violation` is "" if nothing was broken, `trace` has the steps to it.
 
-    `stable_ticks` and `connected_ticks` are the longest ways to the goals once faults cease.
+    `stable_ticks` and `connected_ticks` are the longest ways to the goals once the faults cease.
     """
 
     states: int = 0
@@ -100,7 +100,7 @@ class _Graph:
         self.sources, self.targets, self.ticks = array("l"), array("l"), bytearray()
 
     def add(self, parent: int, model: Model[W], world: W) -> int:
-        """The number of a new state."""
+        """Adds a state and returns its number."""
         self.parent.append(parent)
         self.depth.append(0 if parent < 0 else self.depth[parent] + 1)
         self.stable.append(model.is_stable(world))
@@ -109,7 +109,7 @@ class _Graph:
         return len(self.parent) - 1
 
     def way(self, state: int) -> list[int]:
-        """The states behind the first on the way to this one."""
+        """Returns the states on the way from the first state to this one."""
         states: list[int] = []
         while self.parent[state] >= 0:
             states.append(state)
@@ -117,7 +117,7 @@ class _Graph:
         return states[::-1]
 
     def longest(self, goal: bytearray) -> tuple[array[int], list[int]]:
-        """The most ticks from each state to the goal, and the states from which it may never be reached."""
+        """Returns the most ticks from each state to the goal, and the states that may never reach it."""
         open_steps = array("l", bytes(8 * len(self.parent)))
         before: dict[int, list[int]] = {}
         for at, (source, target) in enumerate(zip(self.sources, self.targets, strict=True)):
@@ -139,7 +139,7 @@ class _Graph:
         return ticks, [state for state, reached in enumerate(done) if not reached]
 
     def recurring(self) -> list[int]:
-        """The states that must not recur and do; none where no state must not."""
+        """Returns the states that recur although they must not."""
         after: dict[int, list[int]] = {}
         ways_in = array("l", bytes(8 * len(self.parent)))
         for source, target in zip(self.sources, self.targets, strict=True):
@@ -155,7 +155,9 @@ class _Graph:
         return [state for state, is_bare in enumerate(self.bare) if is_bare and _leads_back(state, after)]
 
     def round(self, lost: list[int]) -> list[int]:
-        """The way to the first of the `lost` states and on among them, until one comes again or none follows."""
+        """Returns the way to the first of the `lost` states and on among them, until one comes again or
+        none follows.
+        """
         onward: dict[int, int] = {}
         among = set(lost)
         for source, target in zip(self.sources, self.targets, strict=True):
@@ -181,7 +183,7 @@ def _leads_back(state: int, after: dict[int, list[int]]) -> bool:
 
 
 def explore(model: Model[Any], *, depth: int = 0, most: int = 0) -> Result:
-    """Every state of the model; within `depth` steps and `most` states where these are not 0."""
+    """Explores every state of the model; a `depth` or `most` other than 0 limits the steps or the states."""
     since, result, graph = time.perf_counter(), Result(), _Graph()
     first = model.first()
     state = graph.add(-1, model, first)
@@ -217,7 +219,7 @@ def explore(model: Model[Any], *, depth: int = 0, most: int = 0) -> Result:
 
 
 def _check_liveness(model: Model[Any], graph: _Graph, result: Result) -> list[int]:
-    """Fills in the ticks, or the violation; returns the way that shows it."""
+    """Fills in the ticks, or the violation, and returns the way that shows it."""
 
     def breaks(violation: str, message: str) -> None:
         result.violation, result.message = violation, message
@@ -247,7 +249,7 @@ def _check_liveness(model: Model[Any], graph: _Graph, result: Result) -> list[in
 
 
 def _trace(model: Model[Any], world: Any, seen: dict[Hashable, int], way: list[int]) -> list[str]:
-    """The steps by name; where a step broke an invariant, it is the one that follows."""
+    """Returns the names of the steps; a step that broke an invariant comes last."""
     lines: list[str] = []
     for state in way:
         step = next((step for step in model.steps(world) if seen.get(model.key(step.world)) == state), None)
@@ -259,5 +261,5 @@ def _trace(model: Model[Any], world: Any, seen: dict[Hashable, int], way: list[i
 
 
 def ranks(values: Iterable[int]) -> dict[int, int]:
-    """The place of each value, and of 0, in their order."""
+    """Returns the rank of each value, and of 0, by size."""
     return {value: rank for rank, value in enumerate(sorted({0, *values}))}

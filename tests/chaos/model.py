@@ -1,8 +1,8 @@
-"""The exhaustive proof of the handover protocol, by hand: `python -m tests.chaos.model --policy P --faults kill=2`.
+"""Runs the exhaustive proof of the handover protocol: `python -m tests.chaos.model --policy P --faults kill=2`.
 
-It decides which explorations the test-suite makes (`DEFAULT`) and which a longer run makes (`DEEP`). Each is a policy
-and a budget of faults; within it every interleaving is explored to the end, unless `--depth` says how many steps. It
-exits with 1 where an invariant does not hold, after the shortest trace that shows it. See docs/proofs.md.
+It has the explorations of the test suite (`DEFAULT`) and those of a longer run (`DEEP`). Each is a policy and a budget
+of faults, and explores every interleaving to the end unless `--depth` limits the steps. If an invariant does not hold,
+it prints the shortest trace and exits with 1. See docs/proofs.md.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ DEEP: tuple[Exploration, ...] = (
 
 
 def explored(policy: str, budget: dict[str, int], depth: int = 0) -> tuple[Result, str]:
-    """An exploration, and one line about it, with the trace where an invariant does not hold."""
+    """Returns an exploration and a line about it, with the trace if an invariant does not hold."""
     result = explore(Model(policy, budget), depth=depth)
     faults = ",".join(f"{name}={count}" for name, count in budget.items()) or "none"
     how = "all" if result.complete else "bounded"
@@ -93,7 +93,7 @@ def _depth(text: str) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 where every invariant holds in every exploration that was asked for, else 1."""
+    """Returns 0 if every invariant holds in every requested exploration, else 1."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.model", description="explore the handover protocol")
     parser.add_argument("--policy", choices=POLICIES, help="explore this policy alone")
     parser.add_argument("--faults", type=_budget, help="such as kill=2,drop; none with an empty text")

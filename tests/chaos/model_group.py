@@ -1,10 +1,9 @@
-"""The protocol of a group in every order: functions that hand over, streams that join and leave, kills between writes.
+"""Models the protocol of a group: functions that hand over, streams that join and leave, kills between writes.
 
-What the functions decide is deployed code: which streams they keep (`handlers/group/roster.py`), what a group's lease
-and a stream's record say together (`handlers/group/group_lease.py`), and what that means to a connection
-(`handlers/connection/lease.py`). The connections themselves are as simple as can be, for `model.py` has them as they
-are. It decides which steps there are. Each is one write, or one message of the upstream. Those that cost no budget must
-lead to rest (`explorer.py`).
+Deployed code decides which streams a function keeps (`handlers/group/roster.py`), what a group's lease and a stream's
+record mean together (`handlers/group/group_lease.py`), and what a connection does then
+(`handlers/connection/lease.py`). The connections are as simple as possible, because `model.py` has the real ones. This
+module has the steps; each is one write, or one message of the upstream. Free steps must lead to rest (`explorer.py`).
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ EXECUTION = "E1"
 
 
 class Model(explorer.Model[World]):
-    """The steps of a group whose streams have these policies, of which `joined` are members at first.
+    """The steps of a group whose streams have these policies; `joined` of them are members at first.
 
-    It is at rest where each stream that is wanted is connected by the newest function and by no other, no other stream
-    is, and one lane waits; or where the group is empty and its execution is over.
+    The group is at rest if each wanted stream is connected by the newest function and by no other, no other stream is
+    connected, and one lane waits; or if the group is empty and its execution is over.
     """
 
     may_stutter = True
@@ -63,7 +62,7 @@ class Model(explorer.Model[World]):
         return world.key()
 
     def is_stable(self, world: World) -> bool:
-        """Whether all is as it was asked for, and nothing is about to change."""
+        """Returns whether everything is as requested, and nothing is about to change."""
         if world.asked:
             return False
         wanted = {stream for stream in world.records if world.is_wanted(stream)}
@@ -77,7 +76,7 @@ class Model(explorer.Model[World]):
         return one.token == world.group.token and held == wanted == set(one.conns) and marked
 
     def steps(self, world: World) -> Iterator[explorer.Step]:
-        """Every step of `world`; raises Violation."""
+        """Returns every step of `world`; raises Violation."""
         return itertools.starmap(explorer.Step, self._steps(world))
 
     def _steps(self, world: World) -> Next:
@@ -187,7 +186,9 @@ class Model(explorer.Model[World]):
             yield from self._explains(world, one, stream, conn)
 
     def _waits_for_turn(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
-        """Where two are forbidden: buries, takes the turn and opens, or lets go where it is claimed anew or stopped."""
+        """If two are forbidden: marks the older as ended, takes the turn and opens; closes if claimed again
+        or stopped.
+        """
         own, known = world.records[stream].lease, one.roster.__dict__["_lease"]
         view = lease_view(composed(own, known), conn.fence)
         label = f"{one.request} {{}} {stream}"
@@ -238,7 +239,7 @@ class Model(explorer.Model[World]):
         return world.with_function(one.with_conn(stream, Conn(conn.fence, phase)))
 
     def _looks(self, world: World, one: Function) -> World:
-        """Reads the records of its streams, where a newer function may have claimed them, and acts on them."""
+        """Reads the records of its streams, which a newer function may have claimed, and acts on them."""
         one = replace(one, is_unread=False)
         world = world.with_function(one)
         for stream, conn in one.conns.items():
@@ -252,7 +253,7 @@ class Model(explorer.Model[World]):
         return world
 
     def _overlapped(self, world: World, one: Function, stream: str, conn: Conn) -> World:
-        """The overlap is over: it reads the lease once more, and stays where the newer connection is closed again."""
+        """Ends the overlap: reads the lease once more, and stays if the newer connection is closed again."""
         view = lease_view(self._lease_of(world, one, stream), conn.fence)
         if view is LeaseView.STOPPED:
             return self._leaves(world, one, stream, NextStep.OVER)
@@ -270,7 +271,7 @@ class Model(explorer.Model[World]):
         return composed(self.rules.record_of(world.records, stream).lease, one.roster.__dict__["_lease"])
 
     def _explains(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
-        """What a connection that the upstream has closed reads of why; it watches one that has claimed and may open."""
+        """Reads why the upstream has closed a connection, and watches another that has claimed and may open."""
         view = lease_view(composed(world.records[stream].lease, one.roster.__dict__["_lease"]), conn.fence)
         newer = any(
             other.conns[stream].fence > conn.fence and other.conns[stream].phase in ("claimed", "open")
@@ -284,7 +285,7 @@ class Model(explorer.Model[World]):
         yield f"{one.request} learns why {stream} closed: {view.value}", left, True
 
     def _leaves(self, world: World, one: Function, stream: str, next_step: NextStep) -> World:
-        """The world after the connection was closed and marked as released."""
+        """Returns the world after the connection was closed and marked as released."""
         conn = one.conns.get(stream)
         one = one.with_conn(stream, None).thinking()
         one.roster.ended(stream, next_step)
@@ -293,7 +294,7 @@ class Model(explorer.Model[World]):
         return world.with_function(one)
 
     def _removals(self, world: World, one: Function) -> Next:
-        """Takes a stream that is over out of the group: first its record says so, then it is no member."""
+        """Removes a stream that is over from the group: first in its record, then from the members."""
         for stream in world.records:
             joined = one.roster.removes(stream)
             if joined is None:
@@ -342,7 +343,7 @@ class Model(explorer.Model[World]):
                 yield f"{stream} drops {one.request}", world.spend("drop").with_function(dropped), False
 
     def _late(self, world: World, one: Function) -> World:
-        """At its deadline each of its connections that is left has expired."""
+        """Expires each connection that the function still has at its deadline."""
         world = world.with_function(replace(one, is_late=True))
         for stream in one.conns:
             world = self._leaves(world, _now(world, one), stream, NextStep.EXPIRED)
@@ -373,7 +374,7 @@ class Model(explorer.Model[World]):
                 yield f"{word} {stream}", begun, False
 
     def _asks(self, world: World, asked: Asked, others: tuple[Asked, ...]) -> World:
-        """The world after the next write of a POST or a DELETE."""
+        """Returns the world after the next write of a POST or a DELETE."""
         stream, record = asked.stream, world.records[asked.stream]
         onward = replace(world, asked=(*others, replace(asked, stage=asked.stage + 1)))
         if asked.kind == "DELETE":
@@ -400,7 +401,7 @@ class Model(explorer.Model[World]):
 
 
 def _beside(conn: Conn, view: LeaseView) -> Conn:
-    """A connection whose lease was read: taken over it overlaps; it is as before where the newer one is closed."""
+    """Acts on a connection's lease: taken over, it overlaps; if the newer one is closed, it goes on as before."""
     if view is LeaseView.TAKEN_OVER:
         return replace(conn, phase="overlapping")
     return replace(conn, phase="connected") if conn.phase == "overlapping" else conn
@@ -415,7 +416,7 @@ def _now(world: World, one: Function) -> Function:
 
 
 def _fed(world: World, one: Function) -> World:
-    """The world after the function saw the group's lease as it is."""
+    """Returns the world after the function has read the group's lease."""
     one = one.thinking()
     one.roster.sees(world.group, one.now_ms if not one.is_late else NOW_MS)
     return world.with_function(one)

@@ -1,8 +1,8 @@
-"""What one state of the model of a group is: the group's lease, the streams' records, the functions and who asks.
+"""One state of the model of a group: the group's lease, the streams' records, the functions and the requests.
 
-It decides what makes two states the same (`World.key`): tokens, stamps and versions count by their order alone. There
-is no clock in it: a heartbeat has run out or has not. It knows no transition. Invariant: a World is never changed once
-it was made; a step copies it, and the rosters that it feeds.
+It decides which states are the same (`World.key`): only the order of tokens, stamps and versions counts. It has no
+clock: a heartbeat has expired or has not. Transitions are elsewhere. Invariant: a World never changes; a step copies
+it, with the rosters that it feeds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LIMIT = {"evicts": 1, "forbids": 1, "tolerates": 2}
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A stream's record: its own counters, by which function it was claimed last, and what was asked for it.
+    """A stream's record: its counters, the function that claimed it last, and the requests for it.
 
     `joined` is the stamp of the POST by which it is in the group, 0 for none; `stop_at` that of the last stop request.
     """
@@ -37,9 +37,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Conn:
-    """A connection: "claimed", "open" (answered), "connected" (marked), "closed" (by the upstream), "released".
+    """A connection: "claimed", "open" (answered), "connected" (marked), "closed" (by the upstream) or "released".
 
-    One that was taken over reads on for its overlap: it is "overlapping".
+    After a takeover it reads on for its overlap and is "overlapping".
     """
 
     fence: int
@@ -53,9 +53,9 @@ class Conn:
 
 @dataclass(frozen=True)
 class Function:
-    """A function that runs. `is_unread` is whether it is to read its streams' records, for the membership has changed.
+    """A running function. `is_unread` says that it must read its streams' records, because the membership has changed.
 
-    `died` is what it was told of one that is over. `is_late` is whether its deadline has come.
+    `died` is what it knows of a dead function. `is_late` says that its deadline has come.
     """
 
     token: int
@@ -73,16 +73,16 @@ class Function:
 
     @property
     def now_ms(self) -> int:
-        """What its clock says: it reaches its deadline when it is late."""
+        """Its clock, which reaches its deadline when it is late."""
         return LAST_MS if self.is_late else NOW_MS
 
     def with_conn(self, stream: str, conn: Conn | None) -> Function:
-        """A copy with this connection of the stream, or without one."""
+        """Returns a copy with this connection of the stream, or without one."""
         conns = {name: one for name, one in self.conns.items() if name != stream}
         return replace(self, conns=conns if conn is None else conns | {stream: conn})
 
     def thinking(self) -> Function:
-        """A copy whose roster may be fed."""
+        """Returns a copy whose roster may be fed."""
         roster = copy.copy(self.roster)
         for name in ("_parts", "_members"):
             roster.__dict__[name] = dict(self.roster.__dict__[name])
@@ -91,7 +91,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A POST or a DELETE that is being carried out: what is written next, and its stamp."""
+    """A POST or a DELETE in progress: what is written next, and its stamp."""
 
     kind: str
     stream: str
@@ -101,7 +101,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class World:
-    """One state. `lanes` are those of the execution that runs, none where none does; `budget` is what is left."""
+    """One state. `lanes` are those of the running execution, none if none runs; `budget` has the remaining faults."""
 
     budget: tuple[tuple[str, int], ...]
     records: Mapping[str, Record]
@@ -115,20 +115,20 @@ class World:
     executions: int = 1
 
     def left(self, fault: str) -> int:
-        """How many of these faults are left."""
+        """Returns how many of these faults are left."""
         return dict(self.budget).get(fault, 0)
 
     def spend(self, fault: str) -> World:
-        """The world with one less of them."""
+        """Returns the world with one of them less."""
         return replace(self, budget=tuple((name, count - (name == fault)) for name, count in self.budget))
 
     def with_function(self, function: Function) -> World:
-        """The world with the function in its new state."""
+        """Returns the world with the function in its new state."""
         functions = tuple(function if one.token == function.token else one for one in self.functions)
         return replace(self, functions=functions)
 
     def with_record(self, stream: str, record: Record) -> World:
-        """The world with the record as it was written; a Violation where one of its counters went back."""
+        """Returns the world with the written record; raises Violation if a counter went back."""
         before, after = self.records[stream].lease, record.lease
         for name in ("fence", "connected_token", "released_token"):
             if getattr(after, name) < getattr(before, name):
@@ -138,7 +138,7 @@ class World:
         return replace(self, records={**self.records, stream: record})
 
     def with_heartbeat(self, request: str, heartbeat: GroupHeartbeat | None) -> World:
-        """The world with a heartbeat in the group's lease, or without it."""
+        """Returns the world with a heartbeat in the group's lease, or without it."""
         heartbeats = {name: one for name, one in self.group.heartbeats.items() if name != request}
         return replace(
             self,
@@ -148,11 +148,11 @@ class World:
         )
 
     def is_wanted(self, stream: str) -> bool:
-        """Whether the stream is to be connected, as the requests say that came last."""
+        """Returns whether the stream should be connected by the last requests."""
         return self.records[stream].joined > 0 and not self.records[stream].lease.stop
 
     def key(self) -> tuple[Any, ...]:
-        """What makes it another state than others."""
+        """Returns what distinguishes the state from others."""
         rosters = [one.roster.__dict__ for one in self.functions]
         leases = [self.group, *(roster["_lease"] for roster in rosters)]
         functions: list[Any] = [*self.records.values(), *self.functions, self.group, *self.group.heartbeats.values()]
@@ -211,7 +211,7 @@ class World:
         )
 
     def counting(self) -> list[GroupHeartbeat]:
-        """The heartbeats that may still decide something: of who counts as alive, or stands in a stream's record."""
+        """Returns the heartbeats that may still matter: of living functions, or of those in a stream's record."""
         shown = {one.lease.connected_by for one in self.records.values()} | {one.request for one in self.functions}
         return [
             heartbeat
@@ -220,7 +220,7 @@ class World:
         ]
 
     def seen(self, one: Function, lease: GroupLease) -> tuple[Any, ...]:
-        """What a function makes of the group's lease as it knows it; all else of that decides nothing."""
+        """Returns what a function concludes from the group's lease; nothing else of the lease matters."""
         own = lease.heartbeats.get(one.request)
         shown = [lease.heartbeats.get(record.lease.connected_by) for _, record in sorted(self.records.items())]
         waits = any(conn.phase == "claimed" for conn in one.conns.values())
@@ -235,7 +235,7 @@ class World:
         )
 
     def _names(self, text: str) -> int:
-        """The token of the function that the text names, where that stands in a stream's record; else 0."""
+        """Returns the token of the function in the text if it is in a stream's record, else 0."""
         shown = sorted({one.lease.connected_by for one in self.records.values()} & self.group.heartbeats.keys())
         return next((self.group.heartbeats[name].token for name in shown if name in text.split()), 0)
 

@@ -1,7 +1,6 @@
-"""What the machine and those who ask it do in the model: lanes, executions, POSTs, renewals, the stop request.
+"""The steps of the machine and of its callers in the model: lanes, executions, POSTs, renewals, the stop request.
 
-It decides the steps that no function and no upstream makes. Invariant: an execution that ended is never heard again,
-and the steps of a state come in the same order each time.
+Invariants: an execution that has ended never acts again; the steps of a state come in the same order each time.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Machine:
         self.rules = rules
 
     def steps(self, world: World) -> Iterator[Step]:
-        """Every step of the machine, and of those who ask it, in `world`."""
+        """Yields every step of the machine, and of its callers, in `world`."""
         for execution, state in enumerate(world.executions):
             own_name = EXECUTIONS[execution]
             if state in ("claiming", "renewing", "stop requested"):
@@ -119,7 +118,7 @@ class Machine:
     def _connect(
         self, world: World, execution: int, lane: int, deadline_ms: int, again: Process | None = None
     ) -> World:
-        """The world with a function that begins to connect, or with one that does so `again`."""
+        """Returns the world with a function that begins to connect, or connects `again`."""
         told = world.died[execution * 2 + lane] if again is None else again.told
         if lying := told & {process.request for process in world.processes}:
             raise Violation(
@@ -138,9 +137,11 @@ class Machine:
         return world._replace(processes=(*world.processes, process), started=name)
 
     def _told(self, world: World, process: Process, how: str) -> World:
-        """The world after the machine heard no more of a function: what it has proof of it tells the lane's next one.
+        """Returns the world after a function's end without an answer; proof of its death goes to the lane's next
+        function.
 
-        One that died soon after its start tells what it was told as well. Where two are allowed nobody asks.
+        A function that died soon after its start passes on what it knew. If two connections are allowed, nobody needs
+        proof.
         """
         if self.policy != "forbids" or not self.rules.proves(how):
             return world
@@ -149,9 +150,11 @@ class Machine:
         return world.with_died(process.execution, process.lane, died)
 
     def _post(self, world: World) -> World:
-        """A POST while an execution runs learns of it and changes nothing; after the end it begins the next one.
+        """Returns the world after a POST, which changes nothing while an execution runs, and starts the next one after
+        the end.
 
-        One that comes while the stream stops waits for the end and writes nothing till then: it counts as coming later.
+        A POST that comes while the stream stops waits for the end and writes nothing until then: it counts as a later
+        one.
         """
         running = "running" in world.executions
         if world.executions[1] != "off" or (running and self.rules.begin(world.lease, "E2", "") is None):
@@ -161,10 +164,10 @@ class Machine:
         return with_state(world, 1, "claiming")
 
     def gone(self, world: World, process: Process, outcome: Outcome | None, how: str = "") -> World:
-        """The world without the process: what its lane does next. Its sockets close with it.
+        """Returns the world without the process, whose sockets close, with its lane's next step.
 
-        `how` is what the machine hears of one without an outcome.
-        After a drop the function connects again by itself, where it may and where more is left than leaving takes.
+        `how` is what the machine gets in place of an outcome. After a drop the function reconnects by itself, if it may
+        and if more time is left than leaving takes.
         """
         world = world._replace(processes=tuple(p for p in world.processes if p.name != process.name))
         has_time = process.deadline_ms - world.now_ms > 3 * TICK_MS * MARGIN_TICKS
@@ -189,13 +192,13 @@ class Machine:
         return self._rests(world, execution, lane, state)
 
     def lost(self, world: World, process: Process) -> World:
-        """The world after the machine heard an error of a function that goes on: its lane starts another."""
+        """Returns the world after the machine got an error from a function that goes on: its lane starts another."""
         world = world.with_process(process._replace(heard=False))
         again = Lane("starting", world.now_ms, world.now_ms + TICK_MS)
         return self._told(world.with_lane(process.execution, process.lane, again), process, "lost")
 
     def _rests(self, world: World, execution: int, lane: int, state: str) -> World:
-        """The world with a lane that waits, or starts again at once, or once its successor has had time to connect."""
+        """Returns the world with a lane that waits, or starts at once or once its successor could connect."""
         first, last = (0, 1) if state == "starting" else (WAIT_TICKS, WAIT_TICKS)
         times = (world.now_ms + TICK_MS * first, world.now_ms + TICK_MS * last)
         world = world.with_lane(execution, lane, Lane("waiting" if state == "waiting" else "starting", *times))

@@ -1,8 +1,7 @@
-"""What of a real manager makes two states of the model different, and how one is copied.
+"""Decides which attributes of a real manager distinguish states of the model, and copies a manager.
 
-It decides nothing else and knows no transition. Every attribute of a manager and of its parts is part of the state
-unless `IGNORED` says why not, so one that is added makes more states, never fewer. Invariant: neither function changes
-its argument.
+Every attribute of a manager and of its parts is part of the state unless `IGNORED` gives a reason, so a new attribute
+makes more states, never fewer. Invariant: neither function changes its argument.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ PLAIN = frozenset({bool, int, str, bytes})
 
 
 def _plan(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Which attributes of a part of a manager are instants, facts, parts again, and which are the rest."""
+    """Returns which attributes of a part are instants, facts and parts, and which are the rest."""
     counted = [name for name in names if name not in IGNORED]
     parts = tuple(name for name in counted if name in PARTS)
     facts = tuple(name for name in counted if name in FACTS)
@@ -84,7 +83,7 @@ _numbers: dict[tuple[Any, ...], int] = {}
 
 
 def summary(manager: Manager) -> tuple[tuple[int | None, ...], int]:
-    """The visible state of a manager but its fence: its instants, and the number of the rest."""
+    """Returns the visible state of a manager without its fence: its instants, and the number of the rest."""
     instants: list[int | None] = []
     rest: list[Any] = []
     _collect(manager, instants, rest)
@@ -116,7 +115,7 @@ def _plain(value: Any) -> Any:
 
 
 def clone(part: T) -> T:
-    """A manager, or a part of one, that can be fed without changing the first one."""
+    """Returns a copy of a manager, or of a part, that can be fed without changing the original."""
     kind = type(part)
     twin: T = object.__new__(kind)
     attributes = twin.__dict__

@@ -1,6 +1,6 @@
-"""Small parts of the model's steps: what is due, what a lease may become, and what a step is called in a trace.
+"""Small parts of the model's steps: what is due, what a lease may become, and the name of a step in a trace.
 
-It decides no step. Invariant: each function returns a new world and changes none.
+Invariant: each function returns a new world and changes none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.chaos.model_world import EXECUTIONS, Lane, Late, Process, World
 
 
 def is_urgent(world: World) -> bool:
-    """Whether something is due that cannot wait for the next tick."""
+    """Returns whether something is due that cannot wait for the next tick."""
     now = world.now_ms
     if any(state in ("claiming", "renewing", "stop requested", "releasing") for state in world.executions):
         return True
@@ -35,7 +35,7 @@ def is_urgent(world: World) -> bool:
 
 
 def with_lease(world: World, lease: Lease) -> World:
-    """The world with the lease as it was written; a Violation where one of its counters went back."""
+    """Returns the world with the written lease; raises Violation if a counter went back."""
     before = world.lease
     for name in ("fence", "connected_token", "released_token", "generation"):
         if getattr(lease, name) < getattr(before, name):
@@ -46,30 +46,30 @@ def with_lease(world: World, lease: Lease) -> World:
 
 
 def with_state(world: World, execution: int, state: str) -> World:
-    """The world with an execution in its new state."""
+    """Returns the world with an execution in its new state."""
     first, second = world.executions
     return world._replace(executions=(state, second) if execution == 0 else (first, state))
 
 
 def over(world: World, execution: int) -> World:
-    """The world after a lane ended its execution: the other lane ends with it, its function is heard no more."""
+    """Returns the world after a lane has ended its execution: the other lane ends too, its function is abandoned."""
     world = with_state(world.with_lane(execution, 0, Lane()).with_lane(execution, 1, Lane()), execution, "releasing")
     unheard = tuple(p._replace(heard=False) if p.execution == execution else p for p in world.processes)
     return world._replace(processes=unheard)
 
 
 def is_connected(process: Process) -> bool:
-    """Whether it reads: answered, open at the upstream, and not leaving."""
+    """Returns whether it reads: answered, open at the upstream, and not leaving."""
     return process.link == "open" and process.manager.phase in (Phase.CONNECTED, Phase.OVERLAPPING)
 
 
 def chunk(number: int) -> Chunk:
-    """One whole line of the stream."""
+    """Returns one whole line of the stream."""
     return Chunk(b'{"id": "%d"}\n' % number)
 
 
 def late_write(process: Process, effect: Effect) -> Late:
-    """The conditional write that an effect asks for."""
+    """Returns the conditional write of an effect."""
     fence, request = process.manager.fence, process.request
     match effect:
         case MarkConnected(fence, expires_at_ms, _):
@@ -90,12 +90,14 @@ def late_write(process: Process, effect: Effect) -> Late:
 
 
 def resumption(world: World) -> Resumption:
-    """Where a connection goes on that claims now, or takes its turn."""
+    """Returns where a connection resumes that claims now, or takes its turn."""
     return Resumption(str(world.cursor) if world.cursor else None)
 
 
 def saved(world: World, cursor: int, fence: int) -> World:
-    """The world with the cursor saved; a Violation where that went back, or passes what is not stored."""
+    """Returns the world with the cursor saved; raises Violation if it went back or passes an event that is
+    not stored.
+    """
     if fence < world.cursor_fence:
         raise Violation("only forward", "the cursor was saved by an older fence than before")
     if missing := set(range(1, cursor + 1)) - world.stored:
@@ -104,12 +106,12 @@ def saved(world: World, cursor: int, fence: int) -> World:
 
 
 def name(signal: Effect | Input) -> str:
-    """Its word in a trace."""
+    """Returns its word in a trace."""
     return type(signal).__name__
 
 
 def answered(answer: Input | None) -> str:
-    """What an answer says, for a trace."""
+    """Returns an answer in the words of a trace."""
     match answer:
         case Claimed(lease):
             return f": granted, {said(lease)}"
@@ -121,7 +123,7 @@ def answered(answer: Input | None) -> str:
 
 
 def detail(arrival: Input) -> str:
-    """What an arrival says, for a trace."""
+    """Returns an arrival in the words of a trace."""
     match arrival:
         case Opened(status):
             return f" {status}"
@@ -131,6 +133,6 @@ def detail(arrival: Input) -> str:
 
 
 def said(lease: Lease) -> str:
-    """The lease in a few words."""
+    """Returns the lease in a few words."""
     stop = ", stop" if lease.stop else ""
     return f"fence {lease.fence}, connected {lease.connected_token}, released {lease.released_token}{stop}"

@@ -1,8 +1,8 @@
-"""What the model takes for granted about the store and the machine: the conditions of each write, and each lane's way.
+"""What the model assumes about the store and the machine: the conditions of each write, and the way of each lane.
 
-It says in pure functions what `handlers/store/connection_store.py` and `statemachines/connections.asl.yml` say in their
-own languages. Defects are planted in it (`tests/planted/machine.toml`).
-Invariant: a method returns a new record and changes none.
+Its pure functions say what `handlers/store/connection_store.py` and `statemachines/connections.asl.yml` say in their
+own languages. Defects are planted in it (`tests/planted/machine.toml`). Invariant: a method returns a new record and
+changes none.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from handlers.connection.manager import Manager
 
 
 class Rules:
-    """The store's conditions and the machine's transitions, as they are meant."""
+    """The store's conditions and the machine's transitions, as intended."""
 
     manager: type[Manager] = Manager
 
     def claim(self, lease: Lease, execution: str, after_fence: int = 0, expires_at_ms: int = 0) -> Lease | None:
-        """The lease after a function's claim; None where it is refused.
+        """Returns the lease after a function's claim; None if it is refused.
 
-        Where `expires_at_ms` is not 0 it takes the turn, if nobody has claimed since `after_fence` nor is connected.
+        With `expires_at_ms` other than 0 it takes the turn, if nobody has claimed since `after_fence` and nobody is
+        connected.
         """
         if lease.stop or lease.execution != (execution if lease.execution or lease.ended_at_ms else ""):
             return None
@@ -32,13 +33,13 @@ class Rules:
         return claimed
 
     def mark_connected(self, lease: Lease, fence: int, expires_at_ms: int) -> Lease:
-        """The lease after the mark, or as it was."""
+        """Returns the lease after the mark, or unchanged."""
         if lease.fence >= fence and lease.connected_token <= fence and lease.released_token < fence:
             return replace(lease, connected_token=fence, expires_at_ms=expires_at_ms)
         return lease
 
     def take_turn(self, lease: Lease, fence: int, expires_at_ms: int, now_ms: int, over: int = 0) -> Lease:
-        """The lease after the turn was taken, or as it was while another's lasts; connection `over` is over."""
+        """Returns the lease after the turn was taken, or unchanged while another's lasts; connection `over` is over."""
         is_free = (
             lease.connected_token <= lease.released_token
             or lease.connected_token in (fence, over)
@@ -50,33 +51,33 @@ class Rules:
         return lease
 
     def heartbeat(self, lease: Lease, fence: int, expires_at_ms: int) -> tuple[bool, Lease]:
-        """Whether it was made, so that the cursor is saved, and the lease after it."""
+        """Returns whether it was accepted, so that the cursor is saved, and the lease after it."""
         if lease.connected_token == fence > lease.released_token and lease.expires_at_ms <= expires_at_ms:
             return True, replace(lease, expires_at_ms=expires_at_ms)
         return False, lease
 
     def release(self, lease: Lease, fence: int) -> tuple[bool, Lease]:
-        """Whether no newer connection is connected, so that the cursor is saved, and the lease after it."""
+        """Returns whether no newer connection is connected, so that the cursor is saved, and the lease after it."""
         is_holder = lease.connected_token == fence >= lease.released_token
         return is_holder, self.mark_released(lease, fence)
 
     def mark_released(self, lease: Lease, fence: int) -> Lease:
-        """The lease after the mark, or as it was."""
+        """Returns the lease after the mark, or unchanged."""
         return replace(lease, released_token=fence) if lease.fence >= fence >= lease.released_token else lease
 
     def proves(self, how: str) -> bool:
-        """Whether the error by which the machine hears no more of a function proves that it is over.
+        """Returns whether the machine's error about a function proves that the function is over.
 
-        It does where it "died": `Sandbox.Timedout` and `Runtime.ExitError`. Of one that has "vanished" or was "lost"
-        nobody knows, be it over or not.
+        It does if the function "died": `Sandbox.Timedout` and `Runtime.ExitError`. If it has "vanished" or was "lost",
+        nobody knows whether it is over.
         """
         return how == "died"
 
     def begin(self, lease: Lease, execution: str, renews: str, stop_requested: bool = False) -> Lease | None:
-        """The lease after an execution's claim of the stream; None where it is refused.
+        """Returns the lease after an execution's claim of the stream; None if it is refused.
 
-        A POST clears a stop request, but not one that is younger: `stop_requested`. A renewal goes on with what runs,
-        and what is to stop does not go on.
+        A POST clears a stop request unless that is younger: `stop_requested`. A renewal continues what runs, and a
+        stream that should stop is not continued.
         """
         if stop_requested or lease.execution not in ("", execution, renews) or (renews and lease.stop):
             return None
@@ -84,9 +85,10 @@ class Rules:
         return replace(lease, execution=execution, generation=generation, stop=stop, ending="", ended_at_ms=0)
 
     def after(self, outcome: Outcome | None) -> str:
-        """Where a lane goes after its function: "waiting", "starting" again, or "over"; None is a killed function.
+        """Returns what a lane does after its function: "waiting", "starting" again, or "over"; None is a killed
+        function.
 
-        Where a renewal is due it reads the lease before, and asks for a successor: `RenewalDue` says where it goes.
+        If a renewal is due, it first reads the lease and requests a successor: `RenewalDue` names what follows.
         """
         if outcome is None:
             return "starting"

@@ -1,10 +1,10 @@
-"""The log's protocol in every order: writers that overlap, freeze, die and lose answers, and requests that land late.
+"""Models the log's protocol: writers that overlap, freeze, die and lose answers, and requests that land late.
 
-Each writer is an `Appender`, the one that is deployed. A writer claims the next token, looks where the log ends, goes
-on behind the cursor there, is sent events one at a time, and appends what it has whenever it likes; a frozen one is one
-that does nothing for long. The upstream resumes (each event is sent to whoever asked for it) or does not (an event is
-sent to those who are connected just then). It decides which steps there are and what must hold. Invariant: two
-explorations visit the same states.
+Each writer is an `Appender`, the deployed one. It claims the next token, reads where the log ends, resumes after the
+cursor there, receives events one at a time, and appends what it has at any time; a frozen writer is one that does
+nothing for long. The upstream resumes (it sends each event to whoever requested it) or does not (it sends an event to
+those who are connected at that moment). This module has the steps and the invariants. Invariant: two explorations visit
+the same states.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FOREVER_MS = 10**12
 
 
 class Stored(NamedTuple):
-    """A segment of the log with the numbers of its events."""
+    """A segment of the log, with the numbers of its events."""
 
     segment: Segment
     events: tuple[int, ...]
@@ -42,9 +42,9 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Writer:
-    """One connection: `place` is the last event that it was sent, `waiting` are those that it has not begun to append.
+    """One connection: `place` is the last event that it received, `waiting` are those that it has not begun to append.
 
-    `counted` is how many events it says that it has stored.
+    `counted` is how many events it reports as stored.
     """
 
     appender: Appender
@@ -64,7 +64,7 @@ OVER = Writer(Appender(0, 0, anchors=False), is_over=True)
 
 @dataclass(frozen=True)
 class World:
-    """The log, its writers in the order of their tokens, what is still on its way to the table, what may go wrong."""
+    """The log, its writers in the order of their tokens, requests on their way to the table, the remaining faults."""
 
     log: tuple[Stored, ...] = ()
     writers: tuple[Writer, ...] = ()
@@ -77,9 +77,9 @@ class World:
 
 @dataclass(frozen=True)
 class Search(Model[World]):
-    """What is explored: how many events and connections there are, and how many faults of each kind.
+    """What is explored: the number of events and connections, and the number of faults of each kind.
 
-    `at_once` is how many connections may live at a time. `page` is how many segments one reading brings.
+    `at_once` is how many connections may live at a time, `page` how many segments one read returns.
     """
 
     events: int = 3
@@ -94,15 +94,15 @@ class Search(Model[World]):
     is_conditional: bool = True
 
     def first(self) -> World:
-        """The log is empty, and nobody writes."""
+        """The first state: the log is empty, and nobody writes."""
         return World(kills=self.kills, losses=self.losses, lates=self.lates)
 
     def key(self, world: World) -> Hashable:
-        """What decides all that follows."""
+        """Returns what decides everything that follows."""
         return _key(world)
 
     def steps(self, world: World) -> Iterator[Step]:
-        """Every step that may come next; raises Violation, also where none comes and something was lost."""
+        """Yields every step that may come next; raises Violation, also if none follows and something was lost."""
         is_last = True
         for label, after in _steps(self, world):
             is_last = False
@@ -112,7 +112,7 @@ class Search(Model[World]):
 
 
 def event_of(number: int) -> StreamEvent:
-    """The event with this number; where to resume is the number, as in a stream with ids."""
+    """Returns the event with this number, whose resume place is the number, as in a stream with ids."""
     return StreamEvent(f"k{number}", "", None, None, str(number), 0)
 
 
@@ -178,7 +178,7 @@ def _steps_of(search: Search, world: World, at: int, writer: Writer) -> Iterator
 
 
 def _leaves(world: World, at: int, writer: Writer) -> World:
-    """What must hold of one that ended by itself: all that it was sent is there, and it knows what it wrote."""
+    """Checks a writer that ended by itself: all its events are in the log, and it knows what it wrote."""
     there = {number for stored in world.log for number in stored.events}
     own = sum(len(stored.events) for stored in world.log if stored.segment.fence == at + 1)
     if writer.counted != own:
@@ -248,7 +248,7 @@ def _with(world: World, at: int, writer: Writer) -> World:
 
 
 def _copied(appender: Appender) -> Appender:
-    """A copy that shares nothing that changes."""
+    """Returns a copy that shares nothing that changes."""
     known: KnownKeys = appender.__dict__["_known"]
     other, keys = copy.copy(appender), copy.copy(known)
     keys.__dict__.update(_came=dict(known.__dict__["_came"]), _segments=known.__dict__["_segments"].copy())
@@ -257,7 +257,7 @@ def _copied(appender: Appender) -> Appender:
 
 
 def _key(world: World) -> tuple[object, ...]:
-    """What decides all that follows; a writer that is over decides nothing."""
+    """Returns what decides everything that follows; a writer that is over decides nothing."""
     writers = tuple(
         None
         if one.is_over
@@ -276,7 +276,7 @@ def _key(world: World) -> tuple[object, ...]:
 
 
 def _holds(search: Search, world: World, log: tuple[Stored, ...]) -> None:
-    """What must hold of a log, whenever something was written to it."""
+    """Checks what must hold after each write to the log."""
     numbers = [number for stored in log for number in stored.events]
     if len(set(numbers)) < len(numbers):
         raise Violation("once")
@@ -302,7 +302,7 @@ def _holds(search: Search, world: World, log: tuple[Stored, ...]) -> None:
 
 
 def _rests(search: Search, world: World) -> None:
-    """What must hold where all connections are over: what is not in the log will be sent behind its cursor."""
+    """Checks the log when all connections are over: events that it lacks will be sent after its cursor."""
     there = {number for stored in world.log for number in stored.events}
     if search.resumes:
         last = world.log[-1].segment.cursor if world.log else None

@@ -1,9 +1,9 @@
-"""Which steps a state of the model allows, and what must hold of each: the transition relation.
+"""The transition relation of the model: the steps that a state allows, and the invariants of each.
 
-A step is one thing that one process, the upstream, the machine or the surroundings does; an effect of a manager and the
-input that answers it are one step, for nobody else can see between them. Faults and requests cost budget; every other
-step is free and must, together with the passing of ticks, lead to a connected stream (`model_search.py`). It knows no
-order of search. Invariant: the steps of a state come in the same order each time, so a trace is a list of numbers.
+A step is one act of one process, of the upstream, of the machine or of the surroundings; a manager's effect and the
+input that answers it are one step, because nobody else can see between them. Faults and requests cost budget; every
+other step is free and must, together with the passing of ticks, lead to a connected stream (`explorer.py`). Invariant:
+the steps of a state come in the same order each time, so a trace is a list of numbers.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Model(explorer.Model[World]):
     """The steps under one policy and one set of rules, within a budget of faults.
 
     The goal is a stable stream (one connection that nobody is taking over, the other lane waiting), or quiet after a
-    stop. An eviction war never gets there. And where a connection is allowed to outlast the opening of the next, no
-    state without one may come again and again.
+    stop. An eviction war never gets there. And if a connection may outlast the opening of the next, no state without
+    one may come again and again.
     """
 
     def __init__(self, policy: str, budget: Mapping[str, int], rules: Rules | None = None) -> None:
@@ -106,28 +106,28 @@ class Model(explorer.Model[World]):
         return World(START_MS, tuple(sorted(self.budget.items())))
 
     def key(self, world: World) -> Hashable:
-        """What two equal states have in common."""
+        """Returns what equal states have in common."""
         return world.key(self._intern)
 
     def is_connected(self, world: World) -> bool:
-        """Whether the stream is connected, or is not to be."""
+        """Returns whether the stream is connected, or should not be."""
         return _is_quiet(world) or world.is_over or any(is_connected(p) for p in world.processes)
 
     def is_stable(self, world: World) -> bool:
-        """Whether the stream is connected and nobody is about to take over, or all is quiet."""
+        """Returns whether the stream is connected and nobody is about to take over, or everything is quiet."""
         return _is_quiet(world) or (not world.is_over and _has_settled(world, self.policy))
 
     def may_not_recur(self, world: World) -> bool:
-        """Whether nobody is connected though somebody should be."""
+        """Returns whether nobody is connected although somebody should be."""
         is_due = not (_is_quiet(world) or world.is_over)
         return is_due and self.policy != "forbids" and all(p.link != "open" for p in world.processes)
 
     def line(self, world: World, step: Step) -> str:
-        """The step with the time since the start."""
+        """Returns the step with the time since the start."""
         return f"{(world.now_ms - START_MS) / 1000:4.0f} s  {step.label}"
 
     def steps(self, world: World) -> Iterator[Step]:
-        """Every step of `world`; raises Violation where one breaks an invariant."""
+        """Yields every step of `world`; raises Violation if one breaks an invariant."""
         for process in world.processes:
             if process.frozen_until_ms:
                 if process.deadline_ms <= world.now_ms:
@@ -148,7 +148,9 @@ class Model(explorer.Model[World]):
             yield Step("a tick passes", self._tick(world), ticks=1)
 
     def _faults(self, world: World, process: Process) -> Iterator[Step]:
-        """What may happen to a function: it ends, the machine being told so or not, or it stands still for a while."""
+        """Yields the faults of a function: it ends, with the machine's notice or without, or stands still
+        for a while.
+        """
         if world.left("kill"):
             died = self.machine.gone(world.spend("kill"), process, None, "died")
             yield Step(f"{process.label} is killed", died, False)
@@ -167,7 +169,7 @@ class Model(explorer.Model[World]):
     # --- a function ---------------------------------------------------------------------------------------------------
 
     def _perform(self, world: World, process: Process) -> Iterator[Step]:
-        """The first effect of `process` and what follows at once; or its answer is lost, the write made or not."""
+        """Performs the first effect of `process` and what follows at once; or its answer is lost, written or not."""
         effect, rest = process.effects[0], process.effects[1:]
         label = f"{process.label} {name(effect)}"
         process = process._replace(effects=rest)
@@ -187,7 +189,7 @@ class Model(explorer.Model[World]):
             yield Step(f"{label}: answer lost, lands late", self._feed(late.spend("lost"), process, lost), False)
 
     def _effect(self, world: World, process: Process, effect: Effect) -> tuple[World, Input | None]:
-        """The world after an effect, and the input that answers it."""
+        """Returns the world after an effect, and the input that answers it."""
         if isinstance(effect, LOSABLE):
             return self._write(world, late_write(process, effect))
         if isinstance(effect, Open | CloseUpstream):
@@ -204,7 +206,7 @@ class Model(explorer.Model[World]):
         raise TypeError(effect)
 
     def _write(self, world: World, write: Late) -> tuple[World, Input | None]:
-        """The world after a conditional write, and its answer."""
+        """Returns the world after a conditional write, and its answer."""
         lease, rules = world.lease, self.rules
         if write.kind == "Claim":
             claimed = rules.claim(lease, write.execution, write.fence, write.at_ms)
@@ -241,10 +243,10 @@ class Model(explorer.Model[World]):
         return world, LeaseRead(lease)
 
     def _feed(self, world: World, process: Process, input_: Input) -> World:
-        """The world after the manager of `process` got an input.
+        """Returns the world after the manager of `process` got an input.
 
-        Its effects stand in the order of `handlers/connection/loop.py`: what follows comes before what was waiting, and
-        a store that fails drops that.
+        Its effects come in the order of `handlers/connection/loop.py`: new ones before those that were waiting, which a
+        failing store drops.
         """
         manager = clone(process.manager)
         finished = manager.phase is Phase.FINISHED
@@ -258,7 +260,7 @@ class Model(explorer.Model[World]):
         return world.with_process(now._replace(manager=manager, effects=(*following, *rest), seen=summary(manager)))
 
     def _hear(self, world: World, process: Process) -> Iterator[Step]:
-        """What may arrive at an idle process: a message of the upstream, an alarm, the lease."""
+        """Yields what may arrive at an idle process: a message of the upstream, an alarm, the lease."""
         manager = process.manager
         if process.inbox:
             input_, rest = process.inbox[0], process.inbox[1:]
@@ -311,9 +313,10 @@ class Model(explorer.Model[World]):
         return world.with_process(accepted)._replace(answered=answered)
 
     def _allowed(self, world: World) -> int:
-        """As many as the policy says; where it tolerates two, one more for each function that the machine has lost.
+        """Returns how many connections are allowed: the policy's number, plus, if it tolerates two, one for each lost
+        function.
 
-        Its lane has another by then, and the lost one lets go only when it reads the lease.
+        The lane of a lost function has another by then, and the lost one closes only when it reads the lease.
         """
         lost = sum(not process.heard for process in world.processes)
         return LIMIT[self.policy] + (lost if self.policy in ("tolerates", "hot") else 0)
@@ -340,7 +343,7 @@ class Model(explorer.Model[World]):
 
 
 def _linked(now_ms: int, process: Process, effect: Open | CloseUpstream) -> Process:
-    """The process once it has asked its upstream, or has let go of it."""
+    """Returns the process once it has opened its upstream, or has closed it."""
     if isinstance(effect, Open):
         return process._replace(link="asked", asked_until_ms=now_ms + TICK_MS, inbox=())
     if process.link == "none" or any(isinstance(input_, Closed) for input_ in process.inbox):
@@ -349,7 +352,7 @@ def _linked(now_ms: int, process: Process, effect: Open | CloseUpstream) -> Proc
 
 
 def _check_relief(world: World, process: Process, ending: Outcome) -> None:
-    """Raises Violation where one leaves as relieved, and by then the lease says that no newer one is connected."""
+    """Raises Violation if a connection leaves as relieved although the lease says that no newer one is connected."""
     is_relieved = ending.error == "StreamTakenOver" or ending.status == "superseded"
     view = lease_view(world.lease, process.manager.fence)
     if is_relieved and view is not LeaseView.TAKEN_OVER and not world.lease.ended_at_ms:
@@ -357,17 +360,17 @@ def _check_relief(world: World, process: Process, ending: Outcome) -> None:
 
 
 def _shown(lease: Lease, write: Late) -> Lease:
-    """The lease with the request of the one that is connected, where this write has made it so."""
+    """Returns the lease with the connected function's request, if this write has marked it as connected."""
     return replace(lease, connected_by=f"r{write.request}") if lease.connected_token == write.fence else lease
 
 
 def _is_quiet(world: World) -> bool:
-    """Whether nothing runs any more, as after a stop request or the stream's end."""
+    """Returns whether nothing runs any more, as after a stop request or the stream's end."""
     return world.is_over and not world.processes and all(state in ("off", "over") for state in world.executions)
 
 
 def _has_settled(world: World, policy: str) -> bool:
-    """Whether the stream is connected and nobody is about to take over."""
+    """Returns whether the stream is connected and nobody is about to take over."""
     holders = [p for p in world.processes if p.link == "open" and p.manager.phase.value == "connected"]
     if len(holders) != len(world.processes):
         return False

@@ -1,10 +1,9 @@
-"""What one state of the model is: the lease, the upstream, two lanes of up to two executions, and real managers.
+"""One state of the model: the lease, the upstream, two lanes of up to two executions, and real managers.
 
-It decides what makes two states the same (`World.key`): times count from now, fences by their order alone, and the two
-lanes of an execution may change places; what of a manager counts is `model_managers.py`'s. Time is a grid of `TICK_MS`:
-what happens within a tick happens in every order, and a tick passes only when nothing that is due is left. It knows no
-transition.
-Invariant: a World is never changed once it was made; a step copies it, and the managers that it feeds.
+It decides which states are the same (`World.key`): times count from now, only the order of fences counts, and the two
+lanes of an execution may change places; `model_managers.py` decides about managers. Time is a grid of `TICK_MS`: the
+steps within a tick happen in every order, and a tick passes only when nothing due is left. Transitions are elsewhere.
+Invariant: a World never changes; a step copies it, with the managers that it feeds.
 """
 
 from __future__ import annotations
@@ -50,17 +49,17 @@ PROFILES = {
 
 
 def connected_by(lease: Lease) -> int:
-    """The request of the function that is connected, 0 for none; in the lease it is a text."""
+    """Returns the request of the connected function, 0 for none; the lease has it as text."""
     return int(lease.connected_by.removeprefix("r") or 0)
 
 
 def died_text(died: frozenset[int]) -> str:
-    """What Lambda says of functions that are over, one after the other, as the machine passes it on."""
+    """Returns Lambda's words about functions that are over, one after the other, as the machine passes them on."""
     return "\n".join(f"RequestId: r{request} Error: Runtime exited" for request in sorted(died))
 
 
 class Process(NamedTuple):
-    """A function that runs. `link` is its connection as the upstream sees it: none, asked, open or gone.
+    """A running function. `link` is its connection at the upstream: none, asked, open or gone.
 
     `seen` is the summary of its manager.
     """
@@ -82,14 +81,14 @@ class Process(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What it is called in a trace."""
+        """Returns its name in a trace."""
         return f"E{self.execution + 1}{'AB'[self.lane]}#{self.name}"
 
 
 class Lane(NamedTuple):
     """Where the machine is in a branch, when it may go on, and when it must: off, waiting, starting, running.
 
-    Where a renewal is due it is also reading the lease, or asking for a successor, "then" waiting or starting.
+    If a renewal is due, it is also reading the lease, or requesting a successor, "then" waiting or starting.
     """
 
     state: str = "off"
@@ -98,7 +97,7 @@ class Lane(NamedTuple):
 
 
 class Late(NamedTuple):
-    """A write whose answer was lost and which has not landed."""
+    """A write whose answer was lost, and which has not landed yet."""
 
     kind: str
     fence: int
@@ -110,9 +109,10 @@ class Late(NamedTuple):
 
 
 class World(NamedTuple):
-    """One state. `budget` is what faults are left; `answered` the highest fence that the upstream ever accepted.
+    """One state. `budget` has the faults that are left; `answered` is the highest fence that the upstream ever
+    accepted.
 
-    `died` are the requests of which each lane's machine has proof that they are over.
+    `died` has the requests of which each lane's machine has proof that they are over.
     """
 
     now_ms: int
@@ -133,42 +133,42 @@ class World(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody is to be connected: a stop is requested, or the upstream has told an execution the end."""
+        """Returns whether nobody should connect: a stop is requested, or the upstream has told an execution the end."""
         is_told = self.has("end") and not self.left("end")
         return self.stopped or (is_told and bool(self.lease.ended_at_ms))
 
     def left(self, fault: str) -> int:
-        """How many faults of this kind may still happen."""
+        """Returns how many faults of this kind may still happen."""
         for name, count in self.budget:
             if name == fault:
                 return count
         return 0
 
     def has(self, fault: str) -> bool:
-        """Whether it was among the faults, used up or not."""
+        """Returns whether it was among the faults, used up or not."""
         return any(name == fault for name, _ in self.budget)
 
     def spend(self, fault: str) -> World:
-        """The world with one of them used up."""
+        """Returns the world with one of them used up."""
         return self._replace(budget=tuple((name, count - (name == fault)) for name, count in self.budget))
 
     def with_process(self, process: Process) -> World:
-        """The world with `process` in its new form."""
+        """Returns the world with `process` in its new form."""
         processes = tuple(process if p.name == process.name else p for p in self.processes)
         return self._replace(processes=processes)
 
     def with_lane(self, execution: int, lane: int, position: Lane) -> World:
-        """The world with one lane in its new state."""
+        """Returns the world with one lane in its new state."""
         at = execution * 2 + lane
         return self._replace(lanes=(*self.lanes[:at], position, *self.lanes[at + 1 :]))
 
     def with_died(self, execution: int, lane: int, died: frozenset[int]) -> World:
-        """The world in which a lane's machine has proof of these deaths."""
+        """Returns the world in which a lane's machine has proof of these deaths."""
         at = execution * 2 + lane
         return self._replace(died=(*self.died[:at], died, *self.died[at + 1 :]))
 
     def key(self, intern: dict[Any, int]) -> tuple[Any, ...]:
-        """What two equal states have in common; parts of it are replaced by their number in `intern`."""
+        """Returns what equal states have in common; `intern` replaces parts of it by numbers."""
         now = self.now_ms
         lease = self.lease
         rank = _ranks(self)
@@ -240,7 +240,7 @@ def _process_key(process: Process, now: int, rank: dict[int, int], connected: in
 
 
 def _proof_key(world: World, process: Process) -> tuple[Any, ...]:
-    """What makes two functions differ by who is known to be over; nothing where nobody is."""
+    """Returns what distinguishes two functions by the deaths that they know of; nothing if nobody died."""
     is_shown = process.request == connected_by(world.lease)
     late = tuple([at for at, write in enumerate(world.late) if write.request == process.request])
     is_opening = process.manager.phase in (Phase.CLAIMING, Phase.AWAITING_RELEASE)
@@ -250,7 +250,7 @@ def _proof_key(world: World, process: Process) -> tuple[Any, ...]:
 
 
 def _named(world: World, died: frozenset[int]) -> tuple[int, ...]:
-    """What is still named of those who are known to be over: by the lease, -1, or by a write that may land."""
+    """Returns which dead functions are still named: by the lease (-1), or by a write that may land."""
     if not died:
         return ()
     shown = (-1,) if connected_by(world.lease) in died else ()

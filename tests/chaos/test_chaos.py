@@ -31,7 +31,7 @@ PROMISE = (
     ("seeds", "jobs"), [(range(3), 1), pytest.param(range(3, 10_000), 2, marks=pytest.mark.long)], ids=str
 )
 def test_every_schedule_keeps_the_promise(seeds: range, jobs: int) -> None:
-    """Nothing is lost, stored twice, torn, connected too often, stuck or ended without a reason in any of them."""
+    """In none is anything lost, stored twice, torn, connected too often, stuck or ended without a reason."""
     broken = [result for result in runs(seeds, jobs) if result.violations]
     assert not broken, "\n".join(map(report, broken[:1]))
 
@@ -48,13 +48,13 @@ def test_every_schedule_keeps_the_promise(seeds: range, jobs: int) -> None:
     ],
 )
 def test_what_chaos_once_found_stays_mended(seed: int) -> None:
-    """Each broke a rule until the product was mended."""
+    """Each of these seeds broke a rule until the product was mended."""
     result = simulate.run_schedule(generate(seed))
     assert not result.violations, report(result)
 
 
 def test_nothing_is_told_as_missed_where_a_late_default_resume_is_relieved() -> None:
-    """Its cursor waited for a log and for a slow store, and it is relieved before it can have caught up."""
+    """Its cursor was late because of a log and a slow store, and it was relieved before it could have caught up."""
     slow = (Fault(33_767, "slow store", 2_151, 900), Fault(37_689, "slow store", 4_403, 1_800))
     faults = (Fault(1_360, "vanish", 0, 2_000), *slow)
     for memory in (Memory(keeps=6), Memory(keeps=12)):
@@ -65,7 +65,7 @@ def test_nothing_is_told_as_missed_where_a_late_default_resume_is_relieved() -> 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (0, 2))])
 def test_a_successor_comes_in_time_whatever_its_cursor_is(seed: int) -> None:
-    """No cursor is saved as often as the upstream forgets one, and failures are followed by long rests."""
+    """The upstream forgets faster than cursors are saved, and failures are followed by long back-offs."""
     schedule = Schedule(seed, "tolerates", True, False, 0, False, 0, 300, (), memory=Memory(keeps=6, word="status"))
     seldom = Fault(20_000, "redeploy", 0, 1 << changeable(schedule).index("progress_every_s"))
     world = run_world(replace(schedule, faults=(seldom,), pace="long"), more_ms=250_000)
@@ -74,7 +74,7 @@ def test_a_successor_comes_in_time_whatever_its_cursor_is(seed: int) -> None:
 
 
 def test_a_store_can_be_chosen_for_every_schedule() -> None:
-    """Whatever the seed says, with a log that flushes as the seed would have it; all else of the seed stays."""
+    """Whatever the seed says, all use it; a log flushes as the seed says, and the rest of the seed stays."""
     for seed in range(100):
         drawn, log, items = generate(seed), generate(seed, "log"), generate(seed, "items")
         assert {one.store for one in log.all} == {"log"}
@@ -89,7 +89,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_every_kind_of_fault_is_drawn() -> None:
-    """Two hundred schedules hold every kind of fault, each within its time."""
+    """Two hundred schedules contain every kind of fault, each within its time."""
     faults = [fault for seed in range(200) for fault in generate(seed).faults]
     assert {fault.kind for fault in faults} == {*KINDS, *GUARD_FAULTS, "ticket refused", "starvation"}
     assert max(fault.at_ms for fault in faults) < LAST_MS
@@ -102,7 +102,7 @@ def only_says_so(_write: object, events: Collection[object]) -> list[str]:
 def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a store that only says that it stores: status 1, the command of the replay, and no fault left over."""
+    """A store that stores nothing gives status 1, the command that replays it, and no fault left over."""
     monkeypatch.setattr("handlers.store.event_writer.OneWrite.outcomes", only_says_so)
     status = main(["chaos", "--schedules", "1", "--seed", "10"])
     printed = capsys.readouterr().out
@@ -114,7 +114,7 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
 
 
 def test_shrinking_keeps_the_fault_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the faults the one without which nothing fails is left, in the report too."""
+    """Only the fault that causes the failure is left, also in the report."""
     monkeypatch.setattr(
         "local.simulation.chaotic_upstream.ChaoticUpstream.burst", lambda upstream, _count: upstream.excess.append("x")
     )
@@ -125,5 +125,5 @@ def test_shrinking_keeps_the_fault_that_matters(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_last_line_names_every_count() -> None:
-    """A count of nought is printed too."""
+    """A count of 0 is printed too."""
     assert " ".join(summary(3, Counter({"lost": 2}))) == f"schedules 3{PROMISE}".replace("lost 0", "lost 2").rstrip()

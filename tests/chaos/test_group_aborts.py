@@ -1,4 +1,4 @@
-"""Somebody stops the execution of a group, and not all of its streams are asked for again, or none is."""
+"""Somebody stops the execution of a group, and not all of its streams are requested again, or none."""
 
 import pytest
 
@@ -23,7 +23,7 @@ Words = list[tuple[int, str]]
 
 @pytest.fixture
 def words(monkeypatch: pytest.MonkeyPatch) -> Words:
-    """What the statuses of all streams said, and when."""
+    """Returns the statuses of all streams over time, with their instants."""
     said: Words = []
     wrong_word = MemberReader._wrong_word
 
@@ -36,7 +36,7 @@ def words(monkeypatch: pytest.MonkeyPatch) -> Words:
 
 
 def aborted(*faults: Fault, more_ms: int = 0) -> Group:
-    """The world of a stream of each policy, after the abort; `faults` are those of the first stream."""
+    """Returns the world of a stream of each policy after the abort; `faults` are those of the first stream."""
     streams = [stream(policy, *(() if number else faults)) for number, policy in enumerate(POLICIES)]
     world = run_world(group(*streams, faults=(ABORT,)), more_ms=more_ms)
     assert isinstance(world, Group)
@@ -44,19 +44,19 @@ def aborted(*faults: Fault, more_ms: int = 0) -> Group:
 
 
 def long_holes(world: Group) -> list[tuple[int, int]]:
-    """For each stream the intervals without a connection that are longer than a handover."""
+    """Returns, for each stream, the intervals without a connection that are longer than a handover."""
     until_ms = world.clock.now_ms()
     holes = [hole for one in world.members for hole in uncovered(one, world.origin_ms + AT_MS, until_ms)]
     return [(start, end) for start, end in holes if end - start > FORBIDDEN_HANDOVER_MS]
 
 
 def of_the_watch(world: Group) -> list[str]:
-    """What the watch has found."""
+    """Returns what the watch has found."""
     return [line.partition("the watch: ")[2] for line in world.log if "the watch: " in line]
 
 
 def test_a_group_that_nobody_asks_for_again_is_started_by_the_watch(words: Words) -> None:
-    """Its functions live to their limits; then its streams are reconnecting until the watch comes round."""
+    """Its functions live until their limits; then its streams are reconnecting until the watch comes."""
     world = aborted()
     assert violations(world) == []
     (sentence,) = of_the_watch(world)
@@ -73,7 +73,7 @@ def test_a_group_that_nobody_asks_for_again_is_started_by_the_watch(words: Words
 def test_nobody_knows_of_a_group_that_not_even_the_watch_has_found(
     words: Words, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten minutes after the last trace of its functions the status of each of its streams says so."""
+    """Ten minutes after its functions' last records, the status of each of its streams says so."""
     monkeypatch.setattr("handlers.watching.orphan_recovery.is_suspect", lambda *_lease: False)
     world = aborted(more_ms=600_000)
     assert {violation.kind for violation in violations(world)} >= {"stuck"}
@@ -81,7 +81,7 @@ def test_nobody_knows_of_a_group_that_not_even_the_watch_has_found(
 
 
 def test_a_post_of_one_stream_starts_its_group_again() -> None:
-    """All of its streams are taken over from the functions that live yet, and the watch finds nothing."""
+    """All its streams are taken over from the functions that still live, and the watch finds nothing."""
     world = aborted(Fault(AT_MS + 3_000, "post"))
     assert violations(world) == []
     assert (long_holes(world), of_the_watch(world)) == ([], [])
@@ -90,7 +90,7 @@ def test_a_post_of_one_stream_starts_its_group_again() -> None:
 
 
 def test_aborts_that_nobody_follows_are_drawn() -> None:
-    """One of two hundred schedules in thirty, and where one is drawn nobody has asked for all streams again."""
+    """A thirtieth of two hundred schedules has one, and then nobody requests all streams again."""
     faults = [generate_groups(seed).faults for seed in range(200)]
     forsaken = [{fault.kind for fault in some} for some in faults if any(fault.kind == "abort" for fault in some)]
     assert 4 < len(forsaken) < 16

@@ -1,4 +1,4 @@
-"""The rules of chaos where they except something of a group, or of a handover: each still has its teeth."""
+"""The rules of chaos that make an exception for a group or a handover still find what they should."""
 
 from dataclasses import replace
 
@@ -23,19 +23,19 @@ MORE_MS = 90_000
 
 
 def broken() -> set[str]:
-    """The rules that a stream breaks whose function is refused by the store, and then again and again by its peer."""
+    """Returns the rules that a stream breaks if the store refuses its function, and then its peer does repeatedly."""
     schedule = generate_groups(1029)
     alone = replace(schedule, group=tuple(one for one in schedule.group if one.name == "m11"))
     return {violation.kind for violation in run_schedule(alone).violations}
 
 
 def test_a_function_that_rests_as_the_machine_does_begins_a_new_row() -> None:
-    """The first try behind such a rest was put off by chance, and the one after it comes at once."""
+    """The first try after such a back-off followed a random pause, and the one after it comes at once."""
     assert broken() == set()
 
 
 def test_a_function_whose_rests_are_not_drawn_is_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the rest itself is what is looked at."""
+    """So the rule checks the back-off itself."""
     monkeypatch.setattr(keeping, "rest_bounds_s", lambda *_of: (1, 1))
     assert "in-step" in broken()
 
@@ -44,7 +44,7 @@ def test_a_function_whose_rests_are_not_drawn_is_in_step(monkeypatch: pytest.Mon
 def test_who_evicts_and_is_then_told_that_its_cursor_is_too_old_may_connect_again(
     schedule: Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else leaves the stream without a connection, and that breaks a rule where it lasts for too long."""
+    """Nothing else may leave the stream unconnected, and if that lasts too long it breaks a rule."""
     world = run_world(schedule, more_ms=MORE_MS)
     stream = world.beside[0] if schedule.group else world
     links = stream.upstream.links
@@ -57,7 +57,7 @@ def test_who_evicts_and_is_then_told_that_its_cursor_is_too_old_may_connect_agai
 
 
 def test_a_stop_request_that_overtakes_a_post_is_the_last_word() -> None:
-    """The POST joins before it and is answered after it. The stream stays stopped, and no rule asks for more."""
+    """The POST joins before it and is answered after it. The stream stays stopped, and no rule objects."""
     stops = stream("evicts", Fault(20_135, "stop"), joins_ms=20_000)
     world = run_world(group(stops, CALM))
     requests = [line.partition("m0: ")[2].rstrip() for line in world.log if "m0: POST" in line or "m0: DELETE" in line]
@@ -68,7 +68,7 @@ def test_a_stop_request_that_overtakes_a_post_is_the_last_word() -> None:
 def test_what_came_longer_before_the_next_opening_than_an_upstream_keeps_may_be_a_gap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of a default resume, however short the gap is: a group knows late that a connection has caught up."""
+    """This holds for a default resume, however short the gap: a group knows late that a connection has caught up."""
     schedule = generate_groups(9043)
     world = run_world(replace(schedule, group=tuple(one for one in schedule.group if one.is_left_to_default)))
     assert violations(world) == []
@@ -77,7 +77,7 @@ def test_what_came_longer_before_the_next_opening_than_an_upstream_keeps_may_be_
 
 
 def test_what_two_left_behind_that_had_not_caught_up_may_be_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A default resume was relieved by one that was relieved a second later: what lasted asked 5 s back, too late."""
+    """A default resume was relieved by one that was relieved a second later; the third resumed 5 s back, too late."""
     schedule = generate(4100003587)
     world = run_world(schedule)
     assert violations(world) == []
@@ -86,7 +86,7 @@ def test_what_two_left_behind_that_had_not_caught_up_may_be_a_gap(monkeypatch: p
 
 
 def test_a_group_ends_with_its_last_stream() -> None:
-    """The place of a stream that was stopped is freed in the same turn, not with the next heartbeat a second later."""
+    """The place of a stopped stream is freed in the same turn, not with the next heartbeat a second later."""
     schedule = generate_groups(18)
     alone = replace(schedule, group=tuple(one for one in schedule.group if one.name == "m4"))
     log = run_schedule(alone).log

@@ -1,4 +1,4 @@
-"""Schedules whose upstream wants a token and a ticket: tokens expire and are revoked, servers go away or refuse."""
+"""Schedules whose upstream requires a token and a ticket: tokens expire and are revoked, servers go away or refuse."""
 
 import random
 
@@ -18,9 +18,9 @@ LONG = pytest.mark.long
 @pytest.mark.cpu(8)
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 200), marks=LONG)], ids=str)
 def test_the_promise_holds_behind_a_token_server(seeds: range) -> None:
-    """Whatever fails: nothing is lost without being told, and each end says which server gave no token or ticket.
+    """Nothing is lost without a gap, and each end names the server that gave no token or ticket.
 
-    No token is requested that is not needed: one a function, and more only for what expired or was refused.
+    No token is requested without need: one for a function, and more only if one expired or was refused.
     """
     for seed in seeds:
         world = run_world(with_guard(generate(seed), random.Random(seed)))
@@ -44,7 +44,7 @@ def test_it_holds_in_groups_too(seeds: range) -> None:
 
 
 def test_a_refused_ticket_is_named() -> None:
-    """It is a refusal, which may pass: the record of the connection says which server answered what."""
+    """The refusal may be temporary; the connection's record says which server answered what."""
     world = run_world(with_guard(generate(16), random.Random(16)))
     refused = {link.fence: link.unready for link in world.upstream.links if link.refused_with == 403}
     details = {count(row, "fence"): text(row, "detail") for row in ledger_rows(world)}
@@ -53,7 +53,7 @@ def test_a_refused_ticket_is_named() -> None:
 
 
 def test_an_outage_of_the_token_server_is_named() -> None:
-    """In the record of the connection, from which the status has it."""
+    """The connection's record names it, and so does the status."""
     world = run_world(with_guard(generate(4), random.Random(4)))
     unready = {link.fence: link.unready for link in world.upstream.links if link.unready}
     details = {count(row, "fence"): text(row, "detail") for row in ledger_rows(world)}
@@ -62,7 +62,7 @@ def test_an_outage_of_the_token_server_is_named() -> None:
 
 
 def test_schedules_draw_tokens() -> None:
-    """A tenth of those for streams alone and for groups, about, with each fault of theirs; others have none."""
+    """About a tenth of the schedules for lone streams and for groups have them, with all their faults."""
     kinds = {*GUARD_FAULTS, "ticket refused"}
     for drawn in ([generate(seed) for seed in range(200)], [generate_groups(seed) for seed in range(200)]):
         assert 10 < sum(one.token_lives_s > 0 for one in drawn) < 40

@@ -1,6 +1,6 @@
-"""The protocols of a handover, a group and a log, explored to the end: every interleaving within a budget of faults.
+"""The protocols of a handover, a group and a log are explored to the end: every interleaving within a budget of faults.
 
-Planted defects show that it finds something (`tests/planted`). docs/proofs.md has the numbers.
+Planted defects show that violations are found (`tests/planted`). docs/proofs.md has the numbers.
 """
 
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ from tests.chaos.model_segments import Search
 
 
 def group(policies: str, joined: int = 1, **budget: int) -> Any:
-    """A group whose streams have these policies; so many are members at first."""
+    """Returns a group whose streams have these policies, and the number of members at first."""
     name = f"{' and '.join(policies.split())}, {joined} joined: {', '.join(f'{n} {c}' for n, c in budget.items())}"
     return pytest.param(model_group.Model(policies.split(), budget, joined), id=name)
 
 
 def log(**ways: Any) -> Any:
-    """A log's search."""
+    """Returns the search of a log."""
     search = Search(**{"events": 2, "connections": 2, **ways})
     faults = f"{search.kills} kills, {search.losses} lost answers, {search.lates} late requests"
     kind = "resumes" if search.resumes else "does not resume"
@@ -75,9 +75,9 @@ MANY = Search(events=9, connections=7, kills=4, losses=4, lates=4, at_once=3, pa
 
 @pytest.mark.parametrize("model", [*SHORT, *(pytest.param(*one.values, id=one.id, marks=MARKED) for one in LONG)])
 def test_every_interleaving_keeps_the_invariants(model: Model[Any]) -> None:
-    """No order of steps and faults breaks an invariant, and from every state the stream comes to rest again.
+    """No order of steps and faults breaks an invariant, and from every state the stream, or the group, comes to rest.
 
-    So does a group. In a log each event is once and in order.
+    A log has each event once and in order.
     """
     result = explore(model)
     assert (result.violation, result.message, result.trace, result.complete) == ("", "", [], True)
@@ -85,7 +85,7 @@ def test_every_interleaving_keeps_the_invariants(model: Model[Any]) -> None:
 
 @given(st.booleans(), st.lists(st.integers(0, 10**6), min_size=60, max_size=250))
 def test_drawn_runs_of_many_connections_keep_the_invariants(resumes: bool, picks: list[int]) -> None:
-    """Seven connections, three at a time, nine events, twelve faults: each step that is drawn keeps what must hold."""
+    """With seven connections, three at a time, nine events and twelve faults, each random step keeps them."""
     search = Search(**{**MANY.__dict__, "resumes": resumes})
     world = search.first()
     for pick in picks:
@@ -96,7 +96,7 @@ def test_drawn_runs_of_many_connections_keep_the_invariants(resumes: bool, picks
 
 
 class Numbers(Model[int]):
-    """States that are numbers, with these steps between them; from none of the `bare` ones may it be come back to."""
+    """States that are numbers, with these steps; free steps must not lead from a `bare` state back to it."""
 
     def __init__(self, ways: set[tuple[int, int]], bare: set[int]) -> None:
         self.ways, self.bare = sorted(ways), bare
@@ -119,7 +119,7 @@ NUMBERS = st.integers(0, 7)
 
 @given(st.sets(st.tuples(NUMBERS, NUMBERS), max_size=24), st.sets(NUMBERS))
 def test_a_state_recurs_where_it_can_be_reached_from_itself(ways: set[tuple[int, int]], bare: set[int]) -> None:
-    """The answer is the closure's, of what the first state leads to."""
+    """The answer is that of the transitive closure over the states that can be reached."""
     closure = set(ways)
     while more := {(a, d) for a, b in closure for c, d in ways if b == c} - closure:
         closure |= more
@@ -128,7 +128,7 @@ def test_a_state_recurs_where_it_can_be_reached_from_itself(ways: set[tuple[int,
 
 
 def test_a_trace_tells_every_step(capsys: pytest.CaptureFixture[str]) -> None:
-    """By hand, a bounded exploration says that it is bounded, and exits with 0 where it finds nothing."""
+    """A bounded exploration from the command line says so, and exits with 0 if it finds nothing."""
     assert main(["--policy", "evicts", "--faults", "kill=1,drop", "--depth", "12"]) == 0
     assert "evicts faults kill=1,drop=1: bounded" in capsys.readouterr().out
 

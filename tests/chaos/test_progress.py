@@ -1,4 +1,4 @@
-"""What chaos says as it runs: one line on a terminal, a line now and then elsewhere, a whole account at Ctrl-C."""
+"""The progress of chaos: one line on a terminal, a line now and then elsewhere, and an account at Ctrl-C."""
 
 import contextlib
 import io
@@ -22,13 +22,13 @@ class Screen(io.StringIO):
 
 
 def progress(stream: io.StringIO, seconds: list[float]) -> Progress:
-    """Of a thousand schedules, with a clock that shows one of the seconds after the other."""
+    """Returns the progress of a thousand schedules, with a clock that shows these seconds one after the other."""
     clock = iter(seconds)
     return Progress(1_000, stream, lambda: next(clock))
 
 
 def test_elsewhere_a_line_comes_now_and_then() -> None:
-    """Every fifteen seconds, with the rate and the time that is left."""
+    """It comes every fifteen seconds, with the rate and the remaining time."""
     said = io.StringIO()
     shown = progress(said, [0, 1, 15, 15, 16, 31, 31])
     for seed in range(4):
@@ -40,7 +40,7 @@ def test_elsewhere_a_line_comes_now_and_then() -> None:
 
 
 def test_a_terminal_has_one_line_that_is_rewritten() -> None:
-    """Five times a second, no longer than the terminal is wide; at the end nothing of it is left."""
+    """It is rewritten five times a second, fits the terminal, and is removed at the end."""
     said = Screen()
     shown = progress(said, [0, 0.1, 4, 4, 4.1, 5, 5])
     for seed in range(4):
@@ -53,7 +53,7 @@ def test_a_terminal_has_one_line_that_is_rewritten() -> None:
 
 
 def test_what_a_schedule_broke_is_said_at_once() -> None:
-    """With its seed, and it is counted from then on."""
+    """It is printed with the seed, and counted from then on."""
     said = io.StringIO()
     shown = progress(said, [0, 1, 2, 90])
     shown.add(7, ("lost",))
@@ -65,7 +65,7 @@ def test_what_a_schedule_broke_is_said_at_once() -> None:
 @pytest.mark.cpu(5)
 @pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.long)])
 def test_an_interrupt_says_what_is_done_and_how_to_go_on(jobs: str) -> None:
-    """Of all processes together, and without a traceback; standard output has the last line and nothing else."""
+    """It counts all processes and prints no traceback; standard output has only the last line."""
     primary, secondary = os.openpty()
     command = [sys.executable, "-m", "local.cli", "chaos", "--schedules", "100000", "--seed", "5", "--jobs", jobs]
     with subprocess.Popen(

@@ -32,7 +32,7 @@ GROUPED = replace(PLAIN, policy="tolerates", events_every_ms=1_100, together=4)
 
 @cache
 def redeployed(policy: str, *faults: Fault, hot: bool = False) -> World:
-    """The world after a redeployment that changes all that one can, at an upstream that does not resume."""
+    """Returns the world after a redeployment that changes everything possible, at an upstream that does not resume."""
     faults = tuple(sorted((Fault(AT_MS, "redeploy", 0, ALL_CHANGES), *faults), key=lambda fault: fault.at_ms))
     return run_world(replace(PLAIN, policy=policy, hot=hot, faults=faults), more_ms=MORE_MS)
 
@@ -42,7 +42,7 @@ def redeployed(policy: str, *faults: Fault, hot: bool = False) -> World:
     [("evicts", False), ("forbids", False), ("tolerates", True), pytest.param("tolerates", False, marks=LONG)],
 )
 def test_the_stream_stays_connected_over_a_redeployment(policy: str, hot: bool) -> None:
-    """New functions are of the new version, the next execution runs under it, and no instant is uncovered."""
+    """New functions have the new version, the next execution runs under it, and no instant is uncovered."""
     world = redeployed(policy, hot=hot)
     assert violations(world) == []
     began_ms: dict[object, int] = {
@@ -65,7 +65,7 @@ def test_the_stream_stays_connected_over_a_redeployment(policy: str, hot: bool) 
 
 
 def test_a_changed_wait_is_kept_from_the_renewal_on() -> None:
-    """The lanes of the first execution wait as long as they did, those of its successors as the new definition says."""
+    """The lanes of the first execution keep their wait; its successors have the new one."""
     world = redeployed("evicts")
     waits = {1: set[int](), 2: set[int]()}
     for execution, version in zip(world.executions, world.definitions, strict=True):
@@ -83,7 +83,7 @@ def test_a_changed_wait_is_kept_from_the_renewal_on() -> None:
 
 
 def test_functions_that_start_again_are_of_the_version_of_that_moment() -> None:
-    """A function that is killed after the redeployment is followed by one of the new version at once."""
+    """A function that is killed after the redeployment is followed at once by one of the new version."""
     world = redeployed("tolerates", Fault(AT_MS + 500, "kill", 0, 0))
     killed = next(function for function in world.functions if function.died_ms is not None)
     lane = killed.task.invocation.lane
@@ -94,7 +94,7 @@ def test_functions_that_start_again_are_of_the_version_of_that_moment() -> None:
 
 
 def test_redeployments_are_drawn_and_excuse_nothing() -> None:
-    """Every eighth schedule or more holds one, and a run with nothing else is calm from its beginning."""
+    """At least every eighth schedule has one, and without other faults a run counts as calm from the start."""
     drawn = [any(fault.kind == "redeploy" for fault in generate(seed).faults) for seed in range(200)]
     assert sum(drawn) > 25
     assert quiet_ms(replace(PLAIN, faults=(Fault(AT_MS, "redeploy", 0, ALL_CHANGES),)), load("local")) == 0
@@ -114,7 +114,7 @@ def test_redeployments_are_drawn_and_excuse_nothing() -> None:
 def test_a_shorter_limit_renews_the_execution_whose_lanes_wait_for_longer(
     policy: str, is_hot: bool, outage: tuple[Fault, ...]
 ) -> None:
-    """Its successor waits as the new definition says, and within two lives nothing is uncovered any more."""
+    """Its successor has the new wait, and after two lives nothing is uncovered any more."""
     world = shortened(policy, is_hot, outage)
     assert violations(world) == []
     assert world.definitions == [1, 2]
@@ -122,7 +122,7 @@ def test_a_shorter_limit_renews_the_execution_whose_lanes_wait_for_longer(
 
 
 def test_without_the_machines_word_each_pass_leaves_a_moment_uncovered() -> None:
-    """The rule sees it, for as long as the execution lives: what the test above holds is no matter of luck."""
+    """The rule finds it for as long as the execution lives, so the test above does not pass by luck."""
     world = shortened("tolerates", False, (), machine_of=machines(_says_no_wait))
     assert {violation.kind for violation in violations(world)} == {"stuck"}
     assert world.definitions == [1]
@@ -130,7 +130,7 @@ def test_without_the_machines_word_each_pass_leaves_a_moment_uncovered() -> None
 
 
 def test_a_wait_that_was_longer_keeps_no_lanes_in_step() -> None:
-    """Two lanes that came back together from an outage, under a wait that the new functions would leave no room for."""
+    """Two lanes return together from an outage, with a wait that leaves the new functions no time."""
     changes = Fault(AT_MS, "redeploy", 0, LONGER_OVERLAP)
     schedule = Schedule(7, "tolerates", True, False, 0, False, 0, 300, (changes, OUTAGE))
     assert late_holes(run_world(schedule, more_ms=MORE_MS)) == []
@@ -138,7 +138,7 @@ def test_a_wait_that_was_longer_keeps_no_lanes_in_step() -> None:
 
 
 def grouped(*faults: Fault, late_ms: int, has_new_profile: bool = False) -> Group:
-    """The groups of a stream of each policy and of one that joins late, none of which anything but `faults` meets."""
+    """Returns the groups of a stream of each policy and of one that joins late; only `faults` affect them."""
     streams = [replace(GROUPED, policy=policy, name=f"m{number}") for number, policy in enumerate(POLICIES)]
     late = replace(GROUPED, policy="evicts", name="late", joins_ms=late_ms, has_new_profile=has_new_profile)
     world = run_world(replace(GROUPED, faults=faults, group=(*streams, late)))
@@ -147,12 +147,12 @@ def grouped(*faults: Fault, late_ms: int, has_new_profile: bool = False) -> Grou
 
 
 def group_of(world: Group, stream: str) -> str:
-    """The group that the stream is in."""
+    """Returns the group of the stream."""
     return str(lease(next(one for one in world.members if one.stream == stream))["group"]["S"])
 
 
 def test_streams_of_a_group_stay_connected_over_a_redeployment() -> None:
-    """Those that run stay where they are, also where a function keeps fewer now; who joins then goes elsewhere."""
+    """Running streams stay where they are, even if a function keeps fewer now; new ones join another group."""
     names = changeable(GROUPED)
     all_changes = sum(1 << at for at, name in enumerate(names) if name != SHORTER)
     world = grouped(Fault(AT_MS, "redeploy", 0, all_changes), late_ms=AT_MS + 5_000)
@@ -164,7 +164,7 @@ def test_streams_of_a_group_stay_connected_over_a_redeployment() -> None:
 
 @pytest.mark.parametrize("late_ms", [AT_MS + 20, pytest.param(AT_MS + 2_500, marks=LONG)])
 def test_a_stream_of_a_new_profile_is_connected_by_the_function_that_runs(late_ms: int) -> None:
-    """Within 5 s of its POST, by one that began before its profile was deployed; the others keep their connections."""
+    """That function began before the profile was deployed; it connects within 5 s, and the others stay connected."""
     names = changeable(GROUPED)
     change = Fault(AT_MS, "redeploy", 0, 1 << names.index("reconnect_tries"))
     world = grouped(change, late_ms=late_ms, has_new_profile=True)
@@ -180,7 +180,7 @@ def test_a_stream_of_a_new_profile_is_connected_by_the_function_that_runs(late_m
 
 
 def test_the_execution_of_a_group_is_stopped_by_somebody_and_none_of_its_streams_is_missed() -> None:
-    """A POST of its streams starts another, which takes over from the functions that the first one had started."""
+    """A POST of its streams starts another one, which takes over from the functions of the first."""
     world = grouped(Fault(AT_MS, "abort and post", 0, 400), late_ms=0)
     assert violations(world) == []
     assert [one.status for one in world.executions[:2]] == ["ABORTED", "RUNNING"]
@@ -191,27 +191,27 @@ def test_the_execution_of_a_group_is_stopped_by_somebody_and_none_of_its_streams
 
 
 def test_redeployments_and_aborted_executions_are_drawn_for_groups() -> None:
-    """Of two hundred schedules of groups a quarter has a redeployment, and a twentieth an execution that is stopped."""
+    """A quarter of two hundred schedules has a redeployment, and a twentieth a stopped execution."""
     kinds = [{fault.kind for fault in generate_groups(seed).faults} for seed in range(200)]
     assert sum("redeploy" in one for one in kinds) > 50
     assert sum("abort and post" in one for one in kinds) > 10
 
 
 def shortened(policy: str, is_hot: bool, more: tuple[Fault, ...], machine_of: Machines = DEPLOYED) -> World:
-    """The world after a redeployment that shortens the limit, in which no renewal is due by count."""
+    """Returns the world after a redeployment that shortens the limit; no renewal is due by count."""
     schedule = replace(PLAIN, policy=policy, hot=is_hot, renews=False)
     redeployment = Fault(AT_MS, "redeploy", 0, 1 << changeable(schedule).index(SHORTER))
     return run_world(replace(schedule, faults=(redeployment, *more)), machine_of, more_ms=MORE_MS)
 
 
 def late_holes(world: World) -> list[tuple[int, int]]:
-    """When nobody was connected, from two lives after the last fault or redeployment on."""
+    """Returns when nobody was connected, from two lives after the last fault or redeployment on."""
     last_ms = max(quiet_ms(world.schedule, world.settings), *(fault.at_ms for fault in world.schedule.faults))
     return uncovered(world, world.origin_ms + last_ms + 48_000, world.clock.now_ms())
 
 
 def _says_no_wait(definition: dict[str, Any]) -> None:
-    """The definition as it was before: its functions do not learn how long its lanes wait."""
+    """Returns the former definition, whose functions do not learn how long its lanes wait."""
     for branch in definition["States"]["Lanes"]["Branches"]:
         for state in branch["States"].values():
             if state["Type"] == "Task" and "Payload" in state["Arguments"]:

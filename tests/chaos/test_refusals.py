@@ -1,4 +1,4 @@
-"""An upstream that refuses a stream for a while, and one that goes on refusing, in the world of faults."""
+"""An upstream that refuses a stream for a while, and one that keeps refusing, in the world of faults."""
 
 import pytest
 
@@ -16,13 +16,13 @@ FROM_MS = 20_000
 
 
 def refused(policy: str, lasts_ms: int, reject_after_s: int, status: int = 403, *, hot: bool = False) -> World:
-    """The world after so long a time of refusals, in which both lanes meet them, and a renewal is due."""
+    """Returns the world after refusals of that length, which both lanes meet, with a renewal due."""
     faults = (Fault(FROM_MS, "rejection", lasts_ms, status),)
     return run_world(Schedule(7, policy, True, hot, 0, True, 300, 300, faults, reject_after_s=reject_after_s))
 
 
 def lanes(world: World, from_ms: int, to_ms: int) -> set[str]:
-    """The lanes whose functions began in the interval."""
+    """Returns the lanes whose functions began in the interval."""
     life_ms = LIMITS["function_timeout_s"] * 1000 + world.origin_ms
     begun = {(one.task.invocation.lane, one.task.invocation.deadline_ms - life_ms) for one in world.functions}
     return {lane for lane, at_ms in begun if from_ms <= at_ms < to_ms}
@@ -38,7 +38,7 @@ def lanes(world: World, from_ms: int, to_ms: int) -> set[str]:
     ],
 )
 def test_a_stream_outlives_refusals_that_pass(policy: str, hot: bool, status: int) -> None:
-    """For 40 s, which is longer than any function lives: no letter, no rejection, and it is connected afterwards."""
+    """They last 40 s, longer than any function: no message, no rejection, and it is connected afterwards."""
     world = refused(policy, 40_000, 300, status, hot=hot)
     assert violations(world) == []
     asked = [link for link in world.upstream.links if link.refused_with]
@@ -50,7 +50,7 @@ def test_a_stream_outlives_refusals_that_pass(policy: str, hot: bool, status: in
 
 
 def test_a_stream_of_a_group_outlives_a_page_beside_the_others() -> None:
-    """For a minute: nobody is rejected, and each stream is connected afterwards."""
+    """It lasts for a minute: no stream is rejected, and each is connected afterwards."""
     page = stream("evicts", Fault(FROM_MS, "rejection", 60_000, PAGE), reject_after_s=300)
     world = run_world(group(page, CALM))
     assert violations(world) == []
@@ -71,7 +71,7 @@ def test_a_stream_of_a_group_outlives_a_page_beside_the_others() -> None:
     ],
 )
 def test_refusals_that_go_on_end_the_stream_once(policy: str, hot: bool, status: int) -> None:
-    """After `reject_after` without a connection, with one message; then nobody asks any more."""
+    """After `reject_after` without a connection it ends with one message, and nobody connects again."""
     world = refused(policy, 10**6, 30, status, hot=hot)
     assert [violation for violation in violations(world) if violation.kind != "stuck"] == []
     assert over_as(world) == "rejected"
@@ -84,7 +84,7 @@ def test_refusals_that_go_on_end_the_stream_once(policy: str, hot: bool, status:
 
 
 def test_zero_ends_it_once_nobody_is_connected() -> None:
-    """As a profile may want it: what the other lane reads meanwhile is read to the end of its function."""
+    """The other lane's connection is read until the end of its function."""
     world = refused("evicts", 10**6, 0)
     refused_ms = [link.closed_ms or 0 for link in world.upstream.links if link.refused_with]
     until_ms = max(link.closed_ms or 0 for link in world.upstream.links if link.opened_ms)

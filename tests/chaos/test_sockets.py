@@ -15,9 +15,9 @@ LONG = pytest.mark.long
 @pytest.mark.cpu(8)
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 400), marks=LONG)], ids=str)
 def test_the_promise_holds_over_a_socket(seeds: range) -> None:
-    """Whatever fails: nothing is lost without being told, each hole in the numbers is, and no client is rude.
+    """Nothing is lost without a gap, each hole in the numbers is recorded, and no client breaks the protocol.
 
-    The upstream reads what is sent to it by a library that nobody here wrote, and knows the cursor that was asked for.
+    An independent library reads what the client sends, and the upstream checks the cursor that was requested.
     """
     results = [simulate.run_schedule(with_socket(generate(seed))) for seed in seeds]
     assert [(result.schedule.seed, result.violations) for result in results if result.violations] == []
@@ -27,7 +27,7 @@ def test_the_promise_holds_over_a_socket(seeds: range) -> None:
 @pytest.mark.cpu(8)
 @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 40), marks=LONG)], ids=str)
 def test_it_holds_in_groups_too(seeds: range) -> None:
-    """Streams that share a function, items and logs among them, all over sockets."""
+    """Streams that share a function, with items and logs among them, all use sockets."""
     for seed in seeds:
         drawn = generate_groups(seed)
         result = simulate.run_schedule(replace(drawn, group=tuple(map(with_socket, drawn.group))))
@@ -35,7 +35,7 @@ def test_it_holds_in_groups_too(seeds: range) -> None:
 
 
 def test_schedules_draw_sockets() -> None:
-    """A tenth of those for streams alone, about, and of those for groups; all else of a seed stays."""
+    """About a tenth of the schedules for lone streams and for groups use them; the rest of a seed stays the same."""
     assert 10 < sum(generate(seed).socket for seed in range(200)) < 40
     assert 5 < sum(any(one.socket for one in generate_groups(seed).group) for seed in range(200)) < 40
     for seed in range(50):
@@ -44,7 +44,7 @@ def test_schedules_draw_sockets() -> None:
 
 
 def test_a_rude_client_is_noticed() -> None:
-    """A frame without a mask, a message after the close, and a ping that stays without a pong."""
+    """A frame without a mask, a message after the close, and an unanswered ping are noticed."""
     with pytest.raises(AssertionError, match="breaks the protocol"):
         SocketPeer().hears(b"\x81\x02{}")
     peer = SocketPeer()

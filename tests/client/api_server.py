@@ -26,7 +26,7 @@ def problem(kind: str, detail: str = "No.", field: str | None = None) -> dict[st
 
 
 def event(number: int) -> dict[str, Any]:
-    """An event in a log, whose position says nothing of when it came."""
+    """Returns an event in a log, whose position says nothing about its arrival."""
     at = f"2026-11-24T00:00:{number:02d}.000Z"
     position = f"{number:015d}/{0:012d}/{0:012d}"
     key = str(number)
@@ -45,6 +45,6 @@ def asked(server: Server) -> list[str]:
 
 
 def afters(server: Server) -> list[int | None]:
-    """Behind which event each request asked."""
+    """Returns the `after` of each request."""
     found = [re.search(r"[?&]after=(\d+)", line) for line in asked(server)]
     return [None if one is None else int(one[1]) for one in found]

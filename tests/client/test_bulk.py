@@ -33,7 +33,7 @@ def tables_of(rig: Rig) -> ByTables:
 
 
 def leave(rig: Rig, before_ms: int) -> None:
-    """Has the events that came before that instant leave the tables, as `keep_days` does."""
+    """Makes the events that came before that instant leave the tables, as `keep_days` does."""
     for item in list(rig.tables._tables["events"].values()):
         if "position" in item and int(item["position"]["S"].partition("/")[0]) < before_ms:
             rig.tables.delete_item(TableName="events", Key={name: item[name] for name in ("PK", "SK")})
@@ -44,7 +44,7 @@ def leave(rig: Rig, before_ms: int) -> None:
 def test_there_is_no_seam_between_the_archive_and_the_tables(
     tmp_path_factory: pytest.TempPathFactory, offsets: list[int], store: str, jobs: int, data: st.DataObject
 ) -> None:
-    """Of any time, after any number of archived hours, though what is archived has left the tables."""
+    """This holds for any time and any number of archived hours, though archived events have left the tables."""
     rig = Rig(tmp_path_factory.mktemp("archive"), offsets, store)
     until_ms = ORIGIN_MS + data.draw(st.integers(0, 8)) * HOUR_MS
     rig.archive().run(until_ms, ORIGIN_MS if store == "none" else None)
@@ -60,7 +60,7 @@ def test_there_is_no_seam_between_the_archive_and_the_tables(
 
 
 def test_the_rest_comes_from_the_api(tmp_path: Path) -> None:
-    """It is asked from the instant on until which the archive is done, and behind the same position."""
+    """It is requested from the instant on until which the archive is complete, and after the same position."""
     with serving(page(), page(1), page(), page(1, 2), page(1, 2), page(), page(3, 4), page(4)) as server:
         assert main(["archive", OF_API, "--to", str(tmp_path), "--url", server.address]) == 0
         client = Client(server.address, archive=tmp_path)
@@ -76,7 +76,7 @@ def test_the_rest_comes_from_the_api(tmp_path: Path) -> None:
 
 
 def test_a_consumer_is_never_far_behind() -> None:
-    """Of each part as few chunks wait as are said, and a consumer that leaves ends all threads."""
+    """Only a few chunks of each part wait, and a consumer that leaves ends all threads."""
     read, before = [0] * 3, threading.active_count()
 
     def chunks(unit: int) -> Iterator[int]:
@@ -93,7 +93,7 @@ def test_a_consumer_is_never_far_behind() -> None:
 
 
 def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
-    """Whatever the tables or the archive raise."""
+    """This holds whatever the tables or the archive raise."""
     rig = Rig(tmp_path, [0])
     rig.archive().run(ORIGIN_MS + HOUR_MS)
     for file in tmp_path.rglob("*.parquet"):

@@ -1,4 +1,4 @@
-"""Following by scripted pages: what is saved when, what comes again, and what drops it."""
+"""Following scripted pages: what is saved when, what comes again, and what drops it."""
 
 import asyncio
 import contextlib
@@ -28,13 +28,13 @@ class Memory:
 
     @property
     def places(self) -> list[str]:
-        """The keys of the events behind which it stood."""
+        """Returns the keys of the events after which it stood."""
         return [str(int(state["after"][:15])) if state["after"] else "" for state in self.saved]
 
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the follower has waited each time; no time passes, and each save is due at once."""
+    """The waits of the follower; no time passes, and each save is due at once."""
     waited: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -46,7 +46,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def taken(events: AsyncGenerator[Event, None], count: int) -> list[str]:
-    """The keys of so many events, the last of which is not finished."""
+    """Returns the keys of that many events; the consumer has not finished the last one."""
     keys: list[str] = []
     async with contextlib.aclosing(events) as all_of_them:
         async for one in all_of_them:
@@ -57,7 +57,7 @@ async def taken(events: AsyncGenerator[Event, None], count: int) -> list[str]:
 
 
 def test_an_event_is_saved_once_the_next_is_requested(waits: list[float]) -> None:
-    """Before the first event where it begins, so that a kill before that event loses none."""
+    """Before the first event the beginning is saved, so that a kill before that event loses none."""
     memory = Memory()
     with serving(page(1, 2, is_last=False), page(3, 4)) as server:
         follow = Client(server.address).follow(STREAM, since="2026-11-24", checkpoint=memory)
@@ -73,7 +73,7 @@ def test_an_event_is_saved_once_the_next_is_requested(waits: list[float]) -> Non
 
 
 def test_it_waits_out_an_outage_and_a_start(waits: list[float]) -> None:
-    """A stream that was started a moment ago is waited for; an API that answered before, for as long as it takes."""
+    """It waits for a stream that has just been started, and as long as needed for an API that has answered before."""
     starting, throttled = answers(problem("never-started"), 404), answers({}, 429, "Retry-After: 90")
     scripts = [starting, page(1), throttled, Peer.reset, page(2)]
     with serving(*scripts) as server:
@@ -83,7 +83,7 @@ def test_it_waits_out_an_outage_and_a_start(waits: list[float]) -> None:
 
 
 def test_it_ends_where_nothing_will_come(waits: list[float]) -> None:
-    """No such stream, a stream that nobody starts, an API that never answered: an error of its own type."""
+    """An unknown stream, one that nobody starts, an API that never answered: each has its own error."""
     for kind, requests in (("unknown-stream", 1), ("never-started", 16)):
         with serving(answers(problem(kind), 404)) as server:
             with pytest.raises(NotFound):
@@ -95,7 +95,7 @@ def test_it_ends_where_nothing_will_come(waits: list[float]) -> None:
 
 
 def test_a_file_keeps_the_place(tmp_path: Path, waits: list[float]) -> None:
-    """It stands before `after`; one of another stream, or one that is none, is refused and left as it is."""
+    """It overrides `after`; the file of another stream, or an invalid one, is refused and left as it is."""
     file = tmp_path / "prices.checkpoint"
     with serving(page(7, 8)) as server:
         client = Client(server.address)
@@ -116,7 +116,7 @@ def test_a_file_keeps_the_place(tmp_path: Path, waits: list[float]) -> None:
 
 
 def test_what_may_be_written_late_is_read_again(waits: list[float]) -> None:
-    """A place in the order of arrival is kept from before the time in which more may be written."""
+    """The saved place in the order of arrival is before the time in which more may be written."""
     received_ms, came = 1_795_231_058_000, {"received_at": "2026-11-21T03:17:38.000Z"}
     position = f"{received_ms:015d}/{1:012d}/{0:012d}"
     events = [event(1) | came | {"position": position}, event(2) | came | {"position": position[:-1] + "1"}]
@@ -130,7 +130,7 @@ def test_what_may_be_written_late_is_read_again(waits: list[float]) -> None:
 
 
 def test_once_passes_each_key_on_once(tmp_path: Path) -> None:
-    """In order, over restarts where there is a file; an event that was not finished comes again."""
+    """In order, and with a file across restarts; an event that was not finished comes again."""
     file = tmp_path / "seen"
     with serving(page(1, 2, 3)) as server:
         events = Client(server.address).events(STREAM)
@@ -147,7 +147,7 @@ def test_once_passes_each_key_on_once(tmp_path: Path) -> None:
 
 
 def test_events_by_key_are_followed_in_the_order_of_their_keys() -> None:
-    """Their positions do not sort as text: M0E, of the key 3A, comes behind MkE, of 2A."""
+    """Their positions do not sort as text: M0E, of the key 3A, comes after MkE, of 2A."""
     following = Following()
     for position in ("key.MkE", "key.M0E"):
         raw = event(1) | {"position": position}

@@ -1,4 +1,4 @@
-"""What a follower asks for next: every event once, whenever it is written."""
+"""What a follower requests next: it gets every event once, whenever it is written."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from streamkeeper.following import LATE_MS, Following
 
 
 def event(at_ms: int, number: int) -> dict[str, Any]:
-    """An event as a page has it, by when it came and how many came before it."""
+    """Returns an event as a page has it, by when it came and how many came before it."""
     return {"position": f"{at_ms:015d}/{1:012d}/{number:012d}", "received_at": at(at_ms), "key": str(number)}
 
 
@@ -22,7 +22,7 @@ def event(at_ms: int, number: int) -> dict[str, Any]:
 def test_every_event_is_new_once_though_it_is_written_late(
     came: list[tuple[int, int]], polls: list[int], limit: int
 ) -> None:
-    """Events of any distance, each written up to 15 s after it came, asked for at any time: each is taken once."""
+    """Events at any distance, each written up to 15 s after it came, requested at any time: each is taken once."""
     now_ms, written = 1_000_000, []
     for number, (wait_ms, late_ms) in enumerate(came):
         now_ms += wait_ms
@@ -56,7 +56,7 @@ def test_every_event_is_new_once_though_it_is_written_late(
 
 
 def test_a_log_and_events_by_key_are_read_once() -> None:
-    """The positions of neither say when an event came, so no question goes back."""
+    """The positions of neither show when an event came, so no request goes back."""
     for position, more in ((f"{7:015d}/{1:012d}/{0:012d}", {}), ("key.YQ", {"order": "by key, not by arrival"})):
         following = Following()
         shown = [{"position": position, "received_at": at(1_795_242_319_403), "key": "a"}]

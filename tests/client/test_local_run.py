@@ -1,4 +1,4 @@
-"""The client at a run: what it answers, and a consumer that is killed and goes on from its checkpoint."""
+"""The client with a run: its answers, and a consumer that is killed and goes on from its checkpoint."""
 
 import asyncio
 import contextlib
@@ -40,13 +40,13 @@ def client_of(local_run: LocalRun) -> Client:
 
 
 def named(kind: Any, answer: Any) -> None:
-    """Fails where an answer lacks what its type has, or has what the type does not name."""
+    """Fails if an answer lacks a member of its type, or has one that the type lacks."""
     assert kind.__required_keys__ <= set(answer)
     assert set(answer) <= kind.__required_keys__ | kind.__optional_keys__
 
 
 def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun) -> None:
-    """Each method, with the types that it declares; an unknown stream is an error of its own."""
+    """Each method returns the declared types; an unknown stream has its own error."""
     stream, client = "demo:client", client_of(local_run)
     with pytest.raises(NotFound) as unknown:
         client.status("nobody")
@@ -80,7 +80,7 @@ def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun) -> None:
 
 
 def test_events_come_in_the_order_of_their_own_time(local_run: LocalRun) -> None:
-    """In pages that fit together; the command prints when they happened; a profile without a time is refused."""
+    """Pages fit together; the command prints when events happened; a profile without a time is refused."""
     stream, client = "demo-trades:ordered", client_of(local_run)
     client.start(stream)
     assert until(lambda: any(one["stream"] == stream and one["last_event_at"] for one in client.streams()), 60)
@@ -122,7 +122,7 @@ def test_gaps_have_their_type(local_run: LocalRun) -> None:
 
 @pytest.mark.cpu(6)
 def test_a_killed_consumer_misses_nothing(local_run: LocalRun, tmp_path: Path) -> None:
-    """Killed twice in the midst of a stream: every stored event is consumed, and of each kill one comes twice."""
+    """It is killed twice amid a stream: every stored event is consumed, and one comes twice after each kill."""
     stream, client, kills = "demo:consumer", client_of(local_run), 2
     printed = tmp_path / "printed"
     url = f"http://127.0.0.1:{local_run.port}"
@@ -158,7 +158,7 @@ def test_a_killed_consumer_misses_nothing(local_run: LocalRun, tmp_path: Path) -
 
 
 def test_how_late_an_event_comes_is_measured(local_run: LocalRun, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the events' own instants: `python -m bench.follow` has a row for each interval."""
+    """It is measured by the events' own instants: `python -m bench.follow` has a row for each interval."""
     arguments = ["--json", "--url", f"http://127.0.0.1:{local_run.port}", "--seconds", "2", "--every", "0.1", "0.2"]
     assert bench.follow.main(arguments) == 0
     rows = json.loads(capsys.readouterr().out)["follow"]

@@ -1,4 +1,4 @@
-"""The client at an API that refuses, is throttled, or is away, on a socket of its own."""
+"""The client with an API that refuses, is throttled, or is away, on its own socket."""
 
 import email.utils
 import logging
@@ -22,14 +22,14 @@ AWAY = answers({}, 503)
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the client has waited each time; no time passes."""
+    """The waits of the client; no time passes."""
     waited: list[float] = []
     monkeypatch.setattr("time.sleep", waited.append)
     return waited
 
 
 def test_a_page_is_asked_for_until_it_comes(waits: list[float], caplog: pytest.LogCaptureFixture) -> None:
-    """After a throttle not before its Retry-After, after an outage and a broken connection a little later each time."""
+    """After a throttle it waits for Retry-After; after an outage or a broken connection, longer each time."""
     with serving(page(1, is_last=False), THROTTLED, AWAY, Peer.reset, page(2)) as server:
         keys = [event.key for event in Client(server.address).events(STREAM)]
         assert (keys, afters(server)) == (["1", "2"], [None, 1, 1, 1, 1])
@@ -39,7 +39,7 @@ def test_a_page_is_asked_for_until_it_comes(waits: list[float], caplog: pytest.L
 
 
 def test_it_gives_up_in_the_end(waits: list[float]) -> None:
-    """After a minute, unless another time was chosen; a start is asked again as well."""
+    """It does so after a minute, or after the chosen time; a start is repeated as well."""
     with serving(AWAY) as server:
         with pytest.raises(Unavailable, match=r"503 Service Unavailable\."):
             Client(server.address).status(STREAM)
@@ -52,7 +52,7 @@ def test_it_gives_up_in_the_end(waits: list[float]) -> None:
 
 
 def test_it_does_not_wait_for_what_is_too_late_or_lasts(waits: list[float]) -> None:
-    """A Retry-After beyond its patience, what a later version wrote, an address at which nobody ever answered."""
+    """A Retry-After beyond its patience, an unknown layout, and an address that never answered."""
     with serving(answers({}, 429, "Retry-After: 3600")) as server:
         with pytest.raises(Throttled) as throttled:
             Client(server.address).status(STREAM)
@@ -73,7 +73,7 @@ def test_it_does_not_wait_for_what_is_too_late_or_lasts(waits: list[float]) -> N
     ],
 )
 def test_an_error_says_what_is_wrong(status: int, kind: str, name: str) -> None:
-    """Each by its type, with the problem's kind, field and fix; a redirect is followed nowhere."""
+    """Each has its type, with the problem's kind, field and fix; no redirect is followed."""
     with serving(answers(problem(kind, "It is wrong.", "limit"), status, "Location: http://127.0.0.1:9/")) as server:
         with pytest.raises(streamkeeper.StreamkeeperError) as raised:
             Client(server.address, KEY, patient_s=0).status(STREAM)
@@ -87,7 +87,7 @@ def test_an_error_says_what_is_wrong(status: int, kind: str, name: str) -> None:
 
 
 def test_what_is_no_api_is_told_apart() -> None:
-    """A page of HTML with 200, a list in place of an object."""
+    """That is an HTML page with 200, or a list in place of an object."""
     for body in (b"<html>", b"[]"):
         reply = b"HTTP/1.1 200 X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
         with serving(sends(reply)) as server, pytest.raises(streamkeeper.StreamkeeperError, match="is not JSON"):
@@ -95,7 +95,7 @@ def test_what_is_no_api_is_told_apart() -> None:
 
 
 def test_a_key_goes_over_tls_or_to_this_machine_alone() -> None:
-    """As x-api-key; no message and no representation has it."""
+    """It is sent as x-api-key; no message and no representation contains it."""
     with serving(answers({})) as server:
         client = Client(server.address, KEY)
         client.status(STREAM)
@@ -109,13 +109,13 @@ def test_a_key_goes_over_tls_or_to_this_machine_alone() -> None:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:3000", "ftp://a", "http://", "http://u:secret@a", "http://a?b=c"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
-    """In a sentence that quotes nothing of it."""
+    """The sentence quotes nothing of it."""
     with pytest.raises(InvalidRequest, match=r"^The address of the API must be like http://127\.0\.0\.1:3000"):
         Client(url)
 
 
 def test_wrong_arguments_send_nothing() -> None:
-    """Each is a sentence about what would be right."""
+    """Each is a sentence that says what would be right."""
     client = Client("http://127.0.0.1:9")
     with pytest.raises(InvalidRequest, match="'yesterday' is not an instant: write 2026-"):
         client.events(STREAM, since="yesterday")
@@ -150,14 +150,14 @@ def test_what_is_asked_for() -> None:
 
 
 def test_a_retry_after_may_be_a_date() -> None:
-    """RFC 9110 has both forms; what is neither asks for nothing, and neither does the past."""
+    """RFC 9110 has both forms; any other text, and a date in the past, mean no wait."""
     later = email.utils.format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
     assert 55 < wanted_rest_s(later) <= 60
     assert [wanted_rest_s(text) for text in ("7", "", "soon", "-1", "Wed, 21 Oct 2015 07:28:00 GMT")] == [7, 0, 0, 0, 0]
 
 
 def test_a_table_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is requested; nothing of ours imports either package before."""
+    """It is found before anything is requested; our code imports neither package before."""
     monkeypatch.setitem(sys.modules, "pandas", None)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     events = Client("http://127.0.0.1:9").events(STREAM)

@@ -1,4 +1,4 @@
-"""Histories in few words."""
+"""Makes histories from a few words."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What executions came to, from their histories."""
+"""The analysis of executions from their histories."""
 
 from tests.timeline.histories import TWO_LANES, history
 from timeline.analysis import Execution, analyse
@@ -16,7 +16,7 @@ LOOP = history(
 
 
 def test_a_retried_task_leaves_a_gap_with_its_cause() -> None:
-    """Between two attempts nothing runs; the gap is that of the attempt before it."""
+    """Nothing runs between two attempts; the cause of the gap is the attempt before it."""
     timed_out = [{**event} for event in LOOP]
     timed_out[4]["lambdaFunctionTimedOutEventDetails"] = {"error": "States.Timeout"}
     found = analyse([("loop", [*timed_out, *history((8, 7, "LambdaFunctionSucceeded", 4100))])])
@@ -26,7 +26,7 @@ def test_a_retried_task_leaves_a_gap_with_its_cause() -> None:
 
 
 def test_a_running_task_covers_until_now() -> None:
-    """An execution that runs is looked at as of now, and how far its limit is follows from its later half."""
+    """A running execution is analysed as of now, and the distance to its limit follows from its later half."""
     found = analyse([("loop", LOOP)], now_ms=9000)
     assert (found.until_ms, found.tasks[-1].to_ms, found.tasks[-1].ended_by) == (8000, 8000, "RUNNING")
     # Of the seven events three came in the later half, which is 1,050 ms long.
@@ -34,7 +34,7 @@ def test_a_running_task_covers_until_now() -> None:
 
 
 def test_what_runs_at_the_end_ends_with_it() -> None:
-    """A Task has no event of its own where its execution times out, and none is wanted after a good end."""
+    """A Task has no event of its own if its execution times out, and none is wanted after a good end."""
     over = analyse([("loop", [*LOOP, *history((8, 0, "ExecutionTimedOut", 5000))])])
     assert (over.tasks[-1].to_ms, over.tasks[-1].ended_by, over.until_ms) == (4000, "TIMED_OUT", 4000)
     good = [*LOOP, *history((8, 7, "LambdaFunctionSucceeded", 5000), (9, 8, "ExecutionSucceeded", 6000))]
@@ -42,7 +42,7 @@ def test_what_runs_at_the_end_ends_with_it() -> None:
 
 
 def test_executions_after_each_other_are_one_timeline() -> None:
-    """Times count from the first one's start, whatever the order in which they are given."""
+    """Times count from the first one's start, in whatever order they are given."""
     later = [{**event, "timestamp": event["timestamp"] + 100} for event in TWO_LANES]
     found = analyse([("second", later), ("first", TWO_LANES)])
     assert [(one.name, one.from_ms) for one in found.executions] == [("first", 0), ("second", 100)]
@@ -56,7 +56,7 @@ def test_where_no_task_ran_nothing_was_covered() -> None:
 
 
 def test_a_task_that_calls_no_function_is_billed_as_none() -> None:
-    """An execution that a Task waits for counts as connected, and its time is not a function's."""
+    """An execution for which a Task waits counts as connected, but its time is not a function's."""
     nested = history((1, 0, "ExecutionStarted", 0), (2, 0, "TaskStateEntered", 0), (3, 2, "TaskStarted", 0))
     nested[-1]["taskStartedEventDetails"] = {"resource": "startExecution.sync", "resourceType": "states"}
     found = analyse([("nested", [*nested, *history((4, 3, "TaskSucceeded", 9000))])])

@@ -1,4 +1,4 @@
-"""Overlaps, gaps and deliveries against a count, millisecond by millisecond."""
+"""Overlaps, gaps and deliveries agree with a count of each millisecond."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ def test_overlap_is_the_number_of_milliseconds_with_two_connections(opened: list
 
 @given(connections)
 def test_gaps_are_the_milliseconds_without_a_connection(opened: list[Connection]) -> None:
-    """The gaps hold exactly the milliseconds from the first opening to the end in which nothing was open."""
+    """The gaps are exactly the milliseconds without a connection between the first opening and the end."""
     first = min((c.from_ms for c in opened), default=UNTIL_MS)
     missed = [at for at in range(first, UNTIL_MS) if depth(opened, at) == 0]
     assert [at for gap in gaps(opened, UNTIL_MS) for at in range(gap.from_ms, gap.to_ms)] == missed
@@ -44,7 +44,7 @@ def test_every_event_is_stored_once_or_lost(opened: list[Connection], every_ms: 
 
 
 def test_a_gap_is_named_after_the_connection_that_ended_last() -> None:
-    """Of the connections before a gap the last to end is its cause; silence before a close is part of it."""
+    """The last of the connections before a gap is its cause; silence before a close is part of the gap."""
     opened = [
         Connection("A", 0, 40, "dropped"),
         Connection("B", 10, 50, "stalled", covers_to_ms=45),
@@ -54,7 +54,7 @@ def test_a_gap_is_named_after_the_connection_that_ended_last() -> None:
 
 
 def test_a_deliberate_stop_is_no_gap() -> None:
-    """Nor is what follows the stream's end; a drop is one, and so is one after the next start."""
+    """Nor is the time after the stream's end; a drop is one, and so is one after the next start."""
     opened = [
         Connection("A", 0, 10, "stopped"),
         Connection("B", 20, 25, "reset"),
@@ -69,7 +69,7 @@ def test_a_deliberate_stop_is_no_gap() -> None:
 
 
 def test_what_closes_after_the_stop_begins_no_gap() -> None:
-    """The other lane's connection was open at the stop, and ended by an error."""
+    """The other lane's connection was open at the stop, and ended with an error."""
     assert gaps([Connection("A", 0, 10, "stopped"), Connection("B", 8, 12, "reset")], UNTIL_MS) == []
     assert gaps([Connection("A", 0, 10, "stopped"), Connection("B", 11, 12, "reset")], UNTIL_MS) == [
         Gap(12, UNTIL_MS, "reset")

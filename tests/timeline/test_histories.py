@@ -1,4 +1,4 @@
-"""Pages are joined into whole histories, whatever their order and size."""
+"""Pages are joined into whole histories, in any order and size."""
 
 import random
 from typing import Any
@@ -13,14 +13,14 @@ NO_TIME = "events[0].timestamp must be an instant: ISO 8601, or seconds since 19
 
 
 def events(count: int, at_s: float = 1.7e9) -> list[dict[str, Any]]:
-    """A history of so many events, a second apart."""
+    """Returns a history of that many events, a second apart."""
     kinds = ["ExecutionStarted", *["WaitStateEntered"] * (count - 1)]
     return [{"id": n, "type": kind, "timestamp": at_s + n} for n, kind in enumerate(kinds, 1)]
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.booleans(), st.randoms(use_true_random=False))
 def test_pages_of_one_execution_in_any_order(count: int, size: int, newest_first: bool, order: random.Random) -> None:
-    """Every order of pages, of events in a page, and pages that overlap, are the same history."""
+    """Any order of pages, any order of events in a page, and overlapping pages give the same history."""
     whole = events(count)
     pages = [whole[at : at + size + 1] for at in range(0, count, size)]
     order.shuffle(pages)
@@ -37,7 +37,7 @@ def test_one_execution_after_the_other(first: int, second: int, size: int) -> No
 
 
 def test_whole_seconds_are_seconds() -> None:
-    """A time that happens to have no fraction is not taken for milliseconds, and milliseconds stay what they are."""
+    """A time without a fraction is not taken for milliseconds, and milliseconds stay milliseconds."""
     page = page_of([{"id": 1, "type": "ExecutionStarted", "timestamp": at} for at in (1_700_000_000,)])
     assert repr(page[0]["timestamp"]) == "1700000000.0"
     assert repr(page_of([{**page[0], "timestamp": 1_700_000_000_123}])[0]["timestamp"]) == "1700000000123"
@@ -63,7 +63,7 @@ def test_what_is_no_history_is_said(answer: object, message: str) -> None:
 
 
 def test_a_missing_page_is_named() -> None:
-    """A hole is said with the numbers of the events that are missing; so is a beginning that is not there."""
+    """A hole is reported with the numbers of the missing events; so is a missing beginning."""
     whole = events(10)
     for pages, message in (
         ([whole[:3], whole[6:]], "events 4 to 6 are missing: give every page of the history"),

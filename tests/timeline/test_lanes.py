@@ -1,4 +1,4 @@
-"""Lanes of machines of any make."""
+"""Finds the lanes of any machine."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ from timeline.spans import rows
 
 
 def test_iterations_of_a_map_share_lanes() -> None:
-    """An iteration takes the first lane that is free, so three of which two run at once have two lanes."""
+    """An iteration takes the first free lane, so three of which two run at once have two lanes."""
     found = history(
         (1, 0, "ExecutionStarted", 0),
         (2, 1, "MapStateEntered", 0),
@@ -42,7 +42,7 @@ def test_each_branch_has_a_lane_of_its_own(waits: list[bool]) -> None:
 
 
 def test_a_task_of_another_service_counts_where_no_function_is_called() -> None:
-    """A machine whose Tasks are jobs or activities has spans too; beside functions other Tasks are left out."""
+    """A machine whose Tasks are jobs or activities has spans too; if functions are called, only these count."""
     job = history((1, 0, "ExecutionStarted", 0), (2, 1, "TaskStateEntered", 0), (3, 2, "TaskStarted", 1))
     job[2]["taskStartedEventDetails"] = {"resourceType": "ecs", "resource": "runTask.sync"}
     assert [row.what for row in rows(job)] == ["task_started"]

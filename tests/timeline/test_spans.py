@@ -1,4 +1,4 @@
-"""Lanes and rows from histories, whoever wrote them."""
+"""Reads lanes and rows from histories of any origin."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -15,12 +15,12 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
     "written", [START, "2026-01-01T00:00:00+00:00", "2026-01-01T01:00:00.000+01:00", 1767225600.0, 1767225600000]
 )
 def test_every_spelling_of_a_time(written: Any) -> None:
-    """boto3's datetime, the command line's text and seconds, and our milliseconds are the same instant."""
+    """boto3's datetime, the command line's text and seconds, and our milliseconds give the same instant."""
     assert timestamp_ms({"timestamp": written}) == 1767225600000
 
 
 def test_lane_a_is_the_branch_that_begins_with_its_wait() -> None:
-    """Whatever the order of the branches, the one that waits first is A; a retry is another start of the same lane."""
+    """In any order of the branches, the one that waits first is A; a retry is another start of the same lane."""
     assert rows(TWO_LANES) == [
         Row(5, "A", "wait_started"),
         Row(5, "B", "task_started"),
@@ -49,7 +49,7 @@ def test_transitions_count_states_and_retries() -> None:
 
 
 def test_a_machine_without_a_parallel_is_lane_b() -> None:
-    """A lone Task is lane B, and a Task that failed uncaught has ended once, though it is aborted after."""
+    """A lone Task is lane B, and a Task that failed uncaught has ended once, though it is aborted afterwards."""
     lone = history(
         (1, 0, "ExecutionStarted", 0),
         (2, 0, "TaskStateEntered", 1),

@@ -1,4 +1,4 @@
-"""The picture is a document that says the same without colour."""
+"""The picture is a document that is understood without colours."""
 
 from xml.etree import ElementTree
 
@@ -21,7 +21,7 @@ def drawn(*connections: Connection, label: str = "one", until_ms: int = UNTIL_MS
 
 
 def marks(picture: ElementTree.Element, kind: str) -> list[str]:
-    """What the marks of a kind say."""
+    """Returns the words of the marks of a kind."""
     found = [rect.find(f"{SVG}title") for rect in picture.iter(f"{SVG}rect") if rect.get("class") == kind]
     return [title.text or "" for title in found if title is not None]
 
@@ -45,7 +45,7 @@ def test_overlaps_and_gaps_say_what_they_are() -> None:
     st.integers(1, 10**11),
 )
 def test_every_picture_is_whole(times: list[tuple[str, int, int]], label: str, until_ms: int) -> None:
-    """Whatever is drawn, it is XML, lies within its width, and each gap has its mark."""
+    """Whatever is drawn, it is XML, fits its width, and each gap has its mark."""
     connections = [Connection(lane, min(a, b), max(a, b), "reset") for lane, a, b in times]
     picture = drawn(*connections, label=label, until_ms=until_ms)
     for rect in picture.iter(f"{SVG}rect"):
@@ -54,6 +54,6 @@ def test_every_picture_is_whole(times: list[tuple[str, int, int]], label: str, u
 
 
 def test_durations_as_people_say_them() -> None:
-    """Two units at most."""
+    """They have at most two units."""
     said = [duration(seconds) for seconds in (0, 0.25, 45, 90, 900, 9000, 259_200, 90_061)]
     assert said == ["0 s", "0.25 s", "45 s", "1 min 30 s", "15 min", "2 h 30 min", "3 d", "1 d 1 h"]

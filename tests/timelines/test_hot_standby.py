@@ -8,7 +8,7 @@ HOT = {"policy": "tolerates", "standby": "hot"}
 
 
 def test_a_hot_standby_bridges_a_drop() -> None:
-    """With both lanes connected, one connection's end is covered by the other; the price is the overlap."""
+    """Both lanes are connected, so one connection covers the end of the other; the price is the overlap."""
     result = run_table(short("tolerates", SELDOM, run_for_s=400, latencies_ms={"connect": [100]}, upstream=HOT))
     assert (result.gaps, result.status) == ([], "RUNNING")
     assert result.overlap_ms > 330_000
@@ -23,7 +23,7 @@ def test_a_renewal_of_a_hot_standby_never_opens_a_third() -> None:
 
 
 def test_lanes_that_began_together_get_apart() -> None:
-    """A reset of both brings them into phase. Within a life they are apart, and no handover of theirs leaves a gap."""
+    """A reset of both puts them in step. Within a life they are apart, and no handover leaves a gap."""
     drop_ms, life_ms = 200_000, 85_000
     settings = {"function_timeout_s": 90, "wait_s": 75, "margin_s": 5}
     latencies = {"start": 100, "wait_to_task": 60, "connect": 300}

@@ -9,7 +9,7 @@ from tests.timelines.test_replay import run_table
 
 
 def test_a_name_is_one_execution_for_ever(tmp_path: Path) -> None:
-    """As AWS has it: running, with the same input, it is answered again; of another input, or ended, it is taken."""
+    """As at AWS: if it runs with the same input it is returned again; otherwise the name is taken."""
     start: dict[str, Any] = {
         "Type": "Task",
         "Resource": "arn:aws:states:::states:startExecution",

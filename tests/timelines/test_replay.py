@@ -24,7 +24,7 @@ def run(name: str) -> Replay:
 
 
 def run_table(table: dict[str, Any], folder: Path | None = None) -> Replay:
-    """The replay of a scenario, which lies in `folder` where its machine does."""
+    """Replays a scenario, which lies in `folder` if its machine does."""
     with tempfile.TemporaryDirectory() as made:
         path = (folder or Path(made)) / "scenario.yml"
         path.write_text(json.dumps(table))
@@ -32,7 +32,7 @@ def run_table(table: dict[str, Any], folder: Path | None = None) -> Replay:
 
 
 def short(policy: str, renew_after: int = 3, **rest: Any) -> dict[str, Any]:
-    """A scenario of the deployed machine, in which an execution lives for some minutes; `settings` lie over its own."""
+    """Returns a scenario of the deployed machine with executions of some minutes; `settings` override its own."""
     settings = {"wait_s": 35, "function_timeout_s": 45, "renew_after": renew_after}
     return {
         "machine": "statemachines/connections.asl.yml",
@@ -45,7 +45,7 @@ def short(policy: str, renew_after: int = 3, **rest: Any) -> dict[str, Any]:
 
 
 def recorded() -> list[tuple[int, str, str]]:
-    """What was measured on AWS, as (at_ms, lane, what); the words of the record are turned into those of a replay."""
+    """Returns the rows that were measured on AWS, as (at_ms, lane, what), in the words of a replay."""
     rows = json.loads((HERE / "recorded.json").read_text())["rows"]
     return [
         (row["at_ms"], lane, said.split(" (")[0].lower().replace(" ", "_"))
@@ -57,7 +57,7 @@ def recorded() -> list[tuple[int, str, str]]:
 
 
 def test_the_recorded_run_replays_to_the_millisecond() -> None:
-    """Every row that was measured on AWS comes out of its latencies alone, at its millisecond, and no other."""
+    """Every row that was measured on AWS follows from its latencies, at its millisecond, and there is no other."""
     result = run("recorded.yml")
     # The record stops in the middle of its last row: the lane that was taken over at 144.974 s goes back to its Wait.
     expected = [*recorded(), (144_974, "A", "wait_started")]
@@ -73,7 +73,7 @@ def test_staggered_lanes_leave_no_gap(name: str) -> None:
 
 
 def test_a_retrier_alone_leaves_a_gap_in_every_cycle() -> None:
-    """One Task with a Retrier: each end is followed by the back-off and a connect, every time."""
+    """Each end of the only Task is followed by the back-off and a connect, every time."""
     result = run("retry.yml")
     ends = [row.at_ms for row in result.rows if row.what == "task_ended"]
     assert [gap.from_ms for gap in result.gaps] == ends
@@ -81,7 +81,7 @@ def test_a_retrier_alone_leaves_a_gap_in_every_cycle() -> None:
 
 
 def test_a_join_leaves_a_gap_in_every_iteration() -> None:
-    """Parallel of Task and Wait-then-Task, looped: nothing is connected between a pair's end and the next connect."""
+    """With a looped Parallel of Task and Wait-then-Task, nothing is connected between a pair and the next connect."""
     result = run("staggered-join.yml")
     assert [gap.from_ms for gap in result.gaps] == [75_136, 150_263, 225_488]
     assert [gap.to_ms - gap.from_ms for gap in result.gaps] == [946, 925, 925]
@@ -96,7 +96,7 @@ def test_a_drop_costs_one_reconnection_not_a_wait() -> None:
 
 
 def test_an_outage_ends_no_execution_and_the_end_of_the_stream_does() -> None:
-    """Drop, stall and a minute and a half of 503 are survived; the stream's end ends both lanes at that instant."""
+    """A drop, a stall and 90 s of 503 are survived; the stream's end ends both lanes at that instant."""
     result = run("outage.yml")
     assert [(gap.from_ms, gap.cause) for gap in result.gaps][:2] == [(50_000, "reset"), (100_000, "stalled")]
     assert result.status == "SUCCEEDED"
@@ -105,7 +105,7 @@ def test_an_outage_ends_no_execution_and_the_end_of_the_stream_does() -> None:
 
 
 def test_a_replay_is_the_same_to_the_byte() -> None:
-    """Two replays of one scenario print the same, jitter included; another seed moves the jitter."""
+    """Two replays of one scenario print the same, jitter included; another seed changes the jitter."""
     first, second = (run("connections-drop.yml") for _ in range(2))
     assert json.dumps(first.as_json()) == json.dumps(second.as_json())
     assert text(first, 96) == text(second, 96)
@@ -113,7 +113,7 @@ def test_a_replay_is_the_same_to_the_byte() -> None:
 
 @pytest.mark.long
 def test_sixty_days_cross_renewals_without_a_gap() -> None:
-    """At 15 minutes a function, 26 renewals in sixty days: no gap, no event lost, no history near its limit."""
+    """Functions of 15 minutes renew 26 times in sixty days: no gap, no lost event, no history near its limit."""
     result = run("sixty-days.yml")
     assert (result.gaps, result.deliveries.lost, result.status) == ([], 0, "RUNNING")
     assert len(result.runs) == 27
@@ -134,7 +134,7 @@ def test_a_renewal_overlaps(policy: str) -> None:
 
 
 def test_a_renewal_where_two_are_forbidden_never_opens_a_second() -> None:
-    """The predecessor lets go when it sees the successor's claim; the gap is that of any handover."""
+    """The predecessor closes when it sees the successor's claim; the gap is that of any handover."""
     result = run_table(short("forbids"))
     assert (result.overlap_ms, result.status) == (0, "RUNNING")
     assert len(result.runs) >= 4
@@ -142,7 +142,7 @@ def test_a_renewal_where_two_are_forbidden_never_opens_a_second() -> None:
 
 
 def test_an_outage_renews_and_ends_no_stream() -> None:
-    """A quarter of an hour of answers of 503 uses up executions; the stream is connected when it is over."""
+    """Fifteen minutes of 503 use up executions; afterwards the stream is connected."""
     refusals = [{"from_ms": 60_000, "to_ms": 960_000, "status": 503}]
     upstream = {"policy": "tolerates", "refusals": refusals}
     result = run_table(short("tolerates", 5, run_for_s=1_200, upstream=upstream))
@@ -154,7 +154,7 @@ def test_an_outage_renews_and_ends_no_stream() -> None:
 
 
 def test_the_end_of_the_stream_ends_a_renewal_with_it() -> None:
-    """Whenever the stream ends about a renewal, both executions end within a minute, cleanly, and nothing begins."""
+    """Whenever the stream ends around a renewal, both executions end cleanly within a minute, and nothing begins."""
     renewed_ms = run_table(short("tolerates")).runs[1].from_ms
     for late_ms in (0, 25, 26, 1_000):
         table = short("tolerates", upstream={"policy": "tolerates", "ends_at_ms": renewed_ms + late_ms})
@@ -176,7 +176,7 @@ def test_lanes_that_began_together_get_out_of_step() -> None:
 
 
 def test_a_changed_definition_takes_effect_at_a_renewal(tmp_path: Path) -> None:
-    """What runs goes on under its own definition; its successor runs the new one, and the stream stays connected."""
+    """The running execution keeps its definition; its successor runs the new one, and the stream stays connected."""
     text = Path("statemachines/connections.asl.yml").read_text()
     (tmp_path / "changed.asl.yml").write_text(text.replace("${self:custom.settings.wait_s}", "20"))
     table = short("tolerates", redeployments=[{"at_ms": 100_000, "machine": "changed.asl.yml"}])
@@ -195,7 +195,7 @@ def test_a_changed_definition_takes_effect_at_a_renewal(tmp_path: Path) -> None:
 
 
 def test_a_successor_that_is_slow_to_start_is_the_only_one() -> None:
-    """The other lane asks for it meanwhile, by the same name: no second starts, and the stream stays connected."""
+    """The other lane requests it meanwhile by the same name: no second one starts, and the stream stays connected."""
     table = short("tolerates", 1, run_for_s=100, latencies_ms={"start": [25, 45_000, 25], "connect": 300})
     result = run_table(table)
     first, second = result.runs
@@ -207,7 +207,7 @@ def test_a_successor_that_is_slow_to_start_is_the_only_one() -> None:
 
 @given(st.integers(0, 300), st.sampled_from([(35, 45, 5), (840, 900, 20)]))
 def test_no_overlap_that_a_profile_may_ask_for_leaves_a_gap(overlap_s: int, limits: tuple[int, int, int]) -> None:
-    """A lane that reads on too long would be late for its next turn, so the settings bound the overlap."""
+    """A lane that reads on too long would be late for its next turn, so the settings limit the overlap."""
     settings = dict(zip(("wait_s", "function_timeout_s", "margin_s"), limits, strict=True))
     latencies = {"start": 25, "wait_overshoot": 60, "wait_to_task": 80, "connect": [0, 950]}
     upstream = {"policy": "tolerates", "overlap_s": overlap_s}
@@ -226,7 +226,7 @@ connects = st.lists(st.integers(0, 1_000), min_size=1, max_size=6)
 def test_without_faults_no_policy_loses_more_than_its_handover(
     policy: str, connect: list[int], overshoot: int, seed: int
 ) -> None:
-    """Whatever the latencies: evicting and tolerating upstreams leave no gap, a forbidding one never sees two."""
+    """For any latencies, evicting and tolerating upstreams leave no gap, and a forbidding one never sees two."""
     latencies = {"connect": connect, "wait_overshoot": overshoot}
     result = run_table(short(policy, SELDOM, run_for_s=400, latencies_ms=latencies, seed=seed))
     assert result.status == "RUNNING"
@@ -249,7 +249,7 @@ def test_without_faults_no_policy_loses_more_than_its_handover(
 def test_after_any_faults_the_stream_comes_back(
     policy: str, drops: list[int], refusals: list[tuple[int, int]], seed: int
 ) -> None:
-    """Drops and refusals at any instants end no execution; the stream is connected again and both lanes take turns."""
+    """Drops and refusals at any instants end no execution; the stream is connected again, and both lanes take turns."""
     windows = [{"from_ms": at, "to_ms": at + for_ms, "status": 503} for at, for_ms in refusals]
     upstream = {"policy": policy, "drops": [{"at_ms": at} for at in drops], "refusals": windows}
     latencies = {"start": 25, "connect": [0, 300]}

@@ -1,4 +1,4 @@
-"""Scenario files: what is accepted, and one clear sentence for what is not."""
+"""Scenario files: what is accepted, and one clear sentence for each mistake."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ def write(folder: Path, table: Any) -> Path:
 
 
 def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
-    """A machine and a duration are enough; a latency may be a number or a list, and is absent as 0."""
+    """A machine and a duration are enough; a latency may be a number or a list, and is 0 by default."""
     scenario = read(write(tmp_path, {**GOOD, "latencies_ms": {"start": 25, "connect": [0, 900]}}), "local")
     assert scenario.run_for_ms == 10_000
     assert scenario.latencies_ms == {"start": (25,), "wait_overshoot": (0,), "wait_to_task": (0,), "connect": (0, 900)}
@@ -59,7 +59,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
     ],
 )
 def test_each_mistake_is_named(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
-    """A mistake is answered with the file, the field and what would be right, in one line."""
+    """The answer has the file, the field and what would be right, in one line."""
     table = {name: value for name, value in {**GOOD, **change}.items() if value is not None}
     with pytest.raises(UserError) as raised:
         read(write(tmp_path, table), "local")
@@ -69,7 +69,7 @@ def test_each_mistake_is_named(tmp_path: Path, change: dict[str, Any], sentence:
 
 @pytest.mark.parametrize("content", ["- 1", "a: [", "\x00"])
 def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: str) -> None:
-    """A list, a broken file and a binary one are refused like any other mistake."""
+    """A list, a broken file and a binary file are refused like any other mistake."""
     with pytest.raises(UserError, match=r"scenario\.yml: "):
         read(write(tmp_path, content), "local")
     with pytest.raises(UserError, match="cannot be read"):

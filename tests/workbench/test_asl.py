@@ -40,14 +40,14 @@ def test_our_own_machines_are_checked_with_their_variables_filled(capsys: pytest
 
 
 def test_a_variable_that_does_not_exist_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Status 2 and the variable's name, for nothing can be said of the rest."""
+    """The status is 2, and the variable is named, because nothing can be said about the rest."""
     text = json.dumps(GOOD).replace("A test.", "${self:custom.settings.nonsense}")
     assert main(["asl", "check", written(tmp_path, "a.json", text)]) == 2
     assert "There is no ${self:custom.settings.nonsense}." in capsys.readouterr().err
 
 
 def test_the_known_faults_of_our_machines_are_warned_of() -> None:
-    """Those of the machines that are kept for comparison; the deployed one has a bound."""
+    """They are faults of the machines that are kept for comparison; the deployed one has a bound."""
     named = {path.name.partition(".")[0]: path for path in (ROOT / "statemachines").glob("*.asl.yml")}
     listed = {
         name: {one.practice for one in warnings(read_definition(named[name])) if one.practice != "comment"}
@@ -57,7 +57,7 @@ def test_the_known_faults_of_our_machines_are_warned_of() -> None:
 
 
 def test_a_mistake_is_status_2_and_names_our_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As of each verb: one sentence on standard error."""
+    """As for each verb, it is one sentence on standard error."""
     path = written(tmp_path, "a.json", {})
     assert main(["asl", "run", path]) == 2
     said = capsys.readouterr().err
@@ -66,7 +66,7 @@ def test_a_mistake_is_status_2_and_names_our_command(tmp_path: Path, capsys: pyt
 
 
 def test_svg_holds_every_state_and_marks_the_visited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The SVG is well-formed; each state's name stands in it; the state that failed has the colour of failure."""
+    """The SVG is well-formed, has each state's name, and the failed state has the colour of failure."""
     history = load(MACHINE).execute(functions={"work": raising("X")}).history
     machine, path = written(tmp_path, "a.json", MACHINE), written(tmp_path, "h.json", history)
     assert main(["asl", "graph", machine, "--path", path]) == 0
@@ -85,14 +85,14 @@ def test_svg_holds_every_state_and_marks_the_visited(tmp_path: Path, capsys: pyt
 
 
 def test_the_readme_shows_the_files_as_they_are(tmp_path: Path) -> None:
-    """The README is the generator's: `python -m local.workbench.folder_page statemachines` prints it."""
+    """The README is what `python -m local.workbench.folder_page statemachines` prints."""
     folder = ROOT / "statemachines"
     assert (folder / "README.md").read_text() == page(folder)
     assert "mermaid" not in page(tmp_path)
 
 
 def test_each_branch_has_its_own_picture() -> None:
-    """The branches of a Parallel are drawn after the line that it stands in; an end is an arrow to a point."""
+    """The branches of a Parallel are drawn after its line; an end is an arrow to a point."""
     (_, own), (title, branch) = lines(BRANCHES)
     assert (own, title) == (BRANCHES, "Both, branch 1")
     assert flowchart(branch).splitlines()[-1] == "  s0 --> s0_end"

@@ -1,6 +1,6 @@
 """The faults of the soak and their order: signals to processes, a bad network, a full disk, power cuts.
 
-Invariant: what a fault did to the machine is undone when it ends, however it ends.
+Invariant: the effect of a fault on the machine is undone when it ends, however it ends.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ STOPPED_WITHIN_S = 12
 
 @dataclass(frozen=True)
 class Step:
-    """One fault, how long it lasts, what it hits (from 0 up to 1), and the rest after it."""
+    """One fault, its duration, its target (a number from 0 up to 1), and the pause after it."""
 
     fault: str
     lasts_s: float
@@ -36,7 +36,7 @@ class Step:
 
 
 def plan(seed: int) -> Iterator[Step]:
-    """The faults of a seed, without end: each kind once in any order, then each again."""
+    """Yields the faults of a seed without end: each kind once in random order, then each again."""
     draws = random.Random(seed)
     while True:
         for fault in draws.sample([*FAULTS], len(FAULTS)):
@@ -45,7 +45,7 @@ def plan(seed: int) -> Iterator[Step]:
 
 @dataclass
 class Scene:
-    """The service, its upstream, the journal, the proxy before it; when streams were to stop, when nothing passed."""
+    """The service, its upstream, the journal and the proxy; and when streams were to stop, and when nothing passed."""
 
     service: Service
     upstreams: Upstreams
@@ -57,17 +57,17 @@ class Scene:
     """What went wrong meanwhile."""
 
     def processes(self, part: bytes) -> list[int]:
-        """The processes below the service whose command or environment has this in it."""
+        """Returns the processes below the service whose command or environment contains this."""
         below = sorted(self.service.descendants())
         return [pid for pid in below if part in _read(pid, "cmdline") + _read(pid, "environ")]
 
     def everything(self) -> list[int]:
-        """The service's process and all below it."""
+        """Returns the service's process and all below it."""
         assert self.service.process is not None
         return [self.service.process.pid, *self.service.descendants()]
 
     def start(self) -> None:
-        """Starts the service apart from this terminal, whose Ctrl-C is for the soak alone; returns once it answers."""
+        """Starts the service detached from this terminal, whose Ctrl-C is for the soak; returns once it answers."""
         self.service.launch("setsid")
         end_s = time.monotonic() + STARTED_WITHIN_S
         while not self.service.answers():
@@ -75,7 +75,7 @@ class Scene:
             rest(0.2)
 
     def start_again(self, pids: list[int]) -> None:
-        """Kills the service with those below it, and starts it in the same folder."""
+        """Kills the service with all processes below it, and starts it in the same folder."""
         assert self.service.process is not None
         try:
             _send(pids, signal.SIGKILL)
@@ -119,7 +119,7 @@ def _silent(scene: Scene, step: Step) -> None:
 
 
 def _bad_network(scene: Scene, step: Step) -> None:
-    """Late, in small pieces, and each side hears late that the other has closed."""
+    """Bytes come late and in small pieces, and each side learns late that the other has closed."""
     scene.proxy.latency_s, scene.proxy.slice_bytes, scene.proxy.slow_close_s = step.which / 2, 99, 1
     try:
         rest(step.lasts_s)
@@ -128,9 +128,10 @@ def _bad_network(scene: Scene, step: Step) -> None:
 
 
 def _disk_full(scene: Scene, step: Step) -> None:
-    """No file can be written, by the database or the service; every second time every function is killed meanwhile.
+    """Neither the database nor the service can write a file; every second time, all functions are killed too.
 
-    The means is RLIMIT_FSIZE: write(2) fails with EFBIG where a full disk gives ENOSPC, and needs no right to mount.
+    The means is RLIMIT_FSIZE: write(2) fails with EFBIG where a full disk gives ENOSPC, and no right to mount is
+    needed.
     """
     pids = scene.everything()
     try:
@@ -148,14 +149,14 @@ def _limit_files(pids: Collection[int], size_bytes: int) -> None:
 
 
 def _power_cut(scene: Scene, _: Step) -> None:
-    """Everything stands still before the first is killed."""
+    """Stops every process before it kills the first."""
     pids = scene.everything()
     _send(pids, signal.SIGSTOP)
     scene.start_again(pids)
 
 
 def _stopped_and_started(scene: Scene, step: Step) -> None:
-    """DELETE of a stream until nobody is connected to it, and POST: what happens between is not missing."""
+    """DELETEs a stream until nobody is connected, and POSTs it: events in between do not count as missing."""
     stream, from_ms, end_s = STREAMS[int(step.which * len(STREAMS))], now_ms(), time.monotonic() + STOPPED_WITHIN_S
     try:
         scene.service.ask("DELETE", stream)

@@ -1,6 +1,6 @@
-"""Compares what the upstream's journal has with what the API said, of one stream, and says each contradiction.
+"""Compares the upstream's journal with what the API returned about one stream, and reports each contradiction.
 
-Decides from what was collected alone. Invariant: no rule asks the product whether the product is right.
+It decides from the collected data alone. Invariant: no rule asks the product whether the product is right.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ FINAL = {"stopping", "stopped", "ended", "rejected", "broken"}
 
 @dataclass
 class Told:
-    """What the API said of a stream: events in its order, gaps that are not told as delivered, and each status."""
+    """What the API returned about a stream: events in its order, gaps that were not delivered, and each status."""
 
     stored: list[int] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Case:
-    """A stream, what was told of it, the journal; when something was wrong, it was to stop, and nothing passed."""
+    """A stream, what the API returned, the journal; when something was wrong, it was to stop, and nothing passed."""
 
     stream: str
     told: Told
@@ -57,23 +57,23 @@ class Case:
 
     @property
     def missing(self) -> list[int]:
-        """The events between the first and the last that are not stored, and were wanted."""
+        """Returns the wanted events between the first and the last that are not stored."""
         stored = {*self.told.stored}
         between = range(min(stored, default=0), max(stored, default=-1) + 1)
         return [number for number in between if number not in stored and not _touch(self.happened(number), self.away)]
 
     def happened(self, number: int) -> Span:
-        """When an event happened, up to when it was sent last."""
+        """Returns the interval from when an event happened to when it was last sent."""
         at_ms = number * INTERVAL_MS
         return at_ms, max(at_ms, self.journal.sent[self.stream].get(number, 0))
 
     def is_calm(self, from_ms: int, to_ms: int) -> bool:
-        """Whether nothing was wrong between two instants."""
+        """Returns whether nothing was wrong between two instants."""
         return not _touch((from_ms, to_ms), [*self.troubles, *self.away])
 
 
 def until_connected(journal: Journal, stream: str, stops: Sequence[Span]) -> list[Span]:
-    """Each stop, from its request to the next connection: nobody misses what comes before that, however late it is."""
+    """Returns each stop, from its request to the next connection: events before that do not count as missed."""
     opened = [at_ms for at_ms, count in journal.connected[stream] if count]
     return [(from_ms, max(to_ms, min((at for at in opened if at > to_ms), default=to_ms))) for from_ms, to_ms in stops]
 
@@ -83,7 +83,7 @@ def _touch(span: Span, others: Sequence[Span], edge_ms: int = 0) -> bool:
 
 
 def lost(case: Case) -> Iterator[str]:
-    """Each event is stored, or lies in a gap; one that the upstream sends again is stored."""
+    """Each event is stored, or lies in a gap; an event that the upstream sends again is stored."""
     if not case.told.stored:
         yield "nothing is stored"
     missing = case.missing
@@ -103,26 +103,26 @@ def twice(case: Case) -> Iterator[str]:
 
 
 def torn(case: Case) -> Iterator[str]:
-    """Each event is stored as it was sent, and none that was not."""
+    """Each event is stored as it was sent, and no other one is stored."""
     yield from (f"torn: {event[:200]!r}" for event in case.told.torn[:3])
     if never := sorted({*case.told.stored} - {*case.journal.sent[case.stream]}):
         yield f"{len(never)} stored events were never sent, {_runs(never)}"
 
 
 def vanished(case: Case) -> Iterator[str]:
-    """What was shown once is there in the end."""
+    """What was shown once is still there in the end."""
     if gone := sorted({*case.told.seen} - {*case.told.stored}):
         yield f"{counted(len(gone), 'event')} shown, and gone since, {_runs(gone)}"
 
 
 def order(case: Case) -> Iterator[str]:
-    """In a log the events of an upstream that resumes lie in their order."""
+    """A log has the events of an upstream that resumes in their order."""
     if case.kind.is_log and case.kind.resumes and case.told.stored != sorted(case.told.stored):
         yield "its log is out of order"
 
 
 def status(case: Case) -> Iterator[str]:
-    """No status contradicts who was connected for longer than it takes to write that down, nor is final by itself."""
+    """No status contradicts the connections for longer than a record takes, and none becomes final by itself."""
     since_ms = 0
     for asked_ms, answered_ms, word in case.told.statuses:
         if word in FINAL and not _touch((asked_ms, answered_ms), case.away):
@@ -145,7 +145,7 @@ def _contradiction(case: Case, asked_ms: int, answered_ms: int, word: str) -> st
 
 
 def gaps(case: Case) -> Iterator[str]:
-    """Each gap that is not told as delivered has a reason: an event that is missing, nobody connected, or a trouble."""
+    """Each gap that was not delivered has a reason: a missing event, nobody connected, or a fault."""
     missing = [case.happened(number) for number in case.missing]
     for from_ms, to_ms in case.told.gaps:
         if any(_touch(happened, [(from_ms, to_ms)]) for happened in missing):
@@ -162,7 +162,7 @@ def gaps(case: Case) -> Iterator[str]:
 
 
 def limit(case: Case) -> Iterator[str]:
-    """Where two are forbidden there are never two, unless a function that is dead or frozen still holds a socket."""
+    """If two are forbidden there are never two, unless a dead or frozen function still holds a socket."""
     most = {"forbids": 1, "tolerates": 2, "evicts": 2}[case.kind.overlap]
     changes = [*case.journal.connected[case.stream], (case.told.statuses[-1][1], 0)]
     for (at_ms, count), (until_ms, _) in pairwise(changes):
@@ -174,7 +174,7 @@ RULES: tuple[Callable[[Case], Iterator[str]], ...] = (lost, twice, torn, vanishe
 
 
 def judge(case: Case) -> list[str]:
-    """Each contradiction as a sentence that begins with the stream and the rule."""
+    """Returns each contradiction as a sentence that begins with the stream and the rule."""
     return [f"{case.stream}: {rule.__name__}: {sentence}" for rule in RULES for sentence in rule(case)]
 
 

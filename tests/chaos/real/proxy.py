@@ -1,7 +1,7 @@
-"""A TCP proxy on 127.0.0.1 that does to connections what networks do.
+"""A TCP proxy on 127.0.0.1 that treats connections as bad networks do.
 
-Decides when bytes pass, in which pieces, and how a connection ends. It knows nothing of HTTP. Invariant: a fault lasts
-while it is set; what it held back passes when it is over, unless the fault ended the connection.
+It decides when bytes pass, in which pieces, and how a connection ends. It knows nothing of HTTP. Invariant: a fault
+lasts while it is set; held-back bytes pass when it ends, unless the fault ended the connection.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ READ_BYTES = 65_536
 
 
 class Proxy:
-    """Passes connections on to a port; the attributes are the faults, all of them off at first."""
+    """Passes connections on to a port; the attributes are the faults, all off at first."""
 
     def __init__(self, to_port: int, seed: int = 0) -> None:
         self.latency_s = 0.0
@@ -44,11 +44,11 @@ class Proxy:
             self._flows.set()
 
     def reset(self) -> int:
-        """Returns how many connections it has reset: both sides see RST."""
+        """Resets the connections and returns how many; both sides see RST."""
         return self._each(_Pair.reset)
 
     def truncate(self) -> int:
-        """Returns how many connections end cleanly after half of what passes next."""
+        """Makes connections end cleanly after half of the next piece, and returns how many."""
         return self._each(_Pair.truncate)
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class Proxy:
         self.reset()
 
     def pass_on(self, pair: "_Pair", source: socket.socket, target: socket.socket) -> None:
-        """Passes one direction on until it ends; then the other side hears of it."""
+        """Passes on one direction until it ends; then the other side learns of it."""
         with contextlib.suppress(OSError):
             while data := source.recv(READ_BYTES):
                 self._never.wait(self.latency_s)

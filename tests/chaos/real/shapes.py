@@ -1,8 +1,8 @@
 """The streams of the soak: each kind of upstream and profile, once with functions of its own and once in a group.
 
-Event n of every stream happens at n times `INTERVAL_MS` after the epoch, and its text follows from n. The journal holds
-who was connected and what was sent, by the stream's id. Invariant: it is written where the bytes leave the upstream, so
-it owes nothing to what is tested.
+Event n of every stream happens at n times `INTERVAL_MS` after the epoch, and its text follows from n. The journal has,
+by stream id, who was connected and what was sent. Invariant: the journal is written where the bytes leave the upstream,
+so it does not depend on what is tested.
 """
 
 import re
@@ -31,7 +31,7 @@ GROUPED = ("streams_per_function: 1 ", "streams_per_function: 5 ")
 
 @dataclass(frozen=True)
 class Kind:
-    """How an upstream speaks, what it does with a second connection, and what else the profile says."""
+    """The upstream's framing, how it treats a second connection, and other fields of the profile."""
 
     framing: str
     overlap: str
@@ -40,11 +40,13 @@ class Kind:
 
     @property
     def is_log(self) -> bool:
-        """Whether events lie in a log, in their order."""
+        """Whether events are stored in a log, in order."""
         return "log" in self.more
 
     def behaviour(self) -> Behaviour:
-        """The upstream. Where the profile says that it forbids two it serves both, and the journal shows them."""
+        """Returns the upstream. If the profile forbids a second connection it serves both, and the journal
+        shows them.
+        """
         before, after, media_type = _WIRE[self.framing]
         behaviour = Behaviour(
             event=before + _TEXT + after,
@@ -88,12 +90,12 @@ STREAMS = [*ALONE, *TOGETHER]
 
 
 def text(number: int) -> str:
-    """What event `number` says, in every shape."""
+    """Returns the text of event `number`, in every framing."""
     return _TEXT.replace("<at_ms>", str(number * INTERVAL_MS)).replace("<n>", str(number))
 
 
 def place_of(stream: str) -> str:
-    """Where the upstream has a stream: the path without its first slash."""
+    """Returns the path of a stream at the upstream, without its first slash."""
     return stream.replace(":", "/")
 
 
@@ -108,7 +110,7 @@ _WIRE = {
 
 @dataclass
 class Journal:
-    """What the upstream did; instants are epoch milliseconds, and the wall clock of this machine is everyone's."""
+    """What the upstream did; instants are epoch milliseconds of this machine's clock, which everybody uses."""
 
     connected: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(lambda: [(0, 0)]))
     """By stream each change of how many are connected."""
@@ -116,11 +118,11 @@ class Journal:
     """By stream when each event was sent last."""
 
     def watch(self, place: str, count: int) -> None:
-        """Writes down a change of a stream's connections."""
+        """Records a change of a stream's connections."""
         self.connected[place.replace("/", ":")].append((now_ms(), count))
 
     def around(self, app: ASGIApp) -> ASGIApp:
-        """The application, with what it sends written down."""
+        """Returns the application, with what it sends recorded."""
 
         async def noting(scope: Scope, receive: Receive, send: Send) -> None:
             sent = self.sent[scope.get("path", "")[1:].replace("/", ":")]
@@ -135,14 +137,14 @@ class Journal:
         return noting
 
     def counts(self, stream: str, from_ms: int, to_ms: int) -> list[int]:
-        """How many were connected to a stream at any time between the two instants."""
+        """Returns how many were connected to a stream at any time between the two instants."""
         changes = self.connected[stream]
         first = bisect_right(changes, from_ms, key=lambda change: change[0]) - 1
         return [count for at_ms, count in changes[first:] if at_ms <= to_ms]
 
 
 def project(folder: Path, changes: Iterable[Change]) -> Path:
-    """A copy of the project with these profiles, whose functions live for 65 s, and with defects planted in it."""
+    """Copies the project with these profiles, with functions that live for 65 s, and with planted defects."""
     settings = copied(folder) / "env" / "test.yml"
     for change in SETTINGS:
         replaced(settings, change)

@@ -1,8 +1,8 @@
 """The soak: the local service keeps streams of every shape while its processes, network and disk fail.
 
-`make soak MINUTES=20 SEED=7`; the seed gives the faults and their order. Meanwhile statuses and new events are read by
-the API, and in the end everything is compared with the upstream's journal (`judge.py`). Invariant: an end by Ctrl-C is
-judged as any other.
+`make soak MINUTES=20 SEED=7`; the seed gives the faults and their order. Meanwhile the API is read for statuses and new
+events, and in the end everything is compared with the upstream's journal (`judge.py`). Invariant: an end by Ctrl-C is
+judged like any other.
 """
 
 import argparse
@@ -47,7 +47,7 @@ CLOSED_WITHIN_S = 60.0
 
 @dataclass
 class Soak:
-    """A soak that runs: what was told so far, when something was wrong, and which rules were broken meanwhile."""
+    """A running soak: what the API returned so far, when something was wrong, and which rules were broken."""
 
     scene: Scene
     began_s: float = field(default_factory=time.monotonic)
@@ -63,21 +63,21 @@ class Soak:
     # --- what the API says --------------------------------------------------------------------------------------------
 
     def ask(self, path: str) -> Any:
-        """The JSON of a GET below /connections, None where the service is not there or cannot answer now."""
+        """Returns the JSON of a GET below /connections; None if the service is away or cannot answer now."""
         with contextlib.suppress(OSError, HTTPException, ValueError):
             code, answer = self.scene.service.ask("GET", path)
             return answer if code == 200 else None
         return None
 
     def sample(self) -> None:
-        """Reads the statuses again and again, until it is over."""
+        """Reads the statuses again and again, until the soak is over."""
         while not self.over.wait(0.3):
             asked_ms, listed = now_ms(), self.ask("?limit=1000")
             for one in listed["streams"] if listed else ():
                 self.told[one["stream"]].statuses.append((asked_ms, now_ms(), one["status"]))
 
     def follow(self) -> None:
-        """Reads the new events of one stream after the other, until it is over."""
+        """Reads the new events of one stream after the other, until the soak is over."""
         after: dict[str, str] = {}
         for stream in itertools.cycle(STREAMS):
             page = self.ask(f"{stream}/events?limit=1000{after.get(stream, '')}")
@@ -88,7 +88,7 @@ class Soak:
                 return
 
     def pages(self, stream: str, what: str) -> Iterator[Any]:
-        """All of a stream's events or gaps."""
+        """Yields all of a stream's events or gaps."""
         after = ""
         while after is not None:
             page = self.ask(f"{stream}/{what}?limit=1000{after and f'&after={after}'}")
@@ -97,7 +97,7 @@ class Soak:
             after = page["next"]
 
     def read_gaps(self, stream: str) -> list[tuple[int, int]]:
-        """The gaps of a stream that are not told as delivered; an open one ends now."""
+        """Returns the gaps of a stream that were not delivered; an open one ends now."""
         return [
             (_ms(gap["from_at"]), _ms(gap["to_at"]) if gap["to_at"] else now_ms())
             for gap in self.pages(stream, "gaps")
@@ -124,7 +124,7 @@ class Soak:
         self.say(f"{len(STREAMS)} streams of {len(KINDS)} kinds store events, half of them in groups")
 
     def go_wrong(self, seed: int, until_s: float) -> None:
-        """Lets one fault after the other happen; after some of them, each stream has to recover."""
+        """Lets one fault after the other happen; after some of them, each stream must recover."""
         since_ms = now_ms()
         for count, step in enumerate(plan(seed), 1):
             if time.monotonic() > until_s:
@@ -141,7 +141,7 @@ class Soak:
                 since_ms = now_ms()
 
     def settle(self, since_ms: int) -> None:
-        """Waits until each stream has stored an event that happens from now on; ends the trouble."""
+        """Waits until each stream has stored an event that happens from now on, and ends the time of trouble."""
         number, end_s, waiting = now_ms() // INTERVAL_MS + 1, time.monotonic() + RECOVERED_WITHIN_S, STREAMS
         while waiting and time.monotonic() < end_s:
             rest(0.5)
@@ -155,7 +155,7 @@ class Soak:
         )
 
     def collect(self) -> None:
-        """Reads all events, and the gaps once those that an upstream can close are closed."""
+        """Reads all events, and the gaps once the upstreams' resends have closed those that they can."""
         self.settle(self.troubles[-1][0] if self.troubles else now_ms())
         end_s = time.monotonic() + CLOSED_WITHIN_S
         self.say("waits until what is delivered is told so")
@@ -170,7 +170,7 @@ class Soak:
                 told.stored += numbers(event, told.torn)
 
     def verdict(self, data: Path) -> int:
-        """Prints what was seen in plain words; returns the exit status."""
+        """Prints the result in plain words and returns the exit status."""
         broken, records = self.scene.broken, Journals(data / "executions")
         for record in records.read():
             ids = [event["id"] for event in records.history(record.path)]
@@ -198,7 +198,7 @@ class Soak:
 
 
 def numbers(event: dict[str, Any], torn: list[str]) -> list[int]:
-    """The number of a stored event; none of one that is not as it was sent, which joins `torn`."""
+    """Returns the number of a stored event; an event that is not as it was sent joins `torn` and has none."""
     data = event.get("data", "bytes")
     with contextlib.suppress(ValueError, KeyError, TypeError):
         number: int = json.loads(data)["n"]
@@ -234,7 +234,7 @@ def soaking(folder: Path, changes: Iterable[Change]) -> Iterator[Soak]:
 
 
 def main(arguments: list[str], changes: Iterable[Change] = ()) -> int:
-    """Soaks for some minutes, with defects planted; returns 0, or 1 for contradictions, whose folder is kept."""
+    """Soaks for some minutes, with planted defects; returns 0, or 1 for contradictions, and then keeps the folder."""
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))

@@ -1,4 +1,4 @@
-"""The proxy's faults are what they say, so that a green run under them means something."""
+"""The proxy's faults are what they claim, so that a green run under them means something."""
 
 import contextlib
 import socket
@@ -12,7 +12,7 @@ from tests.chaos.real.proxy import Proxy
 
 @pytest.fixture
 def line() -> Iterator[tuple[Proxy, socket.socket, socket.socket]]:
-    """A proxy, with the client's socket and the server's, between which a word has passed."""
+    """A proxy, with the client's and the server's socket, which have exchanged a word."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         proxy = stack.enter_context(contextlib.closing(Proxy(server.getsockname()[1])))
@@ -25,7 +25,7 @@ def line() -> Iterator[tuple[Proxy, socket.socket, socket.socket]]:
 
 
 def test_pieces_come_late_short_and_whole(line: tuple[Proxy, socket.socket, socket.socket]) -> None:
-    """No sooner than the latency says, in both directions; and the end is heard of no sooner than a slow close says."""
+    """They come no sooner than the latency, in both directions; the end comes no sooner than a slow close."""
     proxy, near, far = line
     proxy.latency_s, proxy.slice_bytes, proxy.slow_close_s = 0.2, 3, 0.2
     for source, target in ((near, far), (far, near)):
@@ -42,7 +42,7 @@ def test_pieces_come_late_short_and_whole(line: tuple[Proxy, socket.socket, sock
 
 
 def test_a_stall_loses_nothing_and_a_reset_is_an_error(line: tuple[Proxy, socket.socket, socket.socket]) -> None:
-    """Silence, and afterwards what was said meanwhile; then both sides see RST."""
+    """There is silence, then everything that was sent meanwhile; a reset is an RST on both sides."""
     proxy, near, far = line
     near.settimeout(0.2)
     with proxy.stalled():
@@ -58,7 +58,7 @@ def test_a_stall_loses_nothing_and_a_reset_is_an_error(line: tuple[Proxy, socket
 
 
 def test_a_truncated_connection_ends_cleanly_in_the_middle(line: tuple[Proxy, socket.socket, socket.socket]) -> None:
-    """Half of the next piece, then the end."""
+    """Half of the next piece comes, then the end."""
     proxy, near, far = line
     assert proxy.truncate() == 1
     far.sendall(b"0123456789")

@@ -1,4 +1,4 @@
-"""The soak finds what it is to find: each rule a case that breaks it, and two minutes of it three planted defects."""
+"""The soak finds what it should: each rule a case that breaks it, and two minutes three planted defects."""
 
 import itertools
 
@@ -12,13 +12,13 @@ from tests.planted.table import rows
 
 
 def told(stored: range | list[int] = range(100), word: str = "running", **more: object) -> Told:
-    """What is told of a stream of a hundred events, in whose time its status was read once a second."""
+    """Returns the answers of the API about a stream of a hundred events, whose status was read once a second."""
     statuses = [(at_ms, at_ms + 10, word) for at_ms in range(8_000, 25_000, 1_000)]
     return Told(**{"stored": [*stored], "statuses": statuses, **more})  # type: ignore[arg-type]
 
 
 def case(stream: str, what: Told, *connected: tuple[int, int]) -> Case:
-    """A stream whose hundred events were sent, and that was connected all the time, or as it is said."""
+    """Returns a stream whose hundred events were sent, and that was always connected, except for the given changes."""
     journal = Journal()
     journal.sent[stream].update({number: number * INTERVAL_MS for number in range(100)})
     journal.connected[stream].extend(connected or [(0, 1)])
@@ -48,7 +48,7 @@ CASES = [
 
 @pytest.mark.parametrize(("rule", "found"), CASES)
 def test_each_rule_is_broken_by_what_it_forbids(rule: str, found: Case) -> None:
-    """By that alone, and what is as it should be breaks none."""
+    """Only the matching rule is broken, and a correct case breaks none."""
     assert {sentence.split(": ")[1] for sentence in judge(found)} == {rule} - {"nothing"}
 
 
@@ -61,13 +61,13 @@ def test_a_seed_gives_the_same_faults_again() -> None:
 
 @pytest.mark.long
 def test_two_minutes_of_faults_contradict_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing lost outside a gap, nothing twice, nothing torn, no status that contradicts the journal."""
+    """Nothing is lost outside a gap, twice or torn, and no status contradicts the journal."""
     assert soak.main(["--minutes", "2"]) == 0, capsys.readouterr().out
 
 
 @pytest.mark.long
 def test_two_minutes_of_faults_show_planted_defects(capsys: pytest.CaptureFixture[str]) -> None:
-    """A second connection where two are forbidden, a lane that waits after a drop, a stop that is not heeded."""
+    """They are a second connection where two are forbidden, a lane that waits after a drop, an ignored stop."""
     defects = [row for row in rows() if row.real]
     assert len(defects) == 3
     assert soak.main(["--minutes", "2", "--seed", "165"], [change for row in defects for change in row.changes]) == 1

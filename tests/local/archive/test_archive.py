@@ -1,6 +1,4 @@
-"""`streamkeeper archive` puts each event into one file, that of its hour, even if processes are killed; DuckDB reads
-it.
-"""
+"""`streamkeeper archive` puts each event once into the file of its hour, whatever is killed; DuckDB reads it."""
 
 import base64
 import json
@@ -108,15 +106,13 @@ class Rig:
         return Archive(STREAM, ByTables(stage), place or Folder(self.folder), columns, self.said.append, **more)
 
     def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Returns each row of each file, with the file's folder below that of the stream."""
+        """Yields each row of each file, with the file's folder below that of the stream."""
         for path in sorted(self.folder.rglob("*.parquet")):
             place = str(path.parent.relative_to(self.folder / hours.streams(STREAM)))
             yield from ((place, row) for row in pyarrow.parquet.ParquetFile(path).read().to_pylist())
 
     def check(self, until_ms: int) -> None:
-        """Checks that every event before that instant is in one file, that of its hour, and no other event
-        is in any.
-        """
+        """Checks that every event before that instant is in one file, that of its hour, and no other is in any."""
         wanted = Counter(
             (hours.partition(STREAM, ORIGIN_MS + at).partition("/")[2], str(n))
             for n, at in enumerate(sorted(self.offsets_ms))
@@ -175,9 +171,7 @@ def test_an_hour_is_over_once_nothing_more_is_stored() -> None:
 
 
 def test_a_type_stays_what_the_first_hour_said(tmp_path: Path) -> None:
-    """A later value that does not fit, such as 2^63 in a column of whole numbers, is null and counted, unless the
-    profile names the type.
-    """
+    """A later value that does not fit is null and counted, such as 2^63, unless the profile names the type."""
 
     def body(n: int) -> Any:
         return [{"p": 1, "s": "buy", "n": "7"}, {"p": "1.5", "s": 3}, {"p": "high", "n": 2**63}, "no object"][n]
@@ -253,9 +247,7 @@ def test_a_run_goes_on_or_says_why_not(tmp_path: Path) -> None:
 
 
 def test_events_that_may_have_left_unarchived_are_told(tmp_path: Path) -> None:
-    """It is reported if the last run is longer ago than the profile keeps events; the run then archives
-    what is left.
-    """
+    """It is reported if the last run is longer ago than the profile keeps events; the run then goes on."""
     rig = Rig(tmp_path, [0, 30 * HOUR_MS])
     for hour, is_late in ((1, False), (25, False), (60, True)):
         archive = rig.archive(keep_days=1)
@@ -307,9 +299,7 @@ def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str], monkeypat
 def test_the_api_is_read_page_by_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command asks whether the stream has an order, where it begins, for the hour, and where the next
-    one begins.
-    """
+    """The command asks for the stream's order and beginning, for the hour, and for the next hour with events."""
     monkeypatch.chdir(tmp_path)
     with serving(page(), page(1), page(), page(1), page(1, 2, is_last=False), page(3), page()) as server:
         assert main(["archive", "prices", "--to", "archive", "--url", server.address]) == 0

@@ -46,7 +46,7 @@ def speak(event, lambda_context):
 async def functions_of(
     folder: Path, limit_s: int = 5, idle_s: float = 60, starts_within_s: float = 30
 ) -> AsyncIterator[Pool]:
-    """Returns a function for each name in MODULE, and one whose module cannot be imported."""
+    """Yields a function for each name in MODULE, and one whose module cannot be imported."""
     (folder / "sample.py").write_text(MODULE)
     (folder / "broken.py").write_text("import no_such_module\n")
     handlers = ["sample.echo", "sample.fail", "sample.leave", "sample.busy", "sample.environment", "sample.speak"]

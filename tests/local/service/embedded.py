@@ -20,7 +20,7 @@ QUEUE = {"QueueName": "dead-letters", "MessageRetentionPeriod": 1209600}
 
 @contextlib.asynccontextmanager
 async def embedded_aws_in(folder: Path, log: list[str]) -> AsyncIterator[EmbeddedAws]:
-    """Returns an embedded AWS on `folder`; its lines and its own actions are appended to `log`."""
+    """Yields an embedded AWS on `folder`; its lines and its own actions are appended to `log`."""
     held = lock(folder, wait_s=5)
 
     async def restarted() -> None:

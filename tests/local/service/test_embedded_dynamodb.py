@@ -28,7 +28,7 @@ from tests.local.support import PROJECT, client, in_thread, until
 
 @contextlib.asynccontextmanager
 async def database_in(folder: Path, said: list[str]) -> AsyncIterator[EmbeddedDynamoDB]:
-    """Returns a database on `folder`; its lines are appended to `said`."""
+    """Yields a database on `folder`; its lines are appended to `said`."""
     binary = embedded_dynamodb.program(PROJECT)
     assert binary is not None
     held = lock(folder, wait_s=5)

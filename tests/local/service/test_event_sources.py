@@ -68,7 +68,7 @@ class World:
 
     @contextlib.asynccontextmanager
     async def mapping(self) -> AsyncIterator[None]:
-        """Returns the mapping as a new process has it, which goes on at the place on disk."""
+        """Runs a mapping within the block, which goes on at the place on disk."""
         places = Places(self.folder / "places.json")
         source = EventSource(self.table, "deliver", 10, (FILTER,))
         mapping = EventSourceMapping(source, Streams(self.endpoints, self.table), places, self.invoke, self.said.append)
@@ -147,9 +147,7 @@ def test_a_function_that_is_killed_is_called_again_from_the_same_place(world: Wo
 
 
 def test_what_stops_the_mapping_is_said_and_tried_again(world: World) -> None:
-    """If the disk refuses the place, for example, the records come again until it accepts; each line is
-    printed once.
-    """
+    """If the disk refuses the place, the records come again until it accepts; each line is printed once."""
     in_the_way = world.folder / "places.new"
     in_the_way.mkdir()
     world.put("a/1")

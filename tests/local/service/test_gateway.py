@@ -34,7 +34,7 @@ VARIABLES = {"UPSTREAM_DEMO": "http://127.0.0.1:3002"}
 
 
 async def nothing(_: object) -> None:
-    """Fails: no machine of these tests has a Task."""
+    """Performs no Task, because no machine of these tests has one."""
 
 
 async def no_function(name: str, _payload: bytes) -> Answer:
@@ -54,7 +54,7 @@ async def service(
     call: CallStates | None = None,
     perform: Callable[[Any], Awaitable[Any]] = nothing,
 ) -> AsyncIterator[tuple[str, Executions]]:
-    """Returns the gateway of a template, by default the recorded one; `invoke` replaces the sandboxes.
+    """Yields the gateway of a template, by default the recorded one; `invoke` replaces the sandboxes.
 
     The machine holds MOST streams, and `streams` run. `call` replaces Step Functions, `perform` the Tasks of machines.
     """
@@ -140,9 +140,7 @@ def test_a_start_that_fails_is_429_or_503(tmp_path: Path, code: str, is_in_the_m
 
 
 def test_a_start_that_times_out_is_503(tmp_path: Path) -> None:
-    """The template's machine, with a limit of 1 s instead of 28 s, ends as TIMED_OUT because its Task does
-    not answer.
-    """
+    """The template's machine, limited to 1 s instead of 28 s, ends as TIMED_OUT: its Task does not answer."""
 
     async def never(_call: Any) -> Any:
         await asyncio.Event().wait()
@@ -199,9 +197,7 @@ def test_a_form_is_accepted(api: tuple[str, Executions]) -> None:
     ],
 )
 def test_what_is_refused_starts_nothing(api: tuple[str, Executions], target: str, status: int, words: str) -> None:
-    """Malformed ids and unknown profiles get one clear sentence before anything starts; unknown routes get AWS's
-    answer.
-    """
+    """Malformed ids and unknown profiles get a clear sentence before anything starts, unknown routes AWS's answer."""
     (origin, executions), (method, _, path) = api, target.rpartition(" ")
     code, answer = post(f"{origin}{path}", method or "POST")
     assert (code, words in said(code, answer)["detail"]) == (status, True)
