@@ -2,18 +2,22 @@
 
 The function is a stand-in: each connection lasts until the next one takes over, in its own execution or in the
 successor, or until a function's time is over. Nothing fails, so the figures are those of the machine and the
-interpreter. No peer has virtual time; it would need the year. Invariant: every run has the same year.
+interpreter. No peer has virtual time; it would need the year. `--beside FOLDER` measures the same year by another
+checkout too, such as the state before a change, and prints how much less CPU this one takes. Invariant: every run has
+the same year.
 """
 
 import asyncio
 import functools
+import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from bench.harness import Row, options, resident_mb, show
+from bench.harness import Row, figures_of, options, resident_mb, say, show, so
 from local import stages
 from states_language import Execution, Machine, TaskCall, load
 from states_language.clock import VirtualClock
@@ -115,10 +119,27 @@ def measure(days: int) -> Row:
     }
 
 
+def elsewhere(checkout: Path, days: int) -> Row:
+    """Return the figures of another checkout, which runs in the same environment."""
+    found = os.pathsep.join(str(checkout / folder) for folder in (".", "states-language/src"))
+    code = f"import json; from bench import year; print(json.dumps(year.measure({days})))"
+    return dict(figures_of("-P", "-c", code, variables={**os.environ, "PYTHONPATH": found}))
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Print the figures and return 0."""
-    asked = options(argv, __doc__, days=(365, "how long"))
-    return show(asked, measure(asked.days))
+    """Print the figures and return 0, or 1 where the other checkout has another year."""
+    asked = options(argv, __doc__, days=(365, "how long"), beside=(None, "a folder: another checkout", Path))
+    if asked.beside is not None and not (asked.beside / "bench" / "year.py").is_file():
+        say(__doc__, f"--beside: {asked.beside} is no checkout of this project")
+        return 2
+    figures = measure(asked.days)
+    if asked.beside is None:
+        return show(asked, figures)
+    before = elsewhere(asked.beside.resolve(), asked.days)
+    same = all(before[name] == figures[name] for name in ("connections", "transitions", "events", "executions"))
+    figures |= {"cpu_seconds_beside": before["cpu_seconds"]}
+    figures |= {"cpu_ratio": round(figures["cpu_seconds"] / before["cpu_seconds"], 2)}
+    return show(asked, figures, [so("beside", "has the same year", same)])
 
 
 if __name__ == "__main__":

@@ -138,6 +138,14 @@ class _VirtualLoop(asyncio.BaseEventLoop):
         heapq.heappush(self._timers, (at_ms, next(self._order), timer))
         return timer
 
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle: Any = _Timer(self.elapsed_ms, callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]  # asyncio's own queue
+        soon: asyncio.Handle = handle
+        return soon
+
     def skip_to(self, at_ms: int) -> bool:
         """Return True at at_ms, counted from the start of the loop, where nothing else is to run before or then."""
         timers = self._timers
@@ -164,7 +172,7 @@ class _VirtualLoop(asyncio.BaseEventLoop):
             ready.append(heapq.heappop(timers)[2])
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if handle.cancelled():
+            if handle._cancelled:
                 continue
             running = handle._context.get(owner)
             if running is None or not running.killed:

@@ -9,7 +9,8 @@ from states_language.values import well_formed
 class _Failed(Exception):
     def __init__(self, error: str | None, cause: str | None = None, *, terminal: bool = False) -> None:
         super().__init__(f"{error}: {cause}")
-        self.error, self.cause = (None if text is None else well_formed(text) for text in (error, cause))
+        self.error = None if error is None else well_formed(error)
+        self.cause = None if cause is None else well_formed(cause)
         self.terminal = terminal
 
 

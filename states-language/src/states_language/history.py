@@ -5,7 +5,7 @@ nothing follows the event that ends the execution.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any, NotRequired, TypedDict
 
 LIMIT = 25_000
 """Events of one execution; the last of them is the end (AWS Step Functions quotas)."""
@@ -92,12 +92,9 @@ class History:
         """Add an event and return its id. `key` names its details where that is not the type in lower camel case."""
         self.count = event_id = self.count + 1
         self.room -= 1
-        event = cast(
-            "Event",
-            {"timestamp": self._now_ms(), "type": kind, "id": event_id, "previousEventId": previous_id},
-        )
+        event: Any = {"timestamp": self._now_ms(), "type": kind, "id": event_id, "previousEventId": previous_id}
         if details is not None:
-            cast("dict[str, Any]", event)[key or f"{kind[0].lower()}{kind[1:]}EventDetails"] = details
+            event[key or f"{kind[0].lower()}{kind[1:]}EventDetails"] = details
         if self._keep:
             self.events.append(event)
         if self._on_event is not None:

@@ -4,6 +4,7 @@ The language's profile is RFC 3339 with a capital T and Z; at run time AWS accep
 also allows leaving out the seconds.
 """
 
+import functools
 import re
 from datetime import UTC, datetime, timedelta, timezone
 from email.utils import formatdate
@@ -12,7 +13,6 @@ _FORM = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:(Z)|([+-])(\d\d):(\d\d))", re.ASCII
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def instant_ns(text: object) -> int | None:
@@ -43,8 +43,15 @@ def is_rfc3339(text: object) -> bool:
 
 def written(at_ms: int) -> str:
     """Return an instant as the Context Object shows it: 2026-01-01T00:00:00.000Z."""
-    moment = _EPOCH + at_ms * _MILLISECOND
-    return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+    day, of_day = divmod(at_ms, 86_400_000)
+    minutes, of_minute = divmod(of_day, 60_000)
+    return f"{_date(day)}T{minutes // 60:02}:{minutes % 60:02}:{of_minute // 1000:02}.{of_minute % 1000:03}Z"
+
+
+@functools.lru_cache(maxsize=64)
+def _date(day: int) -> str:
+    """Return the date so many days after 1970-01-01."""
+    return (_EPOCH + timedelta(days=day)).date().isoformat()
 
 
 def http_date(at_ms: int) -> str:

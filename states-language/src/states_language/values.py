@@ -33,6 +33,11 @@ class Document:
 
 def compact(value: Any) -> str:
     """Return a value as JSON text the way AWS writes it: no spaces, characters as they are."""
+    kind = type(value)
+    if kind is int:
+        return str(value)
+    if kind is bool or value is None:
+        return "null" if value is None else "true" if value else "false"
     return well_formed(_ENCODER.encode(value))
 
 

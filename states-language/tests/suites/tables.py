@@ -30,8 +30,8 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent / "testing")]
 
 from states_language import load, problems
 from states_language.definition.fields import DefinitionError
-from states_language.jsonata.bounds import WHOLE, Bounds, Exceeded
-from states_language.jsonata.engine import Jsonata
+from states_language.jsonata.bounds import WHOLE, Exceeded
+from states_language.jsonata.engine import Jsonata, begin
 from states_language.jsonata.evaluation import Unsupported, from_library, to_library
 from states_language.jsonata.functions import frame
 from states_language.jsonata.library import Utils
@@ -102,8 +102,7 @@ def _evaluated(text: str, data: Any, bindings: dict[str, Any]) -> Any:
     names.bind("$", given)
     for name, value in bindings.items():
         names.bind(name, to_library(value))
-    machine.bounds = Bounds(WHOLE)
-    Jsonata.CURRENT.jsonata = machine
+    begin(machine, WHOLE, {})
     found = machine.eval(machine.ast, given, names)
     try:
         return ABSENT if found is None else from_library(found)

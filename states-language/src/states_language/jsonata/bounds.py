@@ -19,8 +19,8 @@ _FIRST = 8
 """So many nested evaluations begin before the stack is measured."""
 _FRAMES = 16
 """Frames of the stack that a nested evaluation takes at most, or a $map with the function that it calls."""
-_SPARE = 200
-"""Frames of the stack that a function needs which calls no expression."""
+_SPARE = 240
+"""Frames of the stack that a function needs which calls no expression, and a part of a tree before it."""
 
 DEEPEST = 100
 """Nested evaluations; AWS stops between 99 and 101 (measured by others)."""
@@ -47,6 +47,8 @@ WHOLE = Limits(MOST_STEPS, LARGEST_BYTES, 1.0)
 """All that an expression may take."""
 HERE = Limits(400, 16_384, 0.004)
 """What it may take where others wait: a few milliseconds."""
+SHORT = 64
+"""A text below takes no step."""
 _FEW = 8
 """A value of at most so many parts is not weighed."""
 
@@ -60,39 +62,38 @@ class Exceeded(Exception):
 
 
 _SIZED = (str, list)
+_NESTED = (dict, list)
 
 
 class Bounds:
-    """How many steps, what depth and how much search time one evaluation has used."""
+    """How many steps, what depth and how much search time one evaluation has used; `states` is its $states, as JSON."""
 
-    __slots__ = ("_most", "depth", "limits", "nested", "reach", "searched_s", "steps")
+    __slots__ = ("depth", "limits", "most", "nested", "reach", "searched_s", "states", "steps")
 
-    def __init__(self, limits: Limits, steps: int = 0) -> None:
+    def __init__(self, limits: Limits, states: dict[str, Any]) -> None:
+        self.states = states
         self.limits = limits
-        self._most = limits.steps
+        self.most = limits.steps
         self.depth = 0
         self.nested = 0
         self.reach = _FIRST  # so deep may evaluations and functions nest on this stack, as far as is known
-        self.steps = steps
+        self.steps = 0
         self.searched_s = 0.0  # by regular expressions
 
     def exceeded(self, bound: str) -> Exception:
         """Return the exception for a bound that was exceeded."""
         return Exceeded(bound) if self.limits is WHOLE else Costly()
 
-    def enter(self) -> None:
-        self.depth += 1
-        self.steps += 1
-        if self.steps > self._most:
-            raise self.exceeded(TOO_LONG)
-        if self.depth > DEEPEST:
-            raise Exceeded(TOO_DEEP)
+    def spent(self) -> Exception:
+        """Return the exception where `steps` is more than `most`, or else a node would be deeper than DEEPEST."""
+        return self.exceeded(TOO_LONG) if self.steps > self.most else Exceeded(TOO_DEEP)
 
-    def enter_function(self) -> None:
-        """Count a call of a built-in function, within which others may be called."""
-        self.nested += 1
-        if self.nested > DEEPEST_FUNCTIONS:
-            raise Exceeded(TOO_DEEP)
+    def enter(self) -> None:
+        """Count a step, and a level until `depth` is reduced; raises Exceeded or Costly."""
+        self.steps += 1
+        if self.steps > self.most or self.depth >= DEEPEST:
+            raise self.spent()
+        self.depth += 1
 
     def reaches(self) -> bool:
         """Return whether the stack has room for what nests now, and note for how much more."""
@@ -108,11 +109,11 @@ class Bounds:
     def spend(self, steps: int) -> None:
         """Count steps; raises Exceeded or Costly."""
         self.steps += steps
-        if self.steps > self._most:
+        if self.steps > self.most:
             raise self.exceeded(TOO_LONG)
 
-    def leave(self, expression: Any, result: Any) -> None:
-        self.depth -= 1
+    def measured(self, expression: Any, result: Any) -> Any:
+        """Return an expression's result, whose size counts; raises Exceeded or Costly."""
         if isinstance(result, _SIZED):
             size = len(result)
             if isinstance(result, list):
@@ -126,6 +127,7 @@ class Bounds:
                 self.steps += 2 * len(result)
         elif isinstance(result, dict) and expression.type == "function":
             self.steps += len(result) >> 3
+        return result
 
     def fit(self, size: float) -> None:
         """Raise Exceeded or Costly for a value of so many bytes where that is too many."""
@@ -134,7 +136,7 @@ class Bounds:
 
     def check(self, value: Any) -> None:
         """Raise Exceeded or Costly for a value that is too large; a part counts as often as it occurs in the value."""
-        if isinstance(value, dict | list):
+        if isinstance(value, _NESTED):
             count = parts(value, {})
             self.fit(8 * count)
             if count > _FEW:
@@ -143,10 +145,12 @@ class Bounds:
     def charge(self, arguments: Any) -> None:
         """Charge a step for every 32 elements or 64 characters of the arguments."""
         for argument in arguments or ():
-            if isinstance(argument, list | dict):
+            if isinstance(argument, str):
+                self.steps += len(argument) >> 6
+                if self.steps > self.most:
+                    raise self.exceeded(TOO_LONG)
+            elif isinstance(argument, _NESTED):
                 self.spend(len(argument) >> 5)
-            elif isinstance(argument, str):
-                self.spend(len(argument) >> 6)
 
 
 # ---- room on Python's stack, without raising the recursion limit, which belongs to the host ----

@@ -1,19 +1,21 @@
 """Corrects the library jsonata-python where it differs from JSONata: in operators, calls and null.
 
-The differences are the overridden methods of `Jsonata`. Functions are in `functions`, bounds in `bounds`.
+The differences are the overridden methods of `Jsonata`. Functions are in `functions`, bounds in `bounds`; `compiled`
+makes a function of each node that is evaluated.
 Invariant: a value that an expression binds to a variable does not change.
 """
 
 import math
+import operator
 import threading
 from typing import Any
 
 from states_language.jsonata import library
-from states_language.jsonata.bounds import on_new_stack
+from states_language.jsonata.bounds import DEEPEST_FUNCTIONS, TOO_DEEP, Bounds, Exceeded, Limits, on_new_stack
+from states_language.jsonata.compiled import compiled, truth
 from states_language.jsonata.library import Functions, JException, Utils
 from states_language.jsonata.numbers import calculate, to_text
 from states_language.jsonata.signatures import check_arguments
-from states_language.jsonata.syntax import UNDECIDED, direct, has_more
 from states_language.values import parts, units
 
 _SMALL = 2**31
@@ -21,28 +23,9 @@ _SMALL = 2**31
 LARGEST_COUNTED = 2**53
 """Where JavaScript's numbers stop counting: 2**53 + 1 is 2**53."""
 
+_ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
 _running = threading.local()
-
-_METHODS = {
-    "binary": "evaluate_binary",
-    "block": "evaluate_block",
-    "condition": "evaluate_condition",
-    "function": "evaluate_call",
-    "unary": "evaluate_unary",
-}
-"""The method that evaluates a node which has no more than its kind."""
-
-
-_boolize = library.Jsonata.boolize
-
-
-def _truth(value: Any) -> bool:
-    """Return whether a value counts as true; a function does, for it is an object with members, but to $boolean."""
-    if value is True or value is False:
-        return bool(value)
-    if isinstance(value, float) and not Utils.is_numeric(value):  # raises D1001 for Infinity
-        return False
-    return Functions.is_lambda(value) or Utils.is_function(value) or bool(_boolize(value))
 
 
 def _applied(function: Any, arguments: Any) -> Any:
@@ -70,16 +53,31 @@ def _search(matches: Any) -> Any:
     return found | {"next": library.Jsonata.JLambda(lambda: _search(matches))}
 
 
+def _call(method: Any, count: int, arguments: Any) -> Any:
+    """Return what a function of the library makes of its arguments; those that are left out are undefined."""
+    result = method(*arguments, *[None] * (count - len(arguments)))
+    if type(result) is str or result is None or type(result) is bool:
+        return result
+    return Utils.convert_number(result) if Utils.is_numeric(result) else result
+
+
 _arity_of = Functions.get_function_arity
 Functions.get_function_arity = staticmethod(_arity)
+Functions._call = staticmethod(_call)
 Utils.is_function = staticmethod(_is_function)
-library.Jsonata.boolize = staticmethod(_truth)
 Functions.func_apply = staticmethod(_applied)
 
 
 def bounds() -> Any:
     """Return the bounds of the evaluation that runs in this thread; several may evaluate one expression."""
     return _running.bounds
+
+
+def begin(machine: "Jsonata", limits: Limits, states: dict[str, Any]) -> Bounds:
+    """Begin an evaluation of an expression in this thread, and return its bounds."""
+    begun = _running.bounds = Bounds(limits, states)
+    library.Jsonata.CURRENT.jsonata = machine  # else the last one made in this thread would evaluate
+    return begun
 
 
 class Frame(library.Jsonata.Frame):  # type: ignore[misc]  # the library has no types
@@ -93,6 +91,12 @@ class Frame(library.Jsonata.Frame):  # type: ignore[misc]  # the library has no 
         """Bind a variable; the library's own method would also rename a function to the variable's name."""
         self.bindings[name] = val
 
+    def lookup(self, name: str) -> Any:
+        """Return a variable, None where it has no value."""
+        if name in self.bindings:
+            return self.bindings[name]
+        return None if self.parent is None else self.parent.lookup(name)
+
 
 class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no types
     """The library's evaluator, with its differences from JSONata corrected."""
@@ -102,19 +106,17 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         """Return what `bounds` does."""
         return _running.bounds
 
-    @bounds.setter
-    def bounds(self, bounds: Any) -> None:
-        _running.bounds = bounds
+    rebinds_states = True
+    """Whether $states may be another variable somewhere in the expression."""
+
+    general = library.Jsonata._eval
+    """Returns the value of a node as the library evaluates it, which asks each node what else it may have."""
 
     def eval(self, expr: Any, input: Any, environment: Any) -> Any:
-        """Return the value of a node of the syntax tree; each node costs a step."""
-        bounds = _running.bounds
-        bounds.enter()
-        if bounds.depth + bounds.nested > bounds.reach and not bounds.reaches():
-            return self._on_new_stack(self._entered, bounds, expr, input, environment)
-        return self._entered(bounds, expr, input, environment)
+        """Return the value of a node of the syntax tree."""
+        return (expr.run or compiled(self, expr))(_running.bounds, input, environment)
 
-    def _on_new_stack(self, function: Any, *arguments: Any) -> Any:
+    def on_new_stack(self, function: Any, *arguments: Any) -> Any:
         """Return what a function does, in a thread: it nests there as deeply as the host's recursion limit allows."""
         bounds, current, reach = _running.bounds, library.Jsonata.CURRENT.jsonata, _running.bounds.reach
         bounds.may_wait()
@@ -129,78 +131,6 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
             return on_new_stack(evaluate)
         finally:
             bounds.reach = reach
-
-    def _entered(self, bounds: Any, expr: Any, input: Any, environment: Any) -> Any:
-        read = expr.direct if hasattr(expr, "direct") else self._plan(expr)
-        result = UNDECIDED
-        if read is not None:
-            self.input, self.environment = input, environment
-            result = read(input, environment)
-        if result is UNDECIDED:
-            result = self._eval(expr, input, environment)
-        elif expr.type == "path":
-            bounds.spend(len(expr.steps))
-        bounds.leave(expr, result)
-        return result
-
-    @staticmethod
-    def _plan(expr: Any) -> Any:
-        """Return how a node is read directly, and note it there, with the one method that else evaluates it."""
-        expr.direct = direct(expr)
-        expr.only = None if has_more(expr) else _METHODS.get(expr.type)
-        if expr.type == "function":
-            callee = expr.procedure
-            is_named = callee.type == "variable" and bool(callee.value) and not has_more(callee)
-            expr.callee = str(callee.value) if is_named else None
-        return expr.direct
-
-    def _eval(self, expr: Any, input: Any, environment: Any) -> Any:
-        """Return what the library's own method does, which asks a node of every kind what else it may have."""
-        if expr.only is None:
-            return super()._eval(expr, input, environment)
-        self.input, self.environment = input, environment
-        result = getattr(self, expr.only)(expr, input, environment)
-        if isinstance(result, Utils.JList) and result.sequence and not result.tuple_stream:
-            # A sequence of one value is that value.
-            return None if not result else result if len(result) > 1 or result.keep_singleton else result[0]
-        return result
-
-    def evaluate_binary(self, expr: Any, input: Any, environment: Any) -> Any:
-        """Return the result of an operator; the library's own method compares it with one after the other."""
-        op = expr.value
-        if op in ("and", "or"):
-            left = _truth(self.eval(expr.lhs, input, environment))
-            if left is (op == "or"):
-                return left
-            try:
-                return _truth(self.eval(expr.rhs, input, environment))
-            except JException:
-                raise
-            except Exception:
-                raise JException("Unexpected", expr.position) from None
-        method = _OPERATORS.get(op)
-        if method is None:
-            return super().evaluate_binary(expr, input, environment)
-        left = self.eval(expr.lhs, input, environment)
-        return method(self, left, self.eval(expr.rhs, input, environment), op)
-
-    def evaluate_call(self, expr: Any, input: Any, environment: Any) -> Any:
-        """Return the result of a call."""
-        function = None if expr.callee is None else environment.lookup(expr.callee)
-        if not isinstance(function, library.Jsonata.JFunction):
-            return self.evaluate_function(expr, input, environment, Utils.NONE)
-        # As the library does with every callee, without asking again and again which kind of callee it is.
-        _running.bounds.enter()
-        _running.bounds.depth -= 1
-        arguments = [self.eval(argument, input, environment) for argument in expr.arguments or ()]
-        try:
-            return self.apply(function, arguments, input, environment)
-        except JException as problem:
-            if problem.location < 0:
-                problem.location = expr.position
-            if problem.current is None:
-                problem.current = expr.token
-            raise
 
     def create_frame(self, enclosing: Any = None) -> Any:
         """Return a frame of variables."""
@@ -244,7 +174,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
                 floors = (math.floor(number) for number in picked if math.isfinite(number))
                 chosen = [floor for floor in floors if place in (floor, floor + len(elements))]
                 results.extend([item] * len(chosen))
-            elif _truth(picked):
+            elif truth(picked):
                 results.append(item)
         return results
 
@@ -252,7 +182,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         """Return the function of the arguments that are left open; the library finds a native one by its name alone."""
         names = ", ".join(f"$a{place}" for place in range(len(args)))
         procedure = self.parser.parse(f"function({names}){{$native({names})}}")
-        procedure.environment = self.create_frame(self.environment)
+        procedure.environment = self.create_frame()
         procedure.environment.bind("native", native)
         return self.partial_apply_procedure(procedure, args)
 
@@ -278,13 +208,15 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
             return self.apply(self.eval(self.chain_ast(), None, environment), [left, function], None, environment)
         return self.apply(function, [left], None, environment)
 
-    def evaluate_string_concat(self, lhs: Any, rhs: Any) -> str:
+    def evaluate_string_concat(self, lhs: Any, rhs: Any, _op: str = "&") -> str:
         """Return both sides joined as texts."""
+        if type(lhs) is str and type(rhs) is str:
+            return lhs + rhs
         for side in (lhs, rhs):
             self.bounds.check(side)
         return "".join("" if side is None else to_text(side) for side in (lhs, rhs))
 
-    def evaluate_includes_expression(self, lhs: Any, rhs: Any) -> Any:
+    def evaluate_includes_expression(self, lhs: Any, rhs: Any, _op: str = "in") -> Any:
         """Return whether the right side contains the left one; each element costs, as in `apply_inner`."""
         self.bounds.charge((rhs,))
         if lhs is None or rhs is None:
@@ -297,11 +229,13 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
 
     def evaluate_comparison_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
         """Return the outcome of < <= > or >=; texts are ordered by their UTF-16 units."""
+        if type(lhs) is int and type(rhs) is int:
+            return _ORDER[str(op)](lhs, rhs)
         if isinstance(lhs, str) and isinstance(rhs, str):
             lhs, rhs = units(lhs), units(rhs)
         return super().evaluate_comparison_expression(lhs, rhs, op)
 
-    def evaluate_range_expression(self, lhs: Any, rhs: Any) -> Any:
+    def evaluate_range_expression(self, lhs: Any, rhs: Any, _op: str = "..") -> Any:
         """Return the whole numbers of a range; one that counts to where a number has no next one never ends."""
         numbers = super().evaluate_range_expression(lhs, rhs)
         if numbers is not None and (rhs >= LARGEST_COUNTED or float(lhs) + 1 == float(lhs)):
@@ -310,6 +244,8 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
 
     def evaluate_equality_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
         """Return the outcome of = or !=; each part of the left side costs."""
+        if type(lhs) is str and type(rhs) is str:
+            return (lhs == rhs) is (op == "=")
         if isinstance(lhs, dict | list) and isinstance(rhs, dict | list):
             self.bounds.spend(parts(lhs, {}) >> 3)
         return super().evaluate_equality_expression(lhs, rhs, op)
@@ -319,18 +255,26 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         known = getattr(signature, "signature", None)
         return args if known is None else check_arguments(known, args, context)
 
+    def call(self, bounds: Bounds, function: Any, arguments: Any, input: Any) -> Any:
+        """Return the result of a function that is not written in JSONata."""
+        bounds.charge(arguments)
+        signature = function.signature
+        checked = arguments if signature is None else check_arguments(signature, arguments, input)
+        bounds.nested += 1
+        if bounds.nested > DEEPEST_FUNCTIONS:
+            raise Exceeded(TOO_DEEP)
+        if bounds.depth + bounds.nested > bounds.reach and not bounds.reaches():
+            result = self.on_new_stack(function.call, input, checked)
+        else:
+            result = function.call(input, checked)
+        bounds.nested -= 1
+        return result
+
     def apply_inner(self, proc: Any, args: Any, input: Any, environment: Any) -> Any:
         """Return a function's result; its arguments cost steps, for the library may loop over them in Python."""
-        self.bounds.charge(args)
         if isinstance(proc, library.Jsonata.JFunction):
-            bounds, checked = self.bounds, self.validate_arguments(proc, args, input)
-            bounds.enter_function()
-            if bounds.depth + bounds.nested > bounds.reach and not bounds.reaches():
-                result = self._on_new_stack(proc.call, input, checked)
-            else:
-                result = proc.call(input, checked)
-            bounds.nested -= 1
-            return result
+            return self.call(_running.bounds, proc, args, input)
+        _running.bounds.charge(args)
         if not (Functions.is_lambda(proc) or Utils.is_function(proc) or Functions.is_regex(proc)):
             raise JException("T1006", -1)
         if Functions.is_regex(proc):
@@ -339,14 +283,3 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
             written = to_text(text) if isinstance(text, str | int | float) else None
             return None if written is None else _search(proc.finditer(written, begin if begins else 0))
         return super().apply_inner(proc, args, input, environment)
-
-
-_OPERATORS: dict[str, Any] = {
-    **dict.fromkeys(("+", "-", "*", "/", "%"), Jsonata.evaluate_numeric_expression),
-    **dict.fromkeys(("=", "!="), Jsonata.evaluate_equality_expression),
-    **dict.fromkeys(("<", "<=", ">", ">="), Jsonata.evaluate_comparison_expression),
-    "&": lambda running, lhs, rhs, _op: running.evaluate_string_concat(lhs, rhs),
-    "..": lambda running, lhs, rhs, _op: running.evaluate_range_expression(lhs, rhs),
-    "in": lambda running, lhs, rhs, _op: running.evaluate_includes_expression(lhs, rhs),
-}
-"""The method of each operator that evaluates both sides."""

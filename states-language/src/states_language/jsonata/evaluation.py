@@ -22,16 +22,17 @@ from states_language.jsonata.bounds import (
     TOO_LARGE,
     TOO_LONG,
     WHOLE,
-    Bounds,
     Exceeded,
     Limits,
     on_new_stack,
 )
-from states_language.jsonata.engine import Jsonata
+from states_language.jsonata.compiled import compiled
+from states_language.jsonata.engine import Frame, Jsonata, begin
+from states_language.jsonata.engine import bounds as used
 from states_language.jsonata.library import Utils
 from states_language.jsonata.numbers import NAMES, plain
 from states_language.jsonata.patterns import pattern
-from states_language.jsonata.syntax import direct, fault, message, nodes, reads_error_output, top_level
+from states_language.jsonata.syntax import bound_names, fault, message, nodes, reads_error_output, top_level
 from states_language.scheduling.lanes import Costly, Job, Lane, here
 from states_language.values import MISSING, exceeds, joined, well_formed
 
@@ -48,52 +49,48 @@ class Unsupported(Exception):
 class Query:
     """A compiled expression; `text` is as AWS quotes it, `needs_context` whether it may read $states.context."""
 
-    def __init__(self, text: str, ast: Any, machine: Any, every: list[Any]) -> None:
+    def __init__(self, text: str, machine: Any, every: list[Any]) -> None:
         self.text = text
         self.needs_context = _NEEDS_CONTEXT.search(text) is not None
-        self._ast = ast
         self._machine = machine
+        machine.rebinds_states = any("states" in bound_names(node) for node in every)
+        self._run = compiled(machine, machine.ast)
         named = {node.value for node in every if node.type == "variable" and node.value}
         self._reads_states = "states" in named
         self._names = sorted(named - {"states"})
-        self._read = direct(ast)
-        self._read_steps = 1 + len(ast.steps or ()) if ast.type == "path" else 1
+        self._binds = any(node.type == "bind" for node in every)
+        # Of literals and operators alone the value is always the same one.
+        self._is_fixed = all(node.type in _FIXED for node in every)
+        self._fixed: Any = None
 
     def value(self, data: "Data", environment: Environment, location: str) -> Any:
         """Return the JSON value; raises QueryFailure, which names the field."""
-        variables = {name: value for name in self._names if (value := environment.variable(name)) is not MISSING}
+        if self._fixed is not None:
+            return self._fixed
         host = here()
         if host is None:
-            return self._value(data, variables, environment, location, WHOLE)
+            value = self._value(data, environment, location, WHOLE)
+            if self._is_fixed and isinstance(value, _SCALARS):
+                self._fixed = value
+            return value
+        variables = {name: value for name in self._names if (value := environment.variable(name)) is not MISSING}
         host.turn()
         if not (self._reads_states and data.large) and not exceeds(variables, PARTS_HERE):
             try:
-                return self._value(data, variables, environment, location, HERE)
+                return self._value(data, environment, location, HERE)
             except Costly:
                 pass
             finally:
-                host.spend(self._machine.bounds.steps)
+                host.spend(used().steps)
         return self._value_of_host(host, data, variables, location)
 
-    def _value(
-        self, data: "Data", variables: dict[str, Any], environment: Environment, location: str, limits: Limits
-    ) -> Any:
-        if self._read is not None:
-            found = self._read(None, _Names(data, variables))
-            if found is NULL or type(found) in _SCALARS or (type(found) is str and len(found) < _SHORT):
-                self._machine.bounds = Bounds(limits, self._read_steps)
-                return from_library(found)
-        frame = self._machine.create_frame(environment.functions())
-        if self._reads_states:
-            frame.bind("states", data.library)
-        for name, value in variables.items():
-            frame.bind(name, to_library(value))
-        self._machine.bounds = Bounds(limits)
+    def _value(self, data: "Data", environment: Environment, location: str, limits: Limits) -> Any:
+        frame = data.frame(environment)
+        bounds = begin(self._machine, limits, data.states)
         try:
-            Jsonata.CURRENT.jsonata = self._machine  # else the last one made in this thread would evaluate
-            result = self._machine.eval(self._ast, None, frame)
+            result = self._run(bounds, None, Frame(frame) if self._binds else frame)
             if result is not None:
-                self._machine.bounds.check(result)
+                bounds.check(result)
                 return from_library(result)
         except Costly:
             raise
@@ -143,15 +140,25 @@ class Query:
 
 
 class Data:
-    """The members of $states that expressions of one template read."""
+    """What the expressions of one template read: $states, and the variables, which do not change meanwhile."""
 
     def __init__(self, states: dict[str, Any]) -> None:
         self.states = states
+        self._frame: _Read | None = None
+        self._library: dict[str, Any] | None = None
 
-    @functools.cached_property
+    def frame(self, environment: Environment) -> "_Read":
+        """Return the frame in which all of them are evaluated."""
+        if self._frame is None:
+            self._frame = _Read(self, environment)
+        return self._frame
+
+    @property
     def library(self) -> dict[str, Any]:
-        """Return them as the library represents them."""
-        return {name: to_library(value) for name, value in self.states.items()}
+        """Return $states as the library represents it."""
+        if self._library is None:
+            self._library = {name: to_library(value) for name, value in self.states.items()}
+        return self._library
 
     @functools.cached_property
     def large(self) -> bool:
@@ -159,23 +166,29 @@ class Data:
         return exceeds(self.states, PARTS_HERE)
 
 
-class _Names:
-    """What an expression reads that needs no other frame of variables; None for null, which is read elsewhere."""
+class _Read(Frame):
+    """A frame that reads a variable when an expression first names it, as the library represents it."""
 
-    __slots__ = ("_data", "_variables")
-
-    def __init__(self, data: Data, variables: dict[str, Any]) -> None:
-        self._data, self._variables = data, variables
+    def __init__(self, data: Data, environment: Environment) -> None:
+        super().__init__(environment.functions())
+        self._data, self._variable = data, environment.variable
 
     def lookup(self, name: str) -> Any:
-        """Return a variable as the library represents it."""
-        return self._data.library if name == "states" else self._variables.get(name)
+        """Return $states, a variable or a function."""
+        if name in self.bindings:
+            return self.bindings[name]
+        if name == "states":
+            value: Any = self._data.library
+        elif (value := self._variable(name)) is MISSING:
+            value = self.parent.lookup(name)
+        else:
+            value = to_library(value)
+        self.bindings[name] = value
+        return value
 
 
-_SHORT = 4_096
-"""A text below is within all bounds."""
-_SCALARS = (bool, int, float)
-
+_FIXED = ("string", "number", "value", "binary", "condition")
+_SCALARS = (str, int, float)
 _NEEDS_CONTEXT = re.compile(r"\$states\b(?!\s*\.\s*(?:input|result|errorOutput)\b)")
 
 
@@ -220,7 +233,10 @@ def _compiled(inner: str, caught: bool) -> Query | str:
         # The library reads "\\uD834\\uDD1E" as two characters.
         if node.type in ("string", "name") and isinstance(node.value, str):
             node.value = joined(node.value)
-    return Query(inner, machine.ast, machine, every)
+    return Query(inner, machine, every)
+
+
+_KINDS = ((dict, "object"), (list, "array"), (str, "string"))
 
 
 def kind(value: Any) -> str:
@@ -229,8 +245,7 @@ def kind(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return "boolean"
-    names = {dict: "object", list: "array", str: "string"}
-    return next((name for known, name in names.items() if isinstance(value, known)), "number")
+    return next((name for known, name in _KINDS if isinstance(value, known)), "number")
 
 
 # ---- null: None is the library's undefined; for null it has an object of its own ----
@@ -262,12 +277,12 @@ def to_library(value: Any) -> Any:
 
 def from_library(value: Any) -> Any:
     """Return the library's value as JSON; raises Unsupported for a function."""
+    if isinstance(value, str):
+        return value if value.isascii() else well_formed(value)
+    if isinstance(value, int):
+        return value
     if value is NULL or value is None:
         return None
-    if isinstance(value, str):
-        return well_formed(value)
-    if isinstance(value, bool | int):
-        return value
     if isinstance(value, float):
         # JSON has no Infinity and no NaN; AWS returns JavaScript's names for them.
         return plain(value) if math.isfinite(value) else NAMES[str(value)]

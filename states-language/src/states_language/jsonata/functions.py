@@ -8,12 +8,12 @@ Source: AWS Step Functions Developer Guide, "Transforming data with JSONata".
 import functools
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from states_language.clock import uuid4
 from states_language.jsonata import dates, library, numbers, pictures, texts
-from states_language.jsonata.engine import Jsonata, bounds
+from states_language.jsonata.engine import Frame, Jsonata, bounds
 from states_language.jsonata.evaluation import to_library
 from states_language.jsonata.library import Functions, JException, Utils
 from states_language.jsonata.patterns import Matcher
@@ -35,22 +35,42 @@ def frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
     others: dict[str, tuple[str, Callable[..., Any]]] = {
         "toMillis": ("<s-s?:n>", lambda text, picture=None: dates.to_millis(now_ms, text, picture)),
         "shuffle": ("<a:a>", lambda array: _shuffled(array, random)),
-        **FUNCTIONS,
     }
-    functions = Jsonata.Frame(Jsonata.static_frame)
-    for kind, bound in ((Jsonata.JFunction, clocked), (_Defined, others)):
-        for name, (signature, function) in bound.items():
-            functions.bind(name, kind(Jsonata.JLambda(function), signature))
-    functions.bind("eval", None)
+    functions = Frame(None)
+    functions.bindings |= _unclocked().bindings
+    _bind(functions, Jsonata.JFunction, clocked)
+    _bind(functions, _Defined, others)
     return functions
+
+
+@functools.cache
+def _unclocked() -> Any:
+    """Return a frame of the functions that are the same for every execution."""
+    shared = Frame(None)
+    shared.bindings |= Jsonata.static_frame.bindings
+    _bind(shared, _Defined, FUNCTIONS)
+    shared.bind("eval", None)
+    return shared
+
+
+def _bind(frame: Any, kind: Any, functions: Mapping[str, tuple[str, Callable[..., Any]]]) -> None:
+    for name, (signature, function) in functions.items():
+        bound = kind(Jsonata.JLambda(function), None)
+        bound.signature = _signature(signature, name)
+        frame.bind(name, bound)
+
+
+@functools.cache
+def _signature(text: str, name: str) -> Any:
+    return library.Signature(text, name)
 
 
 class _Defined(library.Jsonata.JFunction):  # type: ignore[misc]  # the library has no types
     """A function that is undefined where its first argument is."""
 
-    def call(self, input: Any, args: Any) -> Any:
+    def call(self, input: Any, args: Any) -> Any:  # noqa: ARG002  # as the library calls it
         """Return the result."""
-        return None if args and args[0] is None else super().call(input, args)
+        return None if args and args[0] is None else self.function.function(*args)
 
 
 def _partition(array: Any, size: Any = None) -> Any:

@@ -72,6 +72,7 @@ _library = _module(f"{_NAME}.jsonata")
 Jsonata: Any = _library.Jsonata
 Functions: Any = _module(f"{_NAME}.functions").Functions
 JException: Any = _module(f"{_NAME}.jexception").JException
+Signature: Any = _module(f"{_NAME}.signature").Signature
 Parser: Any = _module(f"{_NAME}.parser").Parser
 Tokenizer: Any = _module(f"{_NAME}.tokenizer").Tokenizer
 Utils: Any = _module(f"{_NAME}.utils").Utils

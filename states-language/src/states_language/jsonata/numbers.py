@@ -17,6 +17,8 @@ NAMES = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 """The names that JavaScript and AWS have for the numbers that JSON does not have."""
 
 _LONG = 2**63
+_SHORT = 18
+"""Fewer digits than these make a number below 2**63."""
 _LARGEST = sys.float_info.max
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _BASED = re.compile(r"0(?:[xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)")
@@ -34,7 +36,7 @@ def plain(value: float) -> float:
 
 def calculate(left: float, right: float, sign: str) -> float:
     """Return the result of + - * / or %, which may be Infinity or NaN."""
-    a, b = (math.copysign(math.inf, side) if abs(side) > _LARGEST else float(side) for side in (left, right))
+    a, b = _double(left), _double(right)
     if sign == "+":
         return plain(a + b)
     if sign == "-":
@@ -44,6 +46,10 @@ def calculate(left: float, right: float, sign: str) -> float:
     if b == 0:
         return math.nan if sign == "%" or a == 0 else math.copysign(math.inf, a) * math.copysign(1, b)
     return plain(math.fmod(a, b) if sign == "%" else a / b)
+
+
+def _double(number: float) -> float:
+    return math.copysign(math.inf, number) if abs(number) > _LARGEST else float(number)
 
 
 def number_text(value: float) -> str:
@@ -114,6 +120,8 @@ def to_number(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     if isinstance(value, bool):
+        return int(value)
+    if value.isdecimal() and value.isascii() and len(value) < _SHORT:
         return int(value)
     if _BASED.fullmatch(value):
         return plain(float(int(value, 0)))

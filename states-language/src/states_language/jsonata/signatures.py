@@ -13,6 +13,9 @@ from states_language.jsonata.library import Functions, JException, Utils
 
 def check_arguments(signature: Any, arguments: list[Any], context: Any) -> list[Any]:
     """Return the arguments as the function gets them; raises JException T0410, T0411 or T0412."""
+    length = _length(signature, *map(type, arguments))
+    if length:
+        return [*arguments, *[None] * (length - len(arguments))]
     types = "".join(map(_type, arguments))
     groups = _groups(signature, types)
     if groups is None:
@@ -33,6 +36,19 @@ def check_arguments(signature: Any, arguments: list[Any], context: Any) -> list[
 
 
 @functools.lru_cache(maxsize=4096)
+def _length(signature: Any, *kinds: type) -> int:
+    """Return how many arguments a function gets where it gets those of these types as they are; 0 for any other call.
+
+    Undefined ones are added.
+    """
+    groups = _groups(signature, "".join(_TYPES.get(kind, "?") for kind in kinds))
+    taken = list(zip(signature._params, groups or (), strict=groups is not None))
+    if any(param.type == "a" or (param.context and not matched) for param, matched in taken):
+        return 0
+    return sum(len(matched) or 1 for _, matched in taken)
+
+
+@functools.lru_cache(maxsize=4096)
 def _groups(signature: Any, types: str) -> tuple[Any, ...] | None:
     """Return which of the arguments' types each parameter takes; None where they do not match."""
     match = re.fullmatch("".join(f"({param.regex})" for param in signature._params), types)
@@ -40,14 +56,11 @@ def _groups(signature: Any, types: str) -> tuple[Any, ...] | None:
 
 
 _TYPES = {str: "s", bool: "b", int: "n", float: "n", list: "a", Utils.JList: "a", Utils.RangeList: "a", dict: "o"}
+_TYPES |= {type(None): "m", Utils.NullValue: "l"}
 
 
 def _type(value: Any) -> str:
     """Return a value's type as a signature writes it: l is null, m is missing, f is a function."""
-    if value is None:
-        return "m"
-    if value is Utils.NULL_VALUE:
-        return "l"
     known = _TYPES.get(type(value))
     if known is not None:
         return known

@@ -1,19 +1,15 @@
-"""Corrects the library's parser, searches its syntax trees, and reads their simplest nodes.
+"""Corrects the library's parser and searches its syntax trees.
 
 fault(KeyError("!"))  # 'S0204: Unknown operator: "!"'
-
-Most nodes of a definition are literals, variables and paths of names through objects, and the general evaluator makes a
-sequence for each step of them; `direct` reads these. Invariant: the value is the general evaluator's; where that would
-look into an array, or where a node has more than its name (a predicate, a sort, a binding), nothing is decided.
 """
 
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from states_language.jsonata.library import JException, Parser, Tokenizer, Utils
+from states_language.jsonata.library import JException, Parser, Tokenizer
 from states_language.jsonata.numbers import NAMES, json_text
 
 _BEHIND = " " * 8
@@ -70,6 +66,7 @@ def _lighten(symbol: Any) -> None:
 
     for name, value in absent.items():
         setattr(symbol, name, value)
+    symbol.run = None  # see `compiled`
     symbol.__init__, symbol.clone = make, clone
 
 
@@ -163,6 +160,12 @@ def top_level(node: Any) -> Iterator[str]:
                 yield from top_level(getattr(node, part, None))
 
 
+def bound_names(node: Any) -> list[Any]:
+    """Return the variables that a node gives a value: by :=, as a parameter of a function, by @ or #."""
+    parameters = node.arguments if node.type == "lambda" else [node.lhs] if node.type == "bind" else ()
+    return [node.focus, node.index, *(parameter.value for parameter in parameters)]
+
+
 def reads_error_output(every: Iterable[Any]) -> bool:
     """Return whether an expression of these nodes reads $states.errorOutput, which exists in a Catcher alone."""
     paths = (node.steps[:2] for node in every if node.type == "path" and len(node.steps or ()) > 1)
@@ -170,75 +173,3 @@ def reads_error_output(every: Iterable[Any]) -> bool:
         (first.type, first.value, second.type, second.value) == ("variable", "states", "name", "errorOutput")
         for first, second in paths
     )
-
-
-# ---- nodes that are read directly ----
-
-Read = Callable[[Any, Any], Any]
-"""What a node says, of the context and the frame of variables."""
-
-UNDECIDED = object()
-"""The general evaluator decides."""
-
-_MORE = ("predicate", "group", "stages", "tuple", "focus", "index", "ancestor", "keep_singleton_array", "keep_array")
-_LITERALS = ("string", "number", "value")
-
-
-def direct(node: Any) -> Read | None:
-    """Return how the node is read, None where the general evaluator always has to."""
-    if has_more(node):
-        return None
-    if node.type in _LITERALS:
-        return _literal(node)
-    if node.type == "variable" and node.value:
-        return _variable(str(node.value))
-    if node.type == "path":
-        return _path(node.steps)
-    return None
-
-
-def has_more(node: Any) -> bool:
-    """Return whether a node has a predicate, a sort, a binding, a group or the like besides."""
-    return any(getattr(node, name, None) not in (None, False) for name in _MORE) or bool(
-        getattr(node, "consarray", False)
-    )
-
-
-def _literal(node: Any) -> Read:
-    def read(_input: Any, _frame: Any) -> Any:
-        # Not taken out once: the text of a node may be corrected after it was parsed.
-        return Utils.NULL_VALUE if node.value is None else node.value
-
-    return read
-
-
-def _variable(name: str) -> Read:
-    def read(_input: Any, frame: Any) -> Any:
-        value = frame.lookup(name)
-        return UNDECIDED if isinstance(value, list) else value
-
-    return read
-
-
-def _path(steps: list[Any]) -> Read | None:
-    first, *others = steps
-    starts_at_variable = first.type == "variable" and bool(first.value)
-    named = others if starts_at_variable else steps
-    if any(has_more(step) for step in steps) or any(step.type != "name" for step in named):
-        return None
-    variable = str(first.value) if starts_at_variable else None
-    names = [str(step.value) for step in named]
-
-    def read(input: Any, frame: Any) -> Any:
-        value = input if variable is None else frame.lookup(variable)
-        for name in names:
-            if type(value) is not dict:
-                # A text, a number or null has no members; an array or what the library made of one has.
-                return UNDECIDED if isinstance(value, list | dict) else None
-            member = value.get(name)
-            if member is None:
-                return UNDECIDED if name in value else None
-            value = member
-        return UNDECIDED if isinstance(value, list) else value
-
-    return read

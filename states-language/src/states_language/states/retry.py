@@ -60,13 +60,15 @@ class Attempts:
     """
 
     def __init__(self, retriers: tuple[Retrier, ...]) -> None:
-        self._uses: list[tuple[Retrier, Counter[str | None]]] = [(retrier, Counter()) for retrier in retriers]
+        self._retriers = retriers
+        self._uses: dict[int, Counter[str | None]] = {}
         self.retries = 0
 
     def next_delay_ms(self, error: StateError, random: Callable[[], float]) -> int | None:
         """Return the wait before the next attempt; None when the first Retrier that names it is used up."""
-        for retrier, uses in self._uses:
+        for place, retrier in enumerate(self._retriers):
             if named(retrier.errors, error):
+                uses = self._uses.setdefault(place, Counter())
                 if uses[error.error] >= retrier.max_attempts:
                     return None
                 delay_ms = retrier.delay_ms(uses.total(), random)
