@@ -43,7 +43,7 @@ TRIES = 2
 # A page is answered as far as it is after this time.
 PAGE_S = 8
 # API Gateway waits for 29 s. A walk through the queue that ends early is gone on with by the next request.
-REDRIVE_S, REDRIVE_HELD_S = 8, 30
+REDRIVE_S, REDRIVE_HELD_S, RECEIVED_WITHIN_S = 8, 30, 5
 # After which time the page requests nothing more of the queue.
 QUEUE_S = 6
 # How long a caller is to wait where DynamoDB does not answer, or throttles; that is over within seconds, or is not.
@@ -311,8 +311,9 @@ def _redrive(asked: Asked) -> Answer:
     from handlers.redrive.restore import Events
 
     is_late, tables = _late_after(REDRIVE_S), boto3_client("dynamodb", TRIES)
+    # A receive waits a second for messages: one whose answer came too late would hide them from its second try.
     stage = Stage(
-        boto3_client("sqs", TRIES), settings.dead_letter_queue_url, tables, settings.control_table,
+        boto3_client("sqs", TRIES, RECEIVED_WITHIN_S), settings.dead_letter_queue_url, tables, settings.control_table,
         Events(tables, settings.events_table, _objects()), states(), "", REDRIVE_HELD_S, is_late,
     )  # fmt: skip
     return said(200, redriven(stage, asked.stream_id))

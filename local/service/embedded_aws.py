@@ -84,14 +84,16 @@ class EmbeddedAws(Supervisor):
 
     async def stop(self) -> int | None:
         """Ends the child, which saves its state first; a line says what could not be saved within ten seconds."""
-        status = await super().stop()
+        try:
+            status = await super().stop()
+        finally:
+            self._listening.close()
         if status is None:
             self.say("the embedded AWS took too long to save: changes of its last seconds are lost")
         elif status == NOT_SAVED:
             # The last line of its log names the services.
             *_, reason = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
             self.say(f"the embedded AWS {reason}: {self.log} says why")
-        self._listening.close()
         return status
 
     def died(self) -> None:

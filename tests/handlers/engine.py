@@ -24,8 +24,8 @@ def running(folder: Path) -> Iterator[str]:
 
     with lock(folder) as lock_file, asyncio.Runner() as runner:
         engine = EmbeddedAws(folder, bind(0, "the test"), lock_file, lambda: None, nothing, print, print)
-        runner.run(engine.start())
         try:
+            runner.run(engine.start())
             yield engine.url
         finally:
             runner.run(engine.stop())
