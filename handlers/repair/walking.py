@@ -31,6 +31,7 @@ from handlers.run.group_ports import Ask, Wait
 
 # How long a refusal is waited out within a walk, and how often.
 PATIENT_S, PATIENT_TIMES = 10.0, 3
+NOT_FOUND = 404
 # Because clocks differ and transport takes time, an event at the edge of a gap happened earlier or later.
 APART_MS = 5_000
 
@@ -154,6 +155,9 @@ class _Walk:
                 if not (yield Ask(ports.renew)):
                     raise TakenOver
                 continue
+            if answer.status == NOT_FOUND and repair.pages and field.next is not None and field.next.number:
+                # Many addresses have no page behind the last one, where others have an empty one.
+                return replace(repair, at=""), "", 0
             if answer.problem:
                 # The next try continues with this page.
                 return replace(repair, at="" if self._has_secret(address) else address), answer.problem, retry_s

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -9,12 +10,14 @@ from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED, Gap
 from handlers.connection.repair_record import DOWN, FAILED, NO_ORDER, PARTLY, UP, Repair
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.function import TURN_MS
+from handlers.repair.pages import Fetched
 from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE, ordered
 from handlers.repair.work import DONE_KEPT_DAYS, SETTLED_MS
 from handlers.store.ledger_records import gap_item
 from handlers.store.typed_values import DAY_S
-from local.simulation.virtual_rest import RestWays
+from local.simulation.virtual_rest import RestWays, VirtualRest
 from tests.handlers.repair.rigs import REPAIR, STREAM, Killed, Rig, body, item
 
 STORES = ("items", "log")
@@ -61,6 +64,38 @@ def test_an_address_without_an_order_hides_nothing(address: str, limit: int) -> 
     rig.run(left_ms=1)
     assert sorted(brought(rig)) == MISSED
     assert rig.repaired.state == (REPAIRED if limit == 100 else PARTLY)
+
+
+class Numbered(VirtualRest):
+    """An address of numbered pages of three, from 1 on: behind the last, or behind page `ends_after`, it has none."""
+
+    ends_after = 1000
+
+    def fetch(self, request: UpstreamRequest) -> Fetched:
+        self.addresses.append(request.address)
+        asked = {name: int(values[0]) for name, values in parse_qs(urlsplit(request.address).query).items()}
+        number, numbers = asked.get("page", 1), range(asked["after"], asked["before"] + 1)
+        page = numbers[3 * number - 3 : 3 * number]
+        if not page or number > self.ends_after:
+            return Fetched(404, problem="answered 404")
+        return Fetched(200, {}, f'{{"events":[{",".join(map(body, page))}]}}'.encode())
+
+
+@pytest.mark.parametrize(("ends_after", "state", "asked"), [(1000, REPAIRED, 4), (1, PARTLY, 4)])
+def test_numbered_pages_may_end_with_a_404(ends_after: int, state: str, asked: int) -> None:
+    """It is the end of the walk, which proves what it showed and nothing more; on the first page it is a refusal."""
+    rig = Rig(next={"number": "page"})
+    rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
+    rest.ends_after = ends_after
+    rig.run(left_ms=1)
+    assert (rig.repaired.state, len(rest.addresses)) == (state, asked)
+    rest.ends_after = 0
+    if state == PARTLY:
+        rig.now = rig.repaired.next_ms
+        rig.run()
+        assert (rig.repaired.state, rig.repaired.reason) == (PARTLY, "answered 404")
+    else:
+        assert brought(rig) == MISSED
 
 
 def test_an_address_without_an_end_is_read_as_far_as_the_edge() -> None:
