@@ -1,6 +1,6 @@
 """The pytest plugin of states-language: the fixtures `run_machine` and `states_server`.
 
-The interpreter is imported when a test asks for a fixture, so that pytest starts as fast without it.
+The interpreter is imported only when a test asks for a fixture, so the plugin does not slow pytest's start.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def run_machine() -> "RunMachine":
     """Run a state machine in virtual time: run_machine(definition, input, functions={...}) returns a MachineRun.
 
-    states-language/docs/testing.md shows what one can do with it.
+    states-language/docs/testing.md shows what a test can do with it.
     """
     from states_language.testing import run_machine
 

@@ -1,4 +1,4 @@
-"""Runs a line of states: an execution's own, a branch of a Parallel state or an iteration of a Map.
+"""Runs a line of states: the machine's own, a branch of a Parallel state or an iteration of a Map.
 
 It enters one state after the other, keeps their variables and writes the history. Invariant: a branch keeps its own
 chain of event ids, and adds nothing to the history once it is dead.
@@ -32,7 +32,7 @@ class Child(Protocol):
 
 
 class Open(Protocol):
-    """What runs within a state, as a redrive goes on from it."""
+    """What runs within a state and can say where it stands, so that a redrive goes on from there."""
 
     def left(self) -> Within: ...
 
@@ -76,7 +76,7 @@ class RunningExecution(Protocol):
 
 
 class Branch:
-    """A line of states that runs, or has ended."""
+    """A line of states that is running or has ended."""
 
     def __init__(self, execution: RunningExecution, last_id: int, scope: Scope) -> None:
         self.execution = execution
@@ -149,11 +149,11 @@ class Branch:
         return execution.record.add(kind, previous_id, details, key)
 
     def text(self, value: Any) -> str:
-        """Return a state's data as JSON text; raises Fatal when it is over the payload limit."""
+        """Return a state's data as JSON text; raises Fatal if it is larger than the payload limit."""
         return self.fitting(text_in_turns(value, PAYLOAD_LIMIT_BYTES))
 
     def fitting(self, text: str) -> str:
-        """Return a JSON text; raises Fatal when it is over the payload limit."""
+        """Return the JSON text unchanged; raises Fatal if it is larger than the payload limit."""
         if not fits(text):
             raise Fatal("States.DataLimitExceeded", too_large(self.state.name if self.state else ""))
         return text
@@ -228,13 +228,13 @@ class Branch:
         return data
 
     async def pause_ms(self, duration_ms: int) -> None:
-        """Sleep so many milliseconds; none for 0."""
+        """Sleep for so many milliseconds; return at once for 0."""
         if duration_ms > 0:
             await self.clock.sleep_until(self.clock.now_ms() + duration_ms)
 
     def refused(self, problem: EvaluationError) -> Exception:
         """Return the exception for an expression's failure: Fatal for States.Runtime and for a value that is far too
-        large, StateError, which can be caught, for any other."""
+        large; StateError, which can be caught, for any other failure."""
         if problem.name == "States.Runtime":
             return self.fatal(problem.name, str(problem))
         name = self.state.name if self.state else ""
@@ -261,7 +261,7 @@ class Branch:
         self.execution.transitions += 1
 
     def _enter_again(self, state: RunnableState, place: Place) -> bool:
-        """Return whether the state, which was open, is open again without an event.
+        """Return whether a redrive opens this state again without an event; it was open when the execution ended.
 
         What comes next names the event at which the state was entered, not the redrive (measured by others).
         """
@@ -276,7 +276,7 @@ class Branch:
         return True
 
     def take_within(self) -> Within | None:
-        """Return what the state's first attempt goes on from, once."""
+        """Return what the state's first attempt goes on from; only the first call returns it."""
         within, self.within = self.within, None
         return within
 
@@ -300,7 +300,7 @@ class Branch:
     # ---- abortion ----
 
     def abort_state(self, previous_id: int) -> None:
-        """Add the aborted events of the open state, of what runs within it, and of the iteration."""
+        """Add the events that say that the open state, what runs within it and the iteration were aborted."""
         if self.dead:
             return
         if self.state is not None and self.state.type in ABORTABLE:

@@ -51,7 +51,7 @@ class Clock(Protocol):
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready and no timer is set, so what is awaited never happens."""
+    """Nothing is ready to run and no timer is set, so what the code awaits can never happen."""
 
 
 class Killable(Protocol):
@@ -147,7 +147,7 @@ class _VirtualLoop(asyncio.BaseEventLoop):
         return soon
 
     def skip_to(self, at_ms: int) -> bool:
-        """Return True at at_ms, counted from the start of the loop, where nothing else is to run before or then."""
+        """Move to at_ms, counted from the loop's start, and return True, if nothing else runs before it or at it."""
         timers = self._timers
         while timers and timers[0][2].cancelled():
             heapq.heappop(timers)
@@ -227,7 +227,7 @@ class VirtualClock:
         return self._loop.call_at_ms(at_ms - self.start_ms, callback)
 
     def skip_to(self, at_ms: int) -> bool:
-        """Move the time to at_ms and return True where nothing else runs before or then; otherwise return False.
+        """Move the time to at_ms and return True if nothing else runs before it or at it; otherwise return False.
 
         It replaces a timer whose callback would run next anyway, without the cost of the timer.
         """
@@ -284,7 +284,7 @@ class RealClock:
 
 
 def worked_s() -> float:
-    """Return the CPU seconds of this thread; for bounds on work that cannot be counted, never for a result."""
+    """Return the CPU seconds of this thread. They bound work that cannot be counted; no result depends on them."""
     return time.thread_time()
 
 
@@ -326,7 +326,7 @@ def _few_collections() -> Iterator[None]:
 
 
 def calculated_s(process: int) -> float:
-    """Return how long the process of this id has calculated; 0 where there is none."""
+    """Return the CPU seconds that the process of this id has used; 0 if there is no such process."""
     try:
         # clock_getcpuclockid(3), which Python does not have, makes a clock of a process id so.
         return time.clock_gettime(~process << 3 | 2)

@@ -1,4 +1,4 @@
-"""What an expression may read besides its data: variables and the Context Object, which $$ and $states.context name."""
+"""Provides what an expression may read besides its data: variables and the Context Object ($$, $states.context)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Identity:
 def execution_context(
     identity: Identity, input_: Any, started_ms: int, redrives: int = 0, redriven_ms: int | None = None
 ) -> dict[str, Any]:
-    """Return the part of the Context Object that stays the same until the execution ends; RedriveTime if redriven."""
+    """Return the part of the Context Object that does not change while the execution runs; RedriveTime if redriven."""
     redrive = {} if redriven_ms is None else {"RedriveTime": written(redriven_ms)}
     return {
         "Execution": {
@@ -43,7 +43,7 @@ def execution_context(
 
 
 def state_context(name: str, entered_ms: int, retries: int | None) -> dict[str, Any]:
-    """Return the member State; RetryCount only where the state can be retried."""
+    """Return the Context Object's member State; it has RetryCount only if the state can be retried."""
     context: dict[str, Any] = {"Name": name, "EnteredTime": written(entered_ms)}
     if retries is not None:
         context["RetryCount"] = retries
@@ -57,7 +57,7 @@ class Environment(Protocol):
         """Return the Context Object."""
 
     def variable(self, name: str, /) -> Any:
-        """Return the variable's value; MISSING where it is not assigned."""
+        """Return the variable's value; MISSING if it is not assigned."""
 
     def functions(self) -> Any:
         """Return the frame with the functions that Step Functions adds to JSONata."""
@@ -67,7 +67,7 @@ class Environment(Protocol):
 
 
 class Surroundings(NamedTuple):
-    """An environment of these four functions."""
+    """An environment that is made of four functions."""
 
     context: Callable[[], dict[str, Any]]
     variable: Callable[[str], Any]

@@ -1,7 +1,7 @@
 """Runs one execution of a machine, from ExecutionStarted to the event that ends it.
 
-It succeeds, fails, times out or is aborted. Invariant: after the event that ends it nothing is added to the history and
-no state runs on; the calls that Tasks have begun are not cancelled.
+An execution succeeds, fails, times out or is aborted. Invariant: after the event that ends it, nothing is added to its
+history and no state runs on; calls that Tasks have begun are not cancelled.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ YEAR_S = 31_536_000
 
 
 class Options(TypedDict, total=False):
-    """What `Machine.start` takes besides the clock and what performs calls."""
+    """What `Machine.start` takes besides `clock` and `perform`."""
 
     name: str | None
     arn: str | None
@@ -48,8 +48,8 @@ class Execution:
     """A running or ended execution.
 
     status: RUNNING, SUCCEEDED, FAILED, TIMED_OUT or ABORTED. output: JSON value, None unless SUCCEEDED. output_text: it
-    as JSON text. error, cause: None where there is none. history: events in the wire shape of GetExecutionHistory, in
-    milliseconds; of one that is redriven those since then.
+    as JSON text. error, cause: None if there is none. history: events in the wire shape of GetExecutionHistory, in
+    milliseconds; after a redrive, only the events since then.
     transitions: states entered, retries and redrives. part: where it stood when it ended without success.
     started_ms, stopped_ms, redriven_ms: of the clock; stopped_ms is None while it runs. redrives: how often so far.
     """
@@ -113,12 +113,12 @@ class Execution:
 
     @property
     def history(self) -> list[Event]:
-        """Return the events so far; the list grows while the execution runs. Empty where none are kept."""
+        """Return the events so far; the list grows while the execution runs. It is empty if none are kept."""
         return self.record.events
 
     @property
     def event_count(self) -> int:
-        """Return how many events it has, those from before a redrive too."""
+        """Return how many events the execution has, those from before a redrive too."""
         return self.record.count
 
     @property
@@ -138,7 +138,7 @@ class Execution:
             self._end("ABORTED", "ExecutionAborted", 0, failure(error, cause), error, cause)
 
     def left(self) -> dict[str, Any]:
-        """Return what a redrive of its Map Run finds of it, as JSON; what runs is aborted next, which is an event."""
+        """Return as JSON what a redrive of its Map Run goes on from; the caller aborts it next, which is an event."""
         runs = self.status == "RUNNING"
         return {
             "name": self.name,
@@ -177,7 +177,7 @@ class Execution:
         asyncio.get_running_loop().call_exception_handler({"message": f"state '{state}' broke", "exception": problem})
 
     def task(self, line: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Return the task that runs a line of states, in a lane where the execution has lanes."""
+        """Return the task that runs a line of states, in a lane if the execution has lanes."""
         return asyncio.get_running_loop().create_task(line if self.lanes is None else self.lanes.run(line))
 
     def ask(self, branch: Branch, call: TaskCall) -> asyncio.Future[Any]:
@@ -248,7 +248,7 @@ class Execution:
 
 
 def _as_json(data: Any) -> Document:
-    """Return an input: keys are strings, arrays are lists, and no caller writes to it."""
+    """Return a copy of an input that no caller can write to: keys are strings, arrays are lists."""
     if isinstance(data, Document):
         return data
     try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NotRequired, TypedDict
 
 LIMIT = 25_000
-"""Events of one execution; the last of them is the end (AWS Step Functions quotas)."""
+"""The most events of one execution; the last of them is its end (AWS Step Functions quotas)."""
 
 PAYLOAD_LIMIT_BYTES = 262_144
 """The largest input or output in bytes of UTF-8 (AWS Step Functions quotas)."""
@@ -23,7 +23,7 @@ class StateEntered(TypedDict):
 
 
 class StateExited(TypedDict):
-    """A state and its output, as JSON text; the variables that it assigned."""
+    """A state, its output as JSON text, and the variables that it assigned."""
 
     name: str
     output: NotRequired[str]
@@ -65,11 +65,11 @@ class Event(_Details):
 
 
 class History:
-    """Events as they happen; `on_event` is called with each one right after it was added.
+    """The events of an execution; `on_event` is called with each one right after it was added.
 
-    limit: the most events, None for any number. room: how many may still come before the one that ends the execution;
-    negative where there is no limit, so 0 means full. keep: whether `events` has them. before: how many
-    an execution that is redriven has; `events` has none of these.
+    limit: the most events, None for any number. room: how many may still come before the one that ends the execution: 0
+    means full, a negative number that there is no limit. keep: whether `events` keeps them. before: how many events the
+    execution had before its redrive; `events` has none of these.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class History:
         self._on_event = on_event
 
     def add(self, kind: str, previous_id: int, details: dict[str, Any] | None = None, key: str | None = None) -> int:
-        """Add an event and return its id. `key` names its details where that is not the type in lower camel case."""
+        """Add an event and return its id. `key` names its details if their name is not the type in lower camel case."""
         self.count = event_id = self.count + 1
         self.room -= 1
         event: Any = {"timestamp": self._now_ms(), "type": kind, "id": event_id, "previousEventId": previous_id}
@@ -103,7 +103,7 @@ class History:
 
 
 WHOLE = {"truncated": False}
-"""The details of every text; it is never written to, so all events share it."""
+"""The details that go with every text; nothing writes to them, so all events share them."""
 
 _DETAILS = {"input": "inputDetails", "output": "outputDetails"}
 
@@ -114,7 +114,7 @@ def payload(name: str, text: str) -> dict[str, Any]:
 
 
 def details_of(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the details of an event; {} where it has none."""
+    """Return the details of an event; {} if it has none."""
     return next((value for name, value in event.items() if name.endswith("EventDetails")), {})
 
 
@@ -129,7 +129,7 @@ def utf8_bytes(text: str) -> int:
 
 
 def failure(error: str | None, cause: str | None) -> dict[str, str]:
-    """Return the details of a failure, without absent members."""
+    """Return the details of a failure, without the members that are None."""
     details = {}
     if error is not None:
         details["error"] = error

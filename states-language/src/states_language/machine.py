@@ -1,6 +1,6 @@
 """Starts executions of a loaded state machine, and names those that the caller does not name.
 
-Invariant: a machine is never changed by its executions, so any number of them run at once.
+Invariant: executions never change their machine, so any number of them can run at once.
 """
 
 from collections.abc import Mapping
@@ -37,13 +37,13 @@ class Machine:
     ) -> Execution:
         """Start an execution on this JSON input in the running event loop, and return it.
 
-        Raises ValueError for an input that is not a valid JSON value or is nested too deeply. One that was read from
-        JSON may be given as a Document, which is not read again. Names that are left out
-        follow from the others; that of the execution is a UUID of the clock's randomness. history_limit: None for a
-        history without end. keep_history: False where `on_event` alone gets the events.
-        context: the whole Context Object of every state, State included, in place of the execution's own.
-        lanes: where it shares the event loop with others that must not wait for its expressions.
-        redriven: where an execution of the same name and input goes on, behind its history.
+        Raises ValueError for an input that is not a valid JSON value or is nested too deeply. An input that was read
+        from JSON may be given as a Document, which is not read again. Names that are left out follow from the others;
+        the execution's is a UUID of the clock's randomness. history_limit: None for a history without end.
+        keep_history: False if only `on_event` gets the events. context: the whole Context Object of every state, State
+        included, in place of the execution's own. lanes: those of an event loop that the execution shares with others,
+        which must not wait for its expressions. redriven: where an earlier execution of the same name and input stood,
+        which this one goes on from, after that one's history.
         """
         name, arn, machine_arn = options.get("name"), options.get("arn"), options.get("machine_arn")
         machine_name = options.get("machine_name")
@@ -72,8 +72,8 @@ class Machine:
     ) -> Execution:
         """Run an execution from start to end in virtual time and return it; an input of None is {}.
 
-        The functions run in this process; an answer that `run_machine` takes may stand for one. `perform` answers the
-        other calls; a holder of a task token answers through `tokens`. `options` are those of `start`.
+        The functions run in this process; any answer that `run_machine` takes may replace a function. `perform` answers
+        the other calls; a holder of a task token answers through `tokens`. `options` are those of `start`.
         """
         clock = clock or VirtualClock()
         sandbox = Functions(clock, functions or {}, function_timeout_s=function_timeout_s, other=perform, tokens=tokens)

@@ -1,8 +1,8 @@
 """Says where an execution stands, as JSON that a redrive goes on from.
 
-A part is what is known of one line of states: `{"output": …}` once it has ended, `{}` before its first state, else
-`{"place": …}`. A place names the state that is open; `within` has the parts of its branches or iterations, or the
-executions of its Map Run. Invariant: a place refers to data, never copies it.
+A part describes one line of states: `{"output": …}` once the line has ended, `{}` before its first state, otherwise
+`{"place": …}`. A place names the open state; its `within` has the parts of the state's branches or iterations, or the
+executions of its Map Run. Invariant: a place refers to data and never copies it.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ MAP_RUN = "run"
 
 TOO_MANY_EVENTS = 24_999
 PERIOD_MS = 14 * 86_400_000
-"""How many events an execution has, and how long ago it ended, that is redriven no more (API reference)."""
+"""An execution with so many events, or that ended so long ago, can no longer be redriven (API reference)."""
 
 
 @dataclass(frozen=True)
 class Redriven:
-    """What a redrive goes on from. count: redrives so far, with this one. events: how many came before it."""
+    """What a redrive goes on from. count: redrives so far, this one included. events: how many came before it."""
 
     part: Part
     count: int
@@ -75,7 +75,7 @@ class Parts:
         self._lines.pop(number, None)
 
     def freeze(self) -> None:
-        """Keep the parts as they are now; the lines are stopped next."""
+        """Keep the parts as they are now, because the caller stops the lines next."""
         self._frozen = self._parts()
 
     def left(self) -> Within:
@@ -83,7 +83,7 @@ class Parts:
         return {"last_id": self.began_id, "parts": self._parts() if self._frozen is None else self._frozen}
 
     def _parts(self) -> list[Part]:
-        """Return the parts up to the last one that began: of many items most never begin."""
+        """Return the parts up to the last one that began; most of many items may never begin."""
         parts = list(self.resumed)
         for number in self._done:
             parts[number] = {"output": self.outputs[number]}

@@ -242,7 +242,7 @@ def test_a_manifest_of_the_inventory_is_read() -> None:
     orc = text.replace("CSV", "ORC")
     assert lying(config, k=orc) == "An inventory of the format ORC cannot be read; CSV can."
     assert lying(config, k="[]") == "The object is not a manifest of S3 Inventory."
-    assert lying(config, k=b"\x1f\x8b") == "The object begins as gzip and is none."
+    assert lying(config, k=b"\x1f\x8b") == "The object begins like gzip, but it cannot be unpacked."
 
 
 def test_a_manifest_of_athena_is_read() -> None:

@@ -150,7 +150,7 @@ def test_a_hint_is_apt(state: dict[str, Any], advice: str) -> None:
         (
             {"StartAt": "A", "States": {"A": {"Type": "Parallel", "Branches": [{"StartAt": "A", "States": {"A": PASS}}],
                                               "End": True}}},
-            "Give one of the two another name: a name is the whole machine's.",
+            "Give one of the two another name: a name may occur only once in the whole machine.",
         ),
         (
             {"QueryLanguage": "JSONata", "StartAt": "A", "States": {"A": {**PASS, "Output": "{% phone %}"}}},
@@ -182,7 +182,8 @@ def test_a_state_of_another_branch_cannot_be_led_to() -> None:
     states = {"A": {"Type": "Parallel", "Branches": [inner], "Next": "Far away"}}
     definition = {"StartAt": "A", "States": states}
     (problem,) = problems(definition)
-    assert hint(definition, problem) == "'Far away' stands in another branch; a state leads only to states beside it."
+    expected = "'Far away' is in another branch or Map; a state can lead only to states of its own `States`."
+    assert hint(definition, problem) == expected
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -75,20 +75,20 @@ class Fields:
         return self.value.get(name, default)
 
     def require(self, *names: str) -> None:
-        """Raise DefinitionError where a field is missing."""
+        """Raise DefinitionError if one of the fields is missing."""
         missing = [name for name in names if name not in self.value]
         if missing:
             raise DefinitionError(self.pointer, f"these fields are required: {', '.join(missing)}")
 
     def exclusive(self, *names: str) -> list[str]:
-        """Return which of the fields is present, in a list of at most one; raises DefinitionError for two."""
+        """Return the one of the fields that is present, in a list; [] if none is. Raises DefinitionError for two."""
         present = [name for name in names if name in self.value]
         if len(present) > 1:
             raise DefinitionError(self.pointer, f"only one of these fields may be present: {', '.join(present)}")
         return present
 
     def string(self, name: str) -> str | None:
-        """Return a field's text; None where it is absent."""
+        """Return a field's text; None if it is absent."""
         value = self.get(name)
         if isinstance(value, str):
             return value
@@ -97,7 +97,7 @@ class Fields:
         return None
 
     def boolean(self, name: str) -> bool | None:
-        """Return a field's truth value; None where it is absent."""
+        """Return a field's truth value; None if it is absent."""
         value = self.get(name)
         if isinstance(value, bool):
             return value
@@ -119,7 +119,7 @@ class Fields:
         return value
 
     def number(self, name: str, least: float, most: float = math.inf) -> float | None:
-        """Return a field's number, least <= x <= most; None where it is absent."""
+        """Return a field's number, least <= x <= most; None if it is absent."""
         value = self.get(name)
         if name not in self.value:
             return None
@@ -132,21 +132,21 @@ class Fields:
         return float(value)
 
     def array(self, name: str) -> list[Any]:
-        """Return a field's list; empty where it is absent."""
+        """Return a field's list; empty if it is absent."""
         value = self.get(name, [])
         if not isinstance(value, list):
             raise self.fail(name, "must be an array")
         return value
 
     def object(self, name: str) -> dict[str, Any]:
-        """Return a field's object; empty where it is absent."""
+        """Return a field's object; empty if it is absent."""
         value = self.get(name, {})
         if not isinstance(value, dict):
             raise self.fail(name, "must be a JSON object")
         return value
 
     def close(self, kind: str) -> None:
-        """Raise DefinitionError for a field that nobody has read; `kind` is the object's name in the error."""
+        """Raise DefinitionError for a field that no call has read; `kind` names the object in the error."""
         for name in self.value:
             if name not in self.known:
                 raise DefinitionError(self.at(name), self._unknown(name, kind), self.known)

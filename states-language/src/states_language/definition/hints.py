@@ -1,4 +1,4 @@
-"""Advises what to do about a problem of a definition; for a misspelt name it is the nearest one that is known.
+"""Advises what to do about a problem of a definition; for a misspelt name, suggests the nearest known one.
 
 Invariant: every problem gets a hint, and a hint never contradicts the rule.
 """
@@ -45,7 +45,7 @@ _NO_WAY_ON = {
 }
 # The first pattern that matches the rule decides.
 _ADVICE = (
-    (r"is used twice", "Give one of the two another name: a name is the whole machine's."),
+    (r"is used twice", "Give one of the two another name: a name may occur only once in the whole machine."),
     (r"no state ends", "Give one of its states End: true, or lead to a Succeed or a Fail."),
     (r"a reference to '", "Write $states.input.name for the input, $name for a variable."),
     (r"errorOutput", "Use it in the Output or Assign of a Catcher."),
@@ -61,10 +61,10 @@ _ADVICE = (
     (r"must be JSONPath or JSONata", "Write QueryLanguage: JSONata, or leave it out for JSONPath."),
     (r"[Jj]SONata|\{%", "A JSONata expression is a text that begins with {% and ends with %}."),
     (r"exactly one of Next and End", "Say where to go on (Next: a state) or that the line ends here (End: true)."),
-    (r"States\.ALL stands alone", "Move States.ALL to an element of its own at the end of the list."),
-    (r"at least one Error Name", "Name the errors, such as States.Timeout, or all of them: States.ALL."),
+    (r"States\.ALL stands alone", "Give States.ALL a Retrier or Catcher of its own, and make it the last of the list."),
+    (r"at least one Error Name", "Name the errors, such as States.Timeout; States.ALL names all of them."),
     (r"exactly one operator", "Give the rule one operator, such as StringEquals, NumericLessThan or IsPresent."),
-    (r"wrong type", "The operator's name says the type: a number for Numeric, a text for String, true for Boolean."),
+    (r"wrong type", "The operator's name says the type: Numeric needs a number, String a text, Boolean true or false."),
     (r"RFC ?3339", "Write the time as 2026-01-31T23:59:59Z."),
     (r"resource .* not recognized", "Name a function's ARN, or arn:aws:states:::service:action."),
     (r"only one of these fields", "Keep one of them and remove the others."),
@@ -100,13 +100,13 @@ def hint(definition: Mapping[str, Any], problem: DefinitionError) -> str:
         if name in ("Next", "End"):
             return _NO_WAY_ON.get(rule.rpartition("a ")[2], "Remove it; another field names the next state.")
         near = difflib.get_close_matches(name, problem.fields, 1)
-        return f"Did you mean {near[0]}?" if near else "Remove it; what is meant for people goes into Comment."
+        return f"Did you mean {near[0]}?" if near else "Remove it; write text for readers into Comment."
     if match := re.search(r"required: (\w+)|field '(\w+)' is required", rule):
         name = match[1] or match[2]
         return f"Add {_EXAMPLES[name]}." if name in _EXAMPLES else f"Add the field {name}."
     if match := re.search(r"'(.*)' is not one of (.*)", rule):
         near = difflib.get_close_matches(match[1], match[2].split(", "), 1)
-        return f"Did you mean {near[0]}?" if near else "A name is written with exactly these capitals."
+        return f"Did you mean {near[0]}?" if near else "Write one of them with exactly these capitals."
     return next((advice for pattern, advice in _ADVICE if re.search(pattern, rule)), _FALLBACK)
 
 
@@ -118,5 +118,5 @@ def _state(definition: Mapping[str, Any], path: tuple[str, ...], wanted: str) ->
     if near:
         return f"Did you mean '{near[0]}'?"
     if any(wanted in line["States"] for _, line in lines_of(definition)):
-        return f"'{wanted}' stands in another branch; a state leads only to states beside it."
+        return f"'{wanted}' is in another branch or Map; a state can lead only to states of its own `States`."
     return f"The states beside it: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}."

@@ -1,6 +1,6 @@
 """Loads a definition: `load` returns a machine that can run, or raises DefinitionError.
 
-Whatever this interpreter does not support is refused here, with the place and the rule, not while an execution runs.
+What this interpreter does not support is refused here, with the place and the rule, and not while an execution runs.
 Invariant: in a loaded machine every transition leads to a state that exists, and every state can be reached.
 """
 
@@ -32,11 +32,11 @@ def load(
 ) -> Machine:
     """Return the machine of a definition: its data, the path of its JSON or YAML file, or its text.
 
-    A text has several lines or begins with {, as no path does. Each may be a template of SAM, CloudFormation or CDK;
-    `machine` chooses one of several by its logical id. substitutions: a value for each `${Name}`; one without a value
-    stays, and a Task whose Resource it is calls a function of this name. deployed: whether it is data as AWS takes it,
-    in which no placeholder may be left. Raises DefinitionError, whose `pointer` names the place and whose `rule` says
-    what is wrong there.
+    A string that has several lines or begins with { is a text, any other a path. Each source may be a template of SAM,
+    CloudFormation or CDK; `machine` then chooses one state machine by its logical id. substitutions: a value for each
+    `${Name}`; a name without a value stays as a placeholder, and a Task whose Resource is a placeholder calls the
+    function of this name. deployed: whether the source is data as AWS takes it, which may hold no placeholder. Raises
+    DefinitionError, whose `pointer` names the place and whose `rule` says what is wrong there.
     """
     try:
         loaded = _machine(as_json(source) if deployed else definition_of(source, substitutions, machine))
@@ -61,7 +61,7 @@ def _machine(definition: dict[str, Any]) -> Machine:
 
 
 def _line(fields: Fields, kind: str, language: str, *, ends: bool = False) -> Line:
-    """`language` is the machine's: states within a Parallel or Map do not inherit the language of that state."""
+    """`language` is the machine's, for states within a Parallel or Map do not inherit the language of that state."""
 
     def inner(value: Any, pointer: str, what: str) -> Line:
         inner_fields = Fields(value, pointer)

@@ -17,7 +17,7 @@ _LINES = ("ItemProcessor", "Iterator")
 
 @dataclass(frozen=True)
 class Place:
-    """The innermost object that a pointer leads into; `rest` leads on from it to the value that the pointer names."""
+    """The innermost object that a pointer leads into; `rest` is the way from there to the value that it names."""
 
     kind: str
     path: tuple[Key, ...]
@@ -30,11 +30,11 @@ class Place:
 
     @property
     def line(self) -> "Place":
-        """Return the innermost line around the object, or the object itself where it is one."""
+        """Return the innermost line around the object; the object itself if it is a line."""
         return self if self.kind == "line" else self.above().line
 
     def above(self) -> "Place":
-        """Return the object around this one; the whole definition returns itself."""
+        """Return the object around this one; for the whole definition, itself."""
         return locate(self.path[:-1]) if self.path else self
 
 
@@ -67,7 +67,7 @@ def _kind(kind: str, rest: Sequence[Key]) -> str | None:
 
 
 def value_at(definition: Any, path: Sequence[Key]) -> Any:
-    """Return the value at a path; None where there is none."""
+    """Return the value at a path; None if there is none."""
     for key in path:
         if isinstance(definition, list) and str(key).isdecimal() and int(key) < len(definition):
             definition = definition[int(key)]
@@ -103,7 +103,7 @@ def lines_of(definition: Any, path: tuple[Key, ...] = ()) -> Iterator[tuple[tupl
 
 
 def lines_in(state: Any) -> Iterator[tuple[tuple[Key, ...], Any]]:
-    """Yield what stands for the lines within a state: a Parallel's branches, a Map's processor, each with its path."""
+    """Yield the values where a state holds lines: a Parallel's branches, a Map's processor, each with its path."""
     if isinstance(state, dict):
         branches = state.get("Branches")
         for index, branch in enumerate(branches if isinstance(branches, list) else ()):

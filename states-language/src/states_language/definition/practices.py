@@ -44,7 +44,7 @@ class Advice:
 def warnings(source: Source, *, substitutions: Substitutions | None = None, machine: str | None = None) -> list[Advice]:
     """Return the warnings for a definition; the arguments are those of `load`.
 
-    Values may be wrong, as where a `${Name}` is left; raises DefinitionError where the definition has no such states.
+    It accepts wrong values, such as a `${Name}` that is left; raises DefinitionError if the definition has no states.
     """
     definition = definition_of(source, substitutions, machine)
     try:
@@ -110,7 +110,7 @@ def _events_of_retries(state: Definition) -> tuple[int, int]:
 
 
 def _events_of_an_attempt(state: Definition) -> int:
-    """Return what one attempt adds: each state of each branch of a Parallel once, and of a Map those of one item."""
+    """Return how many events one attempt adds, if each state of a Parallel's branches or of one Map item runs once."""
     inner = [line for _, line in lines_in(state)]
     if not inner or inner[0].get("ProcessorConfig", {}).get("Mode") == "DISTRIBUTED":
         return EVENTS_OF_A_TASK if state["Type"] in ("Task", "Map") else 0
@@ -140,7 +140,7 @@ def _loops(line: Definition) -> Iterator[list[str]]:
         for name, state in states.items()
         if not _bounds(state)
     }
-    # What leads to no loop is left out first, then what no loop leads to: a search from each would take long.
+    # Leaves out the states that lead to no loop, then those that no loop leads to; a search from each would take long.
     leading = _turned(_without_ends(following))
     leading = _without_ends(leading)
     following = {name: [target for target in following[name] if target in leading] for name in following}
@@ -155,7 +155,7 @@ def _loops(line: Definition) -> Iterator[list[str]]:
 
 
 def _without_ends(following: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return the states from which some way never ends, with those of their targets that are like that."""
+    """Return the states from which a way can go round for ever, each with its targets of the same kind."""
     sorter, ends = TopologicalSorter(following), set[str]()
     with contextlib.suppress(CycleError):
         sorter.prepare()
@@ -170,7 +170,7 @@ def _without_ends(following: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 
 def _turned(following: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return the states that lead to each state."""
+    """Return for each state the states that lead to it."""
     leading: dict[str, list[str]] = {name: [] for name in following}
     for name, targets in following.items():
         for target in targets:
@@ -179,7 +179,7 @@ def _turned(following: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 
 def _reached(start: str, following: Mapping[str, list[str]]) -> dict[str, str]:
-    """Return the states that a state leads to, itself after a loop, each with the one before it on a shortest way."""
+    """Return each state that `start` leads to (itself, if a loop does), with the one before it on a shortest way."""
     before: dict[str, str] = {}
     ahead = deque([start])
     while ahead:
@@ -200,8 +200,8 @@ _COMPARED = re.compile(r"[<>]|!?=\s*-?\d|\d\s*!?=")
 def _bounds(state: Definition) -> bool:
     """Return whether a state can end a loop by a count or a time.
 
-    A Choice can that compares numbers or times. So can a Task whose Arguments compare them and raise an error, for a
-    Catcher that leaves the loop.
+    A Choice that compares numbers or times can. So can a Task whose Arguments compare them and raise an error, for a
+    Catcher then leaves the loop.
     """
     if state["Type"] == "Task":
         return any(_raises(text) for text in _expressions(state.get("Arguments")))

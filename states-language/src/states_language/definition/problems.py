@@ -1,7 +1,7 @@
 """Lists every problem of a definition, where `load` stops at the first.
 
-It calls `load` on a copy, repairs the place that `load` complains about, and calls it again until it succeeds; a
-problem that only a repair has caused is left out. The rules of the language stay in `load`.
+It calls `load` on a copy, repairs the place that `load` complains about, and calls `load` again until it succeeds. A
+problem that only a repair has caused is left out. So `load` alone knows the rules of the language.
 Invariant: the first problem is the one that `load` raises, and a definition without problems loads.
 """
 
@@ -18,7 +18,7 @@ from states_language.definition.source import Source, as_json, definition_of
 from states_language.definition.substitutions import Substitutions
 
 MOST = 200
-"""The most problems that are listed of one definition."""
+"""How many problems of one definition are listed at most."""
 
 _FUNCTION = "arn:aws:lambda:us-east-1:111111111111:function:f"
 _STAND_IN_STATE = "state that stands in"
@@ -107,13 +107,13 @@ class _Repairs:
         if self._renamed & set(path) or (twin and (keys(twin[1]) in self._ours or path in self._ours)):
             return False
         for ours in self._ours:
-            # A rule or a Catcher that was replaced leads where it led.
+            # A rule or a Catcher that was replaced still leads where it led before.
             if path[: len(ours)] == ours and not (path[len(ours) :] == ("Next",) and "no state" in problem.rule):
                 return False
         return True
 
     def _follows(self, path: tuple[Key, ...], rule: str) -> bool:
-        """Return whether a problem is there only because a repair removed something."""
+        """Return whether a problem exists only because a repair removed something."""
         if rule.startswith(_NO_END):
             return () in self._ways_lost
         if "not reachable" in rule:
@@ -124,7 +124,7 @@ class _Repairs:
         return bool(gone) and ("operator" in rule or bool(gone & set(re.findall(r"\w+", rule))))
 
     def repair(self, problem: DefinitionError) -> bool:
-        """Change the copy so that `load` gets past the problem; return False where that cannot be done."""
+        """Change the copy so that `load` gets past the problem; return False if that cannot be done."""
         path = keys(problem.pointer)
         self._reported.add((path, problem.rule))
         place = locate(path)
@@ -176,7 +176,7 @@ class _Repairs:
         return True
 
     def _object(self, place: Place, rule: str) -> bool:
-        """Repair an object as a whole; the rule's text names the fields that are missing or too many."""
+        """Repair an object as a whole; the rule's text names the fields that are missing or superfluous."""
         owner = value_at(self.copy, place.path)
         if not isinstance(owner, dict):
             return self._replace(place)

@@ -1,7 +1,7 @@
 """Reads a definition from data, a text or a file: JSON or YAML, by itself or in a template.
 
-A text is JSON where it can be. YAML is read with the types of JSON alone, so `2026-01-31`, `on` and `1:30` are texts. A
-key that appears twice is refused, for one of the two values would be lost in silence.
+A text that is valid JSON is read as JSON, any other as YAML, with the types of JSON alone: `2026-01-31`, `on` and
+`1:30` are texts. A key that appears twice is refused, for one of its two values would be lost in silence.
 Invariant: the data has at most MOST_PARTS values, each alias counted as often as it is used.
 """
 
@@ -100,10 +100,10 @@ _Loader.add_multi_constructor("!", _function)
 
 
 def definition_of(source: Source, substitutions: Substitutions | None = None, machine: str | None = None) -> Definition:
-    """Return the definition that a source holds, as data of its own: a template's with its names filled in.
+    """Return a copy of the definition that a source holds; a template's has its names filled in.
 
-    source: data, a path, or a text, which has several lines or begins with {. Both may be a template of SAM or
-    CloudFormation, of which `machine` chooses one by its logical id. Raises DefinitionError.
+    source: data, a path, or a text, which has several lines or begins with {. Each may be a template of SAM or
+    CloudFormation; `machine` then chooses a state machine by its logical id. Raises DefinitionError.
     """
     try:
         if isinstance(source, Mapping):
@@ -118,7 +118,7 @@ def definition_of(source: Source, substitutions: Substitutions | None = None, ma
 
 
 def as_json(source: Any) -> Definition:
-    """Return a copy of the data as JSON has it; a later change of the data does not change the machine."""
+    """Return a copy of the data as JSON has it, so that a later change of the data does not change the machine."""
     if not isinstance(source, Mapping):
         raise DefinitionError("/", "must be a JSON object")
     try:
@@ -188,7 +188,7 @@ def _definition(
 
 
 def _parsed(text: str, name: str, substitutions: Substitutions | None) -> Any:
-    """Return the data in a text, which may be a template of JSON with names where values are."""
+    """Return the data in a text; it may be a template of JSON that has names in place of values."""
     try:
         return parse_data(text, name)
     except DefinitionError:

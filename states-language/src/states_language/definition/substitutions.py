@@ -16,8 +16,8 @@ Substitutions = Mapping[str, Any]
 """A JSON value for each name."""
 
 PLACEHOLDER = re.compile(r"(\$?)\$\{ *(?:jsonencode\( *)?([A-Za-z_][\w.:\-]*)(?: *\))? *\}")
-"""`${Name}`, `${Function.Arn}`, `${AWS::Region}`, Terraform's `${jsonencode(name)}`; with another $ before it no
-placeholder. No JSONata looks so."""
+"""`${Name}`, `${Function.Arn}`, `${AWS::Region}`, Terraform's `${jsonencode(name)}`; after another $ it is not a
+placeholder. No JSONata expression looks like one."""
 _STRING_OR_PLACEHOLDER = re.compile(r'"(?:[^"\\]|\\.)*"|' + PLACEHOLDER.pattern, re.DOTALL)
 _DIRECTIVE = re.compile(r"(?<!%)%\{")
 
@@ -28,13 +28,13 @@ PSEUDO = {
     "AWS::URLSuffix": "amazonaws.com",
     "AWS::StackName": "stack",
 }
-"""The pseudo parameters of CloudFormation, which have a value wherever they are."""
+"""The pseudo parameters of CloudFormation, which have a value in every template."""
 
 
 def filled(value: Any, substitutions: Substitutions) -> Any:
     """Return a copy of the JSON value with the names in its texts filled in; a text that is one name becomes its value.
 
-    Raises DefinitionError for a key that would become something else than a text.
+    Raises DefinitionError for a key whose value would not be a text.
     """
     if isinstance(value, str):
         return _text(value, substitutions) if "${" in value else value
@@ -65,9 +65,9 @@ def _text(text: str, substitutions: Substitutions) -> Any:
 
 
 def filled_text(text: str, substitutions: Substitutions, name: str) -> str:
-    """Return the text of a JSON template with the names filled in that are outside of its strings.
+    """Return the text of a JSON template; the names outside of its strings are filled in.
 
-    Raises DefinitionError where one of them has no value, or where the template has directives.
+    Raises DefinitionError if one of these names has no value, or if the template has directives.
     """
     if _DIRECTIVE.search(text):
         raise DefinitionError("/", f"{name} has directives (%{{ ... }}): load what Terraform makes of it")

@@ -1,7 +1,7 @@
-"""Finds the state machines of a template: of SAM, of CloudFormation, or one that CDK wrote.
+"""Finds the state machines of a template of SAM or CloudFormation, or of one that CDK wrote.
 
 A reference to another resource becomes a placeholder: `!GetAtt Charge.Arn` is `${Charge.Arn}`; `!Ref Name` is the
-parameter's default, or `${Name}`. Invariant: what only a deployment knows is never guessed.
+parameter's default, or `${Name}`. Invariant: a value that only a deployment knows is never guessed.
 """
 
 import re
@@ -14,9 +14,9 @@ from states_language.definition.substitutions import PLACEHOLDER, filled
 FUNCTIONS = ("AWS::Serverless::Function", "AWS::Lambda::Function")
 TYPES = ("AWS::Serverless::StateMachine", "AWS::StepFunctions::StateMachine")
 _ASSET = re.compile(r"[0-9a-f]{64}\.\w+")
-"""The key of a file that CDK copies: its hash. It lies beside the template."""
+"""The key of a file that CDK copies beside the template: its hash."""
 _CDK_ID = re.compile(r"(.+)[0-9A-F]{8}")
-"""The logical id that CDK makes of a construct's."""
+"""The logical id that CDK makes of a construct's id."""
 
 
 def is_template(data: Any) -> bool:
@@ -35,7 +35,7 @@ class Template:
         self._defaults = {name: one["Default"] for name, one in values if isinstance(one, Mapping) and "Default" in one}
 
     def chosen(self, name: str | None) -> str:
-        """Return the machine of this name, which may be without the hash that CDK adds; for None the only one there is.
+        """Return the machine's logical id: `name` may lack the hash that CDK adds; None means the template's only one.
 
         Raises DefinitionError.
         """
@@ -96,7 +96,7 @@ class Template:
 
 
 def _placeholder(name: str, argument: Any) -> Any:
-    """Return what an intrinsic function stands for: a text, with a placeholder where a deployment would know."""
+    """Return the text for an intrinsic function, with a placeholder for what only a deployment knows."""
     match name.removeprefix("Fn::"), argument:
         case "Sub", str():
             return argument.replace("${!", "${")

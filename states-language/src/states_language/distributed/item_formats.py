@@ -1,6 +1,6 @@
 """Takes the items out of an object: CSV, JSON, JSON Lines, Parquet, and what a manifest of S3 or Athena lists.
 
-Invariant: any problem of the object is States.ItemReaderFailed.
+Invariant: any problem of the object raises States.ItemReaderFailed.
 """
 
 import csv
@@ -25,7 +25,7 @@ NOT_ITERABLE = "Attempting to map over non-iterable node."
 
 
 class Format:
-    """The fields of a ReaderConfig that say what an object holds; `kind` is its InputType, None where it has none."""
+    """The fields of a ReaderConfig that say what an object holds; `kind` is its InputType, None if it has none."""
 
     def __init__(self, config: Fields) -> None:
         self.kind = config.string("InputType")
@@ -50,7 +50,7 @@ class Format:
             raise DefinitionError(config.at("CSVHeaders"), "is required where CSVHeaderLocation is GIVEN")
 
     def check(self) -> None:
-        """Raise StateError for names that no row can have; AWS does so before it asks for an object."""
+        """Raise StateError for column names that no row can have; AWS does so before it asks for an object."""
         _check_headers(self.names)
 
     def items(self, body: Any) -> list[Any]:
@@ -74,7 +74,7 @@ class Format:
 
 
 def rows(whole: str, delimiter: str, given: Sequence[str] | None) -> list[Any]:
-    """Return the rows as objects. A cell without header is dropped (recorded), a missing one is ""."""
+    """Return the rows as objects. A cell without a header is dropped (recorded), a missing cell is ""."""
     lines = csv.reader(io.StringIO(whole), delimiter=delimiter)
     try:
         names = next(lines, []) if given is None else list(given)
@@ -119,20 +119,20 @@ def content(answer: Any) -> bytes:
 
 
 def text(answer: Any) -> str:
-    """Return the text of an object, unpacked where it is gzip."""
+    """Return the text of an object, unpacked if it is gzip."""
     body = content(answer)
     if body.startswith(b"\x1f\x8b"):  # Athena and S3 Inventory write gzip
         try:
             body = gzip.decompress(body)
         except (OSError, EOFError, zlib.error):
-            raise StateError(FAILED, "The object begins as gzip and is none.") from None
+            raise StateError(FAILED, "The object begins like gzip, but it cannot be unpacked.") from None
     return body.decode("utf-8", "replace")
 
 
 def _parquet(body: bytes) -> list[Any]:
-    """Return the rows as objects. What JSON has no form for is its text; nobody has recorded what AWS makes of it."""
+    """Return the rows as objects. A value that JSON cannot hold becomes its text; nobody has recorded AWS's form."""
     try:
-        from pyarrow import ArrowException, BufferReader, parquet  # a large library, of which few have need
+        from pyarrow import ArrowException, BufferReader, parquet  # a large library that few users need
     except ImportError:
         raise ImportError("an ItemReader of PARQUET needs pyarrow: pip install 'states-language[parquet]'") from None
     try:

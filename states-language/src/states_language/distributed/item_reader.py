@@ -1,7 +1,7 @@
 """Reads the items of a distributed Map from S3 (ItemReader), and groups items (ItemBatcher).
 
-Invariants: any problem of the object is States.ItemReaderFailed, which can be caught; no item is lost, split or moved
-to another batch. Calls of S3 add no events to the history.
+Invariants: any problem of the object raises States.ItemReaderFailed, which can be caught; no item is lost, split or
+moved to another batch. Calls of S3 add no events to the history.
 """
 
 from collections.abc import AsyncGenerator
@@ -61,12 +61,12 @@ class Reader:
             raise config.fail("InputType", f"must be one of {', '.join(item_formats.INPUT_TYPES)}")
 
     def most(self, raw: Any, narrowed: Any, branch: Branch) -> int | None:
-        """Return MaxItems, None where it is absent; raises EvaluationError for anything but an integer."""
+        """Return MaxItems, None if it is absent; raises EvaluationError for anything but an integer."""
         number = self._most.bounded(raw, narrowed, branch, whole=True, negative=None)
         return None if number is None else int(number)
 
     async def read(self, raw: Any, narrowed: Any, branch: Branch, most: int | None) -> tuple[list[Any], list[str]]:
-        """Return the first `most` items, all for None and 0, and of each the address it is from; raises StateError."""
+        """Return the first `most` items (None or 0: all), and the address that each came from; raises StateError."""
         if most is not None and most < 0:
             raise StateError(FAILED, "field MaxItems must be positive")
         parameters = self._filled(raw, narrowed, branch)
@@ -84,7 +84,7 @@ class Reader:
     async def _read(
         self, branch: Branch, parameters: Any, most: int | None
     ) -> AsyncGenerator[tuple[str, list[Any]], None]:
-        """Yield the items of one object after the other, each with its address."""
+        """Yield the items of each object in turn, each item with its object's address."""
         bucket, key = parameters.get("Bucket"), parameters.get("Key")
         if self.resource == LIST:
             listed = await _listed(branch, parameters, None if self._loads else most)
@@ -127,7 +127,7 @@ async def _listed(branch: Branch, parameters: Any, most: int | None) -> list[Any
 
 
 def _listing(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return an item as AWS passes it: the tag is called Etag, the time is in seconds since 1970."""
+    """Return a listed object as AWS passes it: its tag is called Etag, its time is in seconds since 1970."""
     at_ms = instant_ms(entry.get("LastModified"))
     item = {**entry, "Etag": entry.get("Etag", entry.get("ETag"))}
     if at_ms is not None:
@@ -174,7 +174,7 @@ class Batcher:
         fields.close("ItemBatcher")
 
     def batches(self, items: list[Any], raw: Any, narrowed: Any, branch: Branch) -> list[tuple[Any, int]]:
-        """Return each batch's input and its number of items; an item over the bound of a batch is one alone."""
+        """Return each batch's input and its number of items; an item larger than a batch's bound is a batch alone."""
         most = self._most.bounded(raw, narrowed, branch, whole=True) or len(items)
         largest = self._bytes.bounded(raw, narrowed, branch, whole=True) or PAYLOAD_LIMIT_BYTES
         common = {} if self._input is None else {"BatchInput": self._input(raw, narrowed, branch)}

@@ -1,8 +1,8 @@
 """Runs a distributed Map: each item, or batch of items, is an execution of its own.
 
 It adds four events to the history of the parent execution, however many items there are. A redrive of the parent runs
-again what had not succeeded, under the same names. Invariant: when it ends or is aborted, none of its executions runs
-on.
+the executions again that had not succeeded, under the same names. Invariant: when the Map Run ends or is aborted, none
+of its executions runs on.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from states_language.states.amounts import Amount
 from states_language.states.iterations import Items, item_environment
 
 MOST_AT_ONCE = 10_000
-"""Executions of one run at a time, whatever MaxConcurrency says (Developer Guide)."""
+"""How many executions of one run go on at a time at most, whatever MaxConcurrency says (Developer Guide)."""
 
 MOST_REDRIVES = 1000
-"""Redrives of one run (Developer Guide)."""
+"""How often one run can be redriven (Developer Guide)."""
 
 STARTED_ANEW = ("States.DataLimitExceeded", "States.Runtime")
-"""After these a redrive starts another Map Run (Developer Guide)."""
+"""After a run that ended so, a redrive starts another Map Run (Developer Guide)."""
 
 BOUNDS = ("max_concurrency", "tolerated_count", "tolerated_percentage")
 KEPT = ("name", "arn", "machine_name", "machine_arn", "started_ms", "total", *BOUNDS)
-"""What a redrive keeps of a report."""
+"""The fields of a report that a redrive keeps."""
 
 THRESHOLD = "States.ExceedToleratedFailureThreshold"
 THRESHOLD_CAUSE = "The specified tolerated failure threshold was exceeded"
@@ -45,7 +45,7 @@ THRESHOLD_CAUSE = "The specified tolerated failure threshold was exceeded"
 class Distribution:
     """The fields of a distributed Map. machine: what each execution runs. express: whether each is an Express one.
 
-    tolerated_count, tolerated_share: how many items, or percent of them, may fail; none where both are absent.
+    tolerated_count, tolerated_share: how many items, or how many percent of them, may fail; none if both are absent.
     """
 
     machine: Machine
@@ -59,7 +59,7 @@ class Distribution:
 
 
 class MapRun:
-    """One attempt of a distributed Map, with its report. within: where an earlier one stood, whose redrive this is."""
+    """One attempt of a distributed Map, with its report. within: for a redrive, where the earlier attempt stood."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class MapRun:
         return replace(self._report(0), **kept, redrives=redrives, redriven_ms=self.branch.clock.now_ms())
 
     async def run(self, items: Items, select: Callable[[Any, Any], Any]) -> Any:
-        """Return the outputs, the ResultWriter's result, or, not raised, the StateError of a run that failed."""
+        """Return the outputs or the ResultWriter's result; for a run that failed, return its StateError, not raised."""
         branch, report = self.branch, self.report
         if report.redrives > MOST_REDRIVES:
             raise branch.fatal("States.Runtime", f"The Map Run has been redriven {MOST_REDRIVES} times.")
@@ -154,7 +154,7 @@ class MapRun:
         return outputs
 
     async def _batched(self, items: Items, select: Callable[[Any, Any], Any]) -> list[tuple[Any, int]]:
-        """Return the input of each execution, and how many items it has."""
+        """Return each execution's input and its number of items."""
         branch, parts = self.branch, self.distribution
         sources = ["STATE_DATA"] * len(items)
         if parts.reader is not None:
@@ -174,7 +174,7 @@ class MapRun:
         return [(item, 1) for item in chosen]
 
     def _line_up(self, batches: list[tuple[Any, int]]) -> None:
-        """Let those wait first that are redriven, then those that never began; both in the order of the items."""
+        """Queue the executions that are redriven, then those that never began, both in the order of the items."""
         report, now_ms = self.report, self.branch.clock.now_ms()
         self._outputs = [None] * len(batches)
         for index, former in enumerate(report.executions):
@@ -268,7 +268,7 @@ class MapRun:
                 execution.pending = False
 
     def left(self) -> Within:
-        """Return where its executions stand; those that run are aborted next."""
+        """Return where the executions stand; the caller aborts next those that still run."""
         report = self.report
         run = {name: getattr(report, name) for name in KEPT} | {"redrives": report.redrives, "batches": self._batches}
         run["executions"] = [execution.left() for execution in report.executions]

@@ -36,7 +36,7 @@ class ChildExecution(Protocol):
 class FormerExecution:
     """An execution of a Map Run from before a redrive.
 
-    kept: what `left` returned. part: where it stood. pending: whether it waits to be redriven.
+    kept: what `left` returned. part: where the execution stood. pending: whether it waits to be redriven.
     """
 
     def __init__(self, kept: dict[str, Any], machine_arn: str, input_: Any) -> None:
@@ -58,18 +58,18 @@ class FormerExecution:
 
     @property
     def status(self) -> str:
-        """Return how it ended, PENDING_REDRIVE while it waits."""
+        """Return how the execution ended; PENDING_REDRIVE while it waits to be redriven."""
         return "PENDING_REDRIVE" if self.pending else str(self.kept["status"])
 
     def stop(self, error: str | None = None, cause: str | None = None) -> None:
-        """Leave it as it is: it has ended."""
+        """Do nothing: the execution has ended."""
 
     def left(self) -> dict[str, Any]:
-        """Return what it was made of."""
+        """Return what the execution was made of."""
         return self.kept
 
     def can_go_on(self, express: bool, now_ms: int) -> bool:
-        """Return whether a redrive of the Map Run runs it again; an Express execution always starts afresh."""
+        """Return whether a redrive of the Map Run goes on with this execution; an Express one always starts afresh."""
         if self.kept["status"] == "SUCCEEDED":
             return False
         return express or (self.event_count < TOO_MANY_EVENTS and now_ms - self.kept["stopped_ms"] <= PERIOD_MS)
@@ -77,11 +77,11 @@ class FormerExecution:
 
 @dataclass
 class MapRunReport:
-    """One attempt of a distributed Map, which redrives go on with.
+    """The report of a Map Run, which its redrives go on with.
 
     status: RUNNING, SUCCEEDED, FAILED or ABORTED. tolerated_count, tolerated_percentage: how many items may fail, None
-    for an absent field. batched: whether an execution may have several items. express: whether executions are. total,
-    failed: items. changed: is called after `update`.
+    for an absent field. batched: whether an execution may have several items. express: whether the executions are
+    Express ones. total, failed: numbers of items. changed: called after `update`.
     """
 
     name: str
@@ -105,7 +105,7 @@ class MapRunReport:
 
     @property
     def too_many(self) -> bool:
-        """Return whether more items failed than may."""
+        """Return whether more items failed than the Map tolerates."""
         count, share = self.tolerated_count, self.tolerated_percentage
         if count is None and share is None:
             return self.failed > 0
@@ -115,7 +115,7 @@ class MapRunReport:
         )
 
     def update(self, max_concurrency: int | None, count: float | None, percentage: float | None) -> None:
-        """Change the bounds of a Map Run that runs; None leaves one as it is."""
+        """Change the bounds of a running Map Run; None leaves a bound as it is."""
         if max_concurrency is not None:
             self.max_concurrency = max_concurrency
         if count is not None:

@@ -40,7 +40,7 @@ class Writer:
         fields.close("ResultWriter")
 
     async def write(self, run: MapRunReport, raw: Any, narrowed: Any, branch: Branch) -> Any:
-        """Return the place of the manifest as AWS does, or the formatted outputs; raises StateError."""
+        """Return the manifest's place in S3, as AWS does, or the formatted outputs; raises StateError."""
         if not self.stored:
             results = [result for execution in run.executions for result in self._results(execution, run)]
             return "\n".join(map(compact, results)) if self.lines else results
@@ -66,7 +66,7 @@ class Writer:
         return {"MapRunArn": run.arn, "ResultWriterDetails": {"Bucket": bucket, "Key": key}}
 
     def _results(self, execution: ChildExecution, run: MapRunReport) -> list[Any]:
-        """Return the results of an execution; one that failed is described in full, whatever the form."""
+        """Return the results of an execution; a failed one is described in full, whatever the OutputType."""
         if self.form == "NONE" or execution.status != "SUCCEEDED":
             return [_in_full(execution, run)]
         if self.form == "FLATTEN" and isinstance(execution.output, list):

@@ -1,8 +1,9 @@
 """Turns a machine into boxes, frames and arrows with their labels, which `dot` and `mermaid` write.
 
 A state is a box. A Parallel or Map has a frame around the lines of states that it runs; they begin at its box and end
-at a point where they join again. Labels are on one line: a Choice Rule becomes `$.n ≥ 3`, the wildcard of a Catcher
-`any error`, a variable such as `${self:custom.settings.wait_s}` its last name, so a definition can be drawn unresolved.
+at a point where they join again. Each label fits on one line: a Choice Rule becomes `$.n ≥ 3`, the wildcard of a
+Catcher `any error`. A variable such as `${self:custom.settings.wait_s}` becomes its last name, so a definition can be
+drawn before it is deployed.
 Invariant: the same definition gives the same drawing, in the order of its states.
 """
 
@@ -39,7 +40,7 @@ def targets(state: Definition) -> Iterator[tuple[str, str]]:
 
 
 def _catchers(catchers: Sequence[Definition]) -> Iterator[Definition]:
-    """Yield the Catchers but that of too large a result where a wildcard, which does not match it, leads there too."""
+    """Yield the Catchers, without one for too large a result that leads where a wildcard leads too."""
     for catcher, following in pairwise([*catchers, {"ErrorEquals": [], "Next": None}]):
         too_large = catcher["ErrorEquals"] == ["States.DataLimitExceeded"]
         if not (too_large and following["ErrorEquals"] == ["States.ALL"] and following["Next"] == catcher["Next"]):
@@ -68,13 +69,13 @@ def words(rule: Definition) -> str:
 
 
 def duration(state: Definition) -> str:
-    """Return how long a Wait state waits, as its definition says it."""
+    """Return how long a Wait state waits, in its definition's words."""
     field = next(name for name in ("Seconds", "Timestamp", "SecondsPath", "TimestampPath") if name in state)
     return plain(state[field])
 
 
 def plain(value: Any) -> str:
-    """Return a text on one line, a variable as its last name and a JSONata expression without its brackets."""
+    """Return a text on one line; a variable becomes its last name, a JSONata expression loses its brackets."""
     return " ".join(_VARIABLE.sub(r"\1", str(value)).removeprefix("{%").removesuffix("%}").split())
 
 
@@ -83,7 +84,7 @@ START, JOIN, END = "start", "join", "end"
 
 @dataclass(frozen=True)
 class Box:
-    """A state, or one of the points START, JOIN and END (then `state` is the frame's, or empty)."""
+    """A state, or one of the points START, JOIN and END; a point's `state` is its frame's, or empty."""
 
     key: str
     kind: str
@@ -168,7 +169,7 @@ class _Drawer:
             self.arrows.append(Arrow(key, point.key))
 
     def _state(self, name: str, state: Definition, frame: Frame) -> tuple[str, str]:
-        """Return the keys of the boxes by which the state is entered and left; only a frame's differ."""
+        """Return the keys of the boxes where the state is entered and left; they differ only for a frame."""
         key = f"s{self._count}"
         self._count += 1
         note = duration(state) if state["Type"] == "Wait" else ""

@@ -36,7 +36,7 @@ _HEAD = f"""digraph machine {{
 
 
 def dot(drawing: Drawing, marks: Marks | None = None) -> str:
-    """Return the DOT text; with marks, the states and transitions of an execution stand out and the rest is faint."""
+    """Return the DOT text; with marks, the states and transitions of an execution stand out, all others are faint."""
     boxes = {box.key: box for box in drawing.boxes()}
     lines = [_HEAD, *_frame(drawing.frame, marks, "  ")]
     lines += [_arrow(arrow, boxes, marks) for arrow in drawing.arrows]

@@ -1,4 +1,4 @@
-"""Reads from an execution's history, and nothing else, each attempt of a Task, and which way the execution took.
+"""Reads each attempt of a Task, and the way of the execution, from its history alone.
 
 Call #1  ━━━━━                     2.000 s  States.Timeout, tried again after 1.000 s
 Call #2       ···━━━━━             2.000 s  States.Timeout, caught: Fallback
@@ -13,7 +13,7 @@ from states_language.history import Event, details_of
 
 WAITING, RUNNING, FAILED = "·", "━", "╳"
 ASCII = str.maketrans({WAITING: ".", RUNNING: "=", FAILED: "x"})
-"""The marks for a terminal that has no others; `text.translate(ASCII)`."""
+"""Replaces the marks for a terminal that knows ASCII only: `text.translate(ASCII)`."""
 _BEGUN = frozenset({"TaskScheduled", "LambdaFunctionScheduled", "ActivityScheduled"})
 _FAILED = ("Failed", "TimedOut", "StartFailed", "ScheduleFailed", "SubmitFailed")
 _OF_A_TASK = ("Task", "LambdaFunction", "Activity")
@@ -24,7 +24,7 @@ _LABEL = 28
 class Attempt:
     """One attempt of a Task; times count from the execution's start, `to_ms` is None while it lasts.
 
-    `error` is "" where it did not fail; `then` says what followed.
+    `error` is "" if it did not fail; `then` says what followed.
     """
 
     state: str
@@ -36,7 +36,7 @@ class Attempt:
 
 
 def attempts(history: Sequence[Event]) -> list[Attempt]:
-    """Returns every attempt, in the order in which they began."""
+    """Return every attempt, in the order in which they began."""
     start_ms = history[0]["timestamp"] if history else 0
     after: dict[int, list[Event]] = {}
     for event in history:
@@ -49,7 +49,7 @@ def attempts(history: Sequence[Event]) -> list[Attempt]:
 
 
 def _visit(entered: Event, after: dict[int, list[Event]], start_ms: int) -> list[Attempt]:
-    """The attempts of one visit of a Task."""
+    """Return the attempts of one visit of a Task."""
     name = _name(entered)
     found: list[Attempt] = []
     begun = _next(entered, after)
@@ -71,7 +71,7 @@ def _visit(entered: Event, after: dict[int, list[Event]], start_ms: int) -> list
 
 
 def _ended(begun: Event, after: dict[int, list[Event]]) -> tuple[Event, Event | None]:
-    """The last event of an attempt, and the one that ended it; None while it lasts."""
+    """Return the last event of an attempt, and the event that ended it: None while it lasts."""
     event: Event | None = begun
     last = begun
     while event is not None:
@@ -118,7 +118,7 @@ def _error(over: Event) -> str:
 
 
 def draw(found: Sequence[Attempt], until_ms: int, width: int) -> list[str]:
-    """Returns a line for each attempt: its bar of `width` columns, its length, and what followed."""
+    """Return a line for each attempt: its bar of `width` columns, its length, and what followed."""
     lines = []
     ended: dict[str, int] = {}
     for attempt in found:
@@ -134,7 +134,7 @@ def draw(found: Sequence[Attempt], until_ms: int, width: int) -> list[str]:
 
 
 def _bar(rest_ms: int, from_ms: int, to_ms: int, until_ms: int, width: int, last: str) -> str:
-    """Waiting from `rest_ms` on, then the attempt, whose last column says how it ended."""
+    """Return the bar of an attempt: the wait from `rest_ms` on, then the attempt; `last` marks how it ended."""
     whole = max(1, until_ms)
     rest, begin = (min(at * width // whole, width - 1) for at in (rest_ms, from_ms))
     end = min(max(begin + 1, -(-to_ms * width // whole)), width)
@@ -158,7 +158,7 @@ class Marks:
 
 
 def marks(history: Iterable[Mapping[str, Any]]) -> Marks:
-    """Return the marks of an execution, whichever order its history has.
+    """Return the marks of an execution; its history may begin with the first event or the last.
 
     A branch that is retried begins at its Parallel or Map again.
     """
@@ -180,7 +180,7 @@ def marks(history: Iterable[Mapping[str, Any]]) -> Marks:
 
 
 def _owner(by_id: Mapping[int, Mapping[str, Any]], at: int) -> str | None:
-    """Return the state that an event belongs to: the nearest before it that was entered or left."""
+    """Return the state that an event belongs to: the nearest one that was entered or left before it."""
     while at in by_id:
         event = by_id[at]
         details = event.get(_ENTERED) or event.get(_EXITED)

@@ -11,7 +11,7 @@ from states_language.drawing.dot import FAILED, FAILED_FILL, TAKEN, TAKEN_FILL, 
 from states_language.drawing.histories import Marks
 
 _POINTS = {START: "(( ))", JOIN: "(( ))", END: "(( ))"}
-# How a state of a type is drawn; its name replaces {}.
+# The form of each type of state; the state's name replaces {}.
 _SHAPES = {
     "Choice": '{"{}"}',
     "Wait": '(["{}"])',
@@ -64,7 +64,7 @@ def _box(box: Box) -> str:
 
 
 def _quoted(*rows: str) -> str:
-    """Return rows of text as they stand between quotes in Mermaid."""
+    """Return rows of text in the form that Mermaid takes between quotes."""
     return "<br/>".join(_LIST.sub(r"\1#46;", plain(row).translate(_ENTITIES)) for row in rows)
 
 

@@ -16,18 +16,18 @@ from states_language.scheduling.lanes import Costly
 from states_language.values import parts, weight
 
 _FIRST = 8
-"""So many nested evaluations begin before the stack is measured."""
+"""How many nested evaluations begin before the stack is measured."""
 _FRAMES = 16
-"""Frames of the stack that a nested evaluation takes at most, or a $map with the function that it calls."""
+"""Frames of the stack that a nested evaluation, or a $map with the function that it calls, takes at most."""
 _SPARE = 240
 """Frames of the stack that a function needs which calls no expression, and a part of a tree before it."""
 
 DEEPEST = 100
-"""Nested evaluations; AWS stops between 99 and 101 (measured by others)."""
+"""The most nested evaluations; AWS stops between 99 and 101 (measured by others)."""
 DEEPEST_FUNCTIONS = 250
-"""Nested calls of built-in functions, such as a $map within the function of a $map; what AWS does is not known."""
+"""The most nested calls of built-in functions, such as a $map in the function of a $map; AWS's bound is unknown."""
 MOST_STEPS = 750_000
-"""Evaluations of one expression, about a second's work. AWS bounds the time and does not document it; a $map over
+"""The most steps of one expression, about a second's work. AWS bounds the time and does not document it; a $map over
 200,000 numbers, three evaluations each, is allowed (measured by others), and JSONata's test performance/case001
 takes 726,000."""
 LARGEST_BYTES = 873_782 * 8
@@ -44,13 +44,13 @@ class Limits:
 
 
 WHOLE = Limits(MOST_STEPS, LARGEST_BYTES, 1.0)
-"""All that an expression may take."""
+"""The limits of an expression."""
 HERE = Limits(400, 16_384, 0.004)
-"""What it may take where others wait: a few milliseconds."""
+"""The limits of an expression while others wait: a few milliseconds."""
 SHORT = 64
 """A text below takes no step."""
 _FEW = 8
-"""A value of at most so many parts is not weighed."""
+"""A value of at most so many parts is not measured."""
 
 TOO_DEEP = "Stack overflow error: Check for non-terminating recursive function. Consider rewriting as tail-recursive"
 TOO_LONG = "Expression evaluation timeout: Check for infinite loop"
@@ -76,9 +76,9 @@ class Bounds:
         self.most = limits.steps
         self.depth = 0
         self.nested = 0
-        self.reach = _FIRST  # so deep may evaluations and functions nest on this stack, as far as is known
+        self.reach = _FIRST  # how deep evaluations and functions may nest on this stack, as far as is known
         self.steps = 0
-        self.searched_s = 0.0  # by regular expressions
+        self.searched_s = 0.0  # seconds that regular expressions have searched
 
     def exceeded(self, bound: str) -> Exception:
         """Return the exception for a bound that was exceeded."""
@@ -96,13 +96,13 @@ class Bounds:
         self.depth += 1
 
     def reaches(self) -> bool:
-        """Return whether the stack has room for what nests now, and note for how much more."""
+        """Return whether the stack has room for what nests now, and note how much more has room."""
         deep = self.depth + self.nested
         self.reach = deep + (free_frames() - _SPARE) // _FRAMES
         return deep < self.reach
 
     def may_wait(self) -> None:
-        """Raise Costly where others would wait for another thread, which gets its turn late on a busy machine."""
+        """Raise Costly if others would wait for another thread, which a busy machine runs late."""
         if self.limits is not WHOLE:
             raise Costly
 
@@ -130,12 +130,12 @@ class Bounds:
         return result
 
     def fit(self, size: float) -> None:
-        """Raise Exceeded or Costly for a value of so many bytes where that is too many."""
+        """Raise Exceeded or Costly if a value of so many bytes is too large."""
         if size > self.limits.largest_bytes:
             raise self.exceeded(TOO_LARGE)
 
     def check(self, value: Any) -> None:
-        """Raise Exceeded or Costly for a value that is too large; a part counts as often as it occurs in the value."""
+        """Raise Exceeded or Costly for a value that is too large; a part counts as often as it occurs in it."""
         if isinstance(value, _NESTED):
             count = parts(value, {})
             self.fit(8 * count)
@@ -159,9 +159,9 @@ T = TypeVar("T")
 
 
 def free_frames() -> int:
-    """Return how many frames the limit leaves to this thread at least.
+    """Return how many frames the recursion limit leaves to this thread at least.
 
-    Until Python 3.12 it also counts calls from C, of which no frame tells; they are less than half as many.
+    Until Python 3.12 the limit also counts calls from C, which no frame shows; they are less than half as many.
     """
     used, frame = 0, sys._getframe()
     while (outer := frame.f_back) is not None:
@@ -170,7 +170,7 @@ def free_frames() -> int:
 
 
 def on_new_stack(work: Callable[[], T]) -> T:
-    """Return what the work returns, which runs in a thread of its own while this one waits; raises what it raises."""
+    """Run the work in a thread of its own while this one waits; return what it returns, raise what it raises."""
     done: Future[T] = Future()
 
     def run() -> None:

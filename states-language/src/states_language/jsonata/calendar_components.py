@@ -1,7 +1,7 @@
 """Gives the components of an instant in JavaScript's calendar: component(0, "F") is 4, a Thursday.
 
-Instants are milliseconds since 1970, NaN for what is none, of which all numbers are NaN. A year of two digits is one of
-the twentieth century wherever JavaScript's Date.UTC reads it, which is where weeks begin.
+Instants are milliseconds since 1970; all components of NaN, which is no instant, are NaN. JavaScript's Date.UTC, which
+finds where weeks begin, reads a year of two digits as one of the twentieth century.
 """
 
 import math
@@ -12,12 +12,12 @@ _WEEK = 7 * MS_OF_DAY
 FARTHEST_MS = 8.64e15
 """The bounds of JavaScript's dates."""
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
-"""After so many the calendar repeats itself; `date` knows the years up to 9999 alone."""
+"""The calendar repeats itself after so many days; `date` only knows the years up to 9999."""
 _EPOCH = date(_CYCLE_YEARS + 1970, 1, 1).toordinal()
 
 
 def day_number(year: int, month: int) -> int:
-    """Return the days from 1970-01-01 to the first of a month, counted from 0; any number of months."""
+    """Return the days from 1970-01-01 to the first of a month. Months count from 0; any number is allowed."""
     cycles, year = divmod(year + month // 12, _CYCLE_YEARS)
     return date(_CYCLE_YEARS + year, month % 12 + 1, 1).toordinal() + cycles * _CYCLE_DAYS - _EPOCH
 
@@ -83,7 +83,7 @@ def _moved(year: int, month: int, step: int) -> tuple[int, int]:
 
 
 def _first_week(year: int, month: int) -> float:
-    """Return when the week begins that has the first Thursday of the month, from 0."""
+    """Return when the week with the month's first Thursday begins; months count from 0."""
     first = utc(year, month, 1)
     weekday = (first // MS_OF_DAY + 3) % 7
     return first + (7 - weekday if weekday > 3 else -weekday) * MS_OF_DAY

@@ -1,7 +1,7 @@
 """Writes and reads instants by a picture: formatted(0, "[D1o] [MNn] [Y]", 0, 0) is "1st January 1970".
 
-It follows XPath 3.1, section 9.8, as version 2.0.6 of the JavaScript library does, whose own ways stand above the lines
-that keep them. Instants are milliseconds since 1970.
+It follows XPath 3.1, section 9.8, as version 2.0.6 of the JavaScript library does; where that library has a way of its
+own, a comment says so. Instants are milliseconds since 1970.
 """
 
 import functools
@@ -17,7 +17,7 @@ from states_language.jsonata.patterns import Pattern
 from states_language.jsonata.whole_numbers import WORDS, IntegerPicture, Separator, integer_picture, parse_int
 
 ISO = "[Y0001]-[M01]-[D01]T[H01]:[m01]:[s01].[f001][Z01:01t]"
-"""The picture of an instant without one."""
+"""The picture of an instant for which none is given."""
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
@@ -33,9 +33,9 @@ _INTEGERS = frozenset("YMDdFWwXxHhmsf")
 
 @dataclass(frozen=True)
 class Marker:
-    """A component in a picture. case: of a name, None for a number. most: the widest, None where it does not matter.
+    """A component in a picture. case: that of a name, None for a number. most: the greatest width, None for any.
 
-    places: how many digits a year has at most, and a year, month or day that is read; None for any number.
+    places: the most digits of a written year, and of a year, month or day that is read; None for any number.
     """
 
     component: str
@@ -70,7 +70,7 @@ def parts(picture: str) -> tuple[Part, ...]:
 
 
 def _marker(text: str) -> Marker:
-    """Return what stands between brackets: a component, how it is presented, and after a comma how wide it is."""
+    """Return what the brackets hold: a component, how it is presented, and after a comma its width."""
     sign, comma = text[:1], text.rfind(",")
     least, most = _widths(text[comma + 1 :]) if comma >= 0 else (None, None)
     form: str | None = (text[1:comma] if comma > 0 else text[:1]) if comma >= 0 else text[1:]
@@ -106,13 +106,13 @@ def _width(text: str) -> float | None:
 def _sized(
     sign: str, integer: IntegerPicture, least: float | None, most: float | None
 ) -> tuple[IntegerPicture, float | None]:
-    """Return the picture of a number with the width's digits, and how many digits are read."""
+    """Return a number's picture, with as many digits as the width says, and how many digits are read."""
     size, places = integer.size, None
     if size is not None and least is not None and size < least:
         size = least
     if sign in "YMD":
         if most is not None:
-            # In 2.0.6 the most of a year, month or day is its least, too.
+            # In 2.0.6 the greatest width of a year, month or day is its least width, too.
             size = places = most
         elif size is not None and size + (integer.optional or 0) >= 2:
             places = size + (integer.optional or 0)
@@ -120,7 +120,7 @@ def _sized(
 
 
 def formatted(millis: float, picture: str, hours: float, minutes: float) -> str:
-    """Return the text of an instant, in a zone so far from UTC; raises JException D3130 to D3135."""
+    """Return the text of an instant in the zone that is so many hours and minutes from UTC; raises D3130 to D3135."""
     found = parts(picture)
     local = millis + (60 * hours + minutes) * 60_000
     local = math.trunc(local) if abs(local) <= FARTHEST_MS else math.nan
@@ -194,9 +194,9 @@ class _Reader:
 
 
 def instant(text: str, picture: str, now_ms: float) -> float | None:
-    """Return the instant of a text, NaN where it is none; None where the picture does not match or has no component.
+    """Return the instant of a text: NaN if it is no date, None if the picture does not match or has no component.
 
-    What is more than the picture has is today's. Raises JException D3130 to D3136.
+    Components greater than the picture's are today's. Raises JException D3130 to D3136.
     """
     readers = [_reader(part) for part in parts(picture)]
     expression = "".join(f"({reader.expression})" for reader in readers)
@@ -236,7 +236,7 @@ def _expression(integer: IntegerPicture, places: float | None) -> str:
     if places is None or not places > 0:
         return f"[0-9]+{suffix}"
     least, most = int(places) - (integer.optional or 0), int(places)
-    # JavaScript takes what is no count as it stands.
+    # JavaScript takes a count that is not valid as plain text.
     count = f"{{{least},{most}}}" if integer.optional else f"{{{most}}}"
     return f"[0-9]{count if least >= 0 else regex.escape(count)}{suffix}"
 
@@ -261,7 +261,7 @@ def _zone_reader(marker: Marker) -> _Reader:
 
 
 def _combined(values: dict[str, float | None], now_ms: float) -> float:
-    """Return the instant of components; raises JException D3136 where one is missing between others."""
+    """Return the instant of components; raises JException D3136 if one is missing between others."""
     given = {sign for sign, value in values.items() if value and not math.isnan(value)}
     date, time = given & set("YXMxWwdD"), given & set("PHhmsf")
     by_day = not _only(date, "YMD") and _only(date, "Yd")
@@ -290,7 +290,7 @@ def _only(given: set[str], allowed: str) -> bool:
 
 
 def _filled(values: dict[str, float | None], order: str, now_ms: float) -> dict[str, float]:
-    """Return the components with those before the first from now, and the least after the last."""
+    """Return the components; those before the first given one are today's, those after the last are the least."""
     filled = {sign: value for sign, value in values.items() if value is not None}
     begun = ended = False
     for sign in order:

@@ -1,6 +1,6 @@
 """Implements JSONata's functions of dates and of whole numbers: $toMillis, $fromMillis, $formatInteger, $parseInteger.
 
-`date_pictures` and `whole_numbers` have the pictures. Source: the JSONata documentation.
+`date_pictures` and `whole_numbers` read and write the pictures. Source: the JSONata documentation.
 """
 
 import math
@@ -23,12 +23,12 @@ _INSTANT = re.compile(
 _ALLOWED = re.compile(
     r"\d{4}(-[01]\d)*(-[0-3]\d)*(T[0-2]\d:[0-5]\d:[0-5]\d)*(\.\d+)?([+-][0-2]\d:?[0-5]\d|Z)?", re.ASCII
 )
-"""What JSONata takes for a timestamp; JavaScript makes NaN of what is none after all."""
+"""What JSONata takes for a timestamp; JavaScript makes NaN of a match that is no date."""
 _MARKER = re.compile(r"\[\s*([^\[\]])([^\[\]]*)\]")
 _HUGE = re.compile(r"[,-]\s*0*[1-9][0-9]{4,}")
-"""A width of five digits or more; the library would pad the component to it."""
+"""A width of five digits or more; the library would pad the component to this width."""
 LONGEST_TEXT = 1000
-"""Characters of a date or a number that a picture may read."""
+"""How long a date or a number may be that a picture reads, in characters."""
 
 
 def to_millis(now_ms: Callable[[], int], text: str, picture: Any = None) -> Any:
@@ -50,7 +50,7 @@ def to_millis(now_ms: Callable[[], int], text: str, picture: Any = None) -> Any:
     midnight = hour == 24 and minute == second == millis == 0
     if not (1 <= month <= 12 and 1 <= day <= 31 and (hour < 24 or midnight) and zone_h < 24):
         return math.nan
-    # JavaScript takes the 30th of February for the 1st or 2nd of March.
+    # JavaScript takes 30 February for the 1st or 2nd of March.
     minutes = (hour * 60 + minute) - (zone_h * 60 + zone_min) * (-1 if match[8] == "-" else 1)
     days = day_number(year, month - 1) + day - 1
     return ((days * 1440 + minutes) * 60 + second) * 1000 + millis

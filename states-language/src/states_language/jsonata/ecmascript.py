@@ -1,8 +1,8 @@
 r"""Translates a regular expression of JavaScript into one of the library `regex`: "[^]+$" is r"(?s:.)+\Z".
 
-It reads what a JavaScript expression without the flag u may be, and refuses the rest: atomic groups, possessive
-quantifiers, flags within. An unknown escape is the character itself. Source: ECMA-262, 22.2 and B.1.2. One thing stays
-as in `regex`: a group in a loop keeps its match when the loop goes on without it, where JavaScript forgets it.
+It takes what JavaScript takes without the flag u, and refuses the rest: atomic groups, possessive quantifiers, flags
+within. An unknown escape is the character itself. Source: ECMA-262, 22.2 and B.1.2. One difference from JavaScript
+stays: a group in a loop keeps its match when the loop goes on without the group; JavaScript forgets the match.
 """
 
 import re
@@ -32,7 +32,7 @@ Members = str | list[tuple[str, str]]
 
 
 def translated(text: str, *, multiline: bool) -> str:
-    """Return the expression for `regex`, for a text of UTF-16 units; raises ValueError where JavaScript refuses it."""
+    """Return the expression for `regex`, for a text of UTF-16 units; raises ValueError if JavaScript refuses it."""
     return _Translation(text, multiline).run()
 
 
@@ -41,7 +41,7 @@ def _refusal(text: str, why: str) -> ValueError:
 
 
 def _ranges(members: str) -> list[tuple[str, str]]:
-    """Return the ranges of a set that is written with - between two characters."""
+    """Return the ranges of a set whose text has pairs of characters with - between them."""
     return [(found[0], found[-1]) for found in re.findall(r".-.|.", members, re.DOTALL)]
 
 
@@ -56,7 +56,7 @@ def _complement(ranges: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 class _Translation:
-    """One expression on its way; `at` is the place of what is read next."""
+    """The translation of one expression; `at` is the place of the next character to read."""
 
     def __init__(self, text: str, multiline: bool) -> None:
         self.text = text
@@ -149,7 +149,7 @@ class _Translation:
         return re.escape(self._character()), True
 
     def _reference(self, number: int) -> str:
-        """Return the reference to a group; one that matched nothing, or is not over, is an empty text."""
+        """Return the reference to a group; a group that matched nothing, or is still open, stands for an empty text."""
         return f"(?({number})\\{number}|)" if number in self.closed else "(?:)"
 
     def _character(self, *, within: bool = False) -> str:

@@ -19,7 +19,7 @@ from states_language.jsonata.signatures import check_arguments
 from states_language.values import parts, units
 
 _SMALL = 2**31
-"""Sums of whole numbers below are whole, and need no check."""
+"""The sum of two whole numbers below this one is whole and needs no check."""
 LARGEST_COUNTED = 2**53
 """Where JavaScript's numbers stop counting: 2**53 + 1 is 2**53."""
 
@@ -29,23 +29,23 @@ _running = threading.local()
 
 
 def _applied(function: Any, arguments: Any) -> Any:
-    """Return what a function makes of arguments that another passes on; the library checks those of lambdas alone."""
+    """Return a function's result for another function's arguments; the library only checks those of lambdas."""
     running = library.Jsonata.CURRENT.jsonata
     return running.apply(function, arguments, None, running.environment)
 
 
 def _is_function(value: Any) -> bool:
-    """Return what the library's own function does, which imports a module each time."""
+    """Return whether a value is a function; the library's own test imports a module each time."""
     return isinstance(value, library.Jsonata.JFunctionCallable)
 
 
 def _arity(function: Any) -> Any:
-    """Return how many arguments a function takes that another calls; a regular expression takes a text and a place."""
+    """Return how many arguments a function takes from another; a regular expression takes a text and a place."""
     return 2 if Functions.is_regex(function) else _arity_of(function)
 
 
 def _search(matches: Any) -> Any:
-    """Return the next match as the function that a regular expression is returns it; undefined where there is none."""
+    """Return the next match in the form that a regular expression, called as a function, returns; else undefined."""
     match = next(matches, None)
     if match is None:
         return None
@@ -69,7 +69,7 @@ Functions.func_apply = staticmethod(_applied)
 
 
 def bounds() -> Any:
-    """Return the bounds of the evaluation that runs in this thread; several may evaluate one expression."""
+    """Return the bounds of this thread's evaluation; several threads may evaluate one expression."""
     return _running.bounds
 
 
@@ -81,7 +81,7 @@ def begin(machine: "Jsonata", limits: Limits, states: dict[str, Any]) -> Bounds:
 
 
 class Frame(library.Jsonata.Frame):  # type: ignore[misc]  # the library has no types
-    """A frame of variables; two names are bound to None because the library looks them up at every step."""
+    """A frame of variables; it binds two names to None because the library looks them up at every step."""
 
     def __init__(self, enclosing: Any) -> None:
         super().__init__(enclosing)
@@ -103,7 +103,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
 
     @property
     def bounds(self) -> Any:
-        """Return what `bounds` does."""
+        """Return the bounds of this thread's evaluation."""
         return _running.bounds
 
     rebinds_states = True
@@ -117,7 +117,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         return (expr.run or compiled(self, expr))(_running.bounds, input, environment)
 
     def on_new_stack(self, function: Any, *arguments: Any) -> Any:
-        """Return what a function does, in a thread: it nests there as deeply as the host's recursion limit allows."""
+        """Return the function's result from a new thread, where it can nest as deeply as the recursion limit allows."""
         bounds, current, reach = _running.bounds, library.Jsonata.CURRENT.jsonata, _running.bounds.reach
         bounds.may_wait()
 
@@ -153,7 +153,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         return super().evaluate_step(expr, input, environment, last_step) if isinstance(input, list) else None
 
     def evaluate_filter(self, predicate: Any, input: Any, environment: Any) -> Any:
-        """Return the elements that a predicate picks, by truth or by places; those are rounded down, not cut off."""
+        """Return the elements that a predicate picks, by truth or by place; places are rounded down, not cut off."""
         results = Utils.create_sequence()
         streams = isinstance(input, Utils.JList) and input.tuple_stream
         results.tuple_stream = streams
@@ -179,7 +179,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         return results
 
     def partial_apply_native_function(self, native: Any, args: Any) -> Any:
-        """Return the function of the arguments that are left open; the library finds a native one by its name alone."""
+        """Return the function of the open arguments; the library would find a native function by its name alone."""
         names = ", ".join(f"$a{place}" for place in range(len(args)))
         procedure = self.parser.parse(f"function({names}){{$native({names})}}")
         procedure.environment = self.create_frame()
@@ -187,7 +187,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         return self.partial_apply_procedure(procedure, args)
 
     def evaluate_partial_application(self, expr: Any, input: Any, environment: Any) -> Any:
-        """Return the function of the arguments that are left open; T1007 where only the $ of its name is missing."""
+        """Return the function of the open arguments; raises T1007 if only the $ of the function's name is missing."""
         try:
             return super().evaluate_partial_application(expr, input, environment)
         except JException as problem:
@@ -197,7 +197,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
             raise
 
     def evaluate_apply_expression(self, expr: Any, input: Any, environment: Any) -> Any:
-        """Return what the function to the right of ~> makes of the left side; raises JException T2006."""
+        """Return the result of the function to the right of ~> for the left side; raises JException T2006."""
         left = self.eval(expr.lhs, input, environment)
         if expr.rhs.type == "function":
             return self.evaluate_function(expr.rhs, input, environment, left)
@@ -217,12 +217,12 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         return "".join("" if side is None else to_text(side) for side in (lhs, rhs))
 
     def evaluate_includes_expression(self, lhs: Any, rhs: Any, _op: str = "in") -> Any:
-        """Return whether the right side contains the left one; each element costs, as in `apply_inner`."""
+        """Return whether the right side contains the left one; each element costs a step, as in `apply_inner`."""
         self.bounds.charge((rhs,))
         if lhs is None or rhs is None:
             return False
         elements = rhs if isinstance(rhs, list) else [rhs]
-        if isinstance(lhs, dict | list):  # an object or an array is in none but by identity
+        if isinstance(lhs, dict | list):  # an object or an array is an element only if it is the same object
             return any(element is lhs for element in elements)
         truth = isinstance(lhs, bool)
         return any(element == lhs and isinstance(element, bool) is truth for element in elements)
@@ -236,14 +236,14 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         return super().evaluate_comparison_expression(lhs, rhs, op)
 
     def evaluate_range_expression(self, lhs: Any, rhs: Any, _op: str = "..") -> Any:
-        """Return the whole numbers of a range; one that counts to where a number has no next one never ends."""
+        """Return the whole numbers of a range; a range up to 2**53 and more would never end, and is refused."""
         numbers = super().evaluate_range_expression(lhs, rhs)
         if numbers is not None and (rhs >= LARGEST_COUNTED or float(lhs) + 1 == float(lhs)):
             self.bounds.fit(math.inf)
         return numbers
 
     def evaluate_equality_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
-        """Return the outcome of = or !=; each part of the left side costs."""
+        """Return the outcome of = or !=; each part of the left side costs a step."""
         if type(lhs) is str and type(rhs) is str:
             return (lhs == rhs) is (op == "=")
         if isinstance(lhs, dict | list) and isinstance(rhs, dict | list):

@@ -4,8 +4,8 @@
     query.value(Data({"input": {"n": 1}}), environment, "Output")  # 2
 
 Invariants: every evaluation ends. Steps, depth and size bound it, never time, so two runs fail alike; only a regular
-expression that backtracks is stopped by a clock. Where others wait (`here`), an evaluation takes at most HERE, and one
-that needs more begins again in a process of its own, within WHOLE.
+expression that backtracks is stopped by a clock. While others wait (`here`), an evaluation takes at most HERE; one that
+needs more begins again in a process of its own, within WHOLE.
 """
 
 import functools
@@ -39,15 +39,15 @@ from states_language.values import MISSING, exceeds, joined, well_formed
 NULL = Utils.NULL_VALUE
 
 PARTS_HERE = 2_000
-"""The largest data that an expression may read where others wait, as `exceeds` counts."""
+"""The largest data that an expression may read while others wait, as `exceeds` counts."""
 
 
 class Unsupported(Exception):
-    """The value is a function, which JSON does not have."""
+    """The value is a function, which JSON cannot hold."""
 
 
 class Query:
-    """A compiled expression; `text` is as AWS quotes it, `needs_context` whether it may read $states.context."""
+    """A compiled expression; `text` is AWS's quote of it, `needs_context` says if it may read $states.context."""
 
     def __init__(self, text: str, machine: Any, every: list[Any]) -> None:
         self.text = text
@@ -162,7 +162,7 @@ class Data:
 
     @functools.cached_property
     def large(self) -> bool:
-        """Return whether they are too much to be read where others wait."""
+        """Return whether the members are too large to be read while others wait."""
         return exceeds(self.states, PARTS_HERE)
 
 
@@ -210,7 +210,7 @@ def compile_query(text: str, pointer: str, *, caught: bool = False) -> Query:
 
 @functools.lru_cache(maxsize=4096)
 def _compiled(inner: str, caught: bool) -> Query | str:
-    """Return the expression, or the rule that it breaks; a long one takes minutes, so the latest are kept."""
+    """Return the expression, or the rule that it breaks; a long one takes minutes, so the latest ones are kept."""
     try:
         try:
             machine = Jsonata(inner, pattern)
@@ -255,7 +255,7 @@ _NESTED = (dict, list)
 
 
 def to_library(value: Any) -> Any:
-    """Return a JSON value as the library represents it; the value itself where it holds no null."""
+    """Return a JSON value as the library represents it; the value itself if it holds no null."""
     if value is None:
         return NULL
     if isinstance(value, dict):

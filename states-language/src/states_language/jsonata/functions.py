@@ -1,7 +1,7 @@
 """Defines the functions that Step Functions adds to JSONata, and replaces those of the library that differ.
 
-Replaced are functions that the library does not bound, that fail without a code, or that return another result than
-JSONata. Time and chance come from the execution's clock. An argument that must be a whole number loses its fraction.
+It replaces functions that the library does not bound, that fail without a code, or whose result differs from JSONata's.
+Time and chance come from the execution's clock. An argument that must be a whole number loses its fraction.
 Source: AWS Step Functions Developer Guide, "Transforming data with JSONata".
 """
 
@@ -66,7 +66,7 @@ def _signature(text: str, name: str) -> Any:
 
 
 class _Defined(library.Jsonata.JFunction):  # type: ignore[misc]  # the library has no types
-    """A function that is undefined where its first argument is."""
+    """A function that is undefined if its first argument is."""
 
     def call(self, input: Any, args: Any) -> Any:  # noqa: ARG002  # as the library calls it
         """Return the result."""
@@ -130,7 +130,7 @@ def _join(strings: Any, between: Any = None) -> Any:
 
 
 def _sort(values: Any, comparator: Any = None) -> Any:
-    """Sort; the library compares values that have no order, and fails without a code."""
+    """Sort the values; the library's own $sort compares values that have no order, and fails without a code."""
     if len(values) <= 1:
         return values
     plain = Utils.is_array_of_numbers(values) or Utils.is_array_of_strings(values)
@@ -140,7 +140,7 @@ def _sort(values: Any, comparator: Any = None) -> Any:
         return sorted(values, key=lambda value: units(value) if isinstance(value, str) else value)
 
     def ahead(left: Any, right: Any) -> int:
-        """A comparator returns whether the earlier of two comes later; equal values keep their order."""
+        """Compare two values: the comparator says whether they change places; equal values keep their order."""
         return -1 if Functions.to_boolean(Functions.func_apply(comparator, [right, left])) else 0
 
     return sorted(values, key=functools.cmp_to_key(ahead))
@@ -151,7 +151,7 @@ def _boolean(value: Any) -> Any:
 
 
 def _clone(value: Any) -> Any:
-    """Copy a value by way of its JSON text, as a transform does; the library makes undefined of null."""
+    """Copy a value by way of its JSON text, as a transform does; the library turns null into undefined."""
     return None if value is None else to_library(parse_json(_string(value)))
 
 
@@ -165,7 +165,7 @@ def _type(value: Any) -> Any:
 
 
 def _distinct(values: Any) -> Any:
-    """Remove duplicates by their JSON text; the library compares each with each, and takes 1 for true."""
+    """Remove duplicates by their JSON text; the library compares each with each, and takes 1 and true as equal."""
     if not isinstance(values, list) or len(values) <= 1:
         return values
     kept: dict[Any, Any] = {}
@@ -187,7 +187,7 @@ def _shuffled(array: Any, random: Callable[[], float]) -> Any:
 
 
 def _searching(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function, whose second argument may be a function that finds matches."""
+    """Return the function so that its second argument may be a function that finds matches."""
 
     def searched(text: Any, pattern: Any = None, *others: Any) -> Any:
         own = Utils.is_function(pattern) or Functions.is_lambda(pattern)

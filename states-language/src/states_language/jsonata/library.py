@@ -1,7 +1,7 @@
-"""Loads a copy of jsonata-python that belongs to this package alone, so that its mends change nobody else's.
+"""Loads a copy of jsonata-python for this package alone, so that corrections do not change the host's `jsonata`.
 
-Its modules are executed a second time, in namespaces whose import statements find the copy. `jsonata` itself is not
-imported. Invariant: neither the host's `jsonata` nor its recursion limit changes.
+The copy's modules are executed in namespaces of their own, whose import statements find the copy. `jsonata` itself is
+not imported. Invariant: neither the host's `jsonata` nor its recursion limit changes.
 """
 
 import builtins
@@ -16,7 +16,7 @@ _NAME = "jsonata"
 
 
 class _System:
-    """The module `sys` as the copy sees it: its recursion limit stays the host's."""
+    """The module `sys` as the copy sees it: the copy cannot change the host's recursion limit."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(sys, name)
@@ -35,7 +35,7 @@ def _import(
     fromlist: Sequence[str] = (),
     level: int = 0,
 ) -> Any:
-    """Return what an import statement of the copy finds."""
+    """Return the module for an import statement of the copy."""
     if name == "sys":
         return _System()
     if name.partition(".")[0] != _NAME:
@@ -51,7 +51,7 @@ _BUILTINS = {**vars(builtins), "__import__": _import}
 
 
 def _module(name: str) -> ModuleType:
-    """Return a module of the copy, which is executed once."""
+    """Return a module of the copy; only the first call executes it."""
     if name not in _made:
         module = _made[name] = ModuleType(f"{__name__}.{name}")
         vars(module)["__builtins__"] = _BUILTINS

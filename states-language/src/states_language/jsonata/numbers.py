@@ -14,7 +14,7 @@ from typing import Any
 from states_language.jsonata.library import Functions, JException, Utils
 
 NAMES = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
-"""The names that JavaScript and AWS have for the numbers that JSON does not have."""
+"""JavaScript's and AWS's names of the numbers that JSON does not have."""
 
 _LONG = 2**63
 _SHORT = 18
@@ -22,13 +22,13 @@ _SHORT = 18
 _LARGEST = sys.float_info.max
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _BASED = re.compile(r"0(?:[xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)")
-# JSONata's pattern binds its bars more loosely than its ends, so 0x1z and z0b1 match too, and are no numbers.
+# In JSONata's pattern ^ and $ bind more tightly than |, so 0x1z and z0b1 match too, though they are no numbers.
 _LOOSELY_BASED = re.compile(r"^0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+$")
 _EXACT = decimal.Context(prec=800)
 
 
 def plain(value: float) -> float:
-    """Return the number, as an int where it has no fraction and fits 64 bits."""
+    """Return the number, as an int if it has no fraction and fits 64 bits."""
     if isinstance(value, float) and value.is_integer() and abs(value) < _LONG:
         return int(value)
     return value
@@ -74,7 +74,7 @@ def number_text(value: float) -> str:
 def json_text(value: Any, indent: str = "", *, pretty: bool = False, within: bool = False) -> str:
     """Return a value of the library as JSON text, a function as an empty text.
 
-    Raises JException D3001 for Infinity, and D1001 where it stands `within` another value.
+    Raises JException D3001 for Infinity, and D1001 for one `within` another value.
     """
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
@@ -101,7 +101,7 @@ def json_text(value: Any, indent: str = "", *, pretty: bool = False, within: boo
 
 
 def to_text(value: Any, *, pretty: bool = False) -> str:
-    """Return a value as $string and & write it: a text as it is, a function as an empty text."""
+    """Return a value as $string and & write it: a text unchanged, a function as an empty text."""
     if isinstance(value, str):
         return value
     nameless = Utils.is_function(value) or Functions.is_lambda(value) or Functions.is_regex(value)
@@ -148,7 +148,7 @@ def round_half_even(value: Any, digits: Any = None) -> Any:
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """Return the power; raises JException D3061 where JSON has no such number."""
+    """Return the power; raises JException D3061 if JSON has no such number."""
     if exponent is None:
         return None
     try:

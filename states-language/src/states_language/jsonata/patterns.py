@@ -1,8 +1,8 @@
 """Compiles the regular expressions of JSONata and bounds the time of their search.
 
-A character above U+FFFF is the two halves of a surrogate pair, as in JavaScript, whose expressions `ecmascript`
-translates. Invariant: all searches of one evaluation together take at most what its limits say. Backtracking cannot be
-counted from outside, so a clock does.
+A character above U+FFFF counts as the two halves of a surrogate pair, as in JavaScript, whose expressions `ecmascript`
+translates. Invariant: all searches of one evaluation together take at most the seconds that its limits say. Nobody can
+count backtracking from outside, so a clock bounds it.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from states_language.values import joined, units
 
 
 def pattern(text: str, flags: Any) -> "Pattern":
-    """Return the compiled regular expression; `flags` are the library's. Raises ValueError where it is not valid."""
+    """Return the compiled regular expression; `flags` are the library's. Raises ValueError if it is not valid."""
     chosen = regex.IGNORECASE if flags.case_insensitive else 0
     return Pattern(regex.compile(translated(units(text), multiline=flags.multiline), chosen))
 
@@ -31,9 +31,9 @@ class Pattern:
         self.pattern = compiled.pattern
 
     def finditer(self, text: str, at: int = 0) -> Iterator[Any]:
-        """Yield the matches from a place on, whose places are those of `units(text)`.
+        """Yield the matches from a place on; places count the characters of `units(text)`.
 
-        Raises JException D1004 for an empty one but the first, TimeoutError past the limit.
+        Raises JException D1004 for an empty match after the first, TimeoutError past the limit.
         """
         text, first = units(text), at
         while True:
@@ -48,7 +48,7 @@ class Pattern:
             if match.end() >= len(text):
                 return
             if match.end() == at:
-                # An empty one would be found again, and no search gets beyond it.
+                # An empty match would be found again and again.
                 raise JException("D1004", -1)
             at = match.end()
 
@@ -57,12 +57,12 @@ class Pattern:
         return next(self.finditer(text), None)
 
     def sub(self, new: Any, text: str, count: int = 0) -> str:
-        """Return the text with its matches replaced: at most `count` of them, all for 0."""
+        """Return the text with its matches replaced: at most `count` of them; 0 means all."""
         with _searching() as left_s:
             return str(self._compiled.sub(new, text, count, timeout=left_s))
 
     def split(self, text: str, maxsplit: int = 0) -> list[str]:
-        """Return the texts between the matches, without groups: at most `maxsplit` cuts, any number for 0."""
+        """Return the texts between the matches, without groups: at most `maxsplit` cuts; 0 means any number."""
         pieces: list[str] = []
         text, at = units(text), 0
         for match in self.finditer(text):
@@ -74,9 +74,9 @@ class Pattern:
 
 
 class Matcher(Pattern):
-    """A function of the expression's own that finds matches; it returns what a regular expression as a function does.
+    """A function of the expression that finds matches, as a regular expression that is called does.
 
-    Each match names the function that finds the next one. Raises JException T1010 for what is no match.
+    Each match names the function that finds the next one. Raises JException T1010 for a value that is no match.
     """
 
     def __init__(self, function: Any, caller: str) -> None:
@@ -95,21 +95,21 @@ class Matcher(Pattern):
 
 
 class _Match:
-    """A match with these texts of its groups, the first of which is all of it."""
+    """A match with the texts of its groups; the first is the whole match."""
 
     def __init__(self, start: int, end: int, texts: list[Any]) -> None:
         self._start, self._end, self._texts = start, end, texts
 
     def start(self) -> int:
-        """Return the place of its first character."""
+        """Return the place of the match's first character."""
         return self._start
 
     def end(self) -> int:
-        """Return the place behind its last character."""
+        """Return the place after the match's last character."""
         return self._end
 
     def group(self, number: int = 0) -> Any:
-        """Return the text of a group, None of one that does not take part."""
+        """Return the text of a group; None for a group that took no part."""
         return self._texts[number]
 
     def groups(self) -> tuple[Any, ...]:
@@ -118,7 +118,7 @@ class _Match:
 
 
 def _joined(match: Any) -> Any:
-    """Return a match in a text of halves with their pairs as one character."""
+    """Return a match whose surrogate halves are joined to characters again."""
     if match.group().isascii():
         return match
     texts = [text if text is None else joined(text) for text in (match.group(), *match.groups())]

@@ -1,8 +1,8 @@
 """Implements $formatNumber of JSONata: format_number(1234.5, "#,##0.00") is "1,234.50".
 
-It follows XPath 3.1, section 4.7, as version 2.0.6 of the JavaScript library does, with that version's own ways: of
-several rules that a picture breaks the last is named, and a prefix shifts the place of the exponent. Where that version
-never ends, for an exponent of zero or of a negative number, the result is XPath's.
+It follows XPath 3.1, section 4.7, as version 2.0.6 of the JavaScript library does, with that version's own ways: if a
+picture breaks several rules, the error names the last one; a prefix shifts the place of the exponent. For an exponent
+of zero or of a negative number, where that version never ends, the result is XPath's.
 """
 
 import functools
@@ -19,7 +19,7 @@ _SIGNS = {
     "percent": "%", "per-mille": "\u2030", "pattern-separator": ";", "minus-sign": "-",
 }  # fmt: skip
 _FIXED_BELOW = 1e21
-"""JavaScript writes a larger number with an exponent, however many places it is to have."""
+"""JavaScript writes a larger number with an exponent, whatever its number of places."""
 
 
 class _Signs:
@@ -36,7 +36,7 @@ class _Signs:
         self.active = {*self.digits, self.point, self.power, self.comma, self.optional, self.half}
 
     def count(self, text: str, *, optional: bool = False) -> int:
-        """Return how many digits a part of a picture has, without or with those that are optional."""
+        """Return how many digits a part of a picture has, without the optional ones or with them."""
         return sum(sign in self.digits or (optional and sign == self.optional) for sign in text)
 
     def digit_text(self, value: float, places: int) -> str:
@@ -51,7 +51,7 @@ class _Signs:
 
 @dataclass(frozen=True)
 class _Part:
-    """One half of a picture, for numbers from 0 on or for those below."""
+    """One half of a picture: for numbers from 0 on, or for negative ones."""
 
     text: str
     prefix: str
@@ -96,7 +96,7 @@ def _part(text: str, signs: _Signs) -> _Part:
 
 
 def _rules(part: _Part, signs: _Signs) -> dict[str, bool]:
-    """Return whether the part breaks each rule (XPath 3.1, 4.7.3), in the order in which they are looked at."""
+    """Return for each rule (XPath 3.1, 4.7.3) whether the part breaks it, in the order of the checks."""
     text, whole, fraction, exponent = part.text, part.whole, part.fraction, part.exponent
     percent, mille, at = text.count(signs.percent), text.count(signs.mille), text.find(signs.point)
     beside = (text[at - 1 : at] if at else "", text[at + 1 : at + 2])
@@ -140,7 +140,7 @@ def _written(value: float, part: _Part, signs: _Signs) -> str:
 
 
 def _sizes(part: _Part, signs: _Signs) -> tuple[int, int, int]:
-    """Return the least size of the whole part, and the least and the largest of the fraction."""
+    """Return the least size of the whole part, and the least and the largest size of the fraction."""
     whole, least, most = signs.count(part.whole), signs.count(part.fraction), signs.count(part.fraction, optional=True)
     if whole == most == 0:
         if part.exponent is None:
@@ -167,7 +167,7 @@ def _scaled(number: float, size: int) -> tuple[float, int]:
 
 
 def _grouped(text: str, point: int, part: _Part, signs: _Signs) -> list[str]:
-    """Return the whole part and the fraction with separators, repeated where the whole part's have one distance."""
+    """Return the whole part and the fraction with separators; those of the whole part repeat if regular."""
     cuts = [signs.count(part.whole[at:], optional=True) for at in _commas(part.whole, part.whole, signs)]
     factor = functools.reduce(math.gcd, cuts, 0)
     if factor and all(place * factor in cuts for place in range(1, len(cuts) + 1)):
@@ -184,7 +184,7 @@ def _grouped(text: str, point: int, part: _Part, signs: _Signs) -> list[str]:
 
 
 def _commas(text: str, later: str, signs: _Signs) -> list[int]:
-    """Return the places of the separators; those after the first are looked for in the whole part, as 2.0.6 does."""
+    """Return the places of the separators; like 2.0.6, look for all after the first in the whole part."""
     places = itertools.accumulate(
         itertools.repeat(later), lambda at, whole: whole.find(signs.comma, at + 1), initial=text.find(signs.comma)
     )

@@ -1,6 +1,6 @@
 """Takes a state's data from its raw input to its output, in JSONata: Arguments, the state's work, Output and Assign.
 
-$states has `input` and `context` everywhere, `result` and `errorOutput` where the state type has one.
+$states has `input` and `context` everywhere, `result` and `errorOutput` only where the state type has them.
 Invariant: a template without an expression stays the object that the definition has.
 """
 
@@ -32,7 +32,7 @@ class Template:
         self._evaluate = self._compile(value, pointer, location)
 
     def fill(self, states: States, branch: Environment) -> Any:
-        """Return the JSON value; raises QueryFailure, or Oversized where many expressions together make too much."""
+        """Return the JSON value; raises QueryFailure, or Oversized if many expressions together make too much."""
         if self._evaluate is None:
             return self.value
         seen = {**states, "context": branch.context()} if self.needs_context else states
@@ -66,12 +66,12 @@ class Template:
 
     def _within(self, part: Any, key: str | int, pointer: str, location: str) -> Evaluate | None:
         """Return what `_compile` does for a member or an element."""
-        # Large templates are mostly numbers and texts.
+        # Most parts of a large template are numbers and texts, which need no function.
         nests = isinstance(part, dict | list) or is_query(part)
         return self._compile(part, below(pointer, key), location) if nests else None
 
     def typed(self, expected: str, states: States, branch: Environment, *others: str) -> Any:
-        """Return the value of an expression of one of these types; raises QueryFailure (recorded for Items)."""
+        """Return an expression's value of one of these types; raises QueryFailure for another (recorded for Items)."""
         value = self.fill(states, branch)
         if kind(value) in (expected, *others) or self.query is None:
             return value
@@ -79,7 +79,7 @@ class Template:
 
 
 def template(fields: Fields, name: str, location: str | None = None) -> Template | None:
-    """Return a field's compiled template; None where it is absent. Raises DefinitionError for a bad expression."""
+    """Return a field's compiled template; None if it is absent. Raises DefinitionError for a bad expression."""
     if name not in fields:
         return None
     return Template(fields.get(name), fields.at(name), location or name)
@@ -96,7 +96,7 @@ class Outcome:
             self.assigns = list(check_names(self._assign.value, fields.at("Assign"), template=False))
 
     def settle(self, otherwise: Any, states: States, branch: Branch) -> Any:
-        """Return Output, or `otherwise` where there is none, with Assign staged in the branch."""
+        """Stage Assign in the branch and return Output, or `otherwise` if there is none."""
         if self._assign is not None:
             branch.staged = self._assign.fill(states, branch)
         return otherwise if self._output is None else self._output.fill(states, branch)
@@ -116,11 +116,11 @@ class QueryFlow:
         return raw
 
     def effective(self, raw: Any, branch: Branch) -> Any:
-        """Return Arguments, or the raw input where there are none."""
+        """Return Arguments, or the raw input if there are none."""
         return raw if self._arguments is None else self._arguments.fill(states_of(raw), branch)
 
     def finish(self, raw: Any, result: Any, branch: Branch) -> Any:
-        """Return Output, or the result where there is none, with Assign staged in the branch."""
+        """Stage Assign in the branch and return Output, or the result if there is none."""
         states = states_of(raw, result=result) if self._result else states_of(raw)
         return self._outcome.settle(result, states, branch)
 

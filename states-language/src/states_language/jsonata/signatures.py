@@ -50,7 +50,7 @@ def _length(signature: Any, *kinds: type) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _groups(signature: Any, types: str) -> tuple[Any, ...] | None:
-    """Return which of the arguments' types each parameter takes; None where they do not match."""
+    """Return which of the arguments' types each parameter takes; None if they do not match."""
     match = re.fullmatch("".join(f"({param.regex})" for param in signature._params), types)
     return None if match is None else match.groups()
 
@@ -60,7 +60,7 @@ _TYPES |= {type(None): "m", Utils.NullValue: "l"}
 
 
 def _type(value: Any) -> str:
-    """Return a value's type as a signature writes it: l is null, m is missing, f is a function."""
+    """Return a value's type as a signature writes it: l for null, m for a missing value, f for a function."""
     known = _TYPES.get(type(value))
     if known is not None:
         return known

@@ -13,13 +13,13 @@ from states_language.jsonata.library import JException, Parser, Tokenizer
 from states_language.jsonata.numbers import NAMES, json_text
 
 _BEHIND = " " * 8
-"""What the tokenizer looks at behind the end of a text, where JavaScript has nothing."""
+"""What the tokenizer finds after the end of a text; JavaScript finds nothing there."""
 _SIGNATURES = {"Type parameters": "S0401", "Choice groups": "S0402"}
-"""The beginnings of the library's messages of a function's signature, which have no codes."""
+"""The beginnings of the library's messages about a function's signature, which have no codes."""
 
 
 def fault(problem: Exception) -> str:
-    """Return the code and message of what is wrong with an expression's text."""
+    """Return the code and the message of the error in an expression's text."""
     if isinstance(problem, JException) and problem.error == "S0301" and problem.current is not None:
         problem = JException("S0103", problem.location, problem.current)
     elif isinstance(problem, KeyError):
@@ -27,7 +27,7 @@ def fault(problem: Exception) -> str:
     elif isinstance(problem, RuntimeError):
         code = next((code for begin, code in _SIGNATURES.items() if str(problem).startswith(begin)), None)
         problem = problem if code is None else JException(code, -1)
-    # A regular expression's fault has no code; what the library did not expect is an error of Python's own.
+    # An error in a regular expression has no code; a text that the library did not expect raises an error of Python's.
     return message(problem) or (str(problem) if isinstance(problem, ValueError) else "S0201: Syntax error")
 
 
@@ -45,10 +45,10 @@ def _read(tokenizer: Any, path: str, *arguments: Any) -> None:
 
 _begin = Tokenizer.__init__
 Tokenizer.__init__ = _read
-# AWS has JSONata 2.0.6, which reads a ? and then a sign that stands before nothing; the library has what came later.
+# AWS has JSONata 2.0.6, where ?? is an error: a ? and a sign that nothing follows. The library has a later version.
 Parser.InfixCoalesce.led = _refused("?")
 Parser.InfixDefault.led = _refused(":")
-# The library writes a value into the text of each error, and fails at the node of a function.
+# The library writes a value into the text of each error; for the node of a function that fails.
 Parser.Symbol.__repr__ = lambda symbol: str(symbol.type)
 
 
@@ -80,7 +80,7 @@ _SINGLE = frozenset({"S0217", "D3133", "D3135", *(f"D{number}" for number in ran
 
 
 def message(problem: Exception) -> str | None:
-    """Return the code and message of a failure; None where it has no code."""
+    """Return the code and message of a failure; None if it has no code."""
     if not isinstance(problem, JException):
         return None
     arguments = [problem.current, problem.expected, problem.extra]
@@ -143,7 +143,7 @@ _INSIDE = {
 def top_level(node: Any) -> Iterator[str]:
     """Yield each name, $ and $$ at the top level; AWS refuses a definition that has one.
 
-    Of a path only the first step is at the top level; of a function it is the body where its expression is.
+    Only the first step of a path is at the top level; a function's body is, if the function itself is.
     """
     if isinstance(node, list | tuple):
         for part in node:
@@ -167,7 +167,7 @@ def bound_names(node: Any) -> list[Any]:
 
 
 def reads_error_output(every: Iterable[Any]) -> bool:
-    """Return whether an expression of these nodes reads $states.errorOutput, which exists in a Catcher alone."""
+    """Return whether an expression of these nodes reads $states.errorOutput, which only a Catcher has."""
     paths = (node.steps[:2] for node in every if node.type == "path" and len(node.steps or ()) > 1)
     return any(
         (first.type, first.value, second.type, second.value) == ("variable", "states", "name", "errorOutput")

@@ -45,7 +45,7 @@ def replace(text: Any, pattern: Any, new: Any, limit: Any = None) -> Any:
 
 
 def split(text: Any, separator: Any, limit: Any = None) -> Any:
-    """Return the parts of the text; those of an empty separator are JavaScript's, halves of surrogate pairs too."""
+    """Return the parts of the text; an empty separator gives JavaScript's parts, halves of surrogate pairs too."""
     if separator == "" and isinstance(text, str):
         text = units(text)
     # JavaScript's own split rounds the limit down; the loop over matches goes on until it is reached.
@@ -54,7 +54,7 @@ def split(text: Any, separator: Any, limit: Any = None) -> Any:
 
 
 def _first(matches: Iterator[Any], most: int) -> Iterator[Any]:
-    """Yield the first so many matches; all of them for -1."""
+    """Yield at most so many matches; -1 means all of them."""
     for count, match in enumerate(matches):
         if count == most:
             return
@@ -74,8 +74,8 @@ def _replacement(match: Any, new: Any) -> str:
 def _filled(new: str, match: Any) -> str:
     """Return the replacement with $0, $1 … filled in; $$ is a dollar, and so is a $ before any other character.
 
-    A reference has as many digits as the number of groups. Where there is no such group, its last digit is text: with
-    ten groups $12 is group 1 and a 2.
+    A reference has at most as many digits as the number of groups. If there is no such group, its last digit is text:
+    with ten groups $12 is group 1 and a 2.
     """
     groups = match.groups()
     most = max(1, len(str(len(groups))))
@@ -96,7 +96,7 @@ def _filled(new: str, match: Any) -> str:
 
 
 def base64_encode(text: Any) -> Any:
-    """Return the Base64 of the text, of which each UTF-16 unit is a byte, the lower of its two: JSONata's `binary`."""
+    """Return the Base64 of the text; each UTF-16 unit gives its lower byte: JSONata's `binary`."""
     return base64.b64encode(bytes(ord(unit) & 0xFF for unit in units(text))).decode()
 
 

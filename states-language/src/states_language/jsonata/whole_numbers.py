@@ -1,7 +1,7 @@
 """Writes and reads whole numbers by a picture: integer_picture("w").written(12) is "twelve".
 
 It follows XPath 3.1, section 4.6, with the ways of version 2.0.6 of the JavaScript library: words go up to trillions,
-and a number that is none is written as NaN in digits and as nothing in letters. Numbers are doubles.
+and NaN is written as NaN in digits and as nothing in letters. Numbers are doubles.
 """
 
 import functools
@@ -49,13 +49,13 @@ WORDS = "(?:" + "|".join([*_VALUES, "and", "[\\-, ]"]) + ")+"
 
 
 def parse_int(text: str) -> float:
-    """Return the whole number with which a text begins, as JavaScript's parseInt; NaN where there is none."""
+    """Return the whole number at the beginning of a text, as JavaScript's parseInt does; NaN if there is none."""
     match = _INTEGER.match(text)
     return math.nan if match is None else int(match[1])
 
 
 def in_words(value: float, ordinal: bool) -> str:
-    """Return a number that is not negative in words, in lower case."""
+    """Return a number of at least 0 in words, in lower case."""
     if value <= 19:
         return _ordinal(_SMALL[int(value)]) if ordinal else _SMALL[int(value)]
     if value < 100:
@@ -66,7 +66,7 @@ def in_words(value: float, ordinal: bool) -> str:
     else:
         power = min(int(math.log10(value) / 3), len(_LARGE))
         unit = 1000.0**power
-        # A double near 1e46 is no multiple of its units: the rest may be of any size, and is none below 0.
+        # A double near 1e46 is no multiple of its units, so the rest may have any size; a negative rest counts as none.
         count = float(value // unit)
         rest = value - count * unit
         words = f"{in_words(count, ordinal=False)} {_LARGE[power - 1]}"
@@ -87,8 +87,8 @@ class Separator:
 class IntegerPicture:
     """A picture that was read. kind: letters, roman, words, digits, or sequence, which nobody offers.
 
-    size, optional: the digits that are required, and the others; None but for digits. repeated: the separator that
-    comes again and again, None where there is none such.
+    size, optional: how many digits are required, and how many are not; None for other kinds. repeated: the separator
+    that recurs at regular distances, None if there is none.
     """
 
     text: str
@@ -102,7 +102,7 @@ class IntegerPicture:
     repeated: Separator | None = None
 
     def written(self, value: float) -> str:
-        """Return the number; raises JException D3130 where the picture is none, RecursionError for NaN in words."""
+        """Return the number's text; raises JException D3130 for an unknown picture, RecursionError for NaN in words."""
         if self.kind == "sequence":
             raise JException("D3130", -1, self.text)
         return ("-" if value < 0 else "") + self._positive(abs(value))
@@ -140,12 +140,12 @@ class IntegerPicture:
         return text + ("th" if text[-2:-1] == "1" else _SUFFIXES.get(text[-1:], "th"))
 
     def read(self, text: str) -> float:
-        """Return the number that a text spells, NaN where it spells none; raises JException D3130."""
+        """Return the number that a text spells, NaN if it spells none; raises JException D3130."""
         if self.kind == "sequence":
             raise JException("D3130", -1, self.text)
         if self.kind == "letters":
             first = 65 if self.case == "upper" else 97
-            total = 0.0  # one after the other, as JavaScript adds; Python's sum is more exact
+            total = 0.0  # added one by one, as JavaScript does; Python's sum is more exact
             for power, sign in enumerate(reversed(text)):
                 total += (ord(sign) - first + 1) * 26.0**power
             return total
@@ -215,7 +215,7 @@ _KINDS = {
 
 @functools.lru_cache(maxsize=256)
 def integer_picture(text: str) -> IntegerPicture:
-    """Return the picture of a text; raises JException D3131 where its digits are of several scripts."""
+    """Return the picture of a text; raises JException D3131 if its digits are of several scripts."""
     form, semicolon, modifier = text.rpartition(";")
     form = form if semicolon else text
     ordinal = bool(semicolon) and modifier.startswith("o")
@@ -239,7 +239,7 @@ def integer_picture(text: str) -> IntegerPicture:
 
 
 def _repeated(separators: tuple[Separator, ...]) -> Separator | None:
-    """Return the separator that stands at regular distances; XPath 3.1, 4.6.1."""
+    """Return the separator that recurs at regular distances (XPath 3.1, 4.6.1)."""
     if len({each.sign for each in separators}) != 1:
         return None
     places = {each.digits for each in separators}

@@ -41,7 +41,7 @@ def _boolean(value: Any) -> Any:
     return value if isinstance(value, bool) else None
 
 
-# How an operand is read; None means that it is of another type.
+# For each kind of operator: the function that reads an operand (None: of another type), and its comparisons.
 _KINDS: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
     "String": (_string, tuple(_ORDERS)),
     "Numeric": (_number, tuple(_ORDERS)),
@@ -147,7 +147,7 @@ def _pattern(text: str) -> tuple[str, ...]:
 
 
 def _matches(pieces: tuple[str, ...], value: Any) -> bool:
-    """Each piece is searched for where the one before it ended, so the time is linear whatever the pattern."""
+    """Return whether the value has the pieces in order; each is searched after the last, so the time is linear."""
     if not isinstance(value, str):
         return False
     first, last = pieces[0], pieces[-1]

@@ -37,7 +37,7 @@ def compile_template(value: Any, pointer: str) -> Fill:
 
 
 def _bounded(fill: Fill) -> Fill:
-    """A value that many paths fill may be too large to be written as JSON."""
+    """Return the function with a bound on its value, which many paths may make too large to write as JSON."""
 
     def filled(data: Any, env: Environment) -> Any:
         value = fill(data, env)
@@ -59,7 +59,7 @@ def expression(text: Any, pointer: str) -> Expression:
 
 
 def look_up(source: Expression, field: str, data: Any, env: Environment) -> Any:
-    """Return the expression's value; a path that leads nowhere raises EvaluationError in AWS's words (recorded)."""
+    """Return the expression's value; for a path that leads nowhere, raises AWS's EvaluationError (recorded)."""
     if not isinstance(source, Path):
         return evaluate(source, data, env)
     root = source.root(data, env)
@@ -114,7 +114,7 @@ def _member(key: str, source: Expression) -> Fill:
 
 
 def _element(source: Path, key: str, data: Any, env: Environment) -> Any:
-    """An element past the end of an array is null in a template, and in a template alone (measured by others)."""
+    """Return a path's value; only in a template, an element past an array's end is null (measured by others)."""
     value = source.look(data, env)
     if value is not MISSING:
         return value
@@ -138,13 +138,13 @@ class Flow(Protocol):
 
 
 def path_field(fields: Fields, name: str, *, reference: bool = False) -> Path | None:
-    """Return a field's compiled path, $ where it is absent, None where it is null; raises DefinitionError."""
+    """Return a field's compiled path: $ if it is absent, None if it is null; raises DefinitionError."""
     text = fields.get(name, WHOLE)
     return text if text is None or text is WHOLE else compiled(text, fields.at(name), reference=reference)
 
 
 def compiled(text: Any, pointer: str, *, reference: bool = False) -> Path:
-    """Return the compiled path; raises DefinitionError where it is not valid, or not the `reference` path required."""
+    """Return the compiled path; raises DefinitionError if it is not valid, or no `reference` path if it must be one."""
     if not isinstance(text, str):
         raise DefinitionError(pointer, "must be a JSONPath")
     try:
@@ -157,7 +157,7 @@ def compiled(text: Any, pointer: str, *, reference: bool = False) -> Path:
 
 
 def result_path(fields: Fields) -> Path | None:
-    """Return ResultPath, None where it is null; raises DefinitionError for a path outside the state's input."""
+    """Return ResultPath, None if it is null; raises DefinitionError for a path outside the state's input."""
     path = path_field(fields, "ResultPath", reference=True)
     if path is not None and not path.plain:
         where = "the Context Object" if path.context else "a variable; Assign does"
@@ -210,10 +210,10 @@ class Dataflow:
         return narrowed if self._parameters is None else self._parameters(narrowed, branch)
 
     def finish(self, raw: Any, result: Any, branch: Branch) -> Any:
-        """Return the output, with Assign staged in the branch.
+        """Stage Assign in the branch and return the output.
 
-        ResultSelector, ResultPath (null drops the result) and OutputPath apply. Assign reads the result as it is before
-        ResultSelector (recorded for Pass).
+        ResultSelector, ResultPath (null drops the result) and OutputPath apply. Assign reads the result before
+        ResultSelector applies (recorded for Pass).
         """
         self._assign.stage(result, branch)
         return self.output(raw, result, branch)

@@ -19,7 +19,7 @@ from states_language.scheduling.lanes import here
 from states_language.values import FEW, LARGEST_BETWEEN, MISSING, NESTED, exceeds, weight
 
 PARTS_HERE = 2_000
-"""The largest arguments of a function that is evaluated where others wait, as `exceeds` counts."""
+"""The largest arguments of a function that is evaluated while others wait, as `exceeds` counts."""
 _QUICK = frozenset({"States.Array", "States.ArrayLength", "States.ArrayGetItem"})
 """The functions that do not look at each part of their arguments."""
 
@@ -42,7 +42,7 @@ class Call:
 
     @functools.cached_property
     def sources(self) -> int:
-        """Return how many paths it reads."""
+        """Return how many paths the call reads."""
         return sum(map(sources, self.arguments))
 
 
@@ -55,7 +55,7 @@ def sources(expression: Expression) -> int:
 
 
 def compile_expression(text: str) -> Expression:
-    """Return the compiled path or call; raises PathSyntaxError where the text is neither."""
+    """Return the compiled path or call; raises PathSyntaxError if the text is neither."""
     if text.startswith("$"):
         return compile_path(text)
     parser = _Parser(text)
@@ -67,7 +67,7 @@ def compile_expression(text: str) -> Expression:
 def evaluate(expression: Expression, data: Any, env: Environment, whole: str | None = None) -> Any:
     """Return the expression's value; raises IntrinsicFailure for a function, EvaluationError for a path.
 
-    `whole` is the text of the outermost call around this one: a cause names it (measured by others).
+    `whole` is the text of the outermost call around this one; the cause names that call (measured by others).
     """
     if isinstance(expression, Path):
         return expression.read(data, env)
@@ -89,7 +89,7 @@ def evaluate(expression: Expression, data: Any, env: Environment, whole: str | N
 
 
 def _applied(name: str, arguments: list[Any], env: Environment) -> Any:
-    """Return the function's result, from elsewhere for large arguments where others wait; raises ValueError."""
+    """Return the function's result; a process evaluates large arguments while others wait. Raises ValueError."""
     host = here()
     if host is None or name in _QUICK or not exceeds(arguments, PARTS_HERE):
         return FUNCTIONS[name].apply(arguments, env.random)

@@ -39,7 +39,7 @@ _SLICE = re.compile(r"(-?\d+)?\s*:\s*(-?\d+)?(?:\s*:\s*(-?\d+))?")
 _LITERAL = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
 _WORDS = {"true": True, "false": False, "null": None}
 _WORD_OPERATOR = re.compile(r"=~|(?:in|nin|subsetof|anyof|noneof|size|sizeof|contains|empty|type|matches)\b", re.I)
-"""Operators of Jayway's filters that the specification of the language does not have."""
+"""Operators that Jayway's filters have and the language's specification has not."""
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -73,23 +73,23 @@ class Scanner:
         self.at = at
 
     def fail(self) -> PathSyntaxError:
-        """Return the error for what is next."""
+        """Return the error for text that cannot be read here."""
         return PathSyntaxError(f"cannot be read from character {self.at + 1} on: '{self.text[self.at :]}'")
 
     def end(self) -> None:
-        """Raise PathSyntaxError unless all was read."""
+        """Raise PathSyntaxError unless the whole text was read."""
         if self.at != len(self.text):
             raise self.fail()
 
     def take(self, token: str) -> bool:
-        """Read a token; return whether it is next."""
+        """Read the token if it comes next; return whether it did."""
         if self.text.startswith(token, self.at):
             self.at += len(token)
             return True
         return False
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Read what a pattern matches next."""
+        """Read and return the pattern's match at this place; None if there is none."""
         match = pattern.match(self.text, self.at)
         if match:
             self.at = match.end()
@@ -100,7 +100,7 @@ class Scanner:
         self.match(self.space)
 
     def skip(self, token: str) -> bool:
-        """Read spaces and a token; return whether the token is next."""
+        """Read spaces, and the token if it follows them; return whether it did."""
         self.spaces()
         return self.take(token)
 
@@ -131,7 +131,7 @@ class _Parser(Scanner):
         if name and (call := self.match(_CALL)):
             if not self.is_whole or self.at != len(self.text):
                 raise PathSyntaxError(f"the function {name.group()}() within a path is not supported")
-            # AWS takes it when a machine is created, and fails the state.
+            # AWS accepts the function when a machine is created, and fails the state.
             return Many(f"{name.group()}{call.group()}", refused)
         if not name:
             raise self.fail()

@@ -1,4 +1,4 @@
-"""Implements the intrinsic functions on the values of their arguments; they raise ValueError for one that they refuse.
+"""Implements the intrinsic functions on the values of their arguments; a refused argument raises ValueError.
 
 Chance comes from the generator `random` alone, so the same seed gives the same result.
 Bounds: AWS Step Functions Developer Guide, "Intrinsic functions".
@@ -24,7 +24,7 @@ LONGEST_RANGE = 1000
 
 
 class Function:
-    """One intrinsic function: its least and most number of arguments, and its implementation, which gets them."""
+    """One intrinsic function: its least and most number of arguments, and its implementation."""
 
     def __init__(self, apply: Callable[..., Any], *, draws: bool = False) -> None:
         parameters = list(inspect.signature(apply).parameters.values())[draws:]
@@ -146,7 +146,7 @@ def _unique(array: Any) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value with whole numbers written alike: 1 and 1.0 are the same."""
+    """Return the value so that equal whole numbers have the same form: 1.0 becomes 1."""
     if isinstance(value, dict):
         return {key: _plain(member) for key, member in value.items()}
     if isinstance(value, list):

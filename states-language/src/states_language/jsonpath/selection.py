@@ -43,15 +43,15 @@ class Many:
 Step = Name | Index | Many
 
 MOST_SELECTED = 200_000
-"""Nodes that one step of a path may select. No payload holds as many, but several deep scans in one path multiply."""
+"""How many nodes a step of a path may select. No payload holds as many, but deep scans in one path multiply."""
 MOST_VISITED = 5_000_000
-"""Nodes that a path and the paths in its filters may visit together: some seconds. AWS documents no bound."""
+"""How many nodes a path, with its filters' paths, may visit: some seconds' work. AWS documents no bound."""
 VISITED_HERE = 1_600
-"""Nodes that they may visit where others wait: a few milliseconds."""
+"""How many nodes they may visit while others wait: a few milliseconds' work."""
 
 
 class _Search(threading.local):
-    """The search that runs in this thread: how many nodes it may still visit, None where none runs."""
+    """The search that runs in this thread: how many nodes it may still visit; None if none runs."""
 
     left: int | None = None
     most = MOST_VISITED
@@ -61,7 +61,7 @@ _search = _Search()
 
 
 def visit(nodes: int) -> None:
-    """Count nodes of the search that runs; raises EvaluationError, or Costly where others wait."""
+    """Count visited nodes; raises EvaluationError past the bound, or Costly if others wait."""
     if _search.left is not None:
         _search.left -= nodes
         if _search.left < 0:
@@ -99,12 +99,12 @@ class Path:
         return self.get(self.root(data, env))
 
     def look(self, data: Any, env: Environment) -> Any:
-        """Return what the path selects; MISSING where a definite path leads nowhere."""
+        """Return what the path selects; MISSING if a definite path leads nowhere."""
         return self.find(data if self.plain else self.root(data, env))
 
     @functools.cached_property
     def names(self) -> tuple[str, ...] | None:
-        """Return the names of a path that has nothing but names, as nearly all have; None for any other path."""
+        """Return the names of a path that has only names, as nearly all paths have; None for any other path."""
         names = tuple(step.name for step in self.steps if isinstance(step, Name))
         return names if len(names) == len(self.steps) else None
 
@@ -115,7 +115,7 @@ class Path:
 
     @property
     def reference(self) -> bool:
-        """Return whether it is a Reference Path: one node, without indexes from the end."""
+        """Return whether the path is a Reference Path: one node, without indexes from the end."""
         return all(isinstance(s, Name) or (isinstance(s, Index) and s.index >= 0) for s in self.steps)
 
     def get(self, root: Any) -> Any:
@@ -139,7 +139,7 @@ class Path:
         return value
 
     def find(self, root: Any) -> Any:
-        """Return what the path selects; MISSING where a definite path leads nowhere."""
+        """Return what the path selects; MISSING if a definite path leads nowhere."""
         if self.names is not None:
             for name in self.names:
                 if not isinstance(root, dict):
@@ -221,7 +221,7 @@ class Path:
 
 
 def _visited(nodes: Iterator[Any]) -> Iterator[Any]:
-    """Yield the nodes and count them, some at a time."""
+    """Yield the nodes, and count them in groups."""
     while few := list(itertools.islice(nodes, 64)):
         visit(len(few))
         yield from few
@@ -268,7 +268,7 @@ def compared(
     here: Any,
     root: Any,
 ) -> bool:
-    """Return the outcome of a filter's comparison; a missing value, or one of another type, is only unequal."""
+    """Return a filter's comparison; with a missing value or one of another type, only != is true."""
     a, b = left(here, root), right(here, root)
     if a is MISSING or b is MISSING or isinstance(a, bool) != isinstance(b, bool):
         return compare is operator.ne
@@ -315,7 +315,7 @@ def refused(_value: Any, _root: Any) -> Iterator[Any]:
 
 
 def filtered(test: Callable[[Any, Any], bool], value: Any, root: Any) -> Iterator[Any]:
-    """Yield the elements of an array, or the one object, that pass the test; nothing of any other value."""
+    """Yield the elements of an array, or the one object, that pass the test; for another value, nothing."""
     for candidate in children(value, root) if isinstance(value, list) else [value] if isinstance(value, dict) else ():
         visit(1)
         if test(candidate, root):

@@ -1,16 +1,17 @@
-"""Answers jobs that come by a socket, in a process of its own, and forks such processes.
+"""Answers jobs that come through a socket, in a process of its own, and forks such processes.
 
     {"expression": "1 + 1", "states": {}, "variables": {}, "location": "Output"}  # {"value": 2}
     {"path": "$..a", "root": {"a": 1}}                                            # {"value": [1]}
     {"function": "States.ArrayUnique", "arguments": [[1, 1]]}                     # {"value": [1]}
 
-A refusal is {"failure": its message}, with the location of an expression. Invariants: an evaluator ends with its
-socket; one job cannot use more memory than MOST_BYTES.
+A refusal is {"failure": its message}, with the location of an expression. Invariants: an evaluator ends when its socket
+closes; one job cannot use more memory than MOST_BYTES.
 
-`python -m states_language.scheduling.evaluator FD` forks one for each socket that it is sent: a Python that begins anew
-imports for half a second, a fork of this one answers after some milliseconds. And who asks does not fork: a process
-with much memory and many threads would stop for that. A packet with a socket is a request for an evaluator that serves
-it; one with a number ends the evaluator of this process id. It ends with its socket, and no evaluator outlives it.
+`python -m states_language.scheduling.evaluator FD` is a fork server: it forks an evaluator for each socket that it is
+sent. A new Python would import for half a second; a fork answers after some milliseconds. The process that asks does
+not fork itself, because a fork stops a process with much memory and many threads for a while. A packet with a socket
+requests an evaluator that serves this socket; a packet with a process id ends that evaluator. The fork server ends when
+its own socket closes, and no evaluator outlives it.
 """
 
 import contextlib
@@ -71,7 +72,7 @@ def _evaluated(job: Job) -> Job:
     query, location = _query(job["expression"], job["location"]), job["location"]
     try:
         variables = job["variables"]
-        # $states has the Context Object where the expression reads it.
+        # $states has the Context Object if the expression reads it.
         here = Surroundings(dict, lambda name: variables.get(name, MISSING), _functions, _CLOCK.random)
         return {"value": query.value(Data(job["states"]), here, location)}
     except MemoryError:
@@ -81,7 +82,7 @@ def _evaluated(job: Job) -> Job:
 
 
 def packed(message: Job) -> bytes:
-    """Return a message as it is sent: its length and its value, a fifth of the work of writing JSON.
+    """Return a message in the form that is sent: its length and its value, for a fifth of the work of writing JSON.
 
     Raises RecursionError for a value that is nested too deeply.
     """
@@ -93,13 +94,13 @@ def packed(message: Job) -> bytes:
 
 
 def unpacked(body: bytes) -> Job:
-    """Return the message of which this is the value."""
+    """Return the message that has this value."""
     message: Job = marshal.loads(body)
     return message
 
 
 def serve(served: socket.socket) -> None:
-    """Say the number of this process, and answer until the socket ends."""
+    """Send the id of this process, then answer jobs until the socket closes."""
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     with contextlib.suppress(OSError):
@@ -121,17 +122,17 @@ PACKET_BYTES = 64
 
 
 class ForkServer:
-    """The evaluators that were forked and have not been seen to end."""
+    """The forked evaluators that have not been seen to end."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
         self._children: set[int] = set()
 
     def serve(self) -> None:
-        """Answer requests until their socket ends, then end the evaluators."""
+        """Answer requests until the socket closes, then end the evaluators."""
         while True:
             packet, sockets, _, _ = socket.recv_fds(self._requests, PACKET_BYTES, 1)
-            # One that has ended keeps its process id until here, so no number means another process.
+            # A process that has ended keeps its id until it is waited for here, so no id can mean another process.
             self._children = {child for child in self._children if os.waitpid(child, os.WNOHANG)[0] == 0}
             if not packet:
                 break

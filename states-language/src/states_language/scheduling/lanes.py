@@ -1,9 +1,9 @@
 """Lets many executions share one event loop, so that no expression keeps it for long.
 
 Each line of states runs in a lane: a greenlet, which plain code deep inside an expression can pause. A lane takes its
-turn before it evaluates and counts what it used; what costs too much goes to a process of its own (`pool`).
-Invariant: between two passes of the event loop all lanes together begin nothing more once they used TURN steps.
-Without lanes, as in virtual time, nothing pauses and `here` returns None.
+turn before it evaluates, and counts the steps that it used; an evaluation that costs too much goes to a process of its
+own (`pool`). Invariant: between two passes of the event loop, all lanes together begin nothing more once they have used
+TURN steps. Without lanes, as in virtual time, nothing pauses and `here` returns None.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ TURN = 100
 STATE = 40
 """The steps of entering a state."""
 SHORT = 4_096
-"""So few characters of JSON are not counted."""
+"""JSON texts of at most so many characters are not counted."""
 
 Job = dict[str, Any]
 """A question to `evaluator`, and its answer: JSON objects."""
 
 
 class Costly(Exception):
-    """The evaluation needs more than may be used here; it begins again where it may use more."""
+    """The evaluation needs more than it may use here; it begins again in a process, where it may use more."""
 
 
 class Evaluators(Protocol):
-    """What evaluates elsewhere."""
+    """The processes that evaluate elsewhere."""
 
     async def ask(self, job: Job) -> Job:
         """Return the answer to a job."""
@@ -50,7 +50,7 @@ class Lanes:
         self._renewing = False
         self._least = False
         self._waiting: dict[Lane, deque[asyncio.Future[None]]] = {}
-        # By what they had used when they were put here; one may have used more since, or wait no more.
+        # Ordered by the steps used when a lane was put here; it may have used more since, or no longer wait.
         self._by_use: list[tuple[int, int, Lane]] = []
         self.asking = 0
         self._entries = count()
@@ -74,7 +74,7 @@ class Lanes:
         return bool(self._waiting) or self.asking > 0
 
     def wait(self, lane: "Lane") -> "asyncio.Future[None] | None":
-        """Return the future of the next turn of what began in this lane; None where it is now."""
+        """Return the future of the next turn of all that began in this lane; None if it has its turn now."""
         if self._left > 0:
             return None
         turn = asyncio.get_running_loop().create_future()
@@ -95,8 +95,8 @@ class Lanes:
             self.spend(0)
 
     def _next(self) -> "asyncio.Future[None]":
-        """Return whose turn is next: all that began in one lane, such as a Map's forty, counts as one."""
-        # What used least has every other turn, so that small work is over soon; the others go round.
+        """Return whose turn is next: all that began in one lane, such as a Map's forty iterations, counts as one."""
+        # Every second turn goes to the lane that used least, so that small work ends soon; the others take turns.
         self._least = not self._least
         first = self._least_used() if self._least else next(iter(self._waiting))
         turns = self._waiting.pop(first)
@@ -119,7 +119,7 @@ class Lanes:
 
 
 _first: "contextvars.ContextVar[Lane]" = contextvars.ContextVar("_first")
-"""The lane in which all began that led to this one."""
+"""The lane in which the work of this lane began."""
 
 
 class Lane(greenlet):  # type: ignore[misc]  # the library has no types
@@ -137,7 +137,7 @@ class Lane(greenlet):  # type: ignore[misc]  # the library has no types
         return self._pass_on(self._coroutine)
 
     def turn(self) -> None:
-        """Return when it is this lane's turn."""
+        """Return as soon as it is this lane's turn."""
         turn = self._lanes.wait(_first.get())
         if turn is not None:
             self._pass_on(turn.__await__())
@@ -147,7 +147,7 @@ class Lane(greenlet):  # type: ignore[misc]  # the library has no types
         self._lanes.spend(steps, _first.get())
 
     def ask(self, job: Job) -> Job:
-        """Return the answer of a process to the job; others run meanwhile."""
+        """Return a process's answer to the job; others run meanwhile."""
         self._lanes.asking += 1
         try:
             answer: Job = self._pass_on(self._lanes.evaluators.ask(job))
@@ -156,7 +156,7 @@ class Lane(greenlet):  # type: ignore[misc]  # the library has no types
         return answer
 
     def _pass_on(self, steps: Any) -> Any:
-        """Return the result of a coroutine; what it awaits, the lane's task awaits."""
+        """Return the result of a coroutine; the lane's task awaits what the coroutine awaits."""
         send, argument = steps.send, None
         while True:
             try:
@@ -180,19 +180,19 @@ class _InLane(Coroutine[Any, Any, T]):
         return self._coroutine.__await__()
 
     def send(self, value: Any) -> Any:
-        """Run on to what is awaited next; raises StopIteration with the result."""
+        """Run up to the next await; raises StopIteration with the result."""
         if not self._lane:
-            # The lane belongs to the task's own context: what is set within stays set outside.
+            # The lane uses the task's own context, so a variable that is set within stays set outside.
             self._lane.parent, self._lane.gr_context = getcurrent(), getcurrent().gr_context
             return self._awaited(self._lane.switch())
         return self._awaited(self._lane.switch(value))
 
     def throw(self, *problem: Any) -> Any:
-        """Run on with an exception."""
+        """Go on with an exception."""
         return self._awaited(self._lane.throw(*problem)) if self._lane else self._coroutine.throw(*problem)
 
     def close(self) -> None:
-        """End what runs."""
+        """End the coroutine that runs."""
         if self._lane:
             self._lane.throw()
         self._coroutine.close()
@@ -204,20 +204,20 @@ class _InLane(Coroutine[Any, Any, T]):
 
 
 def charge(text: str | bytes) -> None:
-    """Count the work of reading or writing a JSON text, where others wait."""
+    """Count the work of reading or writing a JSON text, if others wait."""
     if len(text) > SHORT and (host := here()) is not None:
         host.spend(len(text) >> 7)
 
 
 def yield_for(text: str | bytes) -> None:
-    """Take a turn for reading or writing so much JSON, where others wait."""
+    """Take a turn for reading or writing so much JSON, if others wait."""
     if len(text) > SHORT and (host := here()) is not None:
         host.turn()
         charge(text)
 
 
 class Beside(threading.local):
-    """How a thread that works beside the event loop gives way to it; None in every other thread."""
+    """The function by which a thread beside the event loop gives way to it; None in every other thread."""
 
     rest: Callable[[], None] | None = None
 
@@ -226,12 +226,12 @@ beside = Beside()
 
 
 def give_way() -> None:
-    """Let the event loop go on, in a thread that works beside it."""
+    """Let the event loop go on, if this thread works beside it."""
     if beside.rest is not None:
         beside.rest()
 
 
 def here() -> Lane | None:
-    """Return the lane of the running code; None where nobody else waits."""
+    """Return the lane of the running code; None if nobody else waits."""
     lane = getcurrent()
     return lane if isinstance(lane, Lane) else None

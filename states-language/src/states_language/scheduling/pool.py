@@ -1,7 +1,7 @@
-"""Runs costly evaluations in a few processes, so that they stall nobody.
+"""Runs costly evaluations in a few processes, so that nobody waits for them on the event loop.
 
-Invariants: a job calculates for LONGEST_S at most, so its answer does not depend on what else the machine does; a
-process has one job at a time; none outlives `close` or this process.
+Invariants: a job has at most LONGEST_S of CPU time, so its answer does not depend on what else the machine does; a
+process has one job at a time; no process outlives `close` or this process.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from states_language.scheduling.evaluator import LENGTH_BYTES, packed, unpacked
 from states_language.scheduling.lanes import Job
 
 LONGEST_S = 10.0
-"""How long a job may calculate. What counts steps ends earlier; this bounds what nobody counts."""
+"""How long a job may calculate. Counted work ends earlier; this bounds work that nobody counts."""
 SHORTEST_S = 0.1
 BUFFER_BYTES = 1 << 20
 TIMED_OUT: Job = {"ended": "time"}
@@ -41,9 +41,9 @@ class Pool:
         self._is_closed = False
 
     async def ask(self, job: Job) -> Job:
-        """Return the answer; TIMED_OUT beyond LONGEST_S, DIED where the process ended or the pool is closed.
+        """Return the answer: TIMED_OUT after LONGEST_S, DIED if the process ended or the pool is closed.
 
-        A cancelled question ends its process. Raises RecursionError for a job that is nested too deeply.
+        Cancelling the call ends its process. Raises RecursionError for a job that is nested too deeply.
         """
         async with self._free:
             if self._is_closed:
@@ -62,7 +62,7 @@ class Pool:
             return answer if answer is not None else DIED
 
     def close(self) -> None:
-        """End the processes; none is started any more."""
+        """End the processes and start no more."""
         self._is_closed = True
         for evaluator in self._idle:
             evaluator.end()
@@ -70,7 +70,7 @@ class Pool:
         self._ends_server()
 
     async def wait_closed(self) -> None:
-        """Return when the processes that were ended are gone."""
+        """Return once the ended processes are gone."""
         while self._ended:
             await asyncio.to_thread(self._ended.pop().wait)
 
@@ -89,7 +89,7 @@ class Pool:
 
 
 class _Server:
-    """The process that forks the others (`evaluator`)."""
+    """The process that forks the others (see `evaluator`)."""
 
     def __init__(self) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -117,19 +117,19 @@ class _Server:
             self._requests.send(str(process).encode())
 
     def close(self) -> None:
-        """End all."""
+        """End the server and all evaluators."""
         self._requests.close()
-        # Somebody must wait for a child, and the event loop need not.
+        # A thread waits for the child, which the system requires, so that the event loop need not.
         self._end = threading.Thread(target=self._process.wait, daemon=True)
         self._end.start()
 
     def wait(self) -> None:
-        """Return when all are gone, after `close`."""
+        """Return once all are gone, after `close`."""
         self._end.join()
 
 
 class _Evaluator:
-    """An evaluator, from the request for it on."""
+    """An evaluator, from the moment it is requested."""
 
     def __init__(self, served: socket.socket, server: _Server) -> None:
         self._served = served
@@ -138,7 +138,7 @@ class _Evaluator:
         self._process: int | None = None
 
     async def within(self, longest_s: float, job: Job) -> Job | None:
-        """Return what `answer` does; raises TimeoutError once the process has calculated for so long."""
+        """Return the answer as `answer` does; raises TimeoutError once the process has used so much CPU time."""
         answering = asyncio.ensure_future(self.answer(job))
         limit_s = self._calculated_s() + longest_s
         try:
@@ -150,11 +150,11 @@ class _Evaluator:
             answering.cancel()
 
     def _calculated_s(self) -> float:
-        """Return how long the process has calculated; 0 before its first answer and after its end."""
+        """Return the CPU seconds of the process; 0 before its first answer and after its end."""
         return 0.0 if self._process is None else calculated_s(self._process)
 
     async def answer(self, job: Job) -> Job | None:
-        """Return the answer to a job; None where the process ended first."""
+        """Return the answer to a job; None if the process ended first."""
         message = packed(job)
         try:
             if self._streams is None:
@@ -168,7 +168,7 @@ class _Evaluator:
             return None
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """End the process, whatever it is doing."""
         if self._streams is None:
             self._served.close()
         else:
@@ -178,6 +178,6 @@ class _Evaluator:
 
 
 async def _received(reader: asyncio.StreamReader) -> Job:
-    """Return the next message; raises EOFError where there is none."""
+    """Return the next message; raises EOFError if there is none."""
     length = int.from_bytes(await reader.readexactly(LENGTH_BYTES))
     return unpacked(await reader.readexactly(length))

@@ -1,6 +1,6 @@
-"""Writes large JSON values a part at a time, so that others have turns meanwhile.
+"""Writes large JSON values part by part, so that others have turns meanwhile.
 
-Invariant: between two turns it writes about FEW parts.
+Invariant: it writes about FEW parts between two turns.
 """
 
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from states_language.scheduling.lanes import Lane, here
 from states_language.values import compact, exceeds
 
 FEW = 1_000
-"""The parts that are written in one turn, as `exceeds` counts."""
+"""How many parts are written in one turn, as `exceeds` counts."""
 STEPS = 100
-"""What the turn takes at least: to count the parts and to write them."""
+"""The least steps of one turn: to count the parts and to write them."""
 
 
 def text_in_turns(value: Any, most: int) -> str:
-    """Return a value as JSON text, or the beginning of it, longer than `most` characters."""
+    """Return a value as JSON text; of a text over `most` characters, only a beginning that is longer than `most`."""
     host = here()
     if host is None or not exceeds(value, FEW):
         return compact(value)
@@ -44,7 +44,7 @@ def _parts(value: Any, host: Lane) -> Iterator[str]:
 
 
 def _members(value: Any, host: Lane) -> Iterator[str]:
-    """Yield the text of an object's or array's members, of which there is one."""
+    """Yield the text of the members of an object or array that has at least one."""
     if not exceeds(value, FEW):
         host.turn()
         text = compact(value)[1:-1]

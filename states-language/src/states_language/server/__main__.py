@@ -1,8 +1,8 @@
 """`python -m states_language.server`: answers Step Functions' API on this machine until Ctrl-C.
 
-Tasks run by what --functions names, as in `python -m states_language run`; other functions and services are asked at
-the endpoints that the SDK's own variables name (AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_LAMBDA …), and no other.
-Invariant: state is in one folder, so that a server started there again knows the machines and executions of before.
+The answers that --functions names perform Tasks, as in `python -m states_language run`. It asks other functions and
+services only at the endpoints that the SDK's own variables name (AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_LAMBDA …).
+Invariant: all state is in one folder, so a server that starts there again knows its machines and executions.
 """
 
 import argparse
@@ -51,12 +51,12 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command's arguments."""
     made = argparse.ArgumentParser(
         prog="python -m states_language.server",
-        description="Answers Step Functions' API on 127.0.0.1, for boto3, the AWS command line and every SDK.",
-        epilog="Functions and services that --functions does not name are asked at AWS_ENDPOINT_URL or "
-        "AWS_ENDPOINT_URL_<SERVICE>. Exit status: 0 it was ended, 2 it could not begin.",
+        description="Answers Step Functions' API on this machine, for boto3, the AWS command line and every SDK.",
+        epilog="Functions and services that --functions does not name are asked at AWS_ENDPOINT_URL_<SERVICE> or "
+        "AWS_ENDPOINT_URL. Exit status: 0 it was ended (Ctrl-C, SIGTERM), 2 it could not begin.",
     )
     made.add_argument("--port", type=int, default=PORT, help=f"the port, 0 for any free one ({PORT})")
-    made.add_argument("--host", default=HOST, help=f"the address that it listens on ({HOST}); nobody is authenticated")
+    made.add_argument("--host", default=HOST, help=f"the address to listen on ({HOST}); any caller is accepted")
     made.add_argument(
         "--data", type=Path, default=FOLDER, metavar="FOLDER", help=f"where it keeps its state ({FOLDER})"
     )
@@ -88,7 +88,7 @@ class Endpoints:
         self._lock = threading.Lock()
 
     def client(self, service: str) -> Any:
-        """Return a service's client, which any thread may use; raises TaskFailure where no endpoint is named."""
+        """Return a service's client, which any thread may use; raises TaskFailure if no endpoint is named."""
         with self._lock:
             if service not in self._made:
                 spelled = self._session.get_service_model(service).service_id.replace(" ", "_").upper()
@@ -102,7 +102,7 @@ class Endpoints:
             return self._made[service]
 
     async def invoke(self, name: str, payload: bytes) -> Answered:
-        """Return what Lambda answers at its endpoint; raises UnknownFunction where there is none."""
+        """Return Lambda's answer at its endpoint; raises UnknownFunction if no endpoint is named."""
         try:
             answer = await asyncio.to_thread(self._invoked, name, payload)
         except (ClientError, TaskFailure):
@@ -114,7 +114,7 @@ class Endpoints:
 
 
 async def serve(arguments: argparse.Namespace, answers: Mapping[str, Answer], ended: asyncio.Event) -> None:
-    """Serve until `ended` is set; raises Mistake where that cannot begin."""
+    """Serve until `ended` is set; raises Mistake if the server cannot begin."""
     clock, endpoints = RealClock(), Endpoints()
     retention = Retention(arguments.keep, round(arguments.keep_days * 86_400))
     try:

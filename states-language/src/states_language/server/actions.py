@@ -1,7 +1,7 @@
 """Answers requests of the Step Functions API, JSON 1.0, as boto3 and the AWS command line send them.
 
-Invariant: an unknown action or a bad request is an error that the SDK raises by AWS's name; nothing in a request causes
-a 500.
+Invariant: an unknown action or a bad request gets an error that the SDK raises by AWS's name; nothing in a request
+causes a 500.
 """
 
 import asyncio
@@ -54,30 +54,30 @@ _DEFINING = ("CreateStateMachine", "UpdateStateMachine", "ValidateStateMachineDe
 _SIGNED_FOR = re.compile(r"Credential=[^/,]+/\d+/([a-z0-9-]+)/")
 _MEDIA_TYPE = "application/x-amz-json-1.0"
 _LITTLE_S, _LEFT = 0.1, 50
-"""How long this process calculates in a second at rest; how many collections of the young leave enough behind."""
+"""At most so many CPU seconds in a second are rest; after so many collections of the young, the old are collected."""
 
 
 def settle() -> None:
-    """Prepares this process for serving, for a host that does nothing else: it changes what holds for all its threads.
+    """Prepares a process that does nothing but serve; it changes settings of all threads.
 
-    It reads what the first request would wait for; garbage is collected from then on, but for what is there now.
+    It loads what the first request would wait for; the objects that exist now are never searched for garbage again.
     """
     model()
     prefix({})
-    # Else each full collection walks through all modules again, some 30 ms in which nobody is answered.
+    # Otherwise each full collection walks through all modules again, for some 30 ms in which nobody is answered.
     gc.collect()
     gc.freeze()
     gc.enable()
-    # The event loop waits so long for a thread that reads definitions.
+    # The event loop waits at most so long for a thread that reads definitions.
     sys.setswitchinterval(0.001)
-    # JSON has no cycles, so the old are collected where nobody waits. The young are collected some milliseconds' worth
-    # at a time.
+    # JSON has no cycles, so old objects are collected while nobody waits; young ones, some milliseconds' worth at a
+    # time.
     gc.set_threshold(5_000, 3, 10_000)
     _collect_at_rest(time.process_time())
 
 
 def _collect_at_rest(spent_s: float) -> None:
-    """Collects old garbage in a second in which this process has calculated little, if the young have left some."""
+    """Collects old garbage after a second of little work, if collections of the young have left enough."""
     now_s = time.process_time()
     if now_s - spent_s < _LITTLE_S and gc.get_count()[2] >= _LEFT:
         gc.collect()
@@ -88,9 +88,9 @@ class StepFunctions:
     """Answers Step Functions requests, and keeps its state in `folder`.
 
     deployed: the host's machines, as `loaded_stack` returns them. on_change: called at each start and end of an
-    execution. retention: which executions are kept after their end. virtual_time: whether Waits take none.
-    `executions` are all that are known, and the host sets their `perform`; `tokens` belong to the Tasks that wait,
-    `activities` hold work for workers.
+    execution. retention: which executions are kept after their end. virtual_time: whether Waits take no time.
+    `executions` holds all known ones, and the host sets its `perform`; `tokens` holds the tokens of Tasks that wait,
+    `activities` the work for workers.
     """
 
     def __init__(
@@ -120,9 +120,9 @@ class StepFunctions:
         }
 
     async def answer(self, action: str, body: bytes, region: str = REGION) -> Response:
-        """Returns the HTTP answer to one request, signed for a region; nothing in a request makes it raise.
+        """Returns the HTTP answer to a request that is signed for a region; nothing in a request makes it raise.
 
-        Others have turns while a long one is read.
+        Others have turns while it reads a long request.
         """
         answering = self._answer(action, body, region)
         if len(body) <= SHORT:
@@ -150,13 +150,13 @@ class StepFunctions:
         arguments = {name: value for name, value in request.items() if value is not None}
         for definition in self._needed(action, arguments):
             if not is_examined(definition):
-                # A large definition, or a long expression, takes seconds to be read; once read it is known.
+                # Reading a large definition, or a long expression, takes seconds; afterwards it is remembered.
                 await self._reader.run(len(definition), examine, definition)
         answer = self._actions[action](arguments | {SIGNED_FOR: region})
         return answered(action, arguments, await answer if inspect.isawaitable(answer) else answer)
 
     def _needed(self, action: str, arguments: dict[str, Any]) -> list[str]:
-        """The definitions of which an action needs the machines."""
+        """Returns the definitions whose machines an action needs."""
         if action in _DEFINING:
             return [arguments["definition"]] if isinstance(arguments.get("definition"), str) else []
         if isinstance(arn := arguments.get("stateMachineArn"), str):

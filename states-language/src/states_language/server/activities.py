@@ -1,7 +1,7 @@
 """Keeps activities and their work: a Task puts work in, a worker takes it out.
 
-Invariants: work is given out once, the oldest first; work whose Task no longer waits is never given out; a created
-activity is on disk and exists after a restart.
+Invariants: work is given out once, the oldest first; work is never given out once its Task no longer waits; a created
+activity is stored on disk and exists after a restart.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ OWNED_KEY: dict[str, Any] = {"type": "AWS_OWNED_KEY"}
 
 @dataclass(frozen=True)
 class Activity:
-    """An activity; nothing is encrypted, but it says what its creation asked for."""
+    """An activity. It is not encrypted, but describes the encryption that its creation asked for."""
 
     arn: str
     name: str
@@ -30,7 +30,7 @@ class Activity:
 
 
 class Activities:
-    """All activities by ARN; `path` is the file that stores them."""
+    """All activities by ARN, stored in the file `path`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,7 +62,7 @@ class Activities:
         self.put(replace(self._known[arn], tags=tags))
 
     def remove(self, arn: str) -> None:
-        """Removes the activity and the work that waits for a worker; Tasks of it time out."""
+        """Removes the activity and the work that waits for a worker; its Tasks time out."""
         if self._known.pop(arn, None) is not None:
             self._work.pop(arn, None)
             self._save()
@@ -76,7 +76,7 @@ class Activities:
         self._wake(call.resource)
 
     async def take(self, arn: str, wait_s: float) -> TaskCall | None:
-        """Returns the oldest work whose Task still waits; None where there is none within `wait_s`."""
+        """Returns the oldest work whose Task still waits; None if there is none within `wait_s`."""
         waiting_workers = self._waiting.setdefault(arn, collections.deque())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):

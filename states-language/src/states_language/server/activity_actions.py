@@ -1,7 +1,7 @@
 """Answers the actions on activities (create, describe, list, delete, take work) and on the tokens of Tasks.
 
-Invariant: an unknown token, and one whose Task is over, are the errors that AWS has for them. Source: the AWS Step
-Functions API reference.
+Invariant: an unknown token, or one whose Task is over, gets AWS's own error. Source: the AWS Step Functions API
+reference.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from states_language.server.requests import (
 from states_language.values import parsed
 
 _POLL_S = 60.0
-"""How long GetActivityTask waits where there is no work."""
+"""How long GetActivityTask waits for work."""
 
 
 class ActivityActions(Actions):
@@ -48,7 +48,7 @@ class ActivityActions(Actions):
         elif OWNED_KEY not in (encryption, self._activities.get(activity_arn).encryption) or (
             encryption != self._activities.get(activity_arn).encryption
         ):
-            # Creating one again is no error where neither has a key of its own (API reference, ActivityAlreadyExists).
+            # Creating it again is no error if neither has a key of its own (API reference, ActivityAlreadyExists).
             raise Refusal("ActivityAlreadyExists", f"Activity already exists: '{activity_arn}'")
         return _described(self._activities.get(activity_arn))
 

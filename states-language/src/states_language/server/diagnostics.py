@@ -1,7 +1,7 @@
 """Reports the problems of a definition with AWS's codes, places and words.
 
-The interpreter finds the problems; ValidateStateMachineDefinition and CreateStateMachine report them as here. Codes and
-places are recorded. Example: `there is no state 'X'` is MISSING_TRANSITION_TARGET at `/States/A/Next`.
+The interpreter finds the problems; this module words them for ValidateStateMachineDefinition and CreateStateMachine.
+Codes and places are recorded. Example: `there is no state 'X'` is MISSING_TRANSITION_TARGET at `/States/A/Next`.
 """
 
 import re
@@ -21,7 +21,7 @@ from states_language.tasks.resources import Resource, read_resource, unrecognize
 _SCHEMA = "SCHEMA_VALIDATION_FAILED"
 MOST_REMEMBERED = 3_000_000
 MOST_READ = 4_000_000
-"""The characters of the definitions that are remembered, and of those that are read to list the problems of one."""
+"""How many characters of definitions are remembered, and are read to list the problems of one definition."""
 _EXPRESS = "Express state machine does not support"
 _RESOURCE = "The resource provided "
 _BOUNDS = re.compile(r"must be between (-?\d+) and (\d+)")
@@ -40,14 +40,14 @@ def invalid(problem: DefinitionError, definition: Any) -> Refusal:
 
 
 def _refusal(reports: list[dict[str, str]]) -> Refusal:
-    # One code, message and place each, "null" for a problem of no place (measured by others).
+    # Each problem has a code, a message and a place; "null" if it has no place (measured by others).
     words = ", ".join(f"{one['code']}: {one['message']} at {one.get('location', 'null')}" for one in reports)
     return Refusal("InvalidDefinition", f"Invalid State Machine Definition: '{words}'")
 
 
 @dataclass(frozen=True)
 class Examined:
-    """A definition's diagnostics, those of an Express machine besides, and the machine, None where it cannot run."""
+    """A definition's diagnostics, those only of an Express machine, and the machine: None if it cannot run."""
 
     reports: list[dict[str, str]]
     express: list[dict[str, str]]
@@ -63,7 +63,7 @@ def is_examined(text: str) -> bool:
 
 
 def examine(text: str) -> Examined:
-    """Returns what is known of a definition; where it is not known, it is read and remembered."""
+    """Returns what is known of a definition; the first call reads it and remembers the result."""
     known = _examined.get(text)
     if known is None:
         known = _examine(text)
@@ -72,7 +72,7 @@ def examine(text: str) -> Examined:
 
 
 def loaded(text: str) -> Machine:
-    """Returns the machine of a definition; raises ValueError, which DefinitionError is, where it cannot run."""
+    """Returns the machine of a definition; raises ValueError (such as DefinitionError) if it cannot run."""
     known = _examined.get(text)
     if known is not None and known.machine is not None:
         return known.machine
@@ -83,7 +83,7 @@ def loaded(text: str) -> Machine:
 
 
 def diagnostics(text: str, kind: str) -> list[dict[str, str]]:
-    """Returns the diagnostics of a definition for a STANDARD or EXPRESS machine; none where it can run."""
+    """Returns the diagnostics of a definition for a STANDARD or EXPRESS machine; none if it can run."""
     known = examine(text)
     return known.reports or (known.express if kind == "EXPRESS" else [])
 
@@ -99,7 +99,7 @@ def _examine(text: str) -> Examined:
                 return Examined([_diagnostic(problem, definition) for problem in unknown], [], None)
             return Examined([], _express(definition), machine)
         except DefinitionError:
-            # Each problem takes another reading.
+            # Each problem takes another reading of the definition.
             defects = problems(definition, MOST_READ // len(text), deployed=True)
         words = [_diagnostic(problem, definition) for problem in defects] + _without_end(definition, defects)
         return Examined(words, [], None)
@@ -123,7 +123,7 @@ def _unknown_actions(definition: dict[str, Any]) -> Iterator[DefinitionError]:
 
 
 def _without_end(definition: dict[str, Any], defects: list[DefinitionError]) -> list[dict[str, str]]:
-    """Besides a missing target AWS reports that no state ends the machine; the interpreter reports the target alone."""
+    """Returns AWS's second report, "no state ends the machine", where the interpreter only reports a missing target."""
     if not all(_NO_STATE.fullmatch(each.rule) and keys(each.pointer)[-1] == "Next" for each in defects):
         return []
     states = definition["States"].values()
@@ -154,7 +154,7 @@ def _below(value: Any, least: int) -> bool:
 
 
 def _location(definition: Any, path: tuple[str, ...]) -> str:
-    """Returns a place as AWS writes it: names as they are, an element's number in brackets."""
+    """Returns a place as AWS writes it: names unchanged, an element's number in brackets."""
     written = ""
     for at, part in enumerate(path):
         written += f"[{part}]" if isinstance(value_at(definition, path[:at]), list) else f"/{part}"
