@@ -28,7 +28,7 @@ MAX_REDIRECTS = 5
 # How many of a name's addresses are tried; each gets an equal share of the time to connect.
 MOST_ADDRESSES = 4
 # How many connections to one origin are kept, and for how long; how many bytes of an answer are read to keep one.
-KEPT, KEPT_S, DROPPED_BYTES = 8, 20, 64 * 1024
+KEPT, KEPT_S, DROPPED_BYTES, DROPPED_WITHIN_S = 8, 20, 64 * 1024, 0.5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # The headers that every request may carry to any host; the cursor's own header is added by name.
 _SAFE = frozenset(
@@ -84,9 +84,12 @@ class KeptConnections:
             if response.status in _REDIRECTS and response.headers.get("location") is not None:
                 raise RedirectRefused("the upstream redirected, which is not followed here")
             status: int = response.status
-            # If the body is longer, or does not come, the connection is given up rather than waited for.
-            if not response.read1(DROPPED_BYTES) or not response.read1(1):
-                response.release_conn()
+            # If the body is longer, broken, or does not come, the connection is given up rather than waited for.
+            with contextlib.suppress(exceptions.HTTPError, OSError):
+                if (connection := response.connection) is not None and connection.sock is not None:
+                    connection.sock.settimeout(DROPPED_WITHIN_S)
+                    if not response.read1(DROPPED_BYTES) or not response.read1(1):
+                        response.release_conn()
             return status
         finally:
             response.close()

@@ -7,7 +7,8 @@ event source mapping, and keys that it never will, which go to the dead-letter q
 
     {"batchItemFailures": [{"itemIdentifier": "9"}], "poison": [{"itemIdentifier": "8"}]}
 
-Source: Invoke in the Lambda API reference.
+As there, a list that names anything but keys of the call counts as a failure of all events. Sources: Invoke in the
+Lambda API reference; "Implementing partial batch responses" in the Lambda developer guide.
 """
 
 import json
@@ -39,6 +40,8 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
     if answer.get("FunctionError"):
         return dict.fromkeys(range(len(batch)), Refusal("the function raised an error"))
     failures, poison = _named(text, "batchItemFailures"), _named(text, "poison")
+    if not failures | poison <= {message.key for message in batch}:
+        return dict.fromkeys(range(len(batch)), Refusal("the function named an event that it was not called with"))
     first = next((at for at, message in enumerate(batch) if message.key in failures - poison), len(batch))
     refusals = dict.fromkeys(range(first, len(batch)), Refusal("the function reported it as a failure"))
     named = (at for at, message in enumerate(batch[:first]) if message.key in poison)
@@ -46,8 +49,13 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
 
 
 def _named(text: bytes, list_: str) -> frozenset[str]:
-    """Returns the keys that the answer names in this list; none where it has no such list."""
+    """Returns the keys that the answer names in this list, "" for what names none; nothing if it has no such list."""
     try:
-        return frozenset(one["itemIdentifier"] for one in json.loads(text)[list_])
+        entries = json.loads(text)[list_]
     except (ValueError, KeyError, TypeError):
         return frozenset()
+    if entries is None:
+        return frozenset()
+    listed = entries if isinstance(entries, list) else [entries]
+    named = (one.get("itemIdentifier") if isinstance(one, dict) else None for one in listed)
+    return frozenset(key if isinstance(key, str) else "" for key in named)

@@ -74,11 +74,12 @@ def test_what_a_queue_calls_too_large_is_poison(endpoint: str, size: int) -> Non
 
 
 class Function:
-    """Lambda's client, of a function that answers with these keys."""
+    """Lambda's client, of a function that answers with these keys, or so."""
 
-    def __init__(self, failures: str, poison: str) -> None:
+    def __init__(self, failures: str = "", poison: str = "", answer: Any = None) -> None:
         lists = {"batchItemFailures": failures, "poison": poison}
-        self.answer = {name: [{"itemIdentifier": key} for key in keys] for name, keys in lists.items()}
+        named = {name: [{"itemIdentifier": key} for key in keys] for name, keys in lists.items()}
+        self.answer = named if answer is None else answer
 
     def invoke(self, **_: Any) -> dict[str, Any]:
         """Its answer."""
@@ -98,3 +99,26 @@ def test_a_function_names_what_failed_and_what_it_never_takes(
     keys = {is_final: "".join("1234"[at] for at in sorted(refused) if refused[at].is_final == is_final)
             for is_final in (False, True)}  # fmt: skip
     assert keys == {False: again, True: final}
+
+
+EMPTY: list[Any] = [{}, [], "ok", 7, {"batchItemFailures": []}, {"batchItemFailures": None}]
+STRANGE: list[Any] = [
+    *([{"itemIdentifier": one}] for one in ("", None, "9", 1, ["1"], "orders/1")),
+    *([{"id": "1"}], ["1"], [None], 7, "1", [{"itemIdentifier": "4"}, {}]),
+]
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_taken"),
+    [
+        *((one, True) for one in EMPTY),
+        *(({"batchItemFailures": one}, False) for one in STRANGE),
+        *(({"poison": one}, False) for one in STRANGE),
+    ],
+)
+def test_a_function_that_names_what_it_was_not_called_with_has_taken_nothing(answer: Any, *, is_taken: bool) -> None:
+    """As with an event source mapping: which event it means is unknown, so all come again, and none is lost."""
+    tools = Tools(lambda _: Function(answer=answer), str, lambda: 0)
+    refused = lambda_function.send([message("a", key) for key in "1234"], Target("lambda", "mine"), tools)
+    words = "the function named an event that it was not called with"
+    assert refused == ({} if is_taken else dict.fromkeys(range(4), Refusal(words)))

@@ -11,6 +11,7 @@ from handlers.deliver.sinks import webhook
 from handlers.profile.deliver_field import Target
 from handlers.profile.secret_references import Reference
 from tests.handlers.deliver import rigs
+from tests.handlers.servers import Peer, serving
 from tests.http_server import Answer, Request, answering
 
 
@@ -66,6 +67,30 @@ def test_any_2xx_takes_the_event_and_another_answer_refuses_it(server: Server) -
         **{status: Refusal(f"answered {status}", is_final=True) for status in FINAL},
         **{status: Refusal(f"answered {status}") for status in PASSES},
     }
+
+
+@pytest.mark.parametrize(
+    ("body", "keeps_open"),
+    [
+        (b"Content-Length: 10\r\n\r\nok", False), (b"Content-Length: 10\r\n\r\no", True),
+        (b"Transfer-Encoding: chunked\r\n\r\nzz\r\nok", False), (b"Transfer-Encoding: chunked\r\n\r\n5\r\nok", False),
+        (b"Connection: close\r\nContent-Length: 10\r\n\r\n", True),
+    ],
+)  # fmt: skip
+def test_a_2xx_takes_the_event_whatever_becomes_of_its_body(body: bytes, *, keeps_open: bool) -> None:
+    """Cut, malformed or late: it costs the connection, and not the event a second delivery, and a third."""
+
+    def script(peer: Peer) -> None:
+        peer.read_body()
+        peer.send(b"HTTP/1.1 200 OK\r\n" + body)
+        if keeps_open:
+            peer.wait_until_gone()
+
+    with serving(script) as raw:
+        sender = Server()
+        sender.url = f"{raw.address}/hook"
+        assert [sender.send("1"), sender.send("2")] == [None, None]
+        assert len(raw.peers) == 2
 
 
 def test_a_redirect_is_not_followed(server: Server) -> None:
