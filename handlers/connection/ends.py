@@ -114,7 +114,7 @@ def once(outcome: Outcome, progress: Progress) -> Outcome:
     # RFC 9110, section 15.6: after a 503 the request has not begun; after a 500, 502 or 504 that is unknown.
     is_failure = outcome.error == "StreamDropped" and outcome.http_status >= 500 and outcome.http_status != 503
     has_begun = progress.opened_ms is not None or is_failure
-    if not has_begun and (outcome.http_status or not progress.fence or progress.ended_by in NOT_TAKEN_UP):
+    if not has_begun and (not progress.fence or progress.ended_by in NOT_TAKEN_UP):
         return outcome
     words = f"it ended without its end mark and is not requested again: {outcome.message}"
     return Outcome("StreamBroken", "", words, detail=outcome.detail)

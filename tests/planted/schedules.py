@@ -42,7 +42,6 @@ def stream(policy: str, *faults: Fault, **ways: Any) -> Schedule:
 # A stream that nothing meets, beside which the others are put.
 CALM = stream("evicts")
 DROPPED = stream("evicts", Fault(20_000, "reset"))
-TWICE = stream("evicts", Fault(9_500, "reset"), Fault(12_000, "reset"))
 OFTEN = stream("tolerates", events_every_ms=300)
 STOPPED = stream("evicts", Fault(9_500, "stop"))
 ABORT = Fault(12_000, "abort", 0, 30_000)
@@ -157,9 +156,6 @@ NAMED = {
     "one of two has many events": group(CALM, OFTEN),
     "killed with one that does not resume": group(
         stream("evicts", resumes=False), CALM, faults=(Fault(15_000, "kill"),)
-    ),
-    "dropped twice beside throttles": group(
-        replace(TWICE, policy="forbids"), CALM, faults=(Fault(9_400, "throttles", 400),)
     ),
     "joined in a handover": group(
         stream("evicts", Fault(34_000, "no answers", 4_000)), CALM, stream("evicts", joins_ms=37_300)

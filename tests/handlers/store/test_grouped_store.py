@@ -107,7 +107,7 @@ def test_a_release_that_was_refused_is_made_with_a_later_heartbeat(client: Clien
     client.way = passes
     assert "released" not in record(client)
     store.releases_again()
-    assert record(client)["released"] == {"N": "1"}
+    assert record(client).get("released") == {"N": "1"}
 
 
 def test_a_connection_that_the_store_ended_is_released_with_a_later_heartbeat(client: Client) -> None:
@@ -115,7 +115,7 @@ def test_a_connection_that_the_store_ended_is_released_with_a_later_heartbeat(cl
     store = connected(client)
     store.over(STREAM)
     store.releases_again()
-    assert record(client)["released"] == {"N": "1"}
+    assert record(client).get("released") == {"N": "1"}
     assert set(record(client)["live"]["M"]) == {"fence", "request_id", "seen_ms"}
 
 
@@ -189,7 +189,7 @@ def test_one_that_was_released_owes_nothing(client: Client) -> None:
     store.over(STREAM)
     client.way = never_arrives
     store.releases_again()
-    assert record(client)["released"] == {"N": "1"}
+    assert record(client).get("released") == {"N": "1"}
 
 
 def test_a_connection_that_a_heartbeat_answers_for_was_heard_not_long_before() -> None:
