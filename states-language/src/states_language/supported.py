@@ -1,7 +1,7 @@
-"""Writes docs/supported.md: what of the language is supported, from the tables that the interpreter itself uses.
+"""Writes docs/supported.md, the list of what is supported, from the tables that the interpreter itself uses.
 
-`python -m states_language.supported` prints it. Invariant: what the page lists is what the loader takes, for both read
-the same tables.
+`python -m states_language.supported` prints it. Invariant: the page lists exactly what the loader takes, because both
+read the same tables.
 """
 
 import sys

@@ -1,10 +1,10 @@
-"""Runs a machine for a test, and asserts on it with failures that show what happened.
+"""Runs a machine for a test; its assertions fail with a report of what happened.
 
     run = run_machine("order.asl.yml", {"id": 7}, functions={"charge": in_turn(TaskFailure("Busy"), {"paid": True})})
     run.assert_path("Charge", "Ship")
 
-It needs no pytest, whose plugin gives `run_machine` as a fixture. Invariant: a mistake of the test, such as a function
-without an answer or an assertion that fails within a function, fails the test, whatever the machine catches.
+It does not need pytest; the pytest plugin has `run_machine` as a fixture. Invariant: a mistake of the test, such as a
+call without an answer or an assertion that fails in a function, fails the test, even if the machine catches errors.
 """
 
 import inspect
@@ -44,7 +44,7 @@ class RunMachine(Protocol):
         functions: Mapping[str, Answer] | None = None,
         **options: Unpack[Options],
     ) -> "MachineRun":
-        """Return the run, which has ended."""
+        """Run the machine to its end and return the run."""
 
 
 def run_machine(
@@ -57,11 +57,11 @@ def run_machine(
 ) -> "MachineRun":
     """Return the run of a machine from start to end in virtual time; an input of None is {}.
 
-    source: what `load` takes, or what it returned. functions: the answers, by the name of the state or of the function,
-    by `service:action` as in "dynamodb:putItem" and "aws-sdk:s3:getObject", by "activity:name", or by their ARN; those
-    of a state go before the others. A Task that waits for a token or for a job gets its answer at once. seed: of what
-    is random. options: those of `Machine.start`. Raises DefinitionError, and AssertionError for a call without an
-    answer.
+    source: what `load` takes, or a machine that it returned. functions: the answers by name of the state or the
+    function, by `service:action` as in "dynamodb:putItem" and "aws-sdk:s3:getObject", by "activity:name", or by ARN; an
+    answer for a state goes before the others. A Task that waits for a token or a job gets its answer at once. seed:
+    for random numbers. options: those of `Machine.start`. Raises DefinitionError, and AssertionError for a call
+    without an answer.
     """
     machine = source if isinstance(source, Machine) else load(source)
     clock = VirtualClock(seed=seed)
@@ -73,11 +73,11 @@ def run_machine(
 
 
 class MachineRun:
-    """An execution that has ended. calls: those of its Tasks, in order.
+    """An execution that has ended. calls: the calls of its Tasks, in order.
 
-    status: SUCCEEDED, FAILED, TIMED_OUT or ABORTED. output: None unless it succeeded. error, cause: if it failed. path:
-    the names of the states entered, in the order of the history. history: the events as GetExecutionHistory has them,
-    times in milliseconds. elapsed_s: the virtual seconds from start to end.
+    status: SUCCEEDED, FAILED, TIMED_OUT or ABORTED. output: None unless it succeeded. error, cause: None unless it
+    failed. path: the names of the states entered, in the order of the history. history: GetExecutionHistory's events,
+    with times in milliseconds. elapsed_s: the virtual seconds from start to end.
     """
 
     def __init__(self, execution: Execution, calls: list[TaskCall]) -> None:
@@ -91,11 +91,11 @@ class MachineRun:
         return [details_of(event) for event in self.history if event["type"] == type_]
 
     def payloads(self, name: str) -> list[Any]:
-        """Return the payload of each call of a function or a state, or the parameters where that is no function's."""
+        """Return the payload of each call of a function or a state; for another service, the parameters."""
         return [event_of(call) for call in self.calls if name in (call.state, key_of(call))]
 
     def assert_output(self, output: Any) -> None:
-        """Raise AssertionError unless it succeeded with this output; true is not 1."""
+        """Raise AssertionError unless the run succeeded with this output; true is not 1."""
         __tracebackhide__ = True
         if self.status != "SUCCEEDED":
             self._fail(f"expected the output {_short(output)}")
@@ -103,7 +103,7 @@ class MachineRun:
             self._fail(f"expected the output {compact(output)}\n           it gave {compact(self.output)}")
 
     def assert_error(self, error: str | None, cause: Any = ANY) -> None:
-        """Raise AssertionError unless it failed with this Error Name, and this Cause unless it is ANY."""
+        """Raise AssertionError unless the run failed with this Error Name, and this Cause unless `cause` is ANY."""
         __tracebackhide__ = True
         if self.status == "SUCCEEDED" or self.error != error:
             self._fail(f"expected the error {error}")
@@ -123,7 +123,7 @@ class MachineRun:
             )
 
     def assert_history(self, *types: str) -> None:
-        """Raise AssertionError unless the history has events of these types, in this order; others may be between."""
+        """Raise AssertionError unless the history has events of these types in this order; others may be between."""
         __tracebackhide__ = True
         left = iter(event["type"] for event in self.history)
         for at, type_ in enumerate(types):
@@ -148,9 +148,9 @@ class MachineRun:
 
 
 class Answers(Functions):
-    """Answers calls by the names of states and functions; what was given may change at any time.
+    """Answers calls by the names of states and functions; the given answers may change at any time.
 
-    calls: those that were made. mistakes: those without an answer, and assertions that failed in a function.
+    calls: the calls that were made. mistakes: calls without an answer, and assertions that failed in a function.
     """
 
     def __init__(self, clock: Clock, answers: Mapping[str, Answer]) -> None:
@@ -187,7 +187,7 @@ class Answers(Functions):
         return self.mistakes[-1]
 
     async def invoke(self, name: str, function: Function, payload: Any, call: TaskCall | None = None) -> Any:
-        """Return the function's result; an assertion in it fails the test and not the Task alone."""
+        """Return the function's result; an assertion that fails in it fails the test, not only the Task."""
 
         async def watched(payload: Any, context: Any) -> Any:
             try:
@@ -201,7 +201,7 @@ class Answers(Functions):
 
 
 def _bare(name: str) -> str:
-    """Return the name by which calls are answered; an ARN is the Resource of a Task, or a function's."""
+    """Return the name under which calls are answered; an ARN may be a Task's Resource or a function's."""
     if ":function:" in name or name.startswith("${"):
         return function_name(name)
     if ":activity:" in name:
@@ -210,7 +210,7 @@ def _bare(name: str) -> str:
 
 
 def _line(event: Event, started_ms: int) -> str:
-    """An event on one line: when, what, and what names it."""
+    """Return an event on one line: its time, its type, and the names in it."""
     return f"{(event['timestamp'] - started_ms) / 1000:12.3f} s  {event['type']}{''.join(_parts(details_of(event)))}"
 
 

@@ -1,7 +1,7 @@
 """Reads and writes timestamps as texts; an instant is a number of milliseconds since 1970.
 
-The language's profile is RFC 3339 with a capital T and Z; at run time AWS accepts Java's ISO_OFFSET_DATE_TIME, which
-also allows leaving out the seconds.
+The language's profile is RFC 3339 with a capital T and Z. At run time AWS accepts Java's ISO_OFFSET_DATE_TIME, which
+may leave out the seconds.
 """
 
 import functools
@@ -37,7 +37,7 @@ def instant_ms(text: object) -> int | None:
 
 
 def is_rfc3339(text: object) -> bool:
-    """Return whether a definition may hold this timestamp: an instant with its seconds written."""
+    """Return whether a definition may hold this timestamp: an instant whose seconds are written."""
     return instant_ns(text) is not None and isinstance(text, str) and text[16] == ":"
 
 

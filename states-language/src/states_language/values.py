@@ -1,7 +1,7 @@
-"""JSON values: written and read as AWS does, compared, and measured before they are written.
+"""Writes and reads JSON values as AWS does, compares them, and measures them before they are written.
 
-Invariants: what `compact` writes, `parse_json` reads back as the same value; neither returns half of a surrogate pair,
-so what a machine passes on can be written anywhere.
+Invariants: `parse_json` reads back the value that `compact` wrote; neither returns half of a surrogate pair, so any
+system can write what a machine passes on.
 """
 
 import json
@@ -15,24 +15,24 @@ from states_language.scheduling.lanes import give_way
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _HALF = re.compile("[\ud800-\udfff]")
-# Where JSON spells a half, alone or in a pair.
+# A half of a surrogate pair, alone or in a pair, as JSON spells it.
 _WIDE = re.compile("[\U00010000-\U0010ffff]")
 _SPELLED_HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 MISSING: Any = object()
-"""Where a path leads nowhere or a variable has no value; null is a value."""
+"""The result of a path that leads nowhere, or of a variable without a value; null is a value."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A JSON value that nobody writes to, and its text as `compact` writes it."""
+    """A JSON value that nobody changes, and its text as `compact` writes it."""
 
     value: Any
     text: str
 
 
 def compact(value: Any) -> str:
-    """Return a value as JSON text the way AWS writes it: no spaces, characters as they are."""
+    """Return a value as JSON text the way AWS writes it: without spaces, with characters unescaped."""
     kind = type(value)
     if kind is int:
         return str(value)
@@ -42,7 +42,7 @@ def compact(value: Any) -> str:
 
 
 def written(value: Any) -> tuple[Any, str]:
-    """Return a value that came from outside, its texts well-formed, and its JSON text."""
+    """Return a value from outside with its texts made well-formed, and its JSON text."""
     text = _ENCODER.encode(value)
     if text.isascii() or not _HALF.search(text):
         return value, text
@@ -53,15 +53,15 @@ def written(value: Any) -> tuple[Any, str]:
 def parse_json(text: str, *, members: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Return the value of a JSON text; raises ValueError, also for NaN and 1e999, which Python reads.
 
-    members: what makes an object of its names and values, in place of dict. Halves of surrogate pairs are replaced as
-    `well_formed` does.
+    members: a function that turns an object's names and values into its value, in place of dict. Halves of surrogate
+    pairs are replaced as by `well_formed`.
     """
     value = parse_as_spelled(text, members)
     return well_formed_value(value) if _SPELLED_HALF.search(text) else value
 
 
 def parse_as_spelled(text: str, members: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Return what `parse_json` returns, but halves of surrogate pairs as they are."""
+    """Return what `parse_json` returns, but leave halves of surrogate pairs as they are."""
     return json.loads(text, object_pairs_hook=members, parse_constant=_no_number, parse_float=_finite)
 
 
@@ -74,7 +74,7 @@ class Duplicate(ValueError):
 
 
 def once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of these members, for `parse_json`; raises Duplicate where one appears twice."""
+    """Return the object of these members, for `parse_json`; raises Duplicate if one appears twice."""
     give_way()
     table = dict(members)
     if len(table) < len(members):
@@ -92,10 +92,10 @@ def parsed(text: str | bytes) -> Any:
 
 
 def well_formed(text: str) -> str:
-    """Return the text with surrogate pairs joined, and each half without its other replaced by U+FFFD.
+    """Return the text with surrogate pairs joined, and each lone half replaced by U+FFFD.
 
     JSON and JSONata may spell half of a pair (RFC 8259, section 8.2, calls the result unpredictable). No encoding of
-    Unicode has a place for it; U+FFFD is what the WHATWG's encoders write. What AWS makes of it was not recorded.
+    Unicode can hold it; the WHATWG's encoders write U+FFFD. AWS's own way has not been recorded.
     """
     if text.isascii() or not _HALF.search(text):
         return text
@@ -103,14 +103,14 @@ def well_formed(text: str) -> str:
 
 
 def joined(text: str) -> str:
-    """Return the text with surrogate pairs joined; a half without its other stays."""
+    """Return the text with surrogate pairs joined; a lone half stays."""
     if text.isascii() or not _HALF.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def units(text: str) -> str:
-    """Return the text with each surrogate pair as its two halves, by which JavaScript searches and orders."""
+    """Return the text with each wide character as two surrogate halves, by which JavaScript searches and orders."""
     return text if text.isascii() else _WIDE.sub(_halves, text)
 
 
@@ -140,13 +140,13 @@ def _finite(text: str) -> float:
 
 
 def parts(value: Any, known: dict[int, int]) -> int:
-    """Return how many values there are in this one; `known` has the counts of objects that were visited before."""
+    """Return how many values are in this one; `known` has the counts of objects that were visited before."""
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in known:
         count = 1
         for part in value.values() if isinstance(value, dict) else value:
-            count += parts(part, known)  # a loop takes one frame of the stack for each level, a generator two
+            count += parts(part, known)  # a loop needs one frame of the stack for each level, a generator two
         known[id(value)] = count
     return known[id(value)]
 
@@ -154,7 +154,7 @@ def parts(value: Any, known: dict[int, int]) -> int:
 def weight(value: Any, known: dict[int, int]) -> int:
     """Return about how many characters the value takes as JSON; a part counts as often as it occurs.
 
-    `known` has the weights of objects that were visited before, so this is quick where writing the text would not be.
+    `known` has the weights of objects that were visited before, so this is quick even if writing the text is not.
     """
     if isinstance(value, str):
         return len(value) + 2
@@ -169,9 +169,9 @@ def weight(value: Any, known: dict[int, int]) -> int:
 
 
 def exceeds(value: Any, most: int) -> bool:
-    """Return whether there are more than so many values in this one; 8 characters of a text count as one, too.
+    """Return whether more than so many values are in this one; 8 characters of a text count as one value.
 
-    It looks at no more than it counts.
+    It stops looking once it has counted enough.
     """
     waiting = [value]
     while waiting:
@@ -205,7 +205,7 @@ HISTORY_FULL = "The execution reached the maximum number of history events (2500
 LARGEST_BETWEEN = 16 * 262_144
 """The most characters of a value before it becomes a state's output. AWS documents no bound; this one saves memory."""
 FEW = 64
-"""So few parts, each within the payload limit, are not measured together."""
+"""So few parts, each within the payload limit, need no measuring together."""
 
 
 def too_large(what: str) -> str:

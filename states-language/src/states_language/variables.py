@@ -15,7 +15,7 @@ from states_language.values import MISSING, compact
 LONGEST_NAME = 80
 LARGEST_ASSIGN_BYTES = PAYLOAD_LIMIT_BYTES
 LARGEST_STORE_BYTES = 10 * 1024 * 1024
-"""Characters of a name, bytes of one variable or one Assign, bytes of an execution's variables (Developer Guide)."""
+"""Most characters of a name, bytes of a variable or an Assign, bytes of all variables (Developer Guide)."""
 
 RESERVED = "states"
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -40,7 +40,7 @@ class Scope:
         self._sizes: dict[str, int] = {}
 
     def get(self, name: str) -> Any:
-        """Return the value in the innermost scope that has one; MISSING where it is not assigned."""
+        """Return the value in the innermost scope that has one; MISSING if the variable is not assigned."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope._values:
@@ -49,7 +49,7 @@ class Scope:
         return MISSING
 
     def assign(self, values: Mapping[str, Any]) -> dict[str, str]:
-        """Store the values and return each as JSON text; raises Fatal where they exceed AWS's limits."""
+        """Store the values and return each as JSON text; raises Fatal if they exceed AWS's limits."""
         texts = {name: compact(value) for name, value in values.items()}
         sizes = {name: utf8_bytes(text) for name, text in texts.items()}
         if sum(sizes.values()) > LARGEST_ASSIGN_BYTES:
@@ -69,7 +69,7 @@ class Scope:
         return texts
 
     def values(self) -> dict[str, Any]:
-        """Return the variables of this scope alone."""
+        """Return the variables of this scope only."""
         return dict(self._values)
 
     def restore(self, values: Mapping[str, Any]) -> None:
@@ -86,7 +86,7 @@ class Scope:
 def check_names(assign: Any, pointer: str, *, template: bool) -> Iterator[tuple[str, str]]:
     """Yield each variable that an Assign sets, with its JSON pointer; raises DefinitionError for a bad name.
 
-    template: whether a key may end in .$, as in JSONPath, which is not part of the name.
+    template: whether a key may end in .$, as in JSONPath; the .$ is not part of the name.
     """
     if not isinstance(assign, dict):
         raise DefinitionError(pointer, "must be a JSON object whose keys are variables")

@@ -168,6 +168,13 @@ def test_what_a_machine_must_have_is_advised(definition: dict[str, Any], advice:
     assert hint(definition, problem) == advice
 
 
+def test_a_wrong_type_hides_no_wrong_next() -> None:
+    """A state with both mistakes is listed with both."""
+    states = {"A": {"Type": "Pas", "Next": "B"}}
+    pointers = [problem.pointer for problem in problems({"StartAt": "A", "States": states})]
+    assert pointers == ["/States/A/Type", "/States/A/Next"]
+
+
 def test_names_that_are_used_twice_are_listed_once_each() -> None:
     """Three branches with one state's name are two problems."""
     branch = {"StartAt": "B", "States": {"B": {"Type": "Pass", "Next": "C"}, "C": PASS}}

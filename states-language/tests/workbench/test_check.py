@@ -55,7 +55,7 @@ def test_several_files_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["check", "--json", good, missing, bad]) == 2
     assert json.loads(capsys.readouterr().out)["files"] == [
         {"file": good, "problems": [], "warnings": []},
-        {"file": missing, "unreadable": f"{missing}: there is no such file.", "problems": [], "warnings": []},
+        {"file": missing, "unreadable": f"{missing} does not exist.", "problems": [], "warnings": []},
         {
             "file": bad,
             "problems": [

@@ -119,4 +119,4 @@ def test_a_file_that_is_not_a_history_is_refused(
     """Status 2 and what it should have been."""
     machine, path = written(tmp_path, "a.json", MACHINE), written(tmp_path, "h.json", content)
     assert main(["graph", machine, "--path", path]) == 2
-    assert "is not a list of events" in capsys.readouterr().err
+    assert "must be a list of events" in capsys.readouterr().err

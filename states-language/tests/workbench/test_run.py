@@ -104,13 +104,13 @@ def test_the_history_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("functions", "error"),
     [
-        ("work: 1", "work: must be a mapping with some of answer"),
-        ("work: {anser: 1}", "work: anser is not known here"),
-        ("work: {answer: 1, error: X}", "work: takes one of answer, error and never"),
-        ("work: {sequence: []}", "work: sequence must stand alone and be a list"),
+        ("work: 1", "work: must be a mapping with one or more of answer"),
+        ("work: {anser: 1}", "work: anser is not one of answer, error"),
+        ("work: {answer: 1, error: X}", "work: must have exactly one of answer, error and never"),
+        ("work: {sequence: []}", "work: sequence must be the only key, and a list"),
         ("work: {sequence: [{delay_s: -1}]}", "work: sequence[0]: delay_s must be a number of seconds"),
-        ("work: {cause: X}", "work: cause stands beside error only"),
-        ("[1]", "must be a mapping of functions' names"),
+        ("work: {cause: X}", "work: cause is allowed only with error"),
+        ("[1]", "must be a mapping from functions' names"),
         ("a: {", "is neither JSON nor YAML"),
     ],
 )

@@ -238,7 +238,9 @@ class _Repairs:
 
 
 def _leading(state: Any) -> dict[str, Any]:
-    """Return a Task that leads wherever the state leads."""
-    targets = list(dict.fromkeys(target for target, _ in ways(state)))
-    catch = [{"ErrorEquals": [f"E{number}"], "Next": target} for number, target in enumerate(targets)]
-    return {"Type": "Task", "QueryLanguage": "JSONPath", "Resource": _FUNCTION, "Catch": catch, "End": True}
+    """Return a Task that leads wherever the state leads; its own Next stays, so that a wrong one is still found."""
+    targets = {way: target for target, way in ways(state)}
+    end = {"Next": targets.pop(("Next",))} if ("Next",) in targets else {"End": True}
+    others = dict.fromkeys(targets.values())
+    catch = [{"ErrorEquals": [f"E{number}"], "Next": target} for number, target in enumerate(others)]
+    return {"Type": "Task", "QueryLanguage": "JSONPath", "Resource": _FUNCTION, "Catch": catch, **end}

@@ -55,17 +55,19 @@ def parser() -> argparse.ArgumentParser:
         epilog="Functions and services that --functions does not name are asked at AWS_ENDPOINT_URL_<SERVICE> or "
         "AWS_ENDPOINT_URL. Exit status: 0 it was ended (Ctrl-C, SIGTERM), 2 it could not begin.",
     )
-    made.add_argument("--port", type=int, default=PORT, help=f"the port, 0 for any free one ({PORT})")
+    made.add_argument("--port", type=int, default=PORT, help=f"the port, or 0 for any free one ({PORT})")
     made.add_argument("--host", default=HOST, help=f"the address to listen on ({HOST}); any caller is accepted")
     made.add_argument(
         "--data", type=Path, default=FOLDER, metavar="FOLDER", help=f"where it keeps its state ({FOLDER})"
     )
-    made.add_argument("--virtual-time", action="store_true", help="let no Wait take time")
+    made.add_argument("--virtual-time", action="store_true", help="skip the time of Waits and retries")
     made.add_argument("--template", metavar="FILE", help="a template of SAM or CloudFormation with state machines")
     files.add_substitute(made)
-    made.add_argument("--keep", type=int, default=KEPT.count, metavar="N", help="ended executions kept (%(default)s)")
     made.add_argument(
-        "--keep-days", type=float, default=KEPT.age_s / 86_400, metavar="DAYS", help="and how long (%(default)g)"
+        "--keep", type=int, default=KEPT.count, metavar="N", help="ended executions to keep (%(default)s)"
+    )
+    made.add_argument(
+        "--keep-days", type=float, default=KEPT.age_s / 86_400, metavar="DAYS", help="and for how long (%(default)g)"
     )
     made.add_argument("--connections", type=Path, metavar="FILE", help="the connections of http:invoke by name or ARN")
     made.add_argument("--functions", metavar="FUNCTIONS", help="a Python module or .py, or a .yml of answers by name")

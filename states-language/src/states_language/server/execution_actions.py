@@ -29,7 +29,7 @@ class Express:
         self._running: set[Execution] = set()
 
     def start(self, machine_arn: str, text: str, name: str | None) -> Execution:
-        """Starts an execution and returns it; raises Refusal. Any number may have the same name."""
+        """Starts an execution and returns it; raises Refusal. Any number of executions may have the same name."""
         started, document = self._executions.checked(machine_arn, text, name)
         clock, perform, stir = self._executions.time()
         name = name or str(uuid.uuid4())
@@ -66,7 +66,7 @@ class Express:
         }
 
     def close(self) -> None:
-        """Ends what runs."""
+        """Ends the executions that run."""
         for live in self._running:
             live.stop()
 
@@ -147,14 +147,14 @@ class ExecutionActions(Actions):
         of_run = child(self._executions, arn(parameters, "executionArn", "execution"))
         events: Sequence[dict[str, Any]]
         if of_run is None:
-            # The first page of a stored history reads all of it, and nobody else waits for that.
+            # The first page of a stored history reads the whole file, in a thread, so that nobody else waits for it.
             events = await asyncio.to_thread(self._executions.history, self._get(parameters))
         elif of_run[1] is None:
             raise Refusal("ExecutionDoesNotExist", "Only the first hundred executions of a Map Run keep their history.")
         else:
             events = of_run[1]
         with_data = parameters.get("includeExecutionData") is not False
-        # By the events' ids, which count from 1: one that runs adds events while its history is read backwards.
+        # Pages go by event ids, which count from 1, for a running execution adds events while its history is read.
         backwards = bool(parameters.get("reverseOrder"))
         ids, rest = page(parameters, "events", range(1, len(events) + 1), int, descending=backwards)
         shown = events[min(ids) - 1 : max(ids)] if ids else []

@@ -1,4 +1,4 @@
-"""Keeps the executions of the local service: starts, stops and redrives them, and resumes what a dead service left.
+"""Keeps the executions of the local service: starts, stops, redrives and resumes them after a crash of the service.
 
 Invariants: an ARN belongs to one execution for ever; an execution that this process does not run is not RUNNING.
 """
@@ -45,7 +45,7 @@ STOPPED_CAUSE = "The local service stopped while this execution ran."
 
 @dataclass(frozen=True)
 class Retention:
-    """Which executions are kept after their end: so many, those that ended last, and each so long."""
+    """Which executions are kept after their end: the last `count` to end, each for `age_s`."""
 
     count: int = 1_000
     age_s: int = 90 * 86_400
@@ -66,7 +66,7 @@ class Executions:
         self.machines = machines
         self._retention = retention or Retention()
         self._virtual_time = virtual_time
-        self._finished: dict[str, int] = {}  # when those ended that have, in this order
+        self._finished: dict[str, int] = {}  # when each ended execution ended, in the order of the ends
         self._records = records
         self._clock = clock
         self._on_change = on_change
@@ -93,7 +93,7 @@ class Executions:
         return self._known[arn]
 
     def history(self, known: KnownExecution) -> Sequence[dict[str, Any]]:
-        """Returns its history events, as far as they are stored."""
+        """Returns the history events of an execution, as far as they are stored."""
         if known.journal is None or known.redrives:
             return self._records.history(known.path)
         return known.journal.events
@@ -105,16 +105,16 @@ class Executions:
         arn = f"{started.described.arn.replace(':stateMachine:', ':execution:')}:{name}"
         existing = self._known.get(arn)
         if existing is not None:
-            # The same answer for a running execution with the same input; otherwise the name is in use.
+            # A running execution with the same input is the answer again; otherwise the name is in use.
             if existing.closing is None and _same(existing.opening.input, document.value):
                 return existing
             raise Refusal("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
         return self._begin(started, arn, name, text, document)
 
     def checked(self, machine_arn: str, text: str, name: str | None) -> tuple[Started, Document]:
-        """Returns what an ARN starts and the input; raises Refusal for a bad machine, input or name.
+        """Returns what an ARN starts, and the input; raises Refusal for a bad machine, input or name.
 
-        Where others wait, they have turns while a large input is read, and none once this returned.
+        Others have turns while it reads a large input, and none after it has returned.
         """
         document = read_input(text)
         started = self.machines.started(machine_arn, random.random())
@@ -138,7 +138,7 @@ class Executions:
             known.listeners.append(listener)
 
     def forget_deleted(self) -> None:
-        """Removes the machines that are being deleted and of which no execution runs."""
+        """Removes the machines that are being deleted once none of their executions runs."""
         gone = [arn for arn, entry in self.machines.items() if entry.deleting]
         if gone:
             running = {known.opening.machine_arn for known in self.running()}
@@ -154,10 +154,10 @@ class Executions:
             del self._known[known.opening.arn]
 
     def stop(self, arn: str, error: str | None, cause: str | None) -> KnownExecution:
-        """Returns the execution, ABORTED at once if it ran; raises Refusal. Running functions are not killed."""
+        """Aborts the execution at once if it runs, and returns it; raises Refusal. Running functions are not killed."""
         known = self.get(arn)
         if self._closed:
-            # What it has halted is resumed by the next one.
+            # The next service resumes what this one has halted.
             raise Refusal("ServiceException", "The service is ending.")
         if known.live is not None and known.closing is None:
             known.live.stop(error, cause)
@@ -169,12 +169,12 @@ class Executions:
         return self._clock.now_ms()
 
     def not_redrivable(self, known: KnownExecution) -> str | None:
-        """Returns why an execution cannot be redriven; None where it can."""
+        """Returns why an execution cannot be redriven; None if it can."""
         entry = self.machines.get(known.opening.machine_arn)
         return known.not_redrivable(self._clock.now_ms(), entry is not None and entry.deleting)
 
     def redrive(self, arn: str, token: str | None) -> int:
-        """Runs an execution on from where it ended without success, and returns when; raises Refusal."""
+        """Goes on with an execution where it ended without success, and returns the time; raises Refusal."""
         known, now_ms = self.get(arn), self._clock.now_ms()
         earlier = repeated(known.redrives, token, now_ms)
         if earlier is not None:
@@ -217,7 +217,7 @@ class Executions:
     ) -> list[KnownExecution]:
         """Starts one execution for each machine and input in `left`, and returns them.
 
-        `first_input` makes of an execution's input that of the one which goes on in its place.
+        `first_input` turns an execution's input into that of the execution that replaces it.
         """
         wanted = {(known.opening.machine_arn, first_input(known.opening.input)) for known in left}
         return [self.start(arn, text) for arn, text in sorted(wanted) if arn in self.machines]
@@ -229,7 +229,7 @@ class Executions:
         for task in self._waiting:
             task.cancel()
         for known in self._known.values():
-            # The journal first, so that the end of the halted machine is not in it.
+            # The journal is closed first, so that the end of the halted execution is not in it.
             if known.journal is not None:
                 known.journal.close()
             if known.live is not None:
@@ -269,7 +269,7 @@ class Executions:
         )  # fmt: skip
 
     def time(self, ahead_ms: int = 0) -> tuple[Clock, Perform, Callable[[Any], None]]:
-        """Returns the clock of an execution, what performs its Tasks by this clock, and what is told its events."""
+        """Returns an execution's clock, the function that performs its Tasks by it, and the listener to its events."""
         assert self.perform is not None
         if not self._virtual_time:
             return self._clock, self.perform, lambda _: None
@@ -317,7 +317,7 @@ class Executions:
                 known.journal.part(part)
             known.journal.closing(known.closing)
         self._finished[known.opening.arn] = stopped_ms
-        # Its history is on disk; in memory it would only grow.
+        # The history is on disk, so it need not stay in memory.
         known.live, known.journal = None, None
         listeners, known.listeners = known.listeners, []
         for listener in listeners:
@@ -350,7 +350,7 @@ class Executions:
         return closing
 
     def _prune(self) -> None:
-        """Forgets what ended first, beyond what is kept; what runs does not count."""
+        """Forgets the executions that ended first, until only those to keep are left; running ones do not count."""
         oldest_ms = self._clock.now_ms() - self._retention.age_s * 1000
         while self._finished:
             arn = next(iter(self._finished))
@@ -360,5 +360,5 @@ class Executions:
 
 
 def _same(text: str, data: Any) -> bool:
-    """AWS compares the input as data, so white space does not matter."""
+    """Returns whether a text is this data; AWS compares inputs as data, so white space does not matter."""
     return same(json.loads(text), data)

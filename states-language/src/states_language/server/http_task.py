@@ -1,8 +1,8 @@
 """Performs http:invoke: a request to the address that a Task names, with what its EventBridge connection adds.
 
 Source: AWS Step Functions Developer Guide, "Call HTTPS APIs in Step Functions". Chosen without a source: redirections
-are not followed, http:// addresses are allowed, and the cause of a status that is no success is the answer's body.
-Invariants: without its connection no request is sent, and no credential of one is in an error or a result.
+are not followed, http:// addresses are allowed, and the answer's body is the cause if its status is no success.
+Invariants: no request is sent without its connection, and no error and no result holds a connection's credential.
 """
 
 import json
@@ -24,7 +24,7 @@ from states_language.values import compact, parse_json, too_large
 Connection = Mapping[str, Any]
 """What EventBridge's CreateConnection takes: AuthorizationType and AuthParameters."""
 Connections = Callable[[str], Connection | None]
-"""Returns a connection by its ARN; None for one that does not exist."""
+"""A function that returns a connection by its ARN; None for one that does not exist."""
 
 TIMEOUT_S = 60
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD")
@@ -44,7 +44,7 @@ _ARRAYS: dict[str, Callable[[str, int], str]] = {
 _NOT_FOUND = "Events.ConnectionResource.ResourceNotFound"
 _NOT_AUTHORIZED = "Events.ConnectionResource.InvalidConnectionState"
 _MARGIN_S = 30
-"""A token of OAuth is renewed so long before it ends."""
+"""How long before its end an OAuth token is renewed."""
 
 
 def by_name(connections: Mapping[str, Connection]) -> Connections:
@@ -63,7 +63,7 @@ class HttpTask:
         self._lock = threading.Lock()
 
     def perform(self, call: TaskCall) -> dict[str, Any]:
-        """Return what the address answers; raises TaskFailure."""
+        """Return the address's answer; raises TaskFailure."""
         given = call.parameters if isinstance(call.parameters, dict) else {}
         method, address = _text(given, "Method"), _text(given, "ApiEndpoint")
         if method not in METHODS:
@@ -98,7 +98,7 @@ class HttpTask:
             with response:
                 return response, response.read(PAYLOAD_LIMIT_BYTES + 1)
         except (HTTPError, ValueError) as problem:
-            # A message of urllib3 names the address, whose query may hold a secret of the connection.
+            # urllib3's message is left out: it names the address, whose query may hold a secret of the connection.
             raise TaskFailure("States.Http.Socket", f"{type(problem).__name__}: no answer of the endpoint") from None
 
     # ---- the connection ----
@@ -119,7 +119,7 @@ class HttpTask:
         raise TaskFailure(_NOT_AUTHORIZED, f"The connection {arn} has no AuthParameters of the type {kind}")
 
     def _token(self, arn: str, connection: Connection) -> str:
-        """Return a token of the authorization endpoint, kept as long as it says."""
+        """Return a token of the authorization endpoint, and keep it for as long as the endpoint allows."""
         with self._lock:
             made_for, token, until_s = self._tokens.get(arn, ({}, "", 0.0))
             if made_for == connection and time.monotonic() < until_s:
@@ -171,7 +171,7 @@ def _lower(headers: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _query(given: Any, added: dict[str, str]) -> str:
-    if isinstance(given, str | list):  # written out already, as `a=1&b=2` or an array of such texts
+    if isinstance(given, str | list):  # a finished query such as `a=1&b=2`, or an array of such texts
         written = given if isinstance(given, str) else "&".join(map(str, given))
         return "&".join(part for part in (written, urlencode(added)) if part)
     return urlencode({**(given or {}), **added}, doseq=True, quote_via=quote)
@@ -192,7 +192,7 @@ def _body(given: dict[str, Any], added: dict[str, str]) -> str | None:
 
 
 def _pairs(name: str, value: Any, form: str) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a form; an object within is `metadata[order]`."""
+    """Yield the fields of a form; an object's member is written as `metadata[order]`."""
     if isinstance(value, dict):
         for key, member in value.items():
             yield from _pairs(f"{name}[{key}]" if name else key, member, form)

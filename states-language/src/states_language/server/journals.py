@@ -1,8 +1,8 @@
 """Stores executions on disk: one file of JSON lines each, so that nothing is rewritten while an execution runs.
 
-Invariants: a line is appended whole or, after a kill, is torn at the end of the file and skipped when the file is read;
-the lines before it stay valid; an execution that is redriven goes on behind its last line; files sort by name in the
-order of the starts. A full disk ends no execution and refuses none: an unwritten line is written before the next one
+Invariants: a line is appended whole; only a kill can leave a torn line, at the end of the file, which readers skip, and
+the lines before it stay valid. A redriven execution goes on after its last line. Files sort by name in the order of the
+starts. A full disk ends no execution and refuses none: a line that could not be written is written before the next one
 that can be.
 """
 
@@ -28,9 +28,9 @@ _reported: set[tuple[str, str]] = set()
 
 @contextlib.contextmanager
 def harmless(what: str) -> Iterator[None]:
-    """Runs what only watches (a host's report, a journal): an exception ends it alone, and is reported once.
+    """Runs code that only watches (a host's report, a journal): its exception is reported and goes no further.
 
-    Each cause is one line on standard error, once in a process.
+    Each cause is reported once in a process, in one line on standard error.
     """
     try:
         yield
@@ -51,7 +51,7 @@ DAY_MS = 86_400_000
 LONGEST_MS = 365 * DAY_MS
 TOKENS = 10
 TOKEN_MS = 15 * 60_000
-"""How many client tokens are known, and for how long. Source: RedriveExecution in the API reference."""
+"""How many client tokens are remembered, and for how long. Source: RedriveExecution in the API reference."""
 
 NOT_KEPT = "Where the execution stood is not known, because the local service ended while it ran"
 OF_MAP_RUN = "The execution is redriven by its Map Run: redrive the execution that started that"
@@ -62,9 +62,9 @@ TOO_LONG, TOO_OLD = "Execution history event limit exceeded", "Execution redriva
 
 @dataclass(frozen=True)
 class Opening:
-    """The first line: which execution of which machine, with what input (JSON text), start (epoch).
+    """The first line: the execution, its machine, its input (JSON text) and its start (epoch).
 
-    `definition` is the machine's as the execution was started with it; "" in the records of older services.
+    `definition` is the machine's definition at the execution's start; "" in the records of older services.
     """
 
     arn: str
@@ -82,7 +82,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Closing:
-    """The last line of an execution that ended; `status` is AWS's, `output` JSON text, `events` their number."""
+    """The last line of an ended execution; `status` is AWS's, `output` JSON text, `events` the number of events."""
 
     status: str
     stopped_ms: int
@@ -95,7 +95,7 @@ class Closing:
 
 @dataclass(frozen=True)
 class Redrive:
-    """One redrive: when, and the client token of its request."""
+    """One redrive: its time, and the client token of its request."""
 
     at_ms: int
     token: str | None = None
@@ -103,9 +103,9 @@ class Redrive:
 
 @dataclass(frozen=True)
 class Record:
-    """An execution on disk; `closing` is None for one that ran when the service ended.
+    """An execution on disk; `closing` is None if it ran when the service ended.
 
-    open_runs: the Map Runs that are open where it stood, None where that is not known.
+    open_runs: the Map Runs that were open where it stood, None if that is not known.
     """
 
     opening: Opening
@@ -116,13 +116,13 @@ class Record:
 
 
 MOST_OPEN = 64
-"""The files that are open at once: a process may have 1,024 as a rule, and more executions than those may wait."""
+"""How many files are open at once. A process may usually open 1,024, and more executions than that may wait."""
 
 
 class Journal:
-    """The file of one execution, for appending; `events` are those that were written since it was made.
+    """The file of one execution, for appending; `events` are those that were written through this object.
 
-    files: the open files of the journals that share them, the one that was written last at the end.
+    files: the open files of the journals that share them; the one that was written last comes last.
     """
 
     def __init__(self, path: Path, files: OrderedDict["Journal", io.FileIO]) -> None:
@@ -133,7 +133,7 @@ class Journal:
         self._unwritten = b""
 
     def end_line(self) -> None:
-        """Ends a line that a kill tore, so that the next line is whole."""
+        """Ends a line that a kill has torn, so that the next line is whole."""
         with harmless("the journal of an execution"):
             if self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n"):
                 self._write(b"\n")
@@ -150,7 +150,7 @@ class Journal:
             self._write(b'{"event":' + text + b"}\n")
 
     def part(self, part: Part | None) -> None:
-        """Writes where an execution stood that ends without success; None where no redrive could go on."""
+        """Writes where an execution stands that ends without success; None if no redrive could go on from there."""
         self._append({"part": part})
 
     def redrive(self, redrive: Redrive) -> None:
@@ -177,7 +177,7 @@ class Journal:
         if self._closed:
             return
         self._unwritten += data
-        # The disk is full, or no more files can be opened: open(2) or write(2) fails, or writes only a part.
+        # If the disk is full, or too many files are open, open(2) or write(2) fails, or writes only a part.
         file = self._files.pop(self) if self in self._files else self.path.open("ab", buffering=0)
         self._files[self] = file
         if len(self._files) > MOST_OPEN:
@@ -209,7 +209,7 @@ class Journals:
         return journal
 
     def reopened(self, path: Path) -> Journal:
-        """Returns the journal that goes on in a file, on a line of its own."""
+        """Returns the journal that goes on in a file, beginning with a new line."""
         journal = Journal(path, self._files)
         journal.end_line()
         return journal
@@ -220,14 +220,14 @@ class Journals:
         return [record for record in records if record is not None]
 
     def part(self, path: Path) -> Part | None:
-        """Returns where the execution in one file stood when it ended; None where the disk was too full for it."""
+        """Returns where the execution in one file stood when it ended; None if the disk was too full to write it."""
         with path.open("rb") as file:
             lines = [line for line in file if line.startswith((b'{"part":', b'{"redrive":'))]
         part: Part | None = json.loads(lines[-1]).get("part") if lines else None
         return part
 
     def history(self, path: Path) -> Sequence[dict[str, Any]]:
-        """Returns the history events in one file, which are read as they are asked for."""
+        """Returns the history events in one file; each is read when it is asked for."""
         return StoredEvents(path)
 
     def remove(self, path: Path) -> None:
@@ -252,7 +252,7 @@ def _record(path: Path) -> Record | None:
 
 
 def _number(path: Path) -> int:
-    """The second part of a file's name; names of older services have none."""
+    """Returns the second part of a file's name; names that older services gave have none."""
     match = _NAME.fullmatch(path.name)
     return int(match[1]) if match else 0
 
@@ -267,16 +267,16 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def open_runs(part: Part | None) -> frozenset[str] | None:
-    """Returns the Map Runs that a redrive redrives; None where it is not known where the execution stood."""
+    """Returns the Map Runs that a redrive redrives; None if it is not known where the execution stood."""
     return None if part is None else frozenset(open_map_runs(part))
 
 
 def not_ended(status: str) -> str | None:
-    """Returns why an execution of this status cannot be redriven: it runs, is about to, or has succeeded."""
+    """Returns why an execution of this status cannot be redriven: it runs, is about to run, or has succeeded."""
     return f"Execution is {status} and cannot be redriven" if status in NOT_ENDED else None
 
 
 def repeated(redrives: list[Redrive], token: str | None, now_ms: int) -> Redrive | None:
-    """Returns the redrive that an earlier request with this client token made, as long as the token is known."""
+    """Returns the redrive of an earlier request with this client token, as long as the token is remembered."""
     known = [one for one in redrives[-TOKENS:] if token is not None and one.token == token]
     return next((one for one in known if now_ms - one.at_ms <= TOKEN_MS), None)

@@ -1,7 +1,7 @@
-"""Words the reason why a text is not valid JSON as AWS words it.
+"""Says why a text is not valid JSON, in AWS's words.
 
 Python's decoder finds the problem. AWS's parser is Jackson: it names the token or the character that it did not expect,
-and the place behind it. Recorded: an unrecognized token; the other messages are Jackson's.
+and the place after it. The message for an unrecognized token is recorded; the others are Jackson's.
 """
 
 import json
@@ -23,12 +23,12 @@ _EXPECTED = {
 
 
 def strict(text: str) -> Any:
-    """Returns the JSON value; raises ValueError, Duplicate where an object has a member twice."""
+    """Returns the JSON value; raises ValueError, or Duplicate if an object has a member twice."""
     return parse_json(text, members=once)
 
 
 def source(text: str, at: int) -> str:
-    """Returns the place of a character, counted from 1, as Jackson writes it: a long text is cut off."""
+    """Returns the place of a character, counted from 1, in Jackson's form; a long text is cut off."""
     shown = f'"{text}"' if len(text) <= _SHOWN else f'"{text[:_SHOWN]}"[truncated {len(text) - _SHOWN} chars]'
     line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
     return f"[Source: (String){shown}; line: {line}, column: {column}]"
@@ -75,7 +75,7 @@ def _message(text: str, problem: ValueError) -> tuple[str, int]:
 
 
 def _open(text: str) -> str:
-    """What Jackson adds for the innermost bracket that is not closed."""
+    """Returns what Jackson adds for the innermost bracket that is not closed."""
     brackets = _brackets(text)
     if not brackets:
         return ""

@@ -1,6 +1,6 @@
-"""Describes an execution of the registry, one that runs or one that has ended.
+"""Describes an execution of the registry, whether it runs or has ended.
 
-Invariant: of one that has ended, what is said comes from its last line on disk.
+Invariant: the description of an ended execution comes from its last line on disk.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from states_language.tasks.callbacks import Ended
 class KnownExecution:
     """One execution of the registry; `live` is None once it has ended, `serial` counts in the order of starts.
 
-    open_runs: the Map Runs that are open where it ended, None where that is not known. earlier_runs: the Map Runs from
+    open_runs: the Map Runs that were open when it ended, None if that is not known. earlier_runs: the Map Runs from
     before the last redrive.
     """
 
@@ -47,23 +47,24 @@ class KnownExecution:
 
     @property
     def status(self) -> str:
-        """AWS's status of it."""
+        """Returns AWS's status of the execution."""
         if self.closing is not None:
             return self.closing.status
         return "RUNNING"
 
     @property
     def map_runs(self) -> list[dict[str, Any]]:
-        """Its Map Runs, described; times in milliseconds."""
+        """Returns the descriptions of its Map Runs; times are in milliseconds."""
         if self.live is not None:
             return map_runs.joined(self.earlier_runs, map_runs.described(self.live))
         return self.closing.map_runs if self.closing is not None else []
 
     def not_redrivable(self, now_ms: int, deleting: bool) -> str | None:
-        """Why it cannot be redriven, in AWS's words where it has them, None where it can.
+        """Returns why the execution cannot be redriven, in AWS's words if AWS has any; None if it can.
 
-        `deleting` is true while its machine is being deleted. DescribeExecution says REDRIVABLE of exactly those that
-        RedriveExecution takes, and REDRIVABLE_BY_MAP_RUN of exactly those that a redrive of their parent runs again.
+        `deleting` is true while its machine is being deleted. DescribeExecution answers REDRIVABLE for exactly the
+        executions that RedriveExecution accepts, and REDRIVABLE_BY_MAP_RUN for exactly those that a redrive of their
+        parent runs again.
         """
         closing = self.closing
         if closing is None or self.status in NOT_ENDED:
@@ -89,7 +90,7 @@ def ended(known: KnownExecution, closing: Closing) -> Ended:
 
 
 def description(known: KnownExecution) -> dict[str, Any]:
-    """Returns what the API says of it, but whether it can be redriven; None is what it does not have."""
+    """Returns the API's description, without whether it can be redriven; None marks what it does not have."""
     opening, closing = known.opening, known.closing
     answer: dict[str, Any] = {
         "executionArn": opening.arn,

@@ -31,7 +31,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "tracingConfiguration": {"enabled": False},
     "encryptionConfiguration": {"type": "AWS_OWNED_KEY"},
 }
-"""The configurations of a machine that a request leaves out."""
+"""The configurations of a machine whose request leaves them out."""
 _IAM_ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/.+")
 _MOST_TAGS = 50
 _LOG_GROUP = re.compile(r"arn:aws[a-z-]*:logs:[a-z0-9-]+:\d{12}:log-group:[^:]+:\*")
@@ -65,7 +65,7 @@ class MachineActions(Actions):
         return {"creationDate": new.created_ms} | self._published(new, parameters, new.published.versions[:1])
 
     def _published(self, new: Described, parameters: Parameters, existing: list[Version]) -> Answer:
-        """The ARN of the machine, and of the version where the request publishes one that does not exist yet."""
+        """Returns the machine's ARN, and that of the version if the request publishes one that does not exist yet."""
         arns = {"stateMachineArn": new.arn}
         if parameters.get("publish"):
             version, *_ = existing or [published(self._machines, new, parameters.get("versionDescription"))]
@@ -73,7 +73,7 @@ class MachineActions(Actions):
         return arns
 
     def _refuse_changed(self, existing: Entry, new: Described) -> None:
-        """Creating the same machine again is no error; role and tags do not count (API reference, idempotency)."""
+        """Raises Refusal unless the machine is the same; role and tags do not count (API reference, idempotency)."""
         old = existing.described
         if existing.deleting:
             raise deleting(old.arn)

@@ -1,4 +1,4 @@
-"""Keeps the state machines of the local service: those of the stack, and those that were created by a request.
+"""Keeps the state machines of the local service: those of the stack, and those that a request created.
 
 Invariants: a created machine is on disk, whole, before its creation is answered, and exists after a restart; a machine
 of the stack has the stack's definition whenever the service starts.
@@ -34,7 +34,7 @@ class StateMachine(Protocol):
 
 ROLE = "arn:aws:iam::000000000000:role/local"
 EXPRESS_LIMIT_S = 300
-"""An Express execution runs for five minutes at most (AWS Step Functions quotas)."""
+"""How long an Express execution runs at most, in seconds (AWS Step Functions quotas)."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Started:
-    """What an ARN of a machine, a version or an alias starts: the machine as it is or was published."""
+    """What the ARN of a machine, a version or an alias starts: the machine as it is now, or as it was published."""
 
     described: Described
     machine: Machine
@@ -67,7 +67,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Entry:
-    """A state machine; `deployed` is its loaded definition where it is one of the stack."""
+    """A state machine; `deployed` is its loaded definition if it belongs to the stack."""
 
     described: Described
     deployed: Machine | None = None
@@ -75,7 +75,7 @@ class Entry:
 
 
 class Machines(Mapping[str, Entry]):
-    """All state machines by ARN; `folder` stores those that are not of the stack."""
+    """All state machines by ARN; `folder` stores those that do not belong to the stack."""
 
     def __init__(self, folder: Path, deployed: Mapping[str, tuple[StateMachine, Machine]], now_ms: int) -> None:
         self._folder = folder
@@ -100,7 +100,7 @@ class Machines(Mapping[str, Entry]):
         return self._entries[arn]
 
     def started(self, arn: str, draw: float = 0.0) -> Started:
-        """Returns what an ARN starts; `draw` chooses between the versions of an alias. Refusal for an unknown one."""
+        """Returns what an ARN starts; `draw` chooses between an alias's versions. Raises Refusal for an unknown ARN."""
         try:
             return self._started(arn, draw)
         except KeyError:
@@ -124,7 +124,7 @@ class Machines(Mapping[str, Entry]):
         return Started(described, compiled(described), entry.deleting, f"{machine_arn}:{number}", alias_arn)
 
     def definitions(self, arn: str) -> list[str]:
-        """Returns the definitions to which this ARN may lead, and of which no machine is kept."""
+        """Returns the definitions to which this ARN may lead and that are not loaded."""
         machine_arn, qualifier = split(arn)
         entry = self._entries.get(machine_arn)
         if entry is None:
@@ -139,7 +139,7 @@ class Machines(Mapping[str, Entry]):
             return []
 
     def put(self, described: Described) -> None:
-        """Keeps a new machine that can run, or one that has changed."""
+        """Stores a machine that can run, new or changed."""
         before = self._entries.get(described.arn)
         if before is None or before.deployed is None:
             self._write(described)
@@ -171,7 +171,7 @@ class Machines(Mapping[str, Entry]):
         self.put(replace(self._entries[arn].described, published=published))
 
     def mark_deleting(self, arn: str) -> None:
-        """Refuses new executions from now on; `remove` follows when none runs."""
+        """Refuses new executions from now on; `remove` follows once none runs."""
         self._entries[arn] = replace(self._entries[arn], deleting=True)
 
     def remove(self, arn: str) -> None:
@@ -180,7 +180,7 @@ class Machines(Mapping[str, Entry]):
         self._path(arn).unlink(missing_ok=True)
 
     def _path(self, arn: str) -> Path:
-        # Names have no colon. A machine of the first region has the name that older services gave its file.
+        # Names have no colon. The file of a machine in the default region keeps the name that older services gave it.
         region, name = arn.split(":")[3], arn.rpartition(":")[2]
         return self._folder / (f"{name}.json" if region == REGION else f"{region}:{name}.json")
 
@@ -193,7 +193,7 @@ class Machines(Mapping[str, Entry]):
 
     def _restore(self) -> None:
         for path in sorted(self._folder.glob("*.json")):
-            # A file that cannot be read or run any more stays where it is; the service starts without it.
+            # The service starts without a machine whose file can no longer be read or run; the file stays.
             with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
                 stored = json.loads(path.read_text(encoding="utf-8"))
                 if "published" in stored:
@@ -232,7 +232,7 @@ def new_revision() -> str:
 
 
 def loaded_stack(described: Iterable[StateMachine]) -> dict[str, tuple[StateMachine, Machine]]:
-    """Returns the machines of the stack by ARN, loaded; Refusal for a definition that cannot run."""
+    """Returns the stack's machines by ARN, loaded; raises Refusal for a definition that cannot run."""
     machines = {}
     for one in described:
         try:

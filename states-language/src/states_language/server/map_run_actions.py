@@ -37,13 +37,13 @@ class MapRunActions(Actions):
 
 
 def _live(executions: Executions) -> Iterator[MapRunReport]:
-    """The Map Runs of the executions that run."""
+    """Yields the Map Runs of the executions that run."""
     for known in executions.running():
         yield from known.live.map_runs if known.live is not None else ()
 
 
 def _all(executions: Executions) -> Iterator[tuple[KnownExecution, dict[str, Any]]]:
-    """Every Map Run described, with its execution."""
+    """Yields each execution with the description of each of its Map Runs."""
     for known in executions.all():
         for run in known.map_runs:
             yield known, run
@@ -73,7 +73,7 @@ def children(executions: Executions, parameters: Parameters) -> Answer:
 
 
 def child(executions: Executions, execution_arn: str) -> tuple[Answer, list[dict[str, Any]] | None] | None:
-    """Returns DescribeExecution's answer for an execution of a Map Run, and its events where they are stored."""
+    """Returns DescribeExecution's answer for an execution of a Map Run, and its events if they are stored."""
     if "/" not in execution_arn:
         return None
     for known, run in _all(executions):
@@ -88,7 +88,7 @@ def child(executions: Executions, execution_arn: str) -> tuple[Answer, list[dict
 def _redrive_status(
     executions: Executions, known: KnownExecution, run: dict[str, Any], one: dict[str, Any]
 ) -> dict[str, str]:
-    """Whether a redrive of the parent, by the Map Run, runs this execution again, and why not."""
+    """Returns whether a redrive of the parent, by the Map Run, runs this execution again, or why not."""
     reason = not_ended(one["status"]) or one.get("redriveStatusReason") or executions.not_redrivable(known)
     if reason is None and not run.get("express") and executions.now_ms() - one["stopDate"] > PERIOD_MS:
         reason = TOO_OLD
@@ -100,7 +100,7 @@ def _redrive_status(
 
 
 def stop_child(executions: Executions, execution_arn: str, error: str | None, cause: str | None) -> int:
-    """Returns the time at which an execution of a Map Run ended, ABORTED now if it ran; KeyError for an unknown ARN."""
+    """Aborts an execution of a Map Run if it runs, and returns the time of its end; KeyError for an unknown ARN."""
     for run in _live(executions):
         for one in run.executions:
             if one.arn == execution_arn:

@@ -1,6 +1,6 @@
 """Describes the Map Runs of an execution as DescribeMapRun does, and as they are stored when the execution ends.
 
-Stored are the counts, the first thousand executions, and the histories of the first hundred. Invariant: times are
+It stores the counts, the first thousand executions, and the histories of the first hundred. Invariant: times are
 milliseconds since 1970.
 """
 
@@ -17,7 +17,7 @@ MOST_EXECUTIONS = 1000
 MOST_HISTORIES = 100
 UNSUCCESSFUL = frozenset({"FAILED", "TIMED_OUT", "ABORTED"})
 UNBOUNDED = 2**31 - 1
-"""AWS's MaxConcurrency of a Map without one (measured by others)."""
+"""The MaxConcurrency that AWS reports for a Map without one (measured by others)."""
 _COUNTED = {"RUNNING": "running", "SUCCEEDED": "succeeded", "FAILED": "failed"} | {
     "TIMED_OUT": "timedOut",
     "ABORTED": "aborted",
@@ -31,14 +31,14 @@ def described(execution: Execution) -> list[dict[str, Any]]:
 
 
 def joined(earlier: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the Map Runs from before a redrive and those of it; one that is redriven stands where it stood."""
+    """Returns the Map Runs from before a redrive and since; a redriven one keeps its place in the order."""
     later = {run["mapRunArn"]: run for run in now}
     again = [_again(run, later.pop(run["mapRunArn"], run)) for run in earlier]
     return [*again, *later.values()]
 
 
 def _again(earlier: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """The description of a Map Run that is redriven; its executions have the events from before the redrive too."""
+    """Returns the description of a redriven Map Run, with its executions' events from before the redrive."""
     before = {one["executionArn"]: one.get("events", []) for one in earlier["executions"]}
     for one in now["executions"] if now is not earlier else ():
         if "events" in one:
@@ -81,7 +81,7 @@ def _description(run: MapRunReport, above: Execution) -> dict[str, Any]:
 
 
 def _items(run: MapRunReport, statuses: "Counter[str]") -> dict[str, int]:
-    """Without batches an execution is an item; with them only the failed items and the run's status are known."""
+    """Returns the counts of items. With batches, only the failed items and the run's status are known."""
     if not run.batched:
         return _counts(statuses, run.total)
     left = {"SUCCEEDED": "succeeded", "RUNNING": "pending"}.get(run.status, "aborted")
@@ -96,7 +96,7 @@ def _counts(statuses: "Counter[str]", total: int) -> dict[str, int]:
 
 
 def _is_full(execution: ChildExecution, run: MapRunReport) -> bool:
-    """Whether its history is too long for a redrive; an Express execution starts afresh."""
+    """Returns whether its history is too long for a redrive; never for an Express execution, which starts afresh."""
     return not run.express and execution.event_count >= TOO_MANY_EVENTS and execution.status in UNSUCCESSFUL
 
 

@@ -1,7 +1,7 @@
 """Checks a mocked result of TestState against the model of the service's API that botocore has.
 
-STRICT requires the fields that the model requires; PRESENT checks only those that are there. Fields that the model does
-not know are accepted in both. Invariant: what has no model (functions, activities, jobs, tokens) is not checked.
+STRICT requires the fields that the model requires; PRESENT checks only the fields that are there. Both accept fields
+that the model does not know. Invariant: results without a model (functions, activities, jobs, tokens) are not checked.
 """
 
 from typing import Any
@@ -40,7 +40,7 @@ def check_result(resource: Resource, result: Any, mode: str) -> None:
 
 
 def _check(value: Any, shape: Shape, name: str, strict: bool, invokes: bool = False) -> None:
-    """invokes: whether the value is lambda:invoke's, whose Payload is any JSON value."""
+    """Raise Refusal for a wrong value. invokes: whether it is lambda:invoke's, whose Payload is any JSON value."""
     if shape.type_name not in _KINDS or getattr(shape, "is_document_type", False) or (invokes and name == "Payload"):
         return
     kind, words = _KINDS[shape.type_name]

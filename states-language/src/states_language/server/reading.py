@@ -1,8 +1,8 @@
 """Reads definitions beside the event loop: the large ones in one thread, the small ones in another.
 
-More threads that calculate would take the interpreter's lock in turns, and the event loop waits for each of them.
+More threads that calculate would take the interpreter's lock in turns, and the event loop would wait for each of them.
 
-What was made of definitions is remembered by their texts, as many as together have so many characters.
+The results are remembered by the definitions' texts, up to a number of characters of all texts together.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from states_language.scheduling.lanes import beside
 T = TypeVar("T")
 
 LARGE = 20_000
-"""The characters of a definition that keeps no small one waiting."""
+"""Up to how many characters a definition counts as small."""
 
 
 AWAY_S = 0.001
-"""How long a thread works, and how long it then sleeps."""
+"""How long a thread works, and for how long it then sleeps."""
 
 
 def _work_beside() -> None:
-    """Has this thread sleep for a millisecond after each one of work.
+    """Lets this thread sleep for a millisecond after each millisecond of work.
 
-    On a busy machine a thread that never sleeps loses its core while it has Python's lock, and all wait for both.
+    On a busy machine, a thread that never sleeps loses its core while it holds Python's lock, and all others wait.
     """
     until_s = 0.0
 
@@ -51,19 +51,19 @@ class Reader:
         }
 
     async def run(self, length: int, function: Callable[..., T], *arguments: Any) -> T:
-        """Returns what the function returns, which reads a definition of so many characters."""
+        """Returns the result of a function that reads a definition of so many characters."""
         thread = self._threads["large" if length > LARGE else "small"]
         context = contextvars.copy_context()
         return await asyncio.get_running_loop().run_in_executor(thread, context.run, function, *arguments)
 
     def close(self) -> None:
-        """Ends the threads; what waits for them is cancelled."""
+        """Ends the threads and cancels what waits for them."""
         for thread in self._threads.values():
             thread.shutdown(wait=False, cancel_futures=True)
 
 
 class Remembered(Generic[T]):
-    """The values by text; `most` is the sum of the texts' lengths. It may be asked from any thread."""
+    """Values by text; `most` bounds the sum of the texts' lengths. Any thread may use it."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -72,7 +72,7 @@ class Remembered(Generic[T]):
         self._lock = threading.Lock()
 
     def get(self, text: str) -> T | None:
-        """Returns what was made of the text; None where it is not known."""
+        """Returns the value for the text; None if it is not remembered."""
         with self._lock:
             value = self._values.get(text)
             if value is not None:
@@ -80,7 +80,7 @@ class Remembered(Generic[T]):
             return value
 
     def put(self, text: str, value: T) -> None:
-        """Remembers a value; the last one stays however long its text is."""
+        """Remembers a value; the last one stays, however long its text is."""
         with self._lock:
             if self._values.pop(text, None) is None:
                 self._size += len(text)

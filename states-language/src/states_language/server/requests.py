@@ -1,9 +1,9 @@
 """Reads and checks a request: against AWS's own model of the API, then its ARNs, names, JSON texts and pages.
 
-Invariants: what AWS would refuse raises Refusal with the name of AWS's error; a request that passes has every required
-member, each of its type, length, range and choice; a page continues after the last element that was shown, whatever was
-added or removed since. Example: `arn(parameters, "executionArn", "execution")` returns the member's value, or raises
-InvalidArn where it names a state machine.
+Invariants: a request that AWS would refuse raises Refusal with the name of AWS's error; a request that passes has every
+required member, and each member has an allowed type, length, range and value; a page continues after the last element
+that was shown, whatever was added or removed since. Example: `arn(parameters, "executionArn", "execution")` returns the
+member's value, or raises InvalidArn if it names a state machine.
 """
 
 import base64
@@ -32,7 +32,7 @@ Action = Callable[[Parameters], Answer | Awaitable[Answer]]
 ACCOUNT, REGION = "000000000000", "us-east-1"
 PREFIX = f"arn:aws:states:{REGION}:{ACCOUNT}"
 SIGNED_FOR = "(region)"
-"""The member in which an action finds the region of its request; no member of the API has such a name."""
+"""The member in which an action finds the region of its request; no member of the API has this name."""
 INPUT_LIMIT_BYTES = 262_144
 _ARN = re.compile(r"arn:aws[a-z-]*:states:[a-z0-9-]*:\d{12}:([A-Za-z]+):(.+)")
 # "A name must not contain: white space, brackets < > { } [ ], wildcard characters ? *, special characters
@@ -41,7 +41,7 @@ _BAD_NAME = re.compile(r"[\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f\ud800-\
 
 
 class Refusal(Exception):
-    """A request that Step Functions would refuse; `code` is its error's name."""
+    """A request that Step Functions would refuse; `code` is the name of AWS's error."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class Refusal(Exception):
 
 
 class Actions:
-    """Answers actions of the API: `_start_execution` of a subclass is StartExecution."""
+    """Answers actions of the API: a subclass's method `_start_execution` answers StartExecution."""
 
     def actions(self) -> dict[str, Action]:
         """Returns the actions by name."""
@@ -69,7 +69,7 @@ def arn(parameters: Parameters, name: str, *kinds: str) -> str:
 
 
 def prefix(parameters: Parameters) -> str:
-    """Returns what the ARNs begin with that the request makes, in the region for which it was signed."""
+    """Returns the beginning of the ARNs that the request creates, in the region for which it was signed."""
     region = parameters.get(SIGNED_FOR, REGION)
     return f"arn:{_partition(region)}:states:{region}:{ACCOUNT}"
 
@@ -104,7 +104,7 @@ def checked_encryption(parameters: Parameters) -> dict[str, Any] | None:
 
 
 def read_input(text: str) -> Document | ValueError:
-    """Returns an input as read, or why it cannot be; where others wait, they have turns while a long one is read."""
+    """Returns the input that a text holds, or why it holds none; others have turns while it reads a long text."""
     try:
         text.encode()  # Half of a surrogate pair in the request itself is refused.
         yield_for(text)
@@ -117,7 +117,7 @@ def read_input(text: str) -> Document | ValueError:
 
 
 def parsed_request(body: bytes) -> Any:
-    """Returns the value of a request's body, with halves of surrogate pairs as they are: a name with one is refused."""
+    """Returns the value of a request's body; surrogate halves stay, so that a name with one is refused."""
     try:
         return parse_as_spelled(body.decode())
     except RecursionError:
@@ -128,13 +128,13 @@ _DATA = {
     "DescribeExecution": ("input", "output", "cause", "error"),
     "StartSyncExecution": ("input", "output"),
 }
-"""What includedData leaves out of an execution's answer; of a machine's it empties the definition."""
+"""What includedData leaves out of an execution's answer; in a machine's answer it empties the definition."""
 
 
 def answered(action: str, parameters: Parameters, answer: Answer) -> Answer:
-    """Returns an answer with the members that AWS's model has for it, where they have a value; instants in seconds.
+    """Returns an answer with those members of AWS's model that have a value; instants in seconds.
 
-    An action answers with instants in milliseconds. The events of a history are passed on as they are.
+    An action answers with instants in milliseconds. The events of a history are passed on unchanged.
     """
     shape = model().operation_model(action).output_shape
     if shape is None or "events" in answer:
@@ -176,10 +176,10 @@ def page(
 ) -> tuple[list[T], Answer]:  # fmt: skip
     """Returns the elements of one page and the rest of the answer: `nextToken` unless it is the last page.
 
-    `name` says what is listed, and by which filter: a token of another list is refused.
+    `name` says what is listed, and by which filter: a token of another list is refused. `place` returns an element's
 
-    `place` returns what the elements are sorted by, upwards; `descending` shows the last first. Only the page's
-    elements are read, and a few to find them. maxResults is 0 (the usual 100) to 1000.
+    key; the elements are in ascending order of it, and `descending` shows the last first. It reads only the page's
+    elements, and a few to find them. maxResults is 0 (the usual 100) to 1000.
     """
     size = parameters.get("maxResults") or _DEFAULT_SIZE
     token = parameters.get("nextToken")
@@ -223,8 +223,8 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "map": ((dict,), "an object"),
     "structure": ((dict,), "an object"),
 }
-# Each of these has an error of its own that says more: InvalidName, InvalidDefinition, InvalidExecutionInput …
-# Too long a name or definition has none.
+# A wrong value of these has an error of its own that says more: InvalidName, InvalidDefinition, InvalidExecutionInput …
+# A name or definition that is too long has none.
 _OWN_ERROR = {"Name", "Definition", "SensitiveData", "Arn", "LongArn", "TaskToken"}
 
 

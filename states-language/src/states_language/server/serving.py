@@ -1,6 +1,6 @@
 """Serves an ASGI application on a port of this machine, in the caller's event loop.
 
-Invariant: it binds the address that it is given and nothing else, and leaves signals to the host.
+Invariant: it binds the given address and no other, and leaves signals to the host.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from states_language.workbench import Mistake
 
 HOST = "127.0.0.1"
 _GRACE_S = 1
-"""How long the requests that run may take when the serving ends."""
+"""How long requests that run may still take when the serving ends."""
 
 
 class _Server(uvicorn.Server):
@@ -26,8 +26,8 @@ class _Server(uvicorn.Server):
 
 
 def bound(port: int, host: str = HOST) -> socket.socket:
-    """Returns a socket that listens on this port, any free one for 0; raises Mistake where it cannot."""
-    # Named as TCP, or asyncio would not set TCP_NODELAY: each answer of two parts would take 40 ms.
+    """Returns a socket bound to this port (0: any free one); raises Mistake if it cannot be opened."""
+    # Without IPPROTO_TCP asyncio would not set TCP_NODELAY, and each answer of two parts would take 40 ms.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -50,7 +50,7 @@ async def serving(application: ASGIApp, port: int = 0, host: str = HOST) -> Asyn
     )  # fmt: skip
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
-    # The socket takes connections from here on; uvicorn accepts them in its next turns.
+    # From here on the socket takes connections, which uvicorn accepts in its next turns.
     listening.listen(512)
     try:
         yield f"http://{host}:{listening.getsockname()[1]}"

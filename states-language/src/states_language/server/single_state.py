@@ -1,7 +1,7 @@
 """Runs one state on its own, as TestState does: with a mock in place of its work, and with each step of its data.
 
-It evaluates nothing itself: every step is a small machine that the interpreter runs. Invariant: the state's own
-Retriers and Catchers are asked once, never waited for. The members that each state shows are recorded.
+It evaluates nothing itself: the interpreter runs each step as a small machine. Invariant: it asks the state's own
+Retriers and Catchers once and never waits for them. The members that each type of state shows are recorded.
 """
 
 import json
@@ -39,7 +39,7 @@ class NoSuchState(ValueError):
 
 @dataclass(frozen=True)
 class StateTestRequest:
-    """A request of TestState: the mock (a result or an error), how many retries and failed items went before, and what
+    """A request of TestState: the mock (a result or an error), the number of retries and failed items so far, and what
     an ItemReader has read.
     """
 
@@ -80,7 +80,7 @@ def _named(line: Any, name: str | None, language: Any) -> Iterator[dict[str, Any
 
 
 def machine(state: Mapping[str, Any], variables: Mapping[str, Any] | None = None) -> Machine:
-    """Returns the machine of this one state; its next states end the machine. Raises DefinitionError."""
+    """Returns the machine of this one state; wherever the state leads, the machine ends. Raises DefinitionError."""
     targets = {target for target, _ in ways(state) if target != NAME}
     states: dict[str, Any] = {NAME: dict(state)} | {target: {"Type": "Succeed"} for target in targets}
     start = NAME
@@ -103,7 +103,7 @@ class StateTest:
         self._jsonata = state.get("QueryLanguage") == "JSONata"
 
     async def answer(self) -> dict[str, Any]:
-        """Returns TestState's answer, its members as data; `shown` has the members of an inspection."""
+        """Returns TestState's answer as data; `shown` has the members of an inspection."""
         if self.request.variables:
             self.shown["variables"] = dict(self.request.variables)
         await self._show_before()
@@ -131,7 +131,7 @@ class StateTest:
         return await self._ran(state, self.request.data, perform)
 
     def _substitute(self) -> dict[str, Any]:
-        """A mocked state is a Task with the state's dataflow: the mock replaces its work."""
+        """Returns the Task in place of a mocked state: it has the state's dataflow, and the mock does its work."""
         if not self.request.mocked:
             return self.state
         if self._kind == "Task":
@@ -165,7 +165,7 @@ class StateTest:
         return {"status": "FAILED", **answer}
 
     def _retry(self, error: StateError) -> int | None:
-        """The back-off in seconds; None where no Retrier is left. The first that names the error is the one."""
+        """Returns the back-off in seconds of the first Retrier that names the error; None if it is used up."""
         for index, retrier in enumerate(compile_retry(Fields(self.state, "/"))):
             if named(retrier.errors, error):
                 self.shown["errorDetails"] = {"retryIndex": index}
@@ -234,7 +234,7 @@ class StateTest:
         return execution.output["value"] if execution.status == "SUCCEEDED" else None
 
     def _show_variables(self, execution: Execution) -> None:
-        """Show the variables after the state: those of the request, and those that the state or a Catcher assigns."""
+        """Show the variables after the state: those of the request and those that the state or a Catcher assigns."""
         exits = (event["stateExitedEventDetails"] for event in execution.history if _left_by(event))
         assigned = next((one.get("assignedVariables", {}) for one in exits), {})
         variables = {**self.request.variables, **{name: json.loads(text) for name, text in assigned.items()}}
@@ -276,7 +276,7 @@ class StateTest:
             self.shown[member] = step.output
 
     async def _show(self, member: str, state: dict[str, Any]) -> None:
-        read = _mock((json.dumps(self.request.items),), None)  # a Map with an ItemReader alone asks for it
+        read = _mock((json.dumps(self.request.items),), None)  # only a Map with an ItemReader asks for it
         step = await self._ran({**state, "End": True}, self.request.data, read)
         if step.status == "SUCCEEDED":
             self.shown[member] = step.output
@@ -303,7 +303,7 @@ def _mock(result: tuple[Any] | None, error: StateError | None) -> Perform:
 
 
 def _output(execution: Execution) -> Any:
-    """The output of the state, which is the input of the next one."""
+    """Returns the output of the state: the input of the next one."""
     details = next(event["stateExitedEventDetails"] for event in execution.history if _left_by(event))
     return json.loads(details["output"])
 
@@ -323,7 +323,7 @@ def _entered(event: Event) -> bool:
 
 
 def _result(execution: Execution) -> Any:
-    """The result of the Task's own work, from the history."""
+    """Returns the result of the Task's own work, from the history."""
     for event in reversed(execution.history):
         for details in ("taskSucceededEventDetails", "lambdaFunctionSucceededEventDetails"):
             if details in event:

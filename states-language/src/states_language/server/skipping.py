@@ -1,8 +1,8 @@
-"""Gives each execution of a server a time of its own, in which its Waits and pauses take none.
+"""Gives each execution of a server a time of its own, which its Waits and pauses skip.
 
-While nothing of an execution runs and nobody outside is asked, its time jumps to its next timer. While a function, a
-service, a worker or the holder of a token is asked, it goes on as the server's does, and time-outs are as long as they
-say. Invariants: time never goes back; timers come in their order, each at its own millisecond.
+While nothing of an execution runs and it waits for nobody outside, its time jumps to its next timer. While it waits for
+a function, a service, a worker or the holder of a token, its time goes on with the server's, and time-outs take as long
+as they say. Invariants: time never goes back; timers fire in their order, each at its own millisecond.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from states_language import Perform, TaskCall
 from states_language.clock import Clock, Timer, wake
 
 _QUIET = 6
-"""So many passes of the event loop without an event, a timer or a call: everything of an execution waits."""
+"""After so many passes of the event loop without an event, a timer or a call, all of an execution waits."""
 _BUSY_S = 0.001
 
 
@@ -29,9 +29,9 @@ class _Timer:
 
 
 class SkippingClock:
-    """The time of one execution, `ahead_ms` of the server's `base`.
+    """The time of one execution, `ahead_ms` ahead of the server's `base`.
 
-    busy: whether lanes of the server wait for a turn or an evaluator, perhaps this execution's.
+    busy: returns whether lanes of the server, perhaps this execution's, wait for a turn or an evaluator.
     """
 
     def __init__(self, base: Clock, busy: Callable[[], bool], ahead_ms: int = 0) -> None:
@@ -74,7 +74,7 @@ class SkippingClock:
         return timer
 
     def watched(self, perform: Perform) -> Perform:
-        """Return what performs calls, so that time does not jump while one of them, or its Task, waits."""
+        """Return `perform` so that time does not jump while one of its calls, or the call's Task, waits."""
 
         async def watched(call: TaskCall) -> Any:
             self._asked += 1
@@ -89,7 +89,7 @@ class SkippingClock:
         return watched
 
     def stir(self, _event: Any = None) -> None:
-        """Note that something of the execution runs."""
+        """Note that the execution is not idle."""
         self._quiet = 0
         if not self._watching:
             self._watching = True
@@ -100,7 +100,7 @@ class SkippingClock:
         self.stir()
 
     def _watch(self) -> None:
-        """Jump when all has been quiet for a while; sleep where only time or somebody outside can go on."""
+        """Jump when all has been quiet for a while; sleep if only time or somebody outside can go on."""
         if self._asked or not self._sleeping:
             self._watching = False
         elif self._busy():
@@ -125,7 +125,7 @@ class SkippingClock:
         self._due = self._base.call_at(self._earliest() - self._ahead_ms, self._fire) if self._timers else None
 
     def _fire(self) -> None:
-        """Call what is due: what has the same millisecond; what is late comes in its order."""
+        """Call the timers that are due: those of one millisecond together, late ones in their order."""
         now_ms = self.now_ms()
         while self._timers and self._timers[0][0] <= now_ms:
             _, _, timer = heapq.heappop(self._timers)

@@ -1,7 +1,7 @@
 """Deploys the state machines of a template of SAM or CloudFormation on this machine.
 
-A function's ARN is that of its name here, and any other reference the name of the resource. Invariant: nothing of the
-template but its state machines is made.
+A reference to a function becomes the ARN of its name here; any other reference becomes the resource's name. Invariant:
+only the template's state machines are created.
 """
 
 import os
@@ -48,7 +48,7 @@ def machines_of(path: str | os.PathLike[str], substitutions: Mapping[str, Any]) 
 
 
 def _name(id_: str, resource: Mapping[str, Any]) -> str:
-    """Returns the name that a resource has by itself, else its logical id."""
+    """Returns the name that a resource gives itself, otherwise its logical id."""
     properties = resource.get("Properties")
     kinds = ("FunctionName", "StateMachineName", "TableName", "QueueName", "TopicName", "BucketName", "Name")
     found = (properties.get(kind) for kind in kinds) if isinstance(properties, Mapping) else ()

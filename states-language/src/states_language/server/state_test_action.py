@@ -29,12 +29,12 @@ _NEEDS_A_MOCK = (
     "Supported state types include: [Task, Wait, Pass, Succeed, Fail, Choice]"
 )
 _WAITS = "TestState API does not support Activity tasks, .sync or .waitForTaskToken without a mock."
-"""That they are not supported is documented, the words are ours."""
+"""AWS documents that they are not supported; the words are ours."""
 _NUMBERS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage", "errorDetails")
 
 
 class StateTestAction(Actions):
-    """TestState and ValidateStateMachineDefinition; a Task that is not mocked does its work as an execution's does."""
+    """TestState and ValidateStateMachineDefinition; a Task that is not mocked is performed as in an execution."""
 
     def __init__(self, executions: Executions, clock: Clock, reader: Reader) -> None:
         self._executions = executions
@@ -66,7 +66,7 @@ class StateTestAction(Actions):
         ) -> Execution:
             tested = await self._reader.run(length, loading)
             real = perform is None and state.get("Type") == "Task"
-            # A service sees a caller with the account of every other execution here.
+            # A service sees the same account as from every other execution here.
             execution = tested.start(
                 document if data is document.value else data,
                 clock=self._clock if real else _NoWaiting(),
@@ -95,7 +95,7 @@ class StateTestAction(Actions):
         return await self._executions.perform(call)
 
     def _context(self, parameters: Parameters, state: dict[str, Any], data: Any) -> dict[str, Any]:
-        """The Context Object of the request, or that of an Express execution of a machine of its own (recorded)."""
+        """Returns the request's Context Object, or else that of an Express execution of a new machine (recorded)."""
         if "context" in parameters:
             return _object(parameters, "context")
         name, execution, now = str(uuid.uuid4()), str(uuid.uuid4()), written(self._clock.now_ms())
@@ -116,7 +116,7 @@ class StateTestAction(Actions):
 
 
 class _NoWaiting(RealClock):
-    """The time of a tested state: a Wait is over at once, and it is later then."""
+    """The time of a tested state: a Wait ends at once, and the time has moved on by its length."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ def _request(parameters: Parameters, data: Any) -> StateTestRequest:
 
 
 def _check_mock(parameters: Parameters, state: dict[str, Any], request: StateTestRequest) -> None:
-    """Raises Refusal for a mock that this state cannot have, and for a missing one that it needs. Recorded."""
+    """Raises Refusal for a mock that this state cannot have, or for a missing one that it needs (recorded)."""
     kind, mock = state.get("Type"), parameters.get("mock")
     if not mock:
         if kind in ("Parallel", "Map"):

@@ -1,7 +1,7 @@
-"""Reads the history of an execution a part at a time: from its journal, or as it was written while it runs.
+"""Reads the history of an execution part by part: from its journal, or from memory while the execution runs.
 
-The places of the events in a journal are found once and kept for the histories that were read last, so a page costs
-what it holds, however long the history is. Invariant: a line that a kill tore is no event.
+The places of the events in a journal are found once and remembered for the histories that were read last, so a page
+costs only what it holds. Invariant: a line that a kill has torn is no event.
 """
 
 import functools
@@ -17,7 +17,7 @@ _EVENT = b'{"event":'
 
 
 class _Events(Sequence[dict[str, Any]]):
-    """Events of which `_read` returns the slice that is asked for."""
+    """Events; `_read` returns a slice of them."""
 
     def _read(self, part: slice) -> list[dict[str, Any]]:
         raise NotImplementedError
@@ -35,7 +35,7 @@ class _Events(Sequence[dict[str, Any]]):
 
 
 class StoredEvents(_Events):
-    """The events in a journal, in their order; each is read when it is asked for."""
+    """The events in a journal, in their order; each is read only when it is asked for."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -52,7 +52,7 @@ class StoredEvents(_Events):
             yield from self[begin : begin + _AT_ONCE]
 
     def _read(self, part: slice) -> list[dict[str, Any]]:
-        """The events of a slice, whose places go upwards: one read and one text of JSON for all of them."""
+        """Returns the events of an ascending slice, by one read and one JSON text for all of them."""
         places = self._places[part]
         if not places:
             return []
@@ -66,9 +66,9 @@ class StoredEvents(_Events):
 
 
 class WrittenEvents(_Events):
-    """The events of an execution that runs, each kept as the text that was written of it.
+    """The events of a running execution, each kept as the text that was written to its journal.
 
-    The garbage collector walks through dictionaries again and again, and never through texts.
+    Texts spare the garbage collector, which walks through dictionaries again and again.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class WrittenEvents(_Events):
 
 @functools.lru_cache(maxsize=_MOST_PLACES_KEPT)
 def _places(path: Path, _size: int) -> "array[int]":
-    """The place of each event in the file; `_size` makes a file that has grown another one to the cache."""
+    """Returns the place of each event in the file; with `_size`, the cache knows that a file has grown."""
     places, at = array("Q"), 0
     with path.open("rb") as file:
         for line in file:

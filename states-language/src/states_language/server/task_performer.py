@@ -1,6 +1,6 @@
-"""Performs a Task state: the host runs Lambda functions, every other AWS service is called through botocore.
+"""Performs Task states: the host runs Lambda functions, botocore calls every other AWS service.
 
-Invariant: whatever goes wrong is raised as a TaskFailure with AWS's name for it.
+Invariant: any failure is raised as a TaskFailure with AWS's name for it.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ class UnknownFunction(Exception):
 
 
 class TooManyRequests(Exception):
-    """As many of the function run as are reserved for it; the message is Lambda's."""
+    """The function already runs as often as its reserved concurrency allows; the message is Lambda's."""
 
 
 class Answer(Protocol):
-    """What a function answered; `function_error` is Lambda's, None where it returned."""
+    """A function's answer; `function_error` is Lambda's, None if the function returned."""
 
     @property
     def payload(self) -> bytes: ...
@@ -45,13 +45,13 @@ class Answer(Protocol):
 
 
 Invoke = Callable[[str, bytes], Awaitable[Answer]]
-"""Invokes a function by its name or ARN, perhaps qualified; raises UnknownFunction and TooManyRequests."""
+"""Invokes a function by its name or ARN, qualified or not; raises UnknownFunction and TooManyRequests."""
 
 
 class TaskPerformer:
     """Performs Task states: `invoke` runs a function, `client` returns botocore's client of a service.
 
-    connections: those of EventBridge, without which http:invoke sends nothing.
+    connections: those of EventBridge; without one, http:invoke sends no request.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TaskPerformer:
         self._closed = False
 
     async def perform(self, call: TaskCall) -> Any:
-        """Returns the result of one Task, as its service returns it; raises TaskFailure."""
+        """Returns the result of one Task in its service's form; raises TaskFailure."""
         self._states.tokens.watch(call.pending)
         if call.function is not None:
             return await self._invoke(call, call.function)
@@ -84,13 +84,13 @@ class TaskPerformer:
         request = self._http.perform if (call.service, call.sdk) == ("http", False) else self._request
         answer = await loop.run_in_executor(self._threads, request, call)
         if (call.service, call.action, call.sdk) == ("events", "putEvents", False) and answer.get("FailedEntryCount"):
-            # Recorded: an entry that was refused fails the Task, and the cause is the whole answer.
+            # A refused entry fails the Task, and the cause is the whole answer (recorded).
             cause = {name: answer[name] for name in ("Entries", "FailedEntryCount")}
             raise TaskFailure("EventBridge.FailedEntry", compact(cause))
         return answer
 
     def close(self) -> None:
-        """Ends the threads; requests in flight are not waited for."""
+        """Ends the threads, without waiting for requests in flight."""
         self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -118,7 +118,7 @@ class TaskPerformer:
         operation = self._operation("stepfunctions", call.action)
         arguments = sdk.arguments(call.parameters or {}, operation.input_shape)
         if operation.name == "StartExecution" and not call.sdk and call.parameters.get("Input") is None:
-            arguments["input"] = "{}"  # recorded: an Input of null is an empty one
+            arguments["input"] = "{}"  # an Input of null is an empty one (recorded)
         try:
             if call.pattern.startswith(SYNC):
                 await self._require_standard(arguments)
@@ -134,7 +134,7 @@ class TaskPerformer:
         return result if call.sdk else result | sdk.http_metadata({"RequestId": str(uuid.uuid4())})
 
     async def _require_standard(self, arguments: dict[str, Any]) -> None:
-        """Raises Refusal for an Express machine: nobody can wait for an execution that cannot be described."""
+        """Raises Refusal for an Express machine, for its executions cannot be described and so not be waited for."""
         machine_arn = {"stateMachineArn": arguments.get("stateMachineArn")}
         if (await self._states.call("DescribeStateMachine", machine_arn))["type"] == "EXPRESS":
             message = "This operation is not supported by this type of state machine"
@@ -144,7 +144,7 @@ class TaskPerformer:
         """Stops a nested execution when the Task that waits for it is aborted or timed out.
 
         Source: AWS Step Functions Developer Guide, "Run a Job (.sync)": "if a Step Functions states:startExecution.sync
-        task is aborted, it will call the Step Functions StopExecution API action". Of a time-out it says nothing.
+        task is aborted, it will call the Step Functions StopExecution API action". It does not mention time-outs.
         """
         if self._closed or not (
             outcome.cancelled() or any(outcome.result() is one for one in (TIMED_OUT, NO_HEARTBEAT))
@@ -155,7 +155,7 @@ class TaskPerformer:
         stopping.add_done_callback(self._stopped)
 
     def _stopped(self, stopping: "asyncio.Future[Any]") -> None:
-        # Best effort, as AWS's; its failure is nobody's.
+        # A best effort, as on AWS: its failure fails nothing else.
         self._stopping.discard(stopping)
         _ = stopping.cancelled() or stopping.exception()
 
@@ -193,7 +193,7 @@ class TaskPerformer:
 
 
 def _completed(call: TaskCall) -> Any:
-    """events:putEvents names the execution and its machine in the Resources of each entry.
+    """Returns the parameters; events:putEvents gets the execution and its machine in the Resources of each entry.
 
     Source: AWS Step Functions Developer Guide, "Add EventBridge events with Step Functions".
     """
@@ -212,7 +212,7 @@ def _refused_by_states(call: TaskCall, operation: OperationModel, refusal: Refus
         "Error": {"Code": refusal.code, "Message": str(refusal)},
         "ResponseMetadata": {"HTTPStatusCode": 400, "RequestId": str(uuid.uuid4())},
     }
-    # As botocore raises it: an exception in the service's model has a class of its own.
+    # botocore raises an exception of the service's model as a class of its own.
     error = type(refusal.code, (ClientError,), {})(answer, operation.name)
     return sdk.refused(call.service, sdk=call.sdk, model=operation.service_model, refusal=error)
 

@@ -1,10 +1,10 @@
-"""Runs a server in a thread of this process, for tests that talk to Step Functions by an SDK.
+"""Runs a server in a thread of this process, for tests that talk to Step Functions through an SDK.
 
     with Server() as server:
         server.functions["Charge"] = {"paid": True}
         server.client().create_state_machine(...)
 
-Invariant: it changes nothing of the process, and all that it keeps is gone with it.
+Invariant: it changes no setting of the process, and when it ends, all that it stored is gone.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ from states_language.testing import Answer, Answers
 class Server:
     """Step Functions at `url`, where Waits take no time unless `virtual_time` is false.
 
-    functions: the answers, as `run_machine` takes them; may be changed at any time. Nested executions and activities
-    need none. connections: those of http:invoke, by name or ARN, as EventBridge's CreateConnection takes them; with
-    these it asks the address that a Task names. mistakes: calls without an answer, and assertions that failed in a
-    function.
+    functions: the answers, as `run_machine` takes them; a test may change them at any time. Nested executions and
+    activities need none. connections: those of http:invoke, by name or ARN, as EventBridge's CreateConnection takes
+    them; with them, http:invoke asks the address that its Task names. mistakes: calls without an answer, and assertions
+    that failed in a function.
     """
 
     def __init__(self, *, virtual_time: bool = True) -> None:
@@ -56,7 +56,7 @@ class Server:
         self._thread.join()
 
     def client(self) -> Any:
-        """Return botocore's client of this server, which is boto3's."""
+        """Return a client of this server, the same as boto3's."""
         return botocore.session.Session().create_client(
             "stepfunctions", REGION, endpoint_url=self.url, aws_access_key_id="local", aws_secret_access_key="local",
             config=Config(inject_host_prefix=False),

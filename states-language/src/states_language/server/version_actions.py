@@ -1,6 +1,7 @@
 """Answers the actions on versions and aliases of state machines.
 
-Source: their pages in the AWS Step Functions API reference. Invariant: a version that an alias leads to is not deleted.
+Source: their pages in the AWS Step Functions API reference. Invariant: a version is never deleted while an alias leads
+to it.
 """
 
 import re
@@ -149,7 +150,7 @@ class VersionActions(Actions):
 
 
 def published(machines: Machines, described: Described, description: str | None) -> Version:
-    """Returns a new version of the machine as it is now; raises Refusal where there are too many."""
+    """Returns a new version of the machine as it is now; raises Refusal if there are too many."""
     kept = described.published
     if len(kept.versions) >= MOST_VERSIONS:
         raise Refusal("ServiceQuotaExceededException", f"A state machine has at most {MOST_VERSIONS} versions.")

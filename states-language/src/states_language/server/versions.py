@@ -1,7 +1,7 @@
-"""Versions of a state machine, and the aliases that lead to them.
+"""Keeps the versions of a state machine, and the aliases that lead to them.
 
-A version is what the machine was when it was published, under a number that is never given again; an alias leads to one
-version, or to two by weight. Source: "Managing continuous deployments with versions and aliases", developer guide.
+A version is the machine as it was when it was published, under a number that is never used again. An alias leads to one
+version, or to two by weight. Source: "Managing continuous deployments with versions and aliases", Developer Guide.
 Invariant: an alias leads only to versions that exist.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 MOST_VERSIONS = 1000
 MOST_ALIASES = 100
-"""Of one machine (AWS Step Functions quotas)."""
+"""The most versions, and the most aliases, of one machine (AWS Step Functions quotas)."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Alias:
-    """A name for versions; `routes` are pairs of a number and a weight, together 100."""
+    """A name for versions; `routes` are pairs of a version's number and its weight; the weights add up to 100."""
 
     name: str
     routes: list[tuple[int, int]]
@@ -38,14 +38,14 @@ class Alias:
     description: str | None = None
 
     def version(self, draw: float) -> int:
-        """Returns the number of the version of one start; 0 <= draw < 1."""
+        """Returns the number of the version that one start uses; 0 <= draw < 1 chooses it."""
         first, weight = self.routes[0]
         return first if draw * 100 < weight else self.routes[-1][0]
 
 
 @dataclass(frozen=True)
 class Published:
-    """The versions and aliases of one machine; `last` is the greatest number that was ever given."""
+    """The versions and aliases of one machine; `last` is the greatest number that was ever used."""
 
     versions: list[Version] = field(default_factory=list)
     aliases: list[Alias] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Published:
 
 
 def restored(stored: Mapping[str, Any]) -> Published:
-    """Returns what was stored as JSON."""
+    """Returns the versions and aliases that were stored as JSON."""
     aliases = [
         Alias(**one | {"routes": [(number, weight) for number, weight in one["routes"]]}) for one in stored["aliases"]
     ]
@@ -69,6 +69,6 @@ def restored(stored: Mapping[str, Any]) -> Published:
 
 
 def split(arn: str) -> tuple[str, str]:
-    """Returns the ARN of the machine, and the number or the name behind it; "" where there is none."""
+    """Returns the machine's ARN, and the number or the name after it; "" if there is none."""
     parts = arn.split(":")
     return ":".join(parts[:7]), ":".join(parts[7:])

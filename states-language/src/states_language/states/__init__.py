@@ -1,1 +1,1 @@
-"""One module a state type; `states_language.definition.load` chooses among them."""
+"""The state types, one or more in a module; `states_language.definition.load` chooses among them."""

@@ -1,6 +1,6 @@
 """Compiles and evaluates fields that are a fixed value, a path, or a JSONata expression.
 
-In JSONPath the path is in a field of its own, whose name ends in Path; in JSONata the expression is in the field.
+In JSONPath the path has a field of its own, whose name ends in Path; in JSONata the field itself has the expression.
 """
 
 import math
@@ -18,7 +18,7 @@ from states_language.values import MISSING, compact
 
 
 def filled(fields: Fields, name: str, label: str) -> Callable[[Any, Any, Branch], Any]:
-    """Return what fills a field's template from a state's input, raw for JSONata and narrowed for JSONPath."""
+    """Return the function that fills a field's template from a state's input: raw (JSONata) or narrowed (JSONPath)."""
     value, where = fields.get(name, {}), fields.at(name)
     if fields.queries:
         query = Template(value, where, label)
@@ -28,9 +28,10 @@ def filled(fields: Fields, name: str, label: str) -> Callable[[Any, Any, Branch]
 
 
 class Given:
-    """A field whose value is fixed, at a path, or an expression's.
+    """A field whose value is fixed, or comes from a path or an expression.
 
-    name: of the field that is present. value: the fixed one, None for the others. kind: of an expression's value.
+    name: that of the field that is present. value: the fixed value, None for another. kind: the type that an
+    expression's value must have.
     """
 
     def __init__(self, fields: Fields, name: str, kind: str, fixed: Callable[[str], Any]) -> None:
@@ -52,10 +53,10 @@ class Given:
         return self.value is not None or self.path is not None or self.query is not None
 
     def find(self, raw: Any, narrowed: Any, branch: Branch) -> Any:
-        """Return the value, MISSING where the path leads nowhere, None where the field is absent.
+        """Return the value: MISSING if the path leads nowhere, None if the field is absent.
 
-        raw: $states.input of an expression. narrowed: the data of a path. Raises QueryFailure where an expression's
-        value is of another type.
+        raw: $states.input of an expression. narrowed: the data of a path. Raises QueryFailure if an expression's
+        value has another type.
         """
         if self.path is not None:
             return self.path.look(narrowed, branch)
@@ -64,7 +65,7 @@ class Given:
         return self.value
 
     def refusal(self, what: str, value: Any, *, after_entry: bool = False) -> EvaluationError:
-        """Return the failure for a value that the state refuses; its words are AWS's."""
+        """Return the failure for a value that the state refuses, in AWS's words."""
         if self.query is not None:
             return QueryFailure(f"The {self.name} field {what}: {shown(value)}", self.name, after_entry=after_entry)
         text = self.path.text if self.path else ""
@@ -97,10 +98,10 @@ class Amount(Given):
         most: float | None = None,
         negative: str | None = "{name} cannot be negative.",
     ) -> Any:
-        """Return the value as a number, None where the field is absent; raises EvaluationError as recorded for Map.
+        """Return the value as a number, None if the field is absent; raises EvaluationError as recorded for Map.
 
         A string at a path counts as the number that it spells (recorded for MaxConcurrencyPath). negative: the message
-        for a number below zero, None where one is allowed.
+        for a number below zero, None if such a number is allowed.
         """
         value = self.find(raw, narrowed, branch)
         if value is None and not self.present:
@@ -133,7 +134,7 @@ def _number(value: Any, whole: bool) -> float | None:
 
 
 def shown(value: Any) -> str:
-    """Return a value as a cause writes it: a string without quotes, else JSON; an empty string for MISSING."""
+    """Return a value in the form of a cause: a string without quotes, another value as JSON, MISSING as ""."""
     if value is MISSING:
         return ""
     return value if isinstance(value, str) else compact(value)

@@ -1,6 +1,6 @@
 """Defines what state types have in common: a name, a type, where they lead, and attempts with Retry and Catch.
 
-Catchers are asked once the Retriers are used up; each new visit of the state counts afresh.
+Catchers are asked once the Retriers are used up; each new visit of the state begins with fresh Retriers.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,11 +16,11 @@ from states_language.states.retry import Attempts, caught, compile_catch, compil
 from states_language.values import FEW, LARGEST_BETWEEN, weight
 
 Step = tuple[str | None, Any]
-"""Where a state leads (None: nowhere, the line ends) and its output."""
+"""The name of the next state (None: the line ends), and the output."""
 
 
 class State:
-    """A compiled state. assigns: the variables that it may assign, each with the pointer of its field."""
+    """A compiled state. assigns: the variables that it may assign, each with its field's pointer."""
 
     type: str
 
@@ -33,7 +33,7 @@ class State:
 
     @property
     def ends(self) -> bool:
-        """Return whether its line ends with it: it leads to no other state, caught errors aside."""
+        """Return whether its line ends here: apart from Catchers, the state leads to no other."""
         return not any(True for _ in self.targets())
 
     async def run(self, branch: Branch, data: Any) -> Step:
@@ -65,7 +65,7 @@ class Flowing(State):
 
     @property
     def ends(self) -> bool:
-        """Return whether it has End."""
+        """Return whether the state has End."""
         return self.next is None
 
     def targets(self) -> Iterator[tuple[str, str]]:
@@ -83,7 +83,7 @@ class Line:
 
 
 Compile = Callable[[Any, str, str], Line]
-"""Compiles the definition at a JSON pointer, of a branch, say; raises DefinitionError."""
+"""Compiles the line of states at a JSON pointer, such as a branch; raises DefinitionError."""
 
 
 class Retrying(Flowing):
@@ -107,7 +107,7 @@ class Retrying(Flowing):
         raise NotImplementedError(f"{type(self).__name__}.attempt({branch}, {data})")
 
     def failed(self, branch: Branch) -> None:
-        """Add the event that the state failed, where its type has one."""
+        """Add the event that the state failed, if its type has one."""
 
     async def run(self, branch: Branch, data: Any) -> Step:
         """Return Next and the output, or a Catcher's Next and the error output; raises StateError if none catches."""
@@ -134,7 +134,7 @@ class Retrying(Flowing):
             await branch.pause_ms(delay_ms)
             branch.retries = attempts.retries
             branch.execution.transitions += 1
-        # A retried failure has no event: ParallelStateStarted alone is repeated (measured by others).
+        # A retried failure has no event; only ParallelStateStarted is repeated (measured by others).
         if failed:
             self.failed(branch)
         catcher = caught(self.catchers, error)
@@ -155,6 +155,6 @@ class Retrying(Flowing):
 
 
 def _bound(result: Any) -> None:
-    """Raise Oversized where outputs of branches or iterations, each within the payload limit, are too large in sum."""
+    """Raise Oversized if the outputs of branches or iterations, each within the limit, are too large together."""
     if isinstance(result, list) and len(result) > FEW and weight(result, {}) > LARGEST_BETWEEN:
         raise Oversized

@@ -1,7 +1,7 @@
 """Runs lines of states within a state: the Parallel state with its branches, and the iterations of an inline Map.
 
-Invariants: branches begin in the order of the definition in the same millisecond; outputs are in the order of the
-branches or items; after the first failure no line begins or goes on, and the others are stopped before it is recorded.
+Invariants: branches begin in the definition's order in the same millisecond; outputs are in the order of the branches
+or items; after the first failure no line begins or goes on, and the others are stopped before the failure is recorded.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from states_language.place import Parts, Place, Within
 from states_language.states.base import Compile, Line, Retrying
 
 MOST_AT_ONCE = 40
-"""Iterations of an inline Map at a time, whatever MaxConcurrency says (Developer Guide)."""
+"""The most iterations of an inline Map at a time, whatever MaxConcurrency says (Developer Guide)."""
 
 Items = list[Any] | dict[str, Any]
 """The elements of an array, or the members of an object."""
 
 
 def item_environment(branch: Branch, item: dict[str, Any]) -> Surroundings:
-    """Return the environment of an ItemSelector: that of the Map state, with the item as Map.Item."""
+    """Return the environment of an ItemSelector: the Map state's, with the item as Map.Item."""
     context = branch.context
     return Surroundings(lambda: {**context(), "Map": {"Item": item}}, branch.variable, branch.functions, branch.random)
 
@@ -37,7 +37,7 @@ class Grouping(Retrying):
         branch.add(f"{self.type}StateFailed")
 
     async def outcome(self, branch: Branch, group: Awaitable[Any]) -> Any:
-        """Return the outputs of what runs within; raises the StateError that it ends with."""
+        """Return the outputs of the group; raises the StateError that it ends with."""
         try:
             outcome = await group
         finally:
@@ -50,7 +50,7 @@ class Grouping(Retrying):
 
 
 class Lines:
-    """The lines of one attempt. within: what they go on from."""
+    """The lines of one attempt. within: where they stood before a redrive."""
 
     def __init__(self, parent: Branch, count: int, within: Within | None) -> None:
         self.parent = parent
@@ -66,7 +66,7 @@ class Lines:
         return self.parts.left()
 
     def start(self, child: Branch, index: int, line: Line, data: Callable[[], Any], place: Place | None) -> None:
-        """Run a line from its begin, on this data, or from the place where it stood."""
+        """Run a line from its beginning, on this data, or from the place where it stood."""
         child.work = child.execution.task(self._run(child, index, line, data, place))
 
     async def _run(self, child: Branch, index: int, line: Line, data: Callable[[], Any], place: Place | None) -> None:
@@ -74,7 +74,7 @@ class Lines:
             output = await child.run(line.states, line.start_at, data() if place is None else None, place)
         except Halted:
             return
-        except EvaluationError as problem:  # of the item's selector: the Map state's own
+        except EvaluationError as problem:  # of the ItemSelector, so it is the Map state's own failure
             await self._refused(child, problem)
         except StateError as failure:
             await self._fail(child, failure)
@@ -105,11 +105,11 @@ class Lines:
             self.settle(self.parts.outputs)
 
     def others(self, child: Branch) -> list[Child]:
-        """Return the lines besides one."""
+        """Return all lines but this one."""
         return [other for other in self.parent.children if other is not child]
 
     async def failed(self, child: Branch) -> None:
-        """Abort what is open in the lines; the one that failed comes first."""
+        """Abort what is open in the lines, beginning with the line that failed."""
         # Within a failing branch the state that failed counts as aborted too (recorded).
         for branch in (child, *self.others(child)):
             branch.abort_state(child.last_id)
@@ -171,7 +171,7 @@ class Parallel(Grouping):
 
 
 class Iterations(Lines):
-    """The iterations of a Map. select: makes the input of one. at_once: MaxConcurrency, 0 for no bound."""
+    """The iterations of a Map. select: returns an iteration's input. at_once: MaxConcurrency, 0 for no bound."""
 
     def __init__(
         self,
@@ -234,9 +234,9 @@ class Iterations(Lines):
             self.settle(self.parts.outputs)
 
     async def failed(self, child: Branch) -> None:
-        """Record the failure of the iteration, and abort what is open in all."""
-        # What ends in the same millisecond is recorded first: four Tasks that time out together are four TaskTimedOut
-        # before the one MapIterationFailed (recorded).
+        """Record the failure of the iteration, and abort what is open in all iterations."""
+        # Other ends in the same millisecond are recorded first: four Tasks that time out together give four
+        # TaskTimedOut before the one MapIterationFailed (recorded).
         turn = self.loop.create_future()
         self.loop.call_soon(turn.set_result, None)
         await turn

@@ -1,7 +1,7 @@
 """The Map state: runs the same line of states for each item of an array, or each member of an object.
 
 An inline Map runs them within this execution (`iterations`), a distributed one as executions of their own (`map_run`).
-A distributed Map alone takes an object: an inline one "accepts only a JSON array" (Developer Guide, and recorded).
+Only a distributed Map takes an object: an inline one "accepts only a JSON array" (Developer Guide, and recorded).
 """
 
 import re
@@ -104,7 +104,7 @@ class Map(Grouping):
             yield self.line
 
     def apart(self) -> Iterator[Line]:
-        """Yield the states of executions of their own, which read no variables of this one."""
+        """Yield the line of a distributed Map, whose executions read no variables of this one."""
         if self.distributed:
             yield self.line
 
@@ -150,7 +150,7 @@ Select = Callable[[Any, Any], Any]
 
 
 def _selector(fields: Fields) -> Callable[[Any, Any], Select]:
-    """Return the function that makes, from a state's input, the function that makes the input of an iteration."""
+    """Return a function of a state's input; its result is the function that returns the input of an iteration."""
     named = ["ItemSelector"] if fields.queries else fields.exclusive("ItemSelector", "Parameters")
     if not named or named[0] not in fields:
         return lambda _raw, _narrowed: lambda _branch, item: item

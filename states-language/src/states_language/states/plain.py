@@ -1,7 +1,7 @@
 """The states that call nothing: Pass, Wait, Choice, Succeed and Fail.
 
-Seconds and Timestamp of a Wait, Error and Cause of a Fail are fixed or computed from the input; the first Choice Rule
-that holds decides the next state.
+A Wait's Seconds and Timestamp, and a Fail's Error and Cause, are fixed or computed from the input. The first Choice
+Rule that holds decides the next state.
 """
 
 from collections.abc import Callable, Iterator
@@ -100,7 +100,7 @@ def _value(field: str, part: Part, data: Any, branch: Branch) -> str | None:
 
 
 LONGEST_WAIT_S = 2**31 - 1
-"""A Wait beyond it fails; 24,855 days are accepted and 24,856 are not (recorded)."""
+"""The longest Wait that does not fail; 24,855 days are accepted and 24,856 are not (recorded)."""
 
 FORMS = ("Seconds", "Timestamp", "SecondsPath", "TimestampPath")
 _FORMAT = "ISO-8601 extended offset date-time format string"
@@ -162,7 +162,7 @@ class Wait(Flowing):
 
 @dataclass(frozen=True)
 class Rule:
-    """A top-level Choice Rule. settle: makes the output of the state and stages its variables."""
+    """A top-level Choice Rule. settle: returns the state's output and stages its variables."""
 
     holds: Callable[[Any, Branch], bool]
     next: str
@@ -191,7 +191,7 @@ class Choice(State):
         fields.close("a Choice state")
 
     async def run(self, branch: Branch, data: Any) -> Step:
-        """Return the Next of the first rule that holds, or Default; raises EvaluationError when there is neither."""
+        """Return the Next of the first rule that holds, or Default; raises EvaluationError if there is neither."""
         narrowed = self.flow.narrowed(data, branch)
         for rule in self.rules:
             if rule.holds(narrowed, branch):

@@ -17,7 +17,7 @@ from states_language.jsonpath.dataflow import Assignment, result_path
 Settle = Callable[[Any, dict[str, str | None], Branch], Any]
 """Called with the state's raw input, the error output and the branch."""
 YEAR_MS = 366 * 24 * 3600 * 1000
-"""Longer than any execution lives: the largest back-off."""
+"""The largest back-off, longer than any execution lives."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Retrier:
     jitter: bool
 
     def delay_ms(self, retries: int, random: Callable[[], float]) -> int:
-        """Return the wait before the next attempt in milliseconds, after so many retries; FULL jitter: 0 to that."""
+        """Return the wait in milliseconds after so many retries; with FULL jitter, a random part of it."""
         try:
             delay_ms = self.interval_s * self.backoff_rate**retries * 1000
         except OverflowError:
@@ -65,7 +65,7 @@ class Attempts:
         self.retries = 0
 
     def next_delay_ms(self, error: StateError, random: Callable[[], float]) -> int | None:
-        """Return the wait before the next attempt; None when the first Retrier that names it is used up."""
+        """Return the wait before the next attempt; None if the first Retrier that names the error is used up."""
         for place, retrier in enumerate(self._retriers):
             if named(retrier.errors, error):
                 uses = self._uses.setdefault(place, Counter())
@@ -129,7 +129,7 @@ def _retrier(fields: Fields, last: bool) -> Retrier:
     max_delay_s = fields.integer("MaxDelaySeconds", 1, 31_622_400)
     fields.string("Comment")
     fields.close("a Retrier")
-    # The defaults are the specification's.
+    # The language's specification gives these defaults.
     return Retrier(
         errors=errors,
         interval_s=1 if interval_s is None else interval_s,
@@ -151,7 +151,7 @@ def _catcher(fields: Fields, last: bool, index: int) -> Catcher:
 
 
 def _pathed(fields: Fields) -> tuple[Settle, list[tuple[str, str]]]:
-    """In JSONPath the error output goes into the raw input by ResultPath, and Assign looks at it alone."""
+    """Return a JSONPath Catcher's `settle`: ResultPath puts the error output into the input, Assign reads only it."""
     path, assignment = result_path(fields), Assignment(fields)
 
     def settle(raw: Any, error_output: dict[str, str | None], branch: Branch) -> Any:
@@ -162,7 +162,7 @@ def _pathed(fields: Fields) -> tuple[Settle, list[tuple[str, str]]]:
 
 
 def _queried(fields: Fields, index: int) -> tuple[Settle, list[tuple[str, str]]]:
-    """In JSONata the error output is $states.errorOutput, and the output where there is no Output (recorded)."""
+    """Return a JSONata Catcher's `settle`: $states.errorOutput is also the output if there is no Output (recorded)."""
     outcome = Outcome(fields, f"Catch[{index}]/")
     return (
         lambda raw, error_output, branch: outcome.settle(

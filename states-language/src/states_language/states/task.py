@@ -1,7 +1,7 @@
 """The Task state: calls a function, a service or an activity, and waits for its result.
 
-Invariant: a call is never cancelled; after a time-out its answer is ignored. The role that Credentials name is recorded
-in the history and not used: permissions are not checked.
+Invariant: a call is never cancelled; after a time-out its answer is ignored. The history records the role that
+Credentials name, but nothing uses it: permissions are not checked.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ class Task(Retrying):
         fields.close("a Task state")
 
     async def attempt(self, branch: Branch, data: Any) -> Any:
-        """Make one call and return its result; raises StateError when it fails or times out."""
+        """Make one call and return its result; raises StateError if it fails or times out."""
         pattern, token = self.resource.pattern, None
         if pattern == TOKEN or self.resource.activity:
             token = new_token(branch.execution.identity.arn, uuid4(branch.random))
@@ -101,7 +101,7 @@ class Task(Retrying):
         try:
             await TaskTimers(branch.clock, None, None).wait(branch.execution.ask(branch, call))
         except TaskFailure as problem:
-            # Recorded for one that does not exist: nothing is scheduled, and no Catcher is asked.
+            # For an activity that does not exist nothing is scheduled, and no Catcher is asked (recorded).
             raise EvaluationError(problem.cause or "") from None
         heartbeat_s = details.get("heartbeatInSeconds")
         timers = TaskTimers(branch.clock, details.get("timeoutInSeconds"), heartbeat_s, silent=True)
@@ -120,7 +120,7 @@ class Task(Retrying):
         return result
 
     async def _answered(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> tuple[Any, str]:
-        """Return the result and its text; raises TaskFailure, or StateError where the event is already recorded."""
+        """Return the result and its text; raises TaskFailure, or StateError if the event is already recorded."""
         pending = call.pending
         if pending is None:
             return self._sized(self._in_time(branch, await self._asked(branch, call, timers)), branch)
@@ -136,7 +136,7 @@ class Task(Retrying):
         return self._fitting(self._in_time(branch, await timers.wait(pending.outcome)))
 
     async def _asked(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> Any:
-        """Return the answer; a call that no service takes is States.Runtime, without TaskFailed."""
+        """Return the answer; a call that no service takes fails with States.Runtime and without TaskFailed."""
         try:
             return await timers.wait(branch.execution.ask(branch, call))
         except TaskFailure as problem:
@@ -185,9 +185,9 @@ class Task(Retrying):
         return self._fitting(result)
 
     def _fitting(self, result: Any) -> tuple[Any, str]:
-        """Return the result and its text; over the limit it fails the Task.
+        """Return the result and its text; a result over the limit fails the Task.
 
-        States.ALL catches that of a Lambda function (recorded), and no other's (Developer Guide, "Error names").
+        States.ALL catches it for a Lambda function (recorded), and for no other (Developer Guide, "Error names").
         """
         result, text = written(result.value if isinstance(result, Whole) else result)
         if not fits(text):
@@ -202,7 +202,7 @@ def _seconds(limit: Amount, data: Any, narrowed: Any, branch: Branch) -> int | N
     if value is None and not limit.present:
         return None
     if value is MISSING and limit.path:
-        limit.path.read(narrowed, branch)  # raises, with the words for an InputPath that leads nowhere
+        limit.path.read(narrowed, branch)  # raises, in the words for an InputPath that leads nowhere
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
     raise limit.refusal("cannot be parsed as a positive long value", value)
@@ -224,7 +224,7 @@ class Credentials:
         inner.close("Credentials")
 
     def details(self, raw: Any, narrowed: Any, branch: Branch) -> dict[str, Any]:
-        """Return the role as a detail of TaskScheduled; {} where there is none."""
+        """Return the role as a detail of TaskScheduled; {} if there is none."""
         if self._filled is None:
             return {}
         credentials = self._filled(raw, narrowed, branch)
@@ -236,7 +236,7 @@ class Credentials:
 
 
 class TaskEvents:
-    """Adds the events of a Task's work; those of services, of functions by their ARN and of activities differ."""
+    """Adds the events of a Task's work, which differ for services, functions by their ARN, and activities."""
 
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
@@ -256,7 +256,7 @@ class TaskEvents:
             self.add(branch, "Scheduled", {"resource": self._resource.text, **payload("input", text), **more})
 
     def started(self, branch: Branch, worker: str | None = None) -> None:
-        """Add the event of the beginning; an activity begins when a worker takes it on."""
+        """Add the event that the work started; an activity starts when a worker takes it."""
         if self._kind == "LambdaFunction":
             branch.add("LambdaFunctionStarted")
         else:

@@ -1,1 +1,1 @@
-"""The calls of Tasks: their shape, their resources, and what performs them."""
+"""The calls of Tasks: their form, their resources, and what performs them."""

@@ -1,6 +1,6 @@
-"""Completes Tasks later: by a task token, or when the execution ends that states:startExecution.sync has started.
+"""Completes Tasks later: by a task token, or at the end of the execution that states:startExecution.sync started.
 
-Invariant: a Task is completed once; after its end, its time-out or the end of its execution an answer is refused.
+Invariant: a Task is completed once; an answer after its end, its time-out or its execution's end is refused.
 Source: AWS Step Functions Developer Guide, "Start a new AWS Step Functions workflow"; the failure's shape is recorded.
 """
 
@@ -29,7 +29,7 @@ def new_token(execution_arn: str, number: str) -> str:
 
 
 def is_token(text: str) -> bool:
-    """Return whether the text has the form of our tokens, whether or not its Task still waits."""
+    """Return whether the text has the form of a task token; its Task may no longer wait."""
     try:
         return base64.b64decode(text, validate=True).startswith(_PREFIX.encode() + b" ")
     except (binascii.Error, ValueError):
@@ -74,13 +74,13 @@ class Pending:
         return self.open
 
     def when_started(self, callback: Callable[[str | None], object]) -> None:
-        """Call back with the worker's name when it begins, at once if it has begun already."""
+        """Call back with the worker's name when the worker begins; at once if it has begun already."""
         self._on_start = callback
         if self._started is not None:
             callback(self._started[0])
 
     def crash(self, problem: BaseException | None) -> None:
-        """Raise a defect of what answers the Task where the Task waits; nothing for None."""
+        """Raise an exception of the answering code in the Task that waits; do nothing for None."""
         if problem is not None and self.open:
             self.outcome.set_exception(problem)
 
@@ -98,7 +98,7 @@ class Pending:
 class TaskTimers:
     """The time-outs of a Task: in all, and from one heartbeat to the next; None for no time-out.
 
-    silent: whether the heartbeat time begins with the first `heartbeat`, because no worker has begun.
+    silent: whether the heartbeat time begins only with the first `heartbeat`, because no worker has begun.
     """
 
     def __init__(self, clock: Clock, timeout_s: int | None, heartbeat_s: int | None, *, silent: bool = False) -> None:
@@ -110,7 +110,7 @@ class TaskTimers:
         self._silence = None if silent else self._timer(heartbeat_s, NO_HEARTBEAT)
 
     async def wait(self, future: "asyncio.Future[Any]") -> Any:
-        """Return the future's result, or TIMED_OUT or NO_HEARTBEAT; raises a TaskFailure that is its result."""
+        """Return the future's result, TIMED_OUT or NO_HEARTBEAT; raises the result if it is a TaskFailure."""
         self._future = future
         if self._over is not None and not future.done():
             future.set_result(self._over)
@@ -151,7 +151,7 @@ class TokenUnknown(Exception):
 
 
 class Tokens:
-    """The Tasks that wait for a token, and the three calls of a token's holder."""
+    """The Tasks that wait for a token, and the three calls that a token's holder can make."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Pending] = {}
@@ -192,7 +192,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Ended:
-    """An execution that has ended: `input` and `output` are JSON texts, times milliseconds since 1970."""
+    """An execution that has ended; `input` and `output` are JSON texts, times are milliseconds since 1970."""
 
     arn: str
     machine_arn: str
@@ -207,11 +207,11 @@ class Ended:
 
 
 def settle(pending: Pending, pattern: str, ended: Ended) -> None:
-    """Complete the Task that waits for the execution: it succeeds or fails with it."""
+    """Complete the Task that waits for the execution, with the execution's success or failure."""
     if ended.status == "SUCCEEDED":
         pending.succeed(_described(ended, parse=pattern == SYNC_2))
     else:
-        # The input of one that failed is a text in both forms (measured by others).
+        # A failed execution's input is a text in both forms (measured by others).
         pending.fail("States.TaskFailed", compact(_described(ended, parse=False)))
 
 

@@ -1,4 +1,4 @@
-"""Defines the call of a Task, what performs it, and how long AWS takes besides.
+"""Defines the call of a Task, the function that performs it, and AWS's own latencies.
 
 Invariant: the interpreter never cancels a call; it only stops waiting for the answer.
 """
@@ -12,7 +12,7 @@ from states_language.tasks.callbacks import Pending
 
 @dataclass(frozen=True)
 class Whole:
-    """An answer that becomes the Task's result as it is; a function's is not wrapped in lambda:invoke's response."""
+    """An answer that becomes the Task's result unchanged; a function's is not wrapped as lambda:invoke's response."""
 
     value: Any
 
@@ -51,17 +51,17 @@ class TaskCall:
 
 
 Perform = Callable[[TaskCall], Awaitable[Any]]
-"""Returns the answer of the call, or a Whole; raises TaskFailure."""
+"""A function that returns the answer of a call, or a Whole; raises TaskFailure."""
 
 
 class Latencies(Protocol):
-    """How long AWS takes where its documents promise nothing, in milliseconds."""
+    """The times in milliseconds that AWS takes and its documents do not promise."""
 
     def start_ms(self) -> int:
         """Return the time from the start of an execution to its first state; asked once an execution."""
 
     def wait_overshoot_ms(self) -> int:
-        """Return how much too late a Wait state ends; asked once for each that ends."""
+        """Return how late a Wait state ends; asked once for each Wait that ends."""
 
     def wait_to_task_ms(self) -> int:
         """Return the time from the end of a Wait state to the start of the Task state after it; asked once for each."""

@@ -1,7 +1,7 @@
-"""Runs Lambda functions in this process, as a rule on the virtual clock.
+"""Runs Lambda functions in this process, usually on the virtual clock.
 
-Invariant: a killed function is never resumed, and no `except` and no `finally` of it runs, not even when the process
-ends. (Cancelling would run them.)
+Invariant: a killed function is never resumed, and none of its `except` and `finally` blocks runs, not even when the
+process ends. (Cancelling would run them.)
 """
 
 import asyncio
@@ -36,14 +36,14 @@ Function = Callable[[Any, Any], Any]
 """Called with the payload and a lambda_context; returns the result, or an awaitable of it."""
 
 _KEPT: set[asyncio.Task[Any]] = set()
-"""Tasks of functions that have not ended: a coroutine without a reference is closed, which runs its `finally`."""
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_KEPT))  # the set outlives even the interpreter's own clearing up
+"""Tasks of functions that have not ended. Without this reference Python would close the coroutine and run `finally`."""
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_KEPT))  # keeps the set even while the interpreter shuts down
 
 
 class LambdaContext:
     """The lambda_context of an invocation; the names are those of AWS's Python runtime.
 
-    Besides, of the Task that calls: state (its name), input (the state's), attempt (1 for the first); None without one.
+    It also has the calling Task's state (its name), input (the state's) and attempt (from 1); None without a Task.
     """
 
     memory_limit_in_mb = "128"
@@ -64,12 +64,12 @@ class LambdaContext:
         self.attempt = None if call is None else call.attempt
 
     def get_remaining_time_in_millis(self) -> int:
-        """Return the milliseconds left until the function is killed, 0 at least."""
+        """Return the milliseconds left until the function is killed, at least 0."""
         return max(0, self.deadline_ms - self.clock.now_ms())
 
 
 class Invocation:
-    """One run of a function: the owner of all code that it starts."""
+    """One run of a function; it owns all code that the function starts."""
 
     def __init__(self, name: str, request_id: str, answered: asyncio.Future[Any]) -> None:
         self.name = name
@@ -88,10 +88,10 @@ class Invocation:
 class Functions:
     """Virtual Lambda functions and prepared answers by name; a machine calls `perform`.
 
-    One by the name of a state answers all calls of the state, whatever they call, and one by `service:action` those.
+    An answer under a state's name answers all calls of the state; one under `service:action` answers these calls.
 
-    function_timeout_s: after how long one is killed. other: performs the calls of other services. tokens: the Tasks
-    that wait for one. running: invocations that have not ended, for tests that kill one.
+    function_timeout_s: after how long a function is killed. other: performs the calls of other services. tokens: the
+    Tasks that wait for a token. running: invocations that have not ended, for tests that kill one.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Functions:
         return await completed(call, call.pending, self.answer(name, answer, call))
 
     def chosen(self, name: str) -> Answer:
-        """Return the answer of a name, of several the one whose turn it is."""
+        """Return the answer under a name; of answers in turn, the next one."""
         answer = self.functions[name]
         if isinstance(answer, InTurn):
             self._turns[name] += 1
@@ -137,7 +137,7 @@ class Functions:
         return answer
 
     async def answer(self, name: str, answer: Answer, call: TaskCall) -> Any:
-        """Return what an answer says; raises TaskFailure, and LookupError where a Mock does not answer the attempt."""
+        """Return an answer's result; raises TaskFailure, and LookupError if a Mock does not answer the attempt."""
         if not callable(answer) and not isinstance(answer, TaskFailure):
             return await behave(call, behaviour_of(answer, call), self.clock, self.function_timeout_s)
         if call.pending is not None and call.pattern != TOKEN:
@@ -149,7 +149,7 @@ class Functions:
     async def invoke(self, name: str, function: Function, payload: Any, call: TaskCall | None = None) -> Any:
         """Return the function's result, passed through JSON as AWS does; raises TaskFailure.
 
-        call: of which its context tells.
+        call: the Task's call, which the lambda_context describes.
         """
         loop = asyncio.get_running_loop()
         invocation = Invocation(name, uuid4(self.clock.random), loop.create_future())
@@ -177,9 +177,9 @@ class Functions:
 
 
 class StandIns(Functions):
-    """Functions of which no name is missing: what has none answers its input if it is a function, and else {}.
+    """Functions that answer any name: an unknown function answers its input, any other unknown call {}.
 
-    unknown: called once with each such name.
+    unknown: called once with each unknown name.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class StandIns(Functions):
         self.unknown = unknown
 
     async def perform(self, call: TaskCall) -> Any:
-        """Return the answer; raises TaskFailure, and LookupError where a Mock does not answer the attempt."""
+        """Return the answer; raises TaskFailure, and LookupError if a Mock does not answer the attempt."""
         name = named(call, self.functions)
         if name not in self.functions:
             self.unknown(name)
@@ -205,7 +205,7 @@ async def _run(invocation: Invocation, function: Function, payload: Any, lambda_
             result = await _awaited(result)
         answer = _marshalled(result, invocation.request_id)
     except (SystemExit, asyncio.CancelledError, GeneratorExit) as left:
-        # These end the runtime itself; only the function can have raised them here.
+        # SystemExit and KeyboardInterrupt end the runtime itself; only the function can have raised them here.
         status = left.code if isinstance(left, SystemExit) and isinstance(left.code, int) else 1
         error = f"Runtime exited with error: exit status {status}"
         invocation.kill("Runtime.ExitError", error)
@@ -244,7 +244,7 @@ def raised_error(raised: Exception, request_id: str) -> TaskFailure:
 
 
 _FORMATTED: dict[tuple[Any, int], str] = {}
-"""A frame as a trace has it, by its code and place: a function mostly raises at few places again and again."""
+"""The text of a frame by its code and place, kept because a function usually raises at the same few places."""
 
 
 def _stack_trace(raised: Exception) -> list[str]:
@@ -261,7 +261,7 @@ def _stack_trace(raised: Exception) -> list[str]:
                 _FORMATTED[key] = traceback.format_list(traceback.extract_tb(frames, limit=1))[0]
             lines.append(_FORMATTED[key])
         frames = frames.tb_next
-    # Of a recursion the runtime says how often a line is repeated.
+    # The runtime says how often a line of a recursion is repeated.
     return lines if len(set(lines)) == len(lines) else _folded(raised)
 
 
@@ -271,10 +271,10 @@ def _folded(raised: Exception) -> list[str]:
 
 
 def throttled(request_id: str) -> TaskFailure:
-    """Return the failure of a call for a function of which no more may run.
+    """Return the failure of a call for a function that already runs as often as it may.
 
-    Source: the AWS Lambda API reference, Invoke: TooManyRequestsException, 429. That Step Functions words it as it
-    words the other errors of Lambda is our assumption.
+    Source: the AWS Lambda API reference, Invoke: TooManyRequestsException, 429. We assume that Step Functions words it
+    like Lambda's other errors.
     """
     return TaskFailure(
         "Lambda.TooManyRequestsException",
@@ -296,12 +296,12 @@ def missing(call: TaskCall, request_id: str) -> TaskFailure:
 
 REQUEST_LIMIT_BYTES = 6_291_456
 EVENT_LIMIT_BYTES = 1_048_576
-"""The longest payload of an Invoke that is waited for, and of one that is not."""
+"""The longest payload of a synchronous Invoke, and of an asynchronous one."""
 RESPONSE_LIMIT_BYTES = 6_291_556
 TOO_LARGE = "Function.ResponseSizeTooLarge"
 
 
 def too_large() -> str:
-    """Return the error payload of a function whose answer is longer than Lambda takes, as JSON text."""
+    """Return as JSON text the error payload of a function whose answer is longer than Lambda takes."""
     message = f"Response payload size exceeded maximum allowed payload size ({RESPONSE_LIMIT_BYTES} bytes)."
     return compact({"errorType": TOO_LARGE, "errorMessage": message})

@@ -3,7 +3,7 @@
     config = read_mocks("MockConfigFile.json")
     run_machine("order.asl.json", functions=config.answers("Order", "HappyPath"))
 
-A response is chosen by the attempt: "0" is the first, "1-2" the first two retries. Invariant: a file that breaks a
+The attempt chooses the response: "0" is the first attempt, "1-2" the first two retries. Invariant: a file that breaks a
 rule is refused as a whole, with the place.
 Source: AWS Step Functions Developer Guide, "Configuration file for mocked service integrations".
 """
@@ -26,17 +26,17 @@ MOST_ATTEMPTS = 10_000
 
 
 class MockError(ValueError):
-    """A mock configuration breaks a rule; the text says where, and which."""
+    """A mock configuration breaks a rule; the message names the place and the rule."""
 
 
 @dataclass(frozen=True)
 class MockConfig:
-    """A mock configuration. cases: by machine and test case, the response of each state."""
+    """A mock configuration. cases: each state's response, by machine and test case."""
 
     cases: Mapping[str, Mapping[str, Mapping[str, Mock]]]
 
     def answers(self, machine: str, case: str) -> Mapping[str, Mock]:
-        """Return the responses of a test case by state; raises MockError where there is no such case."""
+        """Return the responses of a test case by state; raises MockError if there is no such case."""
         for kind, name, names in (
             ("state machine", machine, self.cases),
             ("test case", case, self.cases.get(machine, {})),
@@ -46,7 +46,7 @@ class MockConfig:
         return self.cases[machine][case]
 
     def case(self, text: str) -> Mapping[str, Mock]:
-        """Return the responses of `machine#case`, or of `case` where there is one machine; raises MockError."""
+        """Return the responses of `machine#case`, or of `case` if there is only one machine; raises MockError."""
         machine, hash_, case = text.rpartition("#")
         if not hash_ and len(self.cases) != 1:
             raise MockError(f"'{text}' must be MACHINE#CASE: there is {', '.join(self.cases) or 'no state machine'}")

@@ -13,7 +13,7 @@ from states_language.failures import TaskFailure
 from states_language.values import compact, parse_json
 
 ACTIVITY = "activity"
-"""The service of a call of an activity, whose worker polls for it; its Resource names the activity."""
+"""The service of a call of an activity; its Resource names the activity, whose worker polls for the call."""
 
 _FUNCTION = re.compile(r"arn:aws[a-z-]*:lambda:[^:]*:[^:]*:function:([^:]+)(?::[^:]+)?")
 _ACTIVITY = re.compile(r"arn:aws[a-z-]*:states:[^:]+:[^:]+:activity:[^:]+")
@@ -31,8 +31,9 @@ _OF_FUNCTION = re.compile(r"\.(?:arn|invoke_arn|qualified_arn)$", re.IGNORECASE)
 class Resource:
     """A supported Resource: a function by its ARN (`function` is its name) or an action of a service.
 
-    pattern: what the Task waits for: "" for the answer, else "sync", "sync:2" or "waitForTaskToken". is_placeholder:
-    whether the text is a `${Name}`, of which only a deployment knows what it is; here it is a function of this name.
+    pattern: what the Task waits for: "" for the answer, otherwise "sync", "sync:2" or "waitForTaskToken".
+    is_placeholder: whether the text is a `${Name}`, which only a deployment can fill in; here it means a function of
+    this name.
     """
 
     text: str
@@ -92,7 +93,7 @@ def _unknown(text: str, hint: str) -> str:
 
 
 def unrecognized(text: str) -> str:
-    """Return AWS's message for what is no resource (recorded)."""
+    """Return AWS's message for a text that is no resource (recorded)."""
     return (
         f"The resource provided {text} is not recognized. The value is not a valid resource ARN, or the resource is "
         "not available in this region."
@@ -109,7 +110,7 @@ def function_name(reference: str) -> str:
 def payload_of(parameters: dict[str, Any]) -> Any:
     """Return the event that lambda:invoke passes to the function.
 
-    A null or absent Payload is {}; a string is sent as it is, so it must be JSON, and the function gets its value
+    A null or absent Payload is {}. A string is sent unchanged, so it must be JSON, and the function gets its value
     (recorded).
     """
     payload = parameters.get("Payload")
@@ -127,7 +128,7 @@ def payload_of(parameters: dict[str, Any]) -> Any:
 
 
 def wrapped(result: Any, text: str, request_id: str, date: str) -> dict[str, Any]:
-    """Return the response of lambda:invoke for a function's result, in AWS's shape; `text`: the result as JSON."""
+    """Return lambda:invoke's response for a function's result, in AWS's form; `text` is the result as JSON."""
     headers = {
         "Connection": "keep-alive",
         "Content-Length": str(len(text.encode())),
@@ -195,6 +196,6 @@ OPTIMISED: dict[str, dict[str, frozenset[str]]] = {
     "sqs": _all(_TOKEN, "sendMessage"),
     "states": _all(_JOB | _TOKEN | {SYNC_2}, "startExecution"),
 }
-"""By service and action: the integration patterns, "" for request and response. Any aws-sdk action has "" and TOKEN."""
+"""The integration patterns by service and action; "" is request and response. Any aws-sdk action has "" and TOKEN."""
 
 SDK_PATTERNS = _TOKEN

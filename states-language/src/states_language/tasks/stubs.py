@@ -1,6 +1,6 @@
 """Answers calls of functions and services with prepared behaviours, the same each time or in turn.
 
-Invariant: the same calls in the same order get the same answers, and an answer is a copy that the machine may keep.
+Invariant: the same calls in the same order get the same answers, and each answer is a copy that the machine may keep.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ class _Echo:
 
 ECHO: Any = _Echo()
 KILLED = "Sandbox.Timedout"
-"""The error of a function that is killed because it takes too long."""
+"""The error of a function that was killed because it took too long."""
 YEAR_MS = 366 * 24 * 3600 * 1000
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One answer: a JSON value (ECHO: the input), or an error, after delay_ms; or none at all (`never`)."""
+    """One answer after delay_ms: a JSON value (ECHO: the input) or an error; with `never`, no answer."""
 
     answer: Any = ECHO
     error: str | None = None
@@ -49,7 +49,7 @@ class Mock:
     attempts: Mapping[range, Behaviour]
 
     def behaviour(self, call: TaskCall) -> Behaviour:
-        """Return the behaviour for the attempt of a call; raises LookupError where there is none."""
+        """Return the behaviour for the attempt of a call; raises LookupError if there is none."""
         for attempts, behaviour in self.attempts.items():
             if call.attempt - 1 in attempts:
                 return behaviour
@@ -60,7 +60,7 @@ class Mock:
 
 
 def written(attempts: range) -> str:
-    """Return a range of attempts as a file writes it."""
+    """Return a range of attempts in the form of the file: 0 or 1-2."""
     return str(attempts.start) if len(attempts) == 1 else f"{attempts.start}-{attempts.stop - 1}"
 
 
@@ -76,14 +76,14 @@ class InTurn:
 
 
 def in_turn(*answers: Answer) -> InTurn:
-    """Return what answers the first call with the first, the second with the second; the last repeats."""
+    """Return an answer that gives each call the next of these answers; the last one repeats."""
     if not answers:
         raise ValueError("in_turn needs at least one answer")
     return InTurn(answers)
 
 
 def behaviour_of(answer: Answer, call: TaskCall) -> Behaviour:
-    """Return the behaviour of an answer that is a value, a Behaviour or a Mock; raises LookupError as a Mock does."""
+    """Return the behaviour of a value, a Behaviour or a Mock; raises LookupError as `Mock.behaviour` does."""
     if isinstance(answer, Mock):
         return answer.behaviour(call)
     return answer if isinstance(answer, Behaviour) else Behaviour(answer=answer)
@@ -97,12 +97,12 @@ def key_of(call: TaskCall) -> str:
 
 
 def event_of(call: TaskCall) -> Any:
-    """Return what a call passes on: a function's payload, or the parameters of another service."""
+    """Return what a call sends: a function's payload, or the parameters of another service."""
     return call.payload if call.function else call.parameters
 
 
 def named(call: TaskCall, names: Container[str]) -> str:
-    """Return by which of the names a call is answered: by its state's where that is among them, else by `key_of`."""
+    """Return the name under which a call is answered: its state's if it is among the names, otherwise `key_of`."""
     return call.state if call.state in names else key_of(call)
 
 
@@ -110,7 +110,7 @@ _WORKERS: set[asyncio.Task[None]] = set()
 
 
 async def completed(call: TaskCall, pending: Pending, answer: Coroutine[Any, Any, Any]) -> dict[str, Any]:
-    """Complete a Task that waits with this answer, and return what the call itself is answered.
+    """Complete a Task that waits with this answer, and return the answer of the call itself.
 
     An activity's worker answers later: the Task is scheduled first, and its time-outs count meanwhile.
     """
@@ -134,7 +134,7 @@ async def completed(call: TaskCall, pending: Pending, answer: Coroutine[Any, Any
 
 
 async def behave(call: TaskCall, behaviour: Behaviour, clock: Clock, function_timeout_s: float) -> Any:
-    """Return the answer that the behaviour says, when it says; raises TaskFailure.
+    """Return the behaviour's answer after its delay; raises TaskFailure.
 
     A function that never answers is killed after function_timeout_s, as AWS does.
     """

@@ -1,11 +1,11 @@
-"""The commands `check`, `run`, `mocks` and `graph`: what is wrong with a definition, how it runs, how it looks.
+"""The commands `check`, `run`, `mocks` and `graph` for a definition: its problems, its execution, its picture.
 
 `python -m states_language` has them, and a host gives them to a command of its own:
 
     add(parser.add_subparsers(required=True), Host(name="mine", command="mine asl"))
 
-Each parsed command has `run(arguments)`, which returns the exit status, or raises `Mistake` where the user is at fault.
-`data` reads a file of JSON or YAML as the commands read theirs; `drawn` has a program lay out DOT.
+Each parsed command has `run(arguments)`, which returns the exit status, or raises `Mistake` if the user is at fault.
+`data` reads a file of JSON or YAML as the commands do; `drawn` lets a program lay out DOT.
 """
 
 import argparse
@@ -36,11 +36,11 @@ def add(commands: Any, host: Host) -> None:
 def main(
     parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int], argv: Sequence[str] | None = None
 ) -> int:
-    """Return the exit status of what was typed; `run` gets the parsed arguments.
+    """Return the exit status of a command line; `run` gets the parsed arguments.
 
-    A mistake of the user's is one sentence on standard error and status 2; Ctrl-C is 130 without a trace.
+    A mistake of the user gives one sentence on standard error and status 2; Ctrl-C gives 130 without a traceback.
     """
-    # Whatever text comes, and whatever the terminal can show, a line is printed.
+    # Every line is printed, even if the terminal cannot show each of its characters.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -53,7 +53,7 @@ def main(
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough. What is buffered goes nowhere, or Python would complain at its end.
+        # The reader (`| head`) has seen enough. The buffered rest goes nowhere, or Python would complain at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     return status

@@ -1,4 +1,4 @@
-"""Reads what --functions names: a Python module with the functions, or a YAML or JSON file of their answers.
+"""Reads the argument of --functions: a Python module with the functions, or a YAML or JSON file of their answers.
 
 A file has an entry for each function:
 
@@ -31,7 +31,7 @@ KEYS = ("answer", "error", "cause", "delay_s", "never", "sequence")
 def read(name: str | None, case: str | None = None) -> Mapping[str, Answer]:
     """Return the answers in a file (.yml, .yaml, .json or .py) or in a module by its dotted name; raises Mistake.
 
-    case: the test case of a mock configuration of Step Functions Local, which the file is then.
+    case: a test case; the file is then a mock configuration of Step Functions Local.
     """
     if name is None and case is not None:
         raise Mistake("--case needs --functions, a mock configuration of Step Functions Local.")
@@ -46,7 +46,7 @@ def read(name: str | None, case: str | None = None) -> Mapping[str, Answer]:
 
 
 def mocks(name: str, wanted: Callable[[MockConfig], T]) -> T:
-    """Return what is wanted of a mock configuration; raises Mistake."""
+    """Return what `wanted` reads from a mock configuration; raises Mistake."""
     try:
         return wanted(read_mocks(name))
     except MockError as problem:
@@ -74,7 +74,7 @@ def _module(name: str, path: Path) -> ModuleType:
 
 
 def _functions(module: ModuleType) -> dict[str, Function]:
-    """Return FUNCTIONS of the module, or its public functions, each under its name and its name with - for _."""
+    """Return the module's FUNCTIONS, or its public functions, each under its name and its name with - for _."""
     listed = getattr(module, "FUNCTIONS", None)
     if isinstance(listed, dict):
         return {str(name): function for name, function in listed.items()}
@@ -90,7 +90,7 @@ def _functions(module: ModuleType) -> dict[str, Function]:
 
 def _behaviours(where: str, value: Any) -> dict[str, InTurn]:
     if not isinstance(value, dict):
-        raise Mistake(f"{where}: must be a mapping of functions' names to how they answer.")
+        raise Mistake(f"{where}: must be a mapping from functions' names to their answers.")
     return {str(name): in_turn(*_sequence(f"{where}: {name}", behaviour)) for name, behaviour in value.items()}
 
 
@@ -100,7 +100,7 @@ def _sequence(where: str, value: Any) -> list[Behaviour]:
         return [_behaviour(where, value)]
     listed = value["sequence"]
     if len(value) > 1 or not isinstance(listed, list) or not listed:
-        raise Mistake(f"{where}: sequence must stand alone and be a list of at least one answer.")
+        raise Mistake(f"{where}: sequence must be the only key, and a list of at least one answer.")
     return [_behaviour(f"{where}: sequence[{at}]", element) for at, element in enumerate(listed)]
 
 
@@ -108,14 +108,14 @@ def _behaviour(where: str, value: Any) -> Behaviour:
     _check_keys(where, value)
     kinds = [key for key in ("answer", "error", "never", "sequence") if key in value]
     if len(kinds) > 1 or "sequence" in kinds:
-        raise Mistake(f"{where}: takes one of answer, error and never.")
+        raise Mistake(f"{where}: must have exactly one of answer, error and never.")
     for key in ("error", "cause"):
         if not isinstance(value.get(key, ""), str):
             raise Mistake(f"{where}: {key} must be a text.")
     if "cause" in value and "error" not in value:
-        raise Mistake(f"{where}: cause stands beside error only.")
+        raise Mistake(f"{where}: cause is allowed only with error.")
     if value.get("never", True) is not True:
-        raise Mistake(f"{where}: never is true or absent.")
+        raise Mistake(f"{where}: never must be true or be left out.")
     delay_s = value.get("delay_s", 0)
     if isinstance(delay_s, bool) or not isinstance(delay_s, int | float) or delay_s < 0:
         raise Mistake(f"{where}: delay_s must be a number of seconds, 0 or more.")
@@ -130,7 +130,7 @@ def _behaviour(where: str, value: Any) -> Behaviour:
 
 def _check_keys(where: str, value: Any) -> None:
     if not isinstance(value, dict):
-        raise Mistake(f"{where}: must be a mapping with some of {', '.join(KEYS)}.")
+        raise Mistake(f"{where}: must be a mapping with one or more of {', '.join(KEYS)}.")
     for key in value:
         if key not in KEYS:
-            raise Mistake(f"{where}: {key} is not known here; known are {', '.join(KEYS)}.")
+            raise Mistake(f"{where}: {key} is not one of {', '.join(KEYS)}.")

@@ -1,7 +1,7 @@
 """`check`: prints every problem of definitions on standard error, and all else on standard output.
 
-The exit status is 0 where every file loads, 1 where one does not (or, with --strict, has a warning), 2 where one cannot
-be read. Invariant: every file has its report, whatever is wrong with the files before it.
+The exit status is 0 if every file loads, 1 if one does not (or, with --strict, has a warning), 2 if one cannot be read.
+Invariant: every file gets its report, whatever is wrong with the files before it.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from states_language.workbench import files
 from states_language.workbench.files import Host, Mistake
 
 Report = dict[str, Any]
-"""What --json prints of a file: its problems and warnings; `unreadable` is the error where it cannot be read."""
+"""What --json prints of a file: its problems and warnings; `unreadable` is the error if it cannot be read."""
 
 
 def examine(path: Path, args: argparse.Namespace) -> Report:
@@ -34,7 +34,7 @@ def examine(path: Path, args: argparse.Namespace) -> Report:
 
 
 def _problem(definition: dict[str, Any], problem: DefinitionError) -> dict[str, str]:
-    """One problem; its `pointer` is / for the whole definition."""
+    """Return one problem; its `pointer` is / for the whole definition."""
     return {"pointer": problem.pointer, "rule": problem.rule, "hint": hint(definition, problem)}
 
 
@@ -47,7 +47,7 @@ def add(subparsers: Any, _: Host) -> argparse.ArgumentParser:
         epilog="Exit status: 0 no problem, 1 problems (with --strict warnings too), 2 a file cannot be read.",
     )
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a definition in YAML or JSON")
-    parser.add_argument("--strict", action="store_true", help="a warning is a problem")
+    parser.add_argument("--strict", action="store_true", help="treat a warning as a problem")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 

@@ -23,11 +23,11 @@ DRAW_LIMIT_S = 60
 
 
 class Mistake(Exception):
-    """The user's input or machine is at fault; the text is one sentence that says what is wrong and what to do."""
+    """The user's input or computer is at fault; the message says in one sentence what is wrong and what to do."""
 
 
 def drawn(text: str, command: tuple[str, ...] = ("dot", "-Tsvg"), folder: Path | None = None) -> str:
-    """Return DOT as the SVG that Graphviz makes of it; raises Mistake where that fails."""
+    """Return the SVG that Graphviz makes of DOT; raises Mistake if that fails."""
     if shutil.which(command[0]) is None:
         needed = "Graphviz (`dot`)" if command[0] == "dot" else f"`{command[0]}`"
         raise Mistake(f"An SVG needs {needed}; --format dot and --format mermaid do not.")
@@ -46,11 +46,11 @@ def counted(number: int, noun: str) -> str:
 
 @dataclass(frozen=True)
 class Host:
-    """The program whose commands these are.
+    """The program that offers these commands.
 
     name: begins each line of progress. command: what the user types before `check`. settings: returns a definition with
-    the variables of a stage filled in, or raises Mistake; None where definitions have no variables. svg: lays out DOT.
-    page: where the commands are described.
+    the variables of a stage filled in, or raises Mistake; None if definitions have no variables. svg: lays out DOT.
+    page: the page that describes the commands.
     """
 
     name: str = "states-language"
@@ -63,11 +63,11 @@ class Host:
 def definition(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Return the definition in a file, its variables filled in.
 
-    Raises Mistake where the file does not exist or names an unknown variable, DefinitionError where it is not a
+    Raises Mistake if the file does not exist or names an unknown variable, DefinitionError if it is not a
     definition.
     """
     if not path.exists() or path.is_dir():
-        raise Mistake(f"{path}: there is no such file.")
+        raise Mistake(f"{path} does not exist.")
     unresolved = read_definition(path, dict(args.substitute) if args.substitute else None, args.machine)
     host: Host = args.host
     if host.settings is None:
@@ -91,18 +91,18 @@ def _pair(text: str) -> tuple[str, Any]:
 def add_substitute(parser: argparse.ArgumentParser) -> None:
     """Add the option that fills names in."""
     parser.add_argument(
-        "--substitute", type=_pair, action="append", metavar="NAME=VALUE", help="the value of a ${NAME} (repeatable)"
+        "--substitute", type=_pair, action="append", metavar="NAME=VALUE", help="the value for ${NAME} (repeatable)"
     )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what in a file is the definition."""
+    """Add the options that say what the definition in a file is."""
     add_substitute(parser)
-    parser.add_argument("--machine", metavar="ID", help="the logical id of a state machine, of several in a template")
+    parser.add_argument("--machine", metavar="ID", help="the logical id of one of several state machines in a template")
 
 
 def machine(path: Path, args: argparse.Namespace) -> Machine:
-    """Return the machine in a file; raises Mistake with the first problem where it does not load."""
+    """Return the machine in a file; raises Mistake with the first problem if it does not load."""
     try:
         return load(definition(path, args))
     except DefinitionError as problem:

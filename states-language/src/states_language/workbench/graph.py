@@ -1,6 +1,6 @@
-"""`graph`: draws a definition, and the way that an execution took through it.
+"""`graph`: draws a definition, and an execution's path through it.
 
-An SVG is laid out by the host's Graphviz. Invariant: standard output holds the picture alone.
+The host's Graphviz lays out an SVG. Invariant: standard output holds only the picture.
 """
 
 import argparse
@@ -23,12 +23,12 @@ def add(subparsers: Any, host: Host) -> argparse.ArgumentParser:
     """Add the command and its options."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "graph",
-        help="draw a definition, and the way of an execution through it",
+        help="draw a definition, and an execution's path through it",
         description="Draws a definition as Graphviz DOT, Mermaid or SVG; --path marks what an execution visited.",
         epilog=f"HISTORY is what GetExecutionHistory returns, or what `{host.command} run --json --history` prints.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the definition in YAML or JSON")
-    parser.add_argument("--path", type=Path, metavar="HISTORY", help="mark the way of the execution in this JSON file")
+    parser.add_argument("--path", type=Path, metavar="HISTORY", help="mark the path of the execution in this JSON file")
     parser.add_argument("--format", choices=FORMATS, default="svg", help="how to draw it (svg)")
     return parser
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 def picture(
     definition: dict[str, Any], form: str, taken: Marks | None = None, svg: Callable[[str], str] = files.drawn
 ) -> str:
-    """Return the picture in one of FORMATS; raises Mistake where an SVG needs software that is not installed."""
+    """Return the picture in one of FORMATS; raises Mistake if an SVG needs software that is not installed."""
     drawing = draw(definition)
     if form == "mermaid":
         return mermaid(drawing, taken)
@@ -58,7 +58,7 @@ def history(path: Path) -> Marks:
     if isinstance(events, dict):
         events = events.get("events", events.get("history"))
     if not isinstance(events, list) or not all(map(_is_event, events)):
-        raise Mistake(f"The history {path} is not a list of events, nor an object with events or history.")
+        raise Mistake(f"The history {path} must be a list of events, or an object with a list `events` or `history`.")
     return marks(events)
 
 

@@ -1,6 +1,6 @@
-"""`mocks`: shows what a mock configuration of Step Functions Local comes to, and runs its test cases.
+"""`mocks`: shows the test cases of a mock configuration of Step Functions Local, or runs them.
 
-The exit status is 0, 1 where a test case does not fit the definition, 2 for a mistake of the user.
+The exit status is 0, 1 if a test case does not fit the definition, 2 for a mistake of the user.
 Invariant: it calls no service.
 """
 
@@ -22,21 +22,23 @@ from states_language.workbench import run as runs
 from states_language.workbench.files import Host, Mistake
 
 LONGEST = 80
-"""Characters that are printed of a response or an output."""
+"""How many characters of a response or an output are printed."""
 
 
 def add(subparsers: Any, _: Host) -> argparse.ArgumentParser:
     """Add the command and its options."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "mocks",
-        help="show the test cases of a MockConfigFile.json, and run them",
+        help="show the test cases of a MockConfigFile.json, or run them",
         description="Shows the test cases of Step Functions Local's MockConfigFile.json, or runs each on a definition.",
-        epilog="Exit status: 0, 1 a test case does not fit the definition, 2 a file cannot be read. A state without a "
-        "response returns its input where it calls a function, and else {}.",
+        epilog="Exit status: 0 every test case was shown or ran, 1 one does not fit the definition, 2 a file cannot be "
+        "read. A state without a response returns its input if it calls a function, otherwise {}.",
     )
     parser.add_argument("config", metavar="CONFIG", help="the mock configuration")
-    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="the definition of the machine that is run")
-    parser.add_argument("--of", metavar="NAME", help="the machine's name in CONFIG, where it has several")
+    parser.add_argument(
+        "file", type=Path, nargs="?", metavar="FILE", help="the definition to run (without it: show the cases)"
+    )
+    parser.add_argument("--of", metavar="NAME", help="the machine's name in CONFIG, if it has several")
     parser.add_argument("--input", default="{}", metavar="JSON", help="the input, or @FILE that holds it ({})")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
@@ -68,7 +70,7 @@ def _name(config: MockConfig, name: str | None) -> str:
 
 
 def _result(machine: Machine, data: Any, states: Mapping[str, Mock], host: Host) -> dict[str, Any]:
-    """Return how an execution ends with the responses of a test case, or what problem it has."""
+    """Return how an execution ends with the responses of a test case, or the problem of the test case."""
     there = {name for _, line in lines_of(machine.definition) for name in line["States"]}
     for state in states:
         if state not in there:

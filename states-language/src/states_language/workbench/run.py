@@ -1,7 +1,7 @@
 """`run`: runs a definition once, with functions that run here or answer as a file says.
 
-The exit status is 0 where the execution succeeded, 1 where it did not, 2 for a mistake of the user.
-Invariant: standard output holds the result alone; progress and the functions' own output go to standard error.
+The exit status is 0 if the execution succeeded, 1 if it did not, 2 for a mistake of the user.
+Invariant: standard output holds only the result; progress and the functions' own output go to standard error.
 """
 
 import argparse
@@ -27,10 +27,10 @@ from states_language.workbench import files
 from states_language.workbench.files import Host, Mistake
 
 LONGEST_PATH = 60
-"""States that are printed of a path."""
+"""How many states of a path are printed."""
 
 COLUMNS, BESIDE, MIN_BAR = 120, 84, 16
-"""Of a timeline where nobody says how wide it may be; what stands beside its bars; and of these at least."""
+"""The columns of a timeline whose width nobody says; those beside its bars; the least width of the bars."""
 
 PROGRESS_EVERY_MS = 5_000
 """How often an execution in real time reports its progress."""
@@ -48,11 +48,11 @@ def add(subparsers: Any, host: Host) -> argparse.ArgumentParser:
     parser.add_argument("--input", default="{}", metavar="JSON", help="the input, or @FILE that holds it ({})")
     parser.add_argument("--functions", metavar="FUNCTIONS", help="a Python module or .py, or a .yml of answers by name")
     parser.add_argument(
-        "--case", metavar="CASE", help="a test case: FUNCTIONS is Step Functions Local's MockConfigFile"
+        "--case", metavar="CASE", help="a test case; FUNCTIONS is then a MockConfigFile of Step Functions Local"
     )
     parser.add_argument("--virtual", action="store_true", help="let time jump: a Wait of a day takes no time")
     parser.add_argument("--history", action="store_true", help="print the history's events too")
-    parser.add_argument("--timeline", action="store_true", help="draw each Task's attempts, and where errors went")
+    parser.add_argument("--timeline", action="store_true", help="draw each Task's attempts, and what followed errors")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the result and return the exit status."""
     machine = files.machine(args.file, args)
     data = read_input(args.input)
-    # What functions print is their log.
+    # A function's prints are its log.
     with contextlib.redirect_stdout(sys.stderr):
         answers = functions.read(args.functions, args.case)
         if args.virtual:
@@ -86,7 +86,7 @@ def read_input(text: str) -> Any:
 
 
 def outside(clock: Clock, answers: Mapping[str, Answer], host: Host) -> StandIns:
-    """Return what performs the machine's Tasks by the answers, and says which have none."""
+    """Return the functions that perform the machine's Tasks by the answers; they report each name without one."""
 
     def unknown(name: str) -> None:
         answer = "{}" if ":" in name else "its input"
@@ -96,7 +96,7 @@ def outside(clock: Clock, answers: Mapping[str, Answer], host: Host) -> StandIns
 
 
 def virtual(machine: Machine, data: Any, answers: Mapping[str, Answer], host: Host) -> Execution:
-    """Return the execution, which has ended; raises Mistake where a mock does not answer an attempt."""
+    """Run the execution to its end and return it; raises Mistake if a mock does not answer an attempt."""
     clock = VirtualClock()
     perform = outside(clock, answers, host).perform
     try:
@@ -118,7 +118,7 @@ async def _real(machine: Machine, data: Any, answers: Mapping[str, Answer], host
 
 
 async def _print_progress(execution: Execution, clock: Clock, host: Host) -> None:
-    """Print now and then how long the execution has been running, and its latest state."""
+    """Print at intervals how long the execution has been running, and its latest state."""
     while True:
         await clock.sleep_until(clock.now_ms() + PROGRESS_EVERY_MS)
         elapsed_s = (clock.now_ms() - execution.started_ms) / 1000
@@ -130,14 +130,14 @@ async def _print_progress(execution: Execution, clock: Clock, host: Host) -> Non
 
 
 def _columns() -> int:
-    """The columns of the terminal, or what COLUMNS in the environment says, for a pipe too."""
+    """Return the terminal's columns, or the value of COLUMNS in the environment, for a pipe too."""
     if os.environ.get("COLUMNS", "").isdecimal() or sys.stdout.isatty():
         return shutil.get_terminal_size((COLUMNS, 24)).columns
     return COLUMNS
 
 
 def _encodable(text: str) -> str:
-    """The text with a timeline's marks replaced by ASCII ones, where the output's encoding lacks them."""
+    """Return the text with a timeline's marks replaced by ASCII if the output's encoding lacks them."""
     try:
         "".join(map(chr, ASCII)).encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
