@@ -27,6 +27,9 @@ FIELDS = {
     "all": "For a skip: true skips all waiting events.",
 }
 
+# How far the clock of whoever asks may be ahead.
+APART_MS = 60_000
+
 
 class Sinks:
     """The sinks of all streams, as the delivery table has them."""
@@ -62,7 +65,7 @@ def row(record: SinkRecord, behind: Lag, now_ms: int) -> dict[str, Any]:
     }
 
 
-def command(query: object, labels: Iterable[str]) -> dict[str, Any]:
+def command(query: object, labels: Iterable[str], now_ms: int) -> dict[str, Any]:
     """Returns the command for the delivery; raises BadQuery, and a Problem if the stream has no sinks."""
     asked, known = parameters_of(query, tuple(FIELDS)), sorted(labels)
     sink, is_all = asked.get("sink", known[0] if len(known) == 1 else ""), asked.get("all", "false")
@@ -75,6 +78,8 @@ def command(query: object, labels: Iterable[str]) -> dict[str, Any]:
     from_ms = 0 if asked.get("from") == "start" else instant_ms("from", asked.get("from"))
     if (asked["do"] == "replay") != (from_ms is not None):
         raise BadQuery("from", "the parameter from must be an instant or start, and only a replay has it")
+    if from_ms is not None and from_ms > now_ms + APART_MS:
+        raise BadQuery("from", "the parameter from lies in the future, where nothing was stored")
     if is_all not in ("true", "false"):
         raise BadQuery("all", "the parameter all must be true or false")
     return {"command": asked["do"], "sink": sink, "from_ms": max(0, from_ms or 0), "all": is_all == "true"}
