@@ -9,11 +9,14 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]  # the stub lacks one
 from typing import Any
 
 from states_language.scheduling.lanes import give_way
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+# What `_ENCODER.encode` makes anew each time. Without a table of containers it finds no circle, but nests too deeply.
+_encode = c_make_encoder(None, _ENCODER.default, encode_basestring, None, ":", ",", False, False, True)
 _HALF = re.compile("[\ud800-\udfff]")
 # A half of a surrogate pair, alone or in a pair, as JSON spells it.
 _WIDE = re.compile("[\U00010000-\U0010ffff]")
@@ -38,16 +41,26 @@ def compact(value: Any) -> str:
         return str(value)
     if kind is bool or value is None:
         return "null" if value is None else "true" if value else "false"
-    return well_formed(_ENCODER.encode(value))
+    return well_formed(_text(value))
+
+
+def _text(value: Any) -> str:
+    """Return what `_ENCODER.encode` returns; raises what that raises."""
+    if isinstance(value, str):
+        return encode_basestring(value)
+    try:
+        return "".join(_encode(value, 0))
+    except RecursionError:
+        return _ENCODER.encode(value)  # names a circle as such
 
 
 def written(value: Any) -> tuple[Any, str]:
     """Return a value from outside with its texts made well-formed, and its JSON text."""
-    text = _ENCODER.encode(value)
+    text = _text(value)
     if text.isascii() or not _HALF.search(text):
         return value, text
     value = well_formed_value(value)
-    return value, _ENCODER.encode(value)
+    return value, _text(value)
 
 
 def parse_json(text: str, *, members: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:

@@ -126,6 +126,13 @@ def test_an_expression_that_nests_deeply_is_evaluated_elsewhere(monkeypatch: pyt
     assert ([execution.output for execution in ended([deep], {})], begun) == ([30], [])
 
 
+def test_a_costly_side_of_or_is_evaluated_elsewhere() -> None:
+    """So it is the value that it has in virtual time, and no failure."""
+    costly = query("false or $count($map([1..1000], function($v) { $v })) = 1000")
+    assert load(line(("A", costly))).execute().output is True
+    assert [execution.output for execution in ended([costly], {})] == [True]
+
+
 def test_large_arguments_give_the_same_elsewhere() -> None:
     """An intrinsic function of a large array has the value that it has in virtual time."""
     functions = ["States.ArrayUnique($.a)", "States.JsonToString($.a)", "States.ArrayPartition($.a, 2)"]

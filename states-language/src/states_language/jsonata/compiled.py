@@ -6,17 +6,19 @@
 Literals, variables, paths of names through objects, operators, conditions, blocks, bindings, arrays and calls of
 built-in functions have functions of their own. The library's evaluator (`general`) evaluates the other nodes: of
 another kind, with a predicate, a sort, a group or the like, a path that meets an array, a call of anything else.
-Invariant: the value, the failure and what `bounds` counts are the general evaluator's: a function here does its steps
-in the same order with the same methods, and leaves out only what every node asks in vain.
+Invariant: the value and the failure are the general evaluator's, and so is what `bounds` counts, but that a path takes
+a step for each name even where an earlier one is missing. A function here does the same in the same order with the same
+methods, and leaves out only what every node asks in vain.
 """
 
 from collections.abc import Callable
 from typing import Any, cast
 
 from states_language.jsonata import library
-from states_language.jsonata.bounds import DEEPEST, SHORT, Bounds
+from states_language.jsonata.bounds import DEEPEST, SHORT, Bounds, Exceeded
 from states_language.jsonata.library import Functions, JException, Utils
-from states_language.jsonata.syntax import nodes
+from states_language.jsonata.syntax import has_more, nodes
+from states_language.scheduling.lanes import Costly
 
 Run = Callable[[Bounds, Any, Any], Any]
 """What a node evaluates to, of the bounds, the context and the frame of variables."""
@@ -27,10 +29,8 @@ _PLAIN = frozenset({bool, int, float, type(None), Utils.NullValue})
 """The types of the values whose size is not counted."""
 _LONG = 4_096
 """A text of the definition below is within all bounds."""
-_MORE = frozenset({
-    "predicate", "group", "stages", "tuple", "focus", "index", "ancestor", "keep_singleton_array", "keep_array",
-    "consarray",
-})  # fmt: skip
+_THEMSELVES = (JException, Exceeded, Costly, RecursionError, TimeoutError)
+"""The failures of a right side that are those of `and` and `or`; one of Python's own has no code."""
 _SCALARS = frozenset({str, bool, int, float})
 _NESTED = (dict, list)
 _boolize = library.Jsonata.boolize
@@ -47,12 +47,6 @@ def compiled(machine: Any, node: Any, levels: int = _LEVELS) -> Run:
     run = None if make is None else make(machine, node, lambda part: compiled(machine, part, levels - 1))
     node.run = run = run or _general(machine, node)
     return run
-
-
-def has_more(node: Any) -> bool:
-    """Return whether a node has a predicate, a sort, a binding, a group or the like besides."""
-    given = vars(node)
-    return not _MORE.isdisjoint(given) and any(given.get(name) not in (None, False) for name in _MORE)
 
 
 def truth(value: Any) -> bool:
@@ -207,7 +201,7 @@ def _logical(node: Any, lhs: Run, rhs: Run) -> Run:
         if value is not decides:
             try:
                 value = truth(rhs(bounds, input, frame))
-            except JException:
+            except _THEMSELVES:
                 raise
             except Exception:
                 raise JException("Unexpected", node.position) from None

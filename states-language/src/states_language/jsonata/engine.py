@@ -84,8 +84,8 @@ class Frame(library.Jsonata.Frame):  # type: ignore[misc]  # the library has no 
     """A frame of variables; it binds two names to None because the library looks them up at every step."""
 
     def __init__(self, enclosing: Any) -> None:
-        super().__init__(enclosing)
-        self.bindings["__evaluate_entry"] = self.bindings["__evaluate_exit"] = None
+        self.parent, self.is_parallel_call = enclosing, False
+        self.bindings: dict[str, Any] = {"__evaluate_entry": None, "__evaluate_exit": None}
 
     def bind(self, name: str, val: Any) -> None:
         """Bind a variable; the library's own method would also rename a function to the variable's name."""

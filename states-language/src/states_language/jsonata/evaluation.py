@@ -69,10 +69,7 @@ class Query:
             return self._fixed
         host = here()
         if host is None:
-            value = self._value(data, environment, location, WHOLE)
-            if self._is_fixed and isinstance(value, _SCALARS):
-                self._fixed = value
-            return value
+            return self._value(data, environment, location, WHOLE)
         variables = {name: value for name in self._names if (value := environment.variable(name)) is not MISSING}
         host.turn()
         if not (self._reads_states and data.large) and not exceeds(variables, PARTS_HERE):
@@ -90,8 +87,12 @@ class Query:
         try:
             result = self._run(bounds, None, Frame(frame) if self._binds else frame)
             if result is not None:
-                bounds.check(result)
-                return from_library(result)
+                if isinstance(result, _NESTED):
+                    bounds.check(result)
+                value = from_library(result)
+                if self._is_fixed and isinstance(value, _SCALARS):
+                    self._fixed = value
+                return value
         except Costly:
             raise
         except Unsupported:
@@ -236,16 +237,15 @@ def _compiled(inner: str, caught: bool) -> Query | str:
     return Query(inner, machine, every)
 
 
-_KINDS = ((dict, "object"), (list, "array"), (str, "string"))
+_KINDS = {
+    type(None): "null", bool: "boolean", int: "number", float: "number", dict: "object", list: "array", str: "string",
+}  # fmt: skip
 
 
 def kind(value: Any) -> str:
     """Return the JSON name of the value's type."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    return next((name for known, name in _KINDS if isinstance(value, known)), "number")
+    known = _KINDS.get(type(value))
+    return known or next((name for known, name in _KINDS.items() if isinstance(value, known)), "number")
 
 
 # ---- null: None is the library's undefined; for null it has an object of its own ----

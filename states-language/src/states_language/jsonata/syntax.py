@@ -160,6 +160,18 @@ def top_level(node: Any) -> Iterator[str]:
                 yield from top_level(getattr(node, part, None))
 
 
+_MORE = frozenset({
+    "predicate", "group", "stages", "tuple", "focus", "index", "ancestor", "keep_singleton_array", "keep_array",
+    "consarray",
+})  # fmt: skip
+
+
+def has_more(node: Any) -> bool:
+    """Return whether a node has a predicate, a sort, a binding, a group or the like besides."""
+    given = vars(node)
+    return not _MORE.isdisjoint(given) and any(given.get(name) not in (None, False) for name in _MORE)
+
+
 def bound_names(node: Any) -> list[Any]:
     """Return the variables that a node gives a value: by :=, as a parameter of a function, by @ or #."""
     parameters = node.arguments if node.type == "lambda" else [node.lhs] if node.type == "bind" else ()

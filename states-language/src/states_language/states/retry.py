@@ -68,6 +68,8 @@ class Attempts:
         """Return the wait before the next attempt; None if the first Retrier that names the error is used up."""
         for place, retrier in enumerate(self._retriers):
             if named(retrier.errors, error):
+                if not retrier.max_attempts:
+                    return None
                 uses = self._uses.setdefault(place, Counter())
                 if uses[error.error] >= retrier.max_attempts:
                     return None

@@ -6,7 +6,7 @@ Credentials name, but nothing uses it: permissions are not checked.
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from states_language.branch import Branch
@@ -79,22 +79,11 @@ class Task(Retrying):
         self.events.scheduled(branch, branch.text(parameters), details)
         self.events.started(branch)
         timers = TaskTimers(branch.clock, timeout_s, heartbeat_s)
-        with self._failing(branch, timers):
+        with _Failing(self.events, branch, timers):
             call = self._call(branch, data, parameters, timeout_s, pending)
             result, text = await self._answered(branch, call, timers)
         self.events.add(branch, "Succeeded", payload("output", text))
         return result
-
-    @contextlib.contextmanager
-    def _failing(self, branch: Branch, timers: TaskTimers) -> Iterator[None]:
-        """Record a TaskFailure of the body and raise it as StateError; cancel the time-outs at its end."""
-        try:
-            yield
-        except TaskFailure as problem:
-            self.events.add(branch, "Failed", failure(problem.error, problem.cause))
-            raise problem.of_state() from None
-        finally:
-            timers.cancel()
 
     async def _by_worker(self, branch: Branch, call: TaskCall, pending: Pending, details: dict[str, Any]) -> Any:
         """Return the result of an activity, whose worker polls for the task and answers through its token."""
@@ -114,7 +103,7 @@ class Task(Retrying):
         self.events.scheduled(branch, branch.text(call.parameters), details)
         pending.on_heartbeat = timers.heartbeat
         pending.when_started(begun)
-        with self._failing(branch, timers):
+        with _Failing(self.events, branch, timers):
             result, text = self._fitting(self._in_time(branch, await timers.wait(pending.outcome)))
         self.events.add(branch, "Succeeded", payload("output", text))
         return result
@@ -195,6 +184,26 @@ class Task(Retrying):
             of_lambda = self.resource.invokes or self.resource.function is not None
             raise TaskFailure("States.DataLimitExceeded", too_large(what), terminal=not of_lambda)
         return result, text
+
+
+class _Failing:
+    """Records a TaskFailure of its body and raises it as StateError; cancels the time-outs at its end."""
+
+    __slots__ = ("_branch", "_events", "_timers")
+
+    def __init__(self, events: "TaskEvents", branch: Branch, timers: TaskTimers) -> None:
+        self._events, self._branch, self._timers = events, branch, timers
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, problem: BaseException | None, _trace: object) -> None:
+        try:
+            if isinstance(problem, TaskFailure):
+                self._events.add(self._branch, "Failed", failure(problem.error, problem.cause))
+                raise problem.of_state() from None
+        finally:
+            self._timers.cancel()
 
 
 def _seconds(limit: Amount, data: Any, narrowed: Any, branch: Branch) -> int | None:
