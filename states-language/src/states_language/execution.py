@@ -185,8 +185,10 @@ class Execution:
 
         The future may be cancelled; the call itself runs on.
         """
-        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        work = asyncio.ensure_future(self.perform(call))
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Any] = loop.create_future()
+        asked = self.perform(call)
+        work = loop.create_task(asked) if asyncio.iscoroutine(asked) else asyncio.ensure_future(asked)
         self.background.add(work)
         work.add_done_callback(functools.partial(self._deliver, branch, answered))
         return answered

@@ -63,6 +63,7 @@ class Exceeded(Exception):
 
 _SIZED = (str, list)
 _NESTED = (dict, list)
+_MEASURED = (str, dict, list)
 
 
 class Bounds:
@@ -145,12 +146,10 @@ class Bounds:
     def charge(self, arguments: Any) -> None:
         """Charge a step for every 32 elements or 64 characters of the arguments."""
         for argument in arguments or ():
-            if isinstance(argument, str):
-                self.steps += len(argument) >> 6
+            if isinstance(argument, _MEASURED):
+                self.steps += len(argument) >> (6 if isinstance(argument, str) else 5)
                 if self.steps > self.most:
                     raise self.exceeded(TOO_LONG)
-            elif isinstance(argument, _NESTED):
-                self.spend(len(argument) >> 5)
 
 
 # ---- room on Python's stack, without raising the recursion limit, which belongs to the host ----

@@ -17,22 +17,14 @@ from typing import Any, cast
 from states_language.jsonata import library
 from states_language.jsonata.bounds import DEEPEST, SHORT, Bounds, Exceeded
 from states_language.jsonata.library import Functions, JException, Utils
+from states_language.jsonata.reads import COUNTED, LITERALS, PLAIN, Run, literal, path, variable
 from states_language.jsonata.syntax import has_more, nodes
 from states_language.scheduling.lanes import Costly
 
-Run = Callable[[Bounds, Any, Any], Any]
-"""What a node evaluates to, of the bounds, the context and the frame of variables."""
-
 _LEVELS = 32
 """So many levels of a tree are compiled at once; those below when they are first evaluated, on a stack of then."""
-_PLAIN = frozenset({bool, int, float, type(None), Utils.NullValue})
-"""The types of the values whose size is not counted."""
-_LONG = 4_096
-"""A text of the definition below is within all bounds."""
 _THEMSELVES = (JException, Exceeded, Costly, RecursionError, TimeoutError)
 """The failures of a right side that are those of `and` and `or`; one of Python's own has no code."""
-_SCALARS = frozenset({str, bool, int, float})
-_NESTED = (dict, list)
 _boolize = library.Jsonata.boolize
 _JFunction, _JList = library.Jsonata.JFunction, Utils.JList
 
@@ -45,7 +37,38 @@ def compiled(machine: Any, node: Any, levels: int = _LEVELS) -> Run:
         return _checked(machine, lambda _, input, frame: machine.eval(node, input, frame))
     make = None if has_more(node) else _KINDS.get(node.type)
     run = None if make is None else make(machine, node, lambda part: compiled(machine, part, levels - 1))
+    if run is not None and _is_fixed(node):
+        node.is_fixed = True
+        run = run if node.type in LITERALS else _once(run)
     node.run = run = run or _general(machine, node)
+    return run
+
+
+def _is_fixed(node: Any) -> bool:
+    """Return whether a compiled node has the same value each time: a literal, or an operator between such nodes."""
+    if node.type == "block" and len(node.expressions) == 1:
+        return bool(node.expressions[0].is_fixed)
+    return node.type in LITERALS or (node.type == "binary" and node.lhs.is_fixed and node.rhs.is_fixed)
+
+
+def _once(evaluate: Run) -> Run:
+    """Return what evaluates a fixed node until that has given a number or a truth value, and only counts from then."""
+    known: Any = None
+    steps = 0
+
+    def run(bounds: Bounds, input: Any, frame: Any) -> Any:
+        nonlocal known, steps
+        if known is None or bounds.depth + _LEVELS >= DEEPEST:
+            before = bounds.steps
+            value = evaluate(bounds, input, frame)
+            if type(value) in COUNTED:
+                steps, known = bounds.steps - before, value
+            return value
+        bounds.steps += steps
+        if bounds.steps > bounds.most:
+            raise bounds.spent()
+        return known
+
     return run
 
 
@@ -74,100 +97,13 @@ def _general(machine: Any, node: Any) -> Run:
         bounds.enter()
         value = machine.general(node, input, frame)
         bounds.depth -= 1
-        return value if type(value) in _PLAIN else bounds.measured(node, value)
+        return value if type(value) in PLAIN else bounds.measured(node, value)
 
     return _checked(machine, work)
 
 
 Child = Callable[[Any], Run]
 """Returns the function of a node below."""
-
-
-# ---- nodes without others below them ----
-
-
-def _literal(_machine: Any, node: Any, _child: Child) -> Run | None:
-    value = Utils.NULL_VALUE if node.value is None else node.value
-    if isinstance(value, str) and len(value) >= _LONG:
-        return None
-
-    def run(bounds: Bounds, _input: Any, _frame: Any) -> Any:
-        bounds.steps += 1
-        if bounds.steps > bounds.most or bounds.depth >= DEEPEST:
-            raise bounds.spent()
-        return value
-
-    return run
-
-
-def _variable(machine: Any, node: Any, _child: Child) -> Run | None:
-    return _path_of(machine, node, str(node.value), []) if node.value else None
-
-
-def _path(machine: Any, node: Any, _child: Child) -> Run | None:
-    first, *others = node.steps
-    starts_at_variable = first.type == "variable" and bool(first.value)
-    named = others if starts_at_variable else node.steps
-    if any(has_more(step) for step in node.steps) or any(step.type != "name" for step in named):
-        return None
-    return _path_of(machine, node, str(first.value) if starts_at_variable else None, [str(s.value) for s in named])
-
-
-def _path_of(machine: Any, node: Any, variable: str | None, names: list[str]) -> Run:
-    steps = len(node.steps) if node.type == "path" else 0
-
-    def run(bounds: Bounds, input: Any, frame: Any) -> Any:
-        bounds.steps += 1
-        if bounds.steps > bounds.most or bounds.depth >= DEEPEST:
-            raise bounds.spent()
-        value = input if variable is None else frame.lookup(variable)
-        for name in names:
-            if type(value) is dict and (member := value.get(name)) is not None:
-                value = member
-            elif isinstance(value, _NESTED) and (type(value) is not dict or name in value):
-                return general(bounds, input, frame)
-            else:  # a text, a number or null has no members, and this object has no such one
-                value = None
-                break
-        if isinstance(value, list):
-            return general(bounds, input, frame)
-        bounds.steps += steps
-        if bounds.steps > bounds.most:
-            raise bounds.spent()
-        if type(value) in _PLAIN or (type(value) is str and len(value) < SHORT):
-            return value
-        return bounds.measured(node, value)
-
-    def general(bounds: Bounds, input: Any, frame: Any) -> Any:
-        bounds.depth += 1
-        value = machine.general(node, input, frame)
-        bounds.depth -= 1
-        return bounds.measured(node, value)
-
-    return run if variable != "states" or machine.rebinds_states else _of_states(node, names, run)
-
-
-def _of_states(node: Any, names: list[str], otherwise: Run) -> Run:
-    """Return what reads a text, a number or a truth value from $states before it is represented for the library."""
-    steps = len(names) + 2
-
-    def run(bounds: Bounds, input: Any, frame: Any) -> Any:
-        value: Any = bounds.states
-        for name in names:
-            if type(value) is not dict:
-                return otherwise(bounds, input, frame)
-            value = value.get(name)
-        if type(value) not in _SCALARS:
-            return otherwise(bounds, input, frame)
-        bounds.steps += steps
-        if bounds.steps > bounds.most or bounds.depth >= DEEPEST:
-            raise bounds.spent()
-        return bounds.measured(node, value) if type(value) is str and len(value) >= SHORT else value
-
-    return run
-
-
-# ---- nodes with others below them ----
 
 
 def _binary(machine: Any, node: Any, child: Child) -> Run | None:
@@ -187,7 +123,9 @@ def _binary(machine: Any, node: Any, child: Child) -> Run | None:
         left = lhs(bounds, input, frame)
         value = method(left, rhs(bounds, input, frame), op)
         bounds.depth -= 1
-        return value if type(value) in _PLAIN else bounds.measured(node, value)
+        if type(value) in PLAIN or (type(value) is str and len(value) < SHORT):
+            return value
+        return bounds.measured(node, value)
 
     return run
 
@@ -220,7 +158,7 @@ def _condition(_machine: Any, node: Any, child: Child) -> Run:
         chosen = then if truth(condition(bounds, input, frame)) else otherwise
         value = None if chosen is None else chosen(bounds, input, frame)
         bounds.depth -= 1
-        return value if type(value) in _PLAIN else bounds.measured(node, _single(value))
+        return value if type(value) in PLAIN else bounds.measured(node, _single(value))
 
     return run
 
@@ -235,7 +173,7 @@ def _block(machine: Any, node: Any, child: Child) -> Run:
         for expression in expressions:
             value = expression(bounds, input, inner)
         bounds.depth -= 1
-        return value if type(value) in _PLAIN else bounds.measured(node, _single(value))
+        return value if type(value) in PLAIN else bounds.measured(node, _single(value))
 
     return run
 
@@ -248,7 +186,7 @@ def _bind(_machine: Any, node: Any, child: Child) -> Run:
         value = bound(bounds, input, frame)
         frame.bind(name, value)
         bounds.depth -= 1
-        return value if type(value) in _PLAIN else bounds.measured(node, _single(value))
+        return value if type(value) in PLAIN else bounds.measured(node, _single(value))
 
     return run
 
@@ -280,7 +218,9 @@ def _call(machine: Any, node: Any, child: Child) -> Run | None:
         return None
     name, arguments = str(callee.value), [child(part) for part in node.arguments or ()]
 
-    def work(bounds: Bounds, input: Any, frame: Any) -> Any:
+    def run(bounds: Bounds, input: Any, frame: Any) -> Any:
+        if bounds.depth + bounds.nested >= bounds.reach and not bounds.reaches():
+            return machine.on_new_stack(run, bounds, input, frame)
         bounds.steps += 1
         if bounds.steps > bounds.most or bounds.depth >= DEEPEST:
             raise bounds.spent()
@@ -302,11 +242,11 @@ def _call(machine: Any, node: Any, child: Child) -> Run | None:
         else:
             value = machine.general(node, input, frame)
         bounds.depth -= 1
-        if type(value) in _PLAIN or (type(value) is str and len(value) < SHORT):
+        if type(value) in PLAIN or (type(value) is str and len(value) < SHORT):
             return value
         return bounds.measured(node, _single(value))
 
-    return _checked(machine, work)
+    return run
 
 
 def _single(value: Any) -> Any:
@@ -317,9 +257,9 @@ def _single(value: Any) -> Any:
 
 
 _KINDS: dict[str, Callable[[Any, Any, Child], Run | None]] = {
-    **dict.fromkeys(("string", "number", "value"), _literal),
-    "variable": _variable,
-    "path": _path,
+    **dict.fromkeys(LITERALS, lambda _machine, node, _child: literal(node)),
+    "variable": lambda machine, node, _child: variable(machine, node),
+    "path": lambda machine, node, _child: path(machine, node),
     "binary": _binary,
     "condition": _condition,
     "block": _block,

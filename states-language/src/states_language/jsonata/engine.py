@@ -20,9 +20,13 @@ from states_language.values import parts, units
 
 _SMALL = 2**31
 """The sum of two whole numbers below this one is whole and needs no check."""
+_MOST = 1e300
+"""Numbers below are neither infinite nor too large for a double, and NaN is not below."""
+_NUMBERS = frozenset({int, float})
 LARGEST_COUNTED = 2**53
 """Where JavaScript's numbers stop counting: 2**53 + 1 is 2**53."""
 
+_AS_IT_IS = frozenset({str, bool, type(None)})
 _ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 _running = threading.local()
@@ -56,7 +60,7 @@ def _search(matches: Any) -> Any:
 def _call(method: Any, count: int, arguments: Any) -> Any:
     """Return what a function of the library makes of its arguments; those that are left out are undefined."""
     result = method(*arguments, *[None] * (count - len(arguments)))
-    if type(result) is str or result is None or type(result) is bool:
+    if type(result) in _AS_IT_IS or (type(result) is int and -_SMALL < result < _SMALL):
         return result
     return Utils.convert_number(result) if Utils.is_numeric(result) else result
 
@@ -143,6 +147,8 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
                 return lhs + rhs
             if op == "-" and lhs != rhs:
                 return lhs - rhs
+        if type(lhs) in _NUMBERS and type(rhs) in _NUMBERS and -_MOST < lhs < _MOST and -_MOST < rhs < _MOST:
+            return calculate(lhs, rhs, str(op))
         for side, code in ((lhs, "T2001"), (rhs, "T2002")):
             if side is not None and not Utils.is_numeric(side):
                 raise JException(code, -1, op, side)
@@ -244,7 +250,8 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
 
     def evaluate_equality_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
         """Return the outcome of = or !=; each part of the left side costs a step."""
-        if type(lhs) is str and type(rhs) is str:
+        is_short = type(lhs) is int and type(rhs) is int and -_SMALL < lhs < _SMALL and -_SMALL < rhs < _SMALL
+        if is_short or (type(lhs) is str and type(rhs) is str):
             return (lhs == rhs) is (op == "=")
         if isinstance(lhs, dict | list) and isinstance(rhs, dict | list):
             self.bounds.spend(parts(lhs, {}) >> 3)

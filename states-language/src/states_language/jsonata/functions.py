@@ -38,7 +38,7 @@ def frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
     }
     functions = Frame(None)
     functions.bindings |= _unclocked().bindings
-    _bind(functions, Jsonata.JFunction, clocked)
+    _bind(functions, _Direct, clocked)
     _bind(functions, _Defined, others)
     return functions
 
@@ -65,12 +65,20 @@ def _signature(text: str, name: str) -> Any:
     return library.Signature(text, name)
 
 
-class _Defined(library.Jsonata.JFunction):  # type: ignore[misc]  # the library has no types
-    """A function that is undefined if its first argument is."""
+class _Direct(library.Jsonata.JFunction):  # type: ignore[misc]  # the library has no types
+    """A function of Python that is called as it is."""
 
     def call(self, input: Any, args: Any) -> Any:  # noqa: ARG002  # as the library calls it
         """Return the result."""
-        return None if args and args[0] is None else self.function.function(*args)
+        return self.function.function(*args)
+
+
+class _Defined(_Direct):
+    """A function that is undefined if its first argument is."""
+
+    def call(self, input: Any, args: Any) -> Any:
+        """Return the result."""
+        return None if args and args[0] is None else super().call(input, args)
 
 
 def _partition(array: Any, size: Any = None) -> Any:

@@ -4,6 +4,7 @@ $states has `input` and `context` everywhere, `result` and `errorOutput` only wh
 Invariant: a template without an expression stays the object that the definition has.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -47,7 +48,7 @@ class Template:
             query = compile_query(value, pointer, caught=self._caught) if self.query is None else self.query
             self.needs_context |= query.needs_context
             self._queries += 1
-            return lambda data, branch: query.value(data, branch, location)
+            return functools.partial(query.value, location=location)
         if isinstance(value, dict):
             members = [
                 (key, self._within(part, key, pointer, f"{location}/{key}"), part) for key, part in value.items()

@@ -15,7 +15,7 @@ def check_arguments(signature: Any, arguments: list[Any], context: Any) -> list[
     """Return the arguments as the function gets them; raises JException T0410, T0411 or T0412."""
     length = _length(signature, *map(type, arguments))
     if length:
-        return [*arguments, *[None] * (length - len(arguments))]
+        return arguments if len(arguments) == length else [*arguments, *[None] * (length - len(arguments))]
     types = "".join(map(_type, arguments))
     groups = _groups(signature, types)
     if groups is None:
