@@ -1,8 +1,8 @@
 """`python -m bench.capacity`: finds how many streams this machine can hold with the service of `make run`.
 
-Streams of ten events a second are added, a few at a time, and watched for more than one handover each. A number holds
-if every new stream connects in time and no handover of any stream leaves a gap. The first number that does not hold
-ends the run. The upstream measures, as in bench.handover.
+It adds streams of ten events a second, a few at a time, and watches each for more than one handover. The machine holds
+a number of streams if every new stream connects in time and no handover leaves a gap. The first number that it cannot
+hold ends the run. The upstream measures the gaps, as in bench.handover.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ def _all_spent_s() -> float:
 
 
 async def find(first: int, step: int, most: int, seconds: float, stage: str) -> list[Row]:
-    """Return a row for each number that was tried; the last one did not hold, or is `most`. Raises UserError."""
+    """Return a row for each tried number; the last one did not hold, or is `most`. Raises UserError."""
     gauges, opened_ms, rows = dict[str, Gauge](), dict[str, float](), list[Row]()
 
     def seen(upstream_id: str, connected: int) -> None:

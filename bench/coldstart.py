@@ -2,8 +2,8 @@
 
 Each start is a separate process and includes the start of Python. `ours` is the connection manager: its import, the
 claim, the cursor, and the stream up to the first chunk. `peer` is the plain handler: its imports and client (boto3,
-powertools, urllib3), and the stream at once. The least of several starts counts, because other work on the machine
-can only add to it.
+powertools, urllib3), and the stream without claim and cursor. The least of several starts counts, because other work
+on the machine can only add to it.
 """
 
 import os

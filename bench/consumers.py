@@ -140,7 +140,7 @@ def _item(number: int, event_bytes: int) -> dict[str, dict[str, str]]:
 
 
 def stored(kind: Callable[[int, int], Callable[[], int]], events: int, event_bytes: int) -> str:
-    """Return the JSON of what a kind took after its imports and clients were made."""
+    """Return the JSON of a kind's cost, counted after its imports and clients."""
     run = kind(events, event_bytes)
     before_ms, since_s = cpu_ms(), time.monotonic()
     count = run()

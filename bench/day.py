@@ -42,7 +42,7 @@ QUERIES = {
 
 
 def day(folder: Path, events: int) -> None:
-    """Writes the hours that are not there yet."""
+    """Write the hours that do not exist yet."""
     schema = columns.table(of_profile("prices", PROFILE), {}, []).schema()
     for hour in range(24):
         place = folder / hours.partition("prices", BEGIN_MS + hour * hours.HOUR_MS)

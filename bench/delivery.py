@@ -1,11 +1,11 @@
 """`python -m bench.delivery`: measures the CPU of the delivering function, and how fast a stream reaches each sink.
 
 The function is `handlers/delivery.py` as it is deployed, with its clients and sockets; a server in another thread
-answers as DynamoDB and the sinks do, after `--answer-ms` milliseconds. Calls that note events, send them at once, and
-answer a bell with one event and with many, at two sinks, give the figures of local/costs/measured.toml. The ceilings
-are those of one stream at a sink; a stage can deliver many streams in parallel. With `--per-s` a stream has so many
-events a second for `--seconds`, and what is measured is how late they are at each sink. Invariant: every event was sent
-before any rate is computed.
+answers as DynamoDB and the sinks do, after `--answer-ms` milliseconds. The figures of local/costs/measured.toml come
+from calls that note events, send them at once, and answer a bell with one event and with many, at two sinks. The
+ceilings are those of one stream at a sink; a stage can deliver many streams in parallel. With `--per-s` it measures how
+late the events of a stream with so many events a second are at each sink, for `--seconds`. Invariant: every event was
+sent before any rate is computed.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _MORE = {"webhook, unordered": ", unordered = true", "webhook, batch = 100": ", 
 
 
 class Sinks:
-    """Accepts all that is sent, as each sink does, and has tables; `called` has the bells that are due."""
+    """Accepts all requests as each sink does, and has tables; `called` has the bells that are due."""
 
     def __init__(self, after_s: float) -> None:
         self.memory = MemoryDynamoDB(*TABLES)
@@ -59,7 +59,7 @@ class Sinks:
         self.after_s = after_s
         self.called: list[dict[str, Any]] = []
         self.sent = self.thread_id = 0
-        self.came: list[tuple[float, int]] = []  # when so many were sent in all
+        self.came: list[tuple[float, int]] = []  # an instant, and how many were sent up to it
 
     def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return the status and the body of the response."""
@@ -116,7 +116,7 @@ class Bench:
         return "".join(letter for letter in sink if letter.isalnum())
 
     def noted(self, sink: str, count: int, *, is_new: bool = True) -> float:
-        """Store so many events of a new stream, or the last one, and have them noted; CPU in milliseconds of that."""
+        """Store and note so many events of a new stream, or of the last one; return the note's CPU milliseconds."""
         from handlers import delivery
 
         self._number += is_new
@@ -131,7 +131,7 @@ class Bench:
         return (self._own_s() - began_s) * 1000
 
     def answered(self, count: int) -> tuple[float, float]:
-        """Answer the bells; the process's CPU in milliseconds, and the duration in seconds."""
+        """Answer the bells; return the process's CPU in milliseconds, and the duration in seconds."""
         before, cpu_s, began_s = self._sinks.sent, self._own_s(), time.monotonic()
         self._answer()
         took_s = time.monotonic() - began_s
@@ -146,7 +146,7 @@ class Bench:
             delivery.handler(self._sinks.called.pop(0), LambdaContext())
 
     def late_ms(self, sink: str, per_s: int, seconds: int) -> list[float]:
-        """How late the events of each poll were taken, of a stream that has so many a second."""
+        """Return how late the events of each poll were taken, for a stream with so many events a second."""
         self.noted(sink, 1)
         self._answer()
         each, sent, ends = per_s // POLLS_PER_S, self._sinks.sent, list[tuple[float, int]]()
@@ -155,7 +155,7 @@ class Bench:
         with ThreadPoolExecutor(4) as calls:
             for poll in range(1, POLLS_PER_S * seconds + 1):
                 time.sleep(max(0.0, began_s + poll / POLLS_PER_S - time.monotonic()))
-                # It was readable then, however late this process is.
+                # The events were readable at that instant, however late this process is.
                 ends.append((began_s + poll / POLLS_PER_S, sent + each * poll))
                 self.noted(sink, each, is_new=False)
                 calls.submit(self._answer)
@@ -169,13 +169,13 @@ class Bench:
         return late
 
     def _own_s(self) -> float:
-        """The processor time of this process except the server's thread."""
+        """Return the processor time of this process without the server's thread."""
         return time.process_time() - time.clock_gettime(self._server_clock)
 
 
 @contextlib.contextmanager
 def benching(event_bytes: int, answer_ms: float) -> Iterator[Bench]:
-    """Yield the function beside its server; what it prints is dropped."""
+    """Yield the function beside its server, and drop what it prints."""
     with (
         tempfile.TemporaryDirectory() as folder, serving(answer_ms / 1000) as (address, sinks),
         Path(os.devnull).open("w", encoding="utf-8") as log, contextlib.redirect_stdout(log),
@@ -184,7 +184,7 @@ def benching(event_bytes: int, answer_ms: float) -> Iterator[Bench]:
 
 
 def measure(calls: int, event_bytes: int, backlog: int, answer_ms: float) -> tuple[dict[str, float], dict[str, float]]:
-    """The figures of a call, and how many events of one stream each sink gets in a second."""
+    """Return the figures of a call, and how many events of one stream each sink gets in a second."""
     with benching(event_bytes, answer_ms) as bench:
         figures = _figures(bench, calls)
         ceilings = {}
@@ -198,7 +198,7 @@ def measure(calls: int, event_bytes: int, backlog: int, answer_ms: float) -> tup
 
 
 def _figures(bench: Bench, calls: int) -> dict[str, float]:
-    """CPU in milliseconds of a note, a wake, an event and a request."""
+    """Return the CPU milliseconds of a note, a wake, an event and a request."""
     notes, wakes = [], dict[tuple[str, int], float]()
     for sink, count in (("sqs, in order", FEW), ("sqs, in order", MANY), ("eventbridge", MANY)):
         times = []
@@ -209,7 +209,7 @@ def _figures(bench: Bench, calls: int) -> dict[str, float]:
                 notes.append(note_ms)
         wakes[sink, count] = statistics.median(times[3:])  # the first calls make the clients
     one, fifo, bus = wakes["sqs, in order", FEW], wakes["sqs, in order", MANY], wakes["eventbridge", MANY]
-    # A queue that keeps the order needs a request for each event of a stream, a bus one for ten.
+    # A queue that keeps the order needs a request for each event of a stream, a bus only one for ten.
     request_ms = (fifo - bus) / (MANY - MANY / 10)
     event_ms = (bus - one - request_ms * (MANY / 10 - 1)) / (MANY - 1)
     bench.noted("sqs, in order", FEW)
@@ -225,7 +225,7 @@ def _figures(bench: Bench, calls: int) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Prints the figures, and the ceilings."""
+    """Print the figures and the ceilings."""
     asked = options(
         argv, __doc__, calls=(CALLS, "calls of each size"), event_bytes=(200, "of an event's body"),
         backlog=(BACKLOG, "events that wait at a sink"), answer_ms=(ANSWER_MS, "after which the server answers"),
@@ -234,7 +234,7 @@ def main(argv: list[str] | None = None) -> int:
     if asked.per_s:
         with benching(asked.event_bytes, asked.answer_ms) as bench:
             late = {sink: bench.late_ms(sink, asked.per_s, asked.seconds) for sink in SINKS}
-        # What falls behind is later and later.
+        # A sink that falls behind gets its events later and later.
         found = {sink: {"median_ms": statistics.median(all_ms), "last_ms": all_ms[-1]} for sink, all_ms in late.items()}
         lines = [
             f"{sink:<22} {one['median_ms']:>8,.0f} ms late, at the end {one['last_ms']:,.0f}"

@@ -85,7 +85,7 @@ def environment(folder: Path, endpoint: str, **more: str) -> dict[str, str]:
 
 @dataclass
 class Watch:
-    """What was stored of each stream: the numbers of its events, and how long each took since it was sent, in ms."""
+    """The stored events of each stream: their numbers, and how long each took since it was sent, in ms."""
 
     numbers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     lags_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))

@@ -1,8 +1,8 @@
-"""`python -m bench.trip`: counts how often the way of an event, from its chunk to its request, changes modules.
+"""`python -m bench.trip`: counts how often an event's way, from its chunk to its request, changes modules.
 
-An event is stored by a stream alone, by one alone that stores a log (there the way covers ten seconds, with a
-heartbeat), and by a stream of a group. Each call of a function of `handlers` on the way counts, in order, and so does
-each resumption of a generator. A move is a call in another module, or folder, than the call before.
+It follows an event of a single stream, of a single stream that stores a log (for ten seconds, with a heartbeat), and of
+a stream of a group. It counts each call of a function of `handlers` on the way, in order, and each resumption of a
+generator. A move is a call in another module, or folder, than the call before.
 """
 
 import functools
@@ -46,7 +46,7 @@ _START_MS = 1_767_225_600_000
 
 
 class _Done(Exception):
-    """All that was to be measured was measured."""
+    """Ends the run once everything was measured."""
 
 
 class Way:
@@ -56,7 +56,7 @@ class Way:
         self.modules: list[str] = []
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
-        """Notes a call, as sys.setprofile wants it."""
+        """Note a call; sys.setprofile calls this."""
         name = frame.f_code.co_filename
         if event == "call" and name.startswith(ROOT):
             self.modules.append(name[len(ROOT) : -len(".py")])
@@ -73,7 +73,7 @@ class Way:
 
 
 class World(Bell):
-    """A bell, a clock and threads in a world in which requests take no time; when all wait, the plot goes on.
+    """A bell, a clock and threads in a world where requests take no time; when all threads wait, the plot goes on.
 
     The plot yields the instant until which nothing else happens.
     """

@@ -43,7 +43,7 @@ PADDING = "The quick brown fox jumps over the lazy dog. " * 80
 PORTION_BYTES = 64 * 1024
 # The bytes of an event besides its text, at most.
 BESIDE = 200
-# A read of a body takes this much at once, so an event of `raw` is not larger.
+# A read of a body takes at most this much at once, so an event of `raw` is not larger.
 RAW_BYTES = 60 * 1024
 
 
@@ -58,11 +58,11 @@ class Plan:
     event_bytes: int = 200
     large_bytes: int = 10 * MIB
     max_frame_bytes: int = 16 * MIB
-    fields: str = ""  # of the profile, besides
+    fields: str = ""  # further fields of the profile
     is_tls: bool = False
     certificate: str = ""
-    events: int = 0  # of `fixed`
-    seconds: float = 0  # of `load`, before `large` events of each size
+    events: int = 0  # how many events `fixed` sends
+    seconds: float = 0  # how long `load` sends before `large` events of each size
     large: int = 0
     is_compressed: bool = False
 
@@ -119,7 +119,7 @@ class Source:
         return FRAMES[self._plan.framing](number, body).encode("latin-1")
 
     def _done(self, last: int) -> bytes:
-        """The end mark behind event `last`."""
+        """The end mark after event `last`."""
         return FRAMES[self._plan.framing](last + 1, "[DONE]").encode("latin-1")
 
     # --- what a stream does -------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Reads streams that Streamkeeper keeps, in Python: `from streamkeeper import Client`. docs/client.md shows how.
 
-It imports nothing of the rest of the project, and of others urllib3 alone; pyarrow and pandas where a table is wanted.
+It imports nothing from the rest of the project, and only urllib3 besides; pyarrow and pandas only to make a table.
 """
 
 from streamkeeper.api import Client

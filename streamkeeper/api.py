@@ -24,9 +24,9 @@ class Client:
     """The streams of the API at `url`; threads may share it.
 
     `key` is that of a stage with `api_auth: key`. If the API throttles or is away, each request is repeated for up to
-    `patient_s`; an answer is awaited for `timeout_s`. `events` takes what an `archive` (s3://bucket/prefix or a folder)
-    has from there, and the rest from the `tables` of the stage with this name, or from the API; of both `jobs` parts of
-    the time are read at once. Every method may raise a StreamkeeperError.
+    `patient_s`; an answer is awaited for `timeout_s`. `events` reads events from an `archive` (s3://bucket/prefix or a
+    folder) as far as it has them, and the rest from the `tables` of the stage with this name, or from the API. It reads
+    `jobs` parts of the time at once from an archive or tables. Every method may raise a StreamkeeperError.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class Client:
         self, stream_id: str, since: Instant | None = None, until: Instant | None = None, *, after: str = "",
         limit: int | None = None, order: Literal["", "time"] = "",
     ) -> StoredEvents:  # fmt: skip
-        """The stored events in order: received at or after `since` and before `until`, behind the position `after`.
+        """The stored events in order: received at or after `since` and before `until`, after the position `after`.
 
         An instant is "2026-11-21T06:25:19Z", "2026-11-21", "1h" (ago), a datetime or a timedelta. With `order="time"`
-        they come by their own time, so that repaired events stand where they happened; a stream whose profile names
-        no time is refused (`no-time`).
+        events come in the order of their own time, so repaired events are where they happened; the API refuses this for
+        a stream whose profile names no time (`no-time`).
         """
         if limit is not None and limit < 0:
             raise InvalidRequest("limit must be 0 or more, or None for all events.")
@@ -83,7 +83,7 @@ class Client:
             return StoredEvents(lambda: (iter(()), self._pages(path, query, limit)))
         if limit is not None or order or (after and self._tables is not None):
             raise InvalidRequest(
-                "limit and order are for the API alone, and after is not for tables: say since and until."
+                "limit and order work only with the API, and after not with tables: give since and until."
             )
         from_ms, to_ms = (instant_ms(times[name]) if name in times else 0 for name in ("from", "to"))
         return StoredEvents(lambda: self._bulk(stream_id, from_ms, to_ms or FOR_EVER, after))
@@ -91,7 +91,7 @@ class Client:
     def _bulk(
         self, stream_id: str, from_ms: int, to_ms: int, after: str
     ) -> tuple[Iterator[Any], Iterator[dict[str, Any]]]:  # fmt: skip
-        """What an archive has, and the pages of the rest; one instant is between them, so no event is in both."""
+        """The archive's batches, and the pages of the rest; one instant divides them, so no event is in both."""
         archived, seam_ms = iter(()), from_ms
         if self._archive is not None:
             seam_ms = min(to_ms, max(from_ms, self._archive.until_ms(stream_id)))
@@ -112,9 +112,9 @@ class Client:
     ) -> AsyncGenerator[Event, None]:  # fmt: skip
         """Each event as it is stored, for as long as the consumer iterates; it polls every `every_s`.
 
-        It begins at the checkpoint, or else behind `after`, or else at `since`, or else now. It waits out an outage of
+        It begins at the checkpoint, or else after `after`, or else at `since`, or else now. It waits out an outage of
         an API that has answered before, and warns in the log `streamkeeper`. With a checkpoint, each event comes at
-        least once even if the consumer is killed: those of the last 25 s before the kill may come again. See `once`.
+        least once even if the consumer is killed: events of the last 25 s before the kill may come again. See `once`.
         """
         begin = _times(since or (None if after else timedelta()), None).get("from")
         known = FileCheckpoint(checkpoint) if isinstance(checkpoint, str | PathLike) else checkpoint
@@ -153,5 +153,5 @@ def _times(since: Instant | None, until: Instant | None) -> dict[str, str]:
     except ValueError as mistake:
         raise InvalidRequest(f"{mistake}.") from None
     if len(times) == 2 and times["from"] >= times["to"]:
-        raise InvalidRequest(f"Nothing lies between {times['from']} and {times['to']}: until must be later than since.")
+        raise InvalidRequest(f"until ({times['to']}) must be later than since ({times['from']}).")
     return times

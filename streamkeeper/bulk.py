@@ -1,8 +1,8 @@
-"""Reads many stored events at a time: the hours that an archive has, and a stage's tables by boto3.
+"""Reads many stored events at a time: an archive's hours, and a stage's tables by boto3.
 
-A part of the time is a unit; several are read beside each other and come in their order. Of each at most AHEAD chunks
-wait, so memory is bounded however long the time is. Invariant: each event comes once: before the instant until which
-the archive is done, from the archive, and from then on from elsewhere.
+The time is cut into units. Several units are read at once and come in their order. At most AHEAD chunks of each wait,
+so memory is bounded however long the time is. Invariant: each event comes once: from the archive before the instant up
+to which it is complete, and from elsewhere after it.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ from streamkeeper.dataframes import COLUMNS, imported
 from streamkeeper.exceptions import InvalidRequest, StreamkeeperError
 
 HOUR_MS = 3_600_000
-# More than any instant.
+# Later than any instant.
 FOR_EVER = 10**15
-# Beside the partitions; what begins so is no data to Spark, Athena and DuckDB's patterns.
+# The folder beside the partitions. Spark, Athena and DuckDB's patterns ignore names that begin with _.
 STATES = "_streamkeeper"
-# How many chunks of a unit wait for the consumer, and into how many units a time is cut for each job.
+# How many chunks of a unit wait for the consumer, and into how many units per job the time is cut.
 AHEAD, UNITS_A_JOB = 4, 8
 ROWS = 1000
-# What reads the tables of a stage, by the code that answers the API. It is no part of this package, which imports
-# nothing of ours, and of the same distribution.
+# The module that reads a stage's tables, with the code that answers the API. It belongs to the same distribution, but
+# not to this package, which imports nothing else of ours.
 _TABLES = "local.archive.event_readers"
 Page = list[dict[str, Any]]
 T = TypeVar("T")
@@ -42,14 +42,14 @@ class Tables(Protocol):
     """Reads the tables of a stage."""
 
     def pages(self, stream_id: str, from_ms: int, to_ms: int, limit: int | None = None) -> Iterator[Page]:
-        """The events of this time, as the API's JSON has them."""
+        """The events of this time, in the API's JSON."""
 
     def is_by_key(self, stream_id: str) -> bool:
-        """Whether the stream has no order, so that each reading reads all of its events."""
+        """Whether the stream keeps no order, so that each reading reads all its events."""
 
 
 def tables_of(stage: str) -> Tables:
-    """The tables of a deployed stage, "local" for the run on this machine; raises StreamkeeperError."""
+    """The tables of a deployed stage, or of the run on this machine for "local"; raises StreamkeeperError."""
     try:
         reader = import_module(_TABLES)
     except ModuleNotFoundError as missing:
@@ -61,12 +61,12 @@ def tables_of(stage: str) -> Tables:
 
 
 def from_tables(tables: Tables, stream_id: str, from_ms: int, to_ms: int, jobs: int) -> Iterator[Page]:
-    """The events of this time, in their order, of several parts of it at once."""
+    """The events of this time in their order; several parts of the time are read at once."""
     return said("The tables", lambda: _from_tables(tables, stream_id, from_ms, to_ms, jobs))
 
 
 def said(what: str, read: Callable[[], Iterable[T]]) -> Iterator[T]:
-    """The same; what AWS or the system raises becomes a StreamkeeperError."""
+    """Yield what `read` yields; an error of AWS or the system becomes a StreamkeeperError."""
     try:
         yield from read()
     except StreamkeeperError:
@@ -81,7 +81,7 @@ def _from_tables(tables: Tables, stream_id: str, from_ms: int, to_ms: int, jobs:
     first = next((page[0] for page in tables.pages(stream_id, from_ms, to_ms, 1)), None)
     if first is None:
         return iter(())
-    # An event may have come a little before one that stands before it.
+    # An event may have been received a little earlier than the one before it.
     begin_ms = max(from_ms, instant_ms(first["received_at"]) - HOUR_MS)
     now_ms = round(datetime.now(UTC).timestamp() * 1000)
     size_ms = max(60_000, (min(to_ms, now_ms) - begin_ms) // (UNITS_A_JOB * jobs) + 1)
@@ -96,7 +96,7 @@ class Archive:
         self._place = place_at(address)
 
     def until_ms(self, stream_id: str) -> int:
-        """Until when it has all events of the stream; 0 where it has none. Raises StreamkeeperError."""
+        """The instant before which it has all events of the stream; 0 if it has none. Raises StreamkeeperError."""
         name = f"{STATES}/{quote(stream_id, safe='')}.json"
         (content,) = said("The archive", lambda: [self._place.read(name)])
         try:
@@ -107,9 +107,9 @@ class Archive:
             ) from None
 
     def batches(self, stream_id: str, from_ms: int, to_ms: int, after: str, jobs: int) -> Iterator[Any]:
-        """The events of this time behind a position, in their order, as Arrow's record batches."""
+        """The events of this time after a position, in their order, as Arrow's record batches."""
         if after.startswith("key."):
-            raise InvalidRequest("The archive has a stream without an order by time: say since, and not after.")
+            raise InvalidRequest("This stream's archive has no order by time: give since instead of after.")
         imported("pyarrow")
         read = lambda name: self._read(name, from_ms, to_ms, after)  # noqa: E731
         return said("The archive", lambda: side_by_side(read, self._names(stream_id, from_ms, to_ms), jobs))
@@ -135,7 +135,7 @@ class Archive:
 
 
 def side_by_side(read: Callable[[U], Iterable[T]], units: Iterable[U], jobs: int) -> Generator[T]:
-    """What the units come to, in their order; `jobs` of them are read at a time, ahead of the consumer."""
+    """Yield the content of the units in their order; `jobs` of them are read at a time, ahead of the consumer."""
     is_over = threading.Event()
 
     def put(into: "queue.Queue[tuple[str, Any]]", kind: str, value: Any) -> None:
@@ -175,22 +175,22 @@ def side_by_side(read: Callable[[U], Iterable[T]], units: Iterable[U], jobs: int
 
 
 def folder_of(stream_id: str) -> str:
-    """The folder of a stream; a character of the id that no folder can have is percent-encoded."""
+    """The folder of a stream; a character of the id that a folder's name cannot have is percent-encoded."""
     return f"stream={quote(stream_id, safe='')}"
 
 
 def hour_ms(name: str) -> int:
-    """When the hour began that a file has: its folders name it."""
+    """The beginning of a file's hour, which its folders name."""
     day, hour = (part.partition("=")[2] for part in name.split("/")[1:3])
     return instant_ms(f"{day}T{hour}:00:00+00:00")
 
 
 def written(instant: int) -> str:
-    """An instant as the API takes it."""
+    """An instant in the form that the API takes."""
     text = datetime.fromtimestamp(instant / 1000, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
 
 def instant_ms(written: str) -> int:
-    """The instant of the API's own text."""
+    """The instant of a text that the API wrote."""
     return round(datetime.fromisoformat(written).timestamp() * 1000)

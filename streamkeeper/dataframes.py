@@ -1,4 +1,4 @@
-"""Makes tables of events: Arrow's with pyarrow, a DataFrame with pandas. Neither is imported before it is asked for."""
+"""Makes tables of events, with pyarrow or pandas; each is imported only when a table of it is made."""
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ COLUMNS = ("position", "received_at", *_TEXTS, "bytes")
 
 
 def schema() -> Any:
-    """The Arrow schema: a body of text is in `data`, one of bytes in `bytes`, `received_at` in UTC to the ms."""
+    """The Arrow schema: `data` has a text body, `bytes` a binary one, `received_at` is in UTC to the millisecond."""
     pyarrow = imported("pyarrow")
     fields = [("position", pyarrow.string()), ("received_at", pyarrow.timestamp("ms", tz="UTC"))]
     fields += [(name, pyarrow.string()) for name in _TEXTS] + [("bytes", pyarrow.binary())]

@@ -1,4 +1,4 @@
-"""An event as the API answers it."""
+"""An event in the form of the API's answer."""
 
 import base64
 import json
@@ -12,9 +12,9 @@ from typing import Any
 class Event:
     """A stored event.
 
-    `key` tells it from all others of its stream; `position` is where it stands in the stream, and what `after` takes.
-    `data` is the body where it is text, else None: `bytes` has a binary body, `left_out` or `dead_letter` say where one
-    is that does not fit into an answer. `received_at` is None where nobody knows it. `raw` is the API's own JSON.
+    `key` is unique in the stream; `position` is its place there, for the argument `after`. `data` is a text body, or
+    None: `bytes` has a binary body; `left_out` or `dead_letter` say where a body is that does not fit into an answer.
+    `received_at` is None if it is not known. `raw` is the API's own JSON.
     """
 
     position: str
@@ -33,7 +33,7 @@ class Event:
 
     @property
     def left_out(self) -> str | None:
-        """The place of a body that was too large for the answer."""
+        """The address of a body that was too large for the answer."""
         return self.raw.get("left_out")
 
     @property
@@ -43,7 +43,7 @@ class Event:
 
     @property
     def happened_at(self) -> datetime | None:
-        """When it happened, by its upstream; None where it does not say, and of events in the order of arrival."""
+        """When it happened, by its upstream; None if the upstream does not say, or in the order of arrival."""
         happened = self.raw.get("happened_at")
         return datetime.fromisoformat(happened) if happened else None
 
@@ -55,7 +55,7 @@ class Event:
     def json(self) -> Any:
         """The body as JSON; raises ValueError if it is not JSON."""
         if self.data is None:
-            raise ValueError(f"The event {self.key!r} has no body of text here.")
+            raise ValueError(f"The event {self.key!r} has no text body: see bytes, left_out and dead_letter.")
         return json.loads(self.data)
 
 

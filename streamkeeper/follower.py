@@ -1,8 +1,8 @@
 """Follows a stream: each event at least once, as it is stored, from a checkpoint that survives a kill.
 
-Invariants: a saved place is never behind an event that the consumer has not finished, and the consumer has finished an
-event once it requests the next; an API that has answered before is asked again however long it is away; a file with a
-checkpoint is replaced as a whole and written through to the disk, so a kill leaves the former or the new one.
+Invariants: a saved place is never after an event that the consumer has not finished, and the consumer has finished an
+event once it requests the next; an API that has answered before is asked again however long it is away; a checkpoint
+file is replaced as a whole and written through to the disk, so a kill leaves the former file or the new one.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from streamkeeper.retrying import Outcome, Send, Steps, T, Wait
 SAVE_EVERY_S = 0.2
 _LOG = logging.getLogger("streamkeeper")
 Sender = Callable[[Send], Outcome]
-# Makes the path of the page behind a position, with events from an instant on.
+# Makes the path of the page after a position, with events from an instant on.
 PagePath = Callable[[str, str | None], str]
 
 
@@ -39,7 +39,7 @@ class Checkpoint(Protocol):
 
 
 class FileCheckpoint:
-    """A checkpoint in a file, which one consumer has for itself."""
+    """A checkpoint in a file that only one consumer uses."""
 
     def __init__(self, path: "str | os.PathLike[str]") -> None:
         self.path = Path(path)
@@ -77,7 +77,7 @@ class Place:
         self._saved_s = -math.inf
 
     async def load(self) -> None:
-        """Takes the saved place instead of `after` and `since`, or saves these if none was saved."""
+        """Uses the saved place instead of `after` and `since`, or saves these if no place was saved."""
         if self._checkpoint is None:
             return
         state = await asyncio.to_thread(self._checkpoint.load)
@@ -94,13 +94,13 @@ class Place:
         self._saved = (self.after, self.since)
 
     async def save(self, *, soon: bool = False) -> None:
-        """Saves the place if it changed; with `soon`, only if the last save is not just over."""
+        """Saves the place if it changed; with `soon`, only if the last save was at least SAVE_EVERY_S ago."""
         if self._is_due(soon):
             assert self._checkpoint is not None
             await asyncio.to_thread(self._checkpoint.save, self._state())
 
     def save_now(self) -> None:
-        """The same, for places in which nothing may be awaited."""
+        """The same as `save`, for code that cannot await."""
         if self._is_due(False):
             assert self._checkpoint is not None
             self._checkpoint.save(self._state())

@@ -1,8 +1,8 @@
 """Decides what to ask for next while a stream is followed, and which of the answer's events are new. Pure.
 
-An event may be written some seconds after it came, and then stands before one that was read already (docs/store.md).
-So the latest events are read again from time to time. Invariants: an event is new only once; the place from which to
-go on after an interruption never moves back; a log, and events by key, are never read twice.
+An event may be written some seconds after it came, at a position before one that was read already (docs/store.md). So
+the latest events are read again from time to time. Invariants: an event is new only once; the place from which to go on
+after an interruption never moves back; a log, and events by key, are never read twice.
 """
 
 import math
@@ -21,9 +21,9 @@ STARTS_S, STARTS_EVERY_S = 15.0, 1.0
 
 
 class Following:
-    """How far a follower of one stream is; `after` is the position behind which it begins, "" for the beginning.
+    """How far a follower of one stream is; it begins after the position `after`, "" for the beginning.
 
-    `is_behind` tells whether there are more events already, so that the next page can be requested at once.
+    `is_behind` says whether there are more events already, so that the next page can be requested at once.
     """
 
     is_behind = True
@@ -35,14 +35,14 @@ class Following:
         self._again_ms = 0
 
     def after(self, now_ms: int) -> str:
-        """The position behind which to ask; `now_ms` is the time of any clock that does not go back."""
+        """The position after which to read; `now_ms` is the time of any clock that does not go back."""
         if self._by_arrival and self._next == self.place and now_ms >= self._again_ms:
             self._again_ms = now_ms + AGAIN_MS
             self._next = max(self._start, _earlier(self.place))
         return self._next
 
     def take(self, page: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The new events of the answer; `place` is now behind all events that were ever taken."""
+        """The new events of the answer; `place` is then after all events that were ever taken."""
         events: list[dict[str, Any]] = page["events"]
         fresh = [event for event in events if event["position"] not in self._recent]
         last = page["next"] or (events[-1]["position"] if events else "")
@@ -66,10 +66,10 @@ class Following:
 
 
 def polling(following: Following, path: Callable[[str], str], every_s: float) -> Steps[list[dict[str, Any]]]:
-    """The steps to the next page; returns its new events. `path` makes a path of the position behind which to read.
+    """The steps to the next page; returns its new events. `path` makes a path from the position after which to read.
 
-    An API that has answered before is asked again however long it is away. A stream that was started a moment ago is
-    not there until its execution has claimed it, so it is waited for.
+    An API that has answered before is asked again however long it is away. A stream that was started a moment ago does
+    not exist until its execution has claimed it, so the follower waits for it.
     """
     if not following.is_behind:
         yield Wait(every_s)

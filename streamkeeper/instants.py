@@ -1,4 +1,4 @@
-"""Reads an instant as a person or a program writes it: an instant, a date, or how long ago."""
+"""Reads an instant that a person or a program writes: an instant, a date, or how long ago."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -9,9 +9,9 @@ Instant = str | datetime | timedelta
 
 
 def instant(written: Instant) -> str:
-    """The instant as the API takes it; a text without an offset is in UTC, a timedelta is how long ago (1h).
+    """The instant in the API's form; a text without an offset is in UTC, a timedelta says how long ago.
 
-    Raises ValueError with a sentence.
+    Raises ValueError that says which forms are allowed.
     """
     if isinstance(written, str):
         at = _read(written)

@@ -1,7 +1,7 @@
 """Decides whether a request is sent again, and when. Pure: the caller who performs the steps sends and waits.
 
-Invariants: a request is not sent again before its Retry-After; the waits of a request add up to `patient_s` at most;
-an error that will not pass is raised at once.
+Invariants: a request is not sent again before its Retry-After; the waits of a request add up to at most `patient_s`; an
+error that will not pass is raised at once.
 """
 
 import json
@@ -33,7 +33,7 @@ class Reply:
 
     @property
     def refusal(self) -> Refused:
-        """The error that this answer is, unless it is a success."""
+        """The error for this answer, unless it is a success."""
         return refusal(self.status, self.headers, self.body)
 
 
@@ -77,7 +77,7 @@ class Patience:
 
 
 def performed(steps: Steps[T], send: Callable[[Send], Outcome], wait: Callable[[Wait], None]) -> T:
-    """Performs the steps one after the other; returns or raises as they do."""
+    """Performs the steps one after the other; returns their result, or raises their error."""
     outcome: Outcome = None
     while True:
         try:

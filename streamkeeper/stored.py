@@ -14,7 +14,7 @@ MOST = 1000
 def pages(
     ask: Callable[[dict[str, Any]], dict[str, Any]], query: Mapping[str, Any], left: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The pages of a list, of `left` entries in all at most; `ask` sends the query and returns the answer's JSON."""
+    """The pages of a list, with at most `left` entries in all; `ask` sends the query and returns the answer's JSON."""
     after = query.get("after")
     while left is None or left > 0:
         page = ask({**query, "after": after, "limit": MOST if left is None else min(left, MOST)})
@@ -26,9 +26,9 @@ def pages(
 
 
 class StoredEvents:
-    """Events that are fetched as they are iterated over, again each time; a page of at most 1,000 is held at once.
+    """Events that each iteration fetches again, a page of at most 1,000 at a time.
 
-    `parts` returns what an archive has, as Arrow's record batches, and the pages of what comes after that.
+    `parts` returns an archive's events as Arrow's record batches, and the pages of the events after them.
     """
 
     def __init__(self, parts: Parts) -> None:

@@ -1,1 +1,1 @@
-"""Lanes, spans and coverage, read from an execution's history and from the record of its connections."""
+"""Reads lanes, spans and coverage from an execution's history and from the record of its connections."""

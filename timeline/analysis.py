@@ -1,8 +1,8 @@
-"""Says what the executions of a machine came to, from their histories alone: lanes, gaps, limits, what is billed.
+"""Finds lanes, gaps, limits and billed transitions of a machine's executions, from their histories alone.
 
-A Task that runs is taken for a connection, since nothing else of it is known: it may have been connecting for a while.
-A gap is a time without such a Task between the first one and the end. Times count from the start of the first
-execution. Invariant: it reads no clock; an execution that runs is looked at as of its last event, or of `now_ms`.
+A running Task counts as a connection, because the history shows no more of it; it may still have been connecting. A gap
+is a time without such a Task between the first Task and the end. Times count from the start of the first execution.
+Invariant: it reads no clock; a running execution is analysed as of its last event, or as of `now_ms`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _ENDS = {
 }
 RUNNING = "RUNNING"
 SUCCEEDED = "succeeded"
-"""How a Task ended that raised nothing."""
+"""The name for the end of a Task that raised no error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
     """One execution; `to_ms` is None while it runs.
 
-    `limit_in_ms` is how long after its last event it reaches the limit of events, at the rate of the later half of its
-    time; None where it is over or its rate is not known.
+    `limit_in_ms` is the time from its last event until it reaches the limit of events, at the rate of the later half of
+    its time; None if it has ended or its rate is not known.
     """
 
     name: str
@@ -47,9 +47,9 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The findings; `tasks` are the attempts of Tasks, as connections. `until_ms` is the end of what was read.
+    """The findings; `tasks` are the attempts of Tasks, as connections. `until_ms` is the end of the histories.
 
-    `functions` are the ones among them that call Lambda functions.
+    `functions` are those of the tasks that call Lambda functions.
     """
 
     executions: list[Execution]
@@ -68,18 +68,18 @@ class Analysis:
 
     @property
     def running_ms(self) -> int:
-        """Returns how long functions ran, the time of two that ran at once twice."""
+        """Returns how long functions ran in sum; time in which two ran at once counts twice."""
         return sum(function.to_ms - function.from_ms for function in self.functions)
 
     @property
     def connected_percent(self) -> float | None:
-        """Returns the share of the time since the first Task in which one ran; None where none ever did."""
+        """Returns the share of the time since the first Task in which a Task ran; None if none ever ran."""
         is_none = not self.tasks or self.until_ms <= min(task.from_ms for task in self.tasks)
         return None if is_none else connected_percent(self.tasks, self.gaps)
 
 
 def analyse(histories: Sequence[tuple[str, Sequence[Event]]], now_ms: int | None = None) -> Analysis:
-    """Returns what executions came to; each has a name and its whole history."""
+    """Returns the findings about executions, each given by its name and its whole history."""
     ordered = sorted(histories, key=lambda named: timestamp_ms(named[1][0]))
     origin_ms = timestamp_ms(ordered[0][1][0])
     executions, all_rows, all_spans, of_functions = [], [], [], []
@@ -133,7 +133,7 @@ def _limit_in_ms(history: Sequence[Event]) -> int | None:
 
 
 def _closed(span: Span, execution: Execution, end_ms: int) -> Span:
-    """The span, ended with its execution: what runs when that times out has no event of its own."""
+    """Returns the span, ended with its execution: a Task that runs at its time-out gets no event of its own."""
     if span.to_ms is not None or execution.to_ms is None:
         return span
     return replace(span, to_ms=end_ms, error=execution.status)

@@ -1,7 +1,7 @@
-"""The frame of the pictures: a self-contained SVG document, its colours, and its scale of time.
+"""Draws the frame of the pictures: a self-contained SVG document, its colours, and its scale of time.
 
-No script, no font, no other file. The colours are Okabe and Ito's, which the colour-blind tell apart; a dark page gets
-others. Invariant: the same marks give the same text.
+The document needs no script, no font and no other file. Its colours are Okabe and Ito's, which colour-blind people can
+tell apart; a dark page gets others. Invariant: the same marks give the same text.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ BETWEEN, HEAD = 22, 20
 TOP = HEAD + 34
 """The top of the first row."""
 _LEAST = 1.5
-# A narrower mark has no room for a hatch.
+# A narrower mark has no room for hatching.
 _HATCHED = 9
 _TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 604800, 2592000)
 _MOST_TICKS = 9
-# On a light page and on a dark one.
+# The colours on a light page and on a dark one.
 _SHADES = {
     "ground": ("#fff", "#15181c"),
     "ink": ("#1b1b1b", "#eceff1"),
@@ -30,7 +30,7 @@ _SHADES = {
     "gap": ("#c8321e", "#ff7a5c"),
     "good": ("#0b6b45", "#6fd6a8"),
 }
-# Written without variables: drawing programs know classes, and not those.
+# The styles use no CSS variables, because drawing programs know classes but no variables.
 _COLOURS = """.tl .ground{{fill:{ground}}}.tl text{{fill:{ink}}}.tl .s{{fill:{soft}}}.tl .l{{stroke:{line}}}
 .tl .wait{{fill:{wait}}}.tl .open{{fill:{open}}}.tl .both{{fill:{both}}}.tl .gap-line{{stroke:{gap}}}
 .tl .thin{{fill:{gap}}}.tl .repaired{{fill:{good}}}
@@ -48,7 +48,7 @@ _HATCH = (
 
 
 def document(title: str, described: str, legend: Iterable[str], scale: Scale, marks: Iterable[str], bottom: int) -> str:
-    """Returns the whole picture; `marks` lie between TOP and `bottom`, `described` is its text for screen readers."""
+    """Returns the whole picture; `marks` are between TOP and `bottom`, `described` is the text for screen readers."""
     height = bottom + 20
     return "\n".join(
         [
@@ -75,7 +75,7 @@ def labelled(label: str, note: str, top: int) -> list[str]:
 
 
 def room_of(note: str) -> int:
-    """Returns how high a label with its note is."""
+    """Returns the height of a label with its note."""
     return 20 + 14 * (1 + note.count("\n"))
 
 
@@ -91,7 +91,7 @@ class Scale:
         return LABELS + min(max(at_ms, 0), self.until_ms) * self._per_ms
 
     def ticks(self, top: int, bottom: int) -> list[str]:
-        """Returns the lines and labels of the axis, at most _MOST_TICKS beside the first."""
+        """Returns the lines and labels of the axis: the first, and at most _MOST_TICKS more."""
         whole_s = self.until_ms / 1000
         step_s = next((step for step in _TICKS_S if whole_s / step <= _MOST_TICKS), whole_s / _MOST_TICKS)
         lines = []
@@ -105,7 +105,7 @@ class Scale:
         return lines
 
     def rects(self, kind: str, spans: Iterable[tuple[int, int, str]], top: float, height: float) -> list[str]:
-        """Returns a mark for each (from, to, words); those that cannot be told apart are drawn once."""
+        """Returns a mark for each (from, to, words); marks that nobody could tell apart are drawn once."""
         drawn = []
         last = ""
         for from_ms, to_ms, words in spans:
@@ -120,7 +120,7 @@ class Scale:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time as people say it: 45 s, 1 min 30 s, 15 min, 2 h 30 min, 3 d."""
+    """Returns a duration as people write it: 45 s, 1 min 30 s, 15 min, 2 h 30 min, 3 d."""
     parts = []
     rest = seconds
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):

@@ -1,8 +1,8 @@
-"""Decides what was covered: overlap, gaps with their causes, and what an upstream's regular events came to.
+"""Finds from connections the overlaps, the gaps with their causes, and which regular events were stored or lost.
 
-A connection covers a half-open interval [from_ms, to_ms): the event of the instant at which it closes is not its own.
-It knows nothing of executions or lanes beyond their names. Invariant: overlaps and gaps are disjoint, and both follow
-from the connections alone.
+A connection covers a half-open interval [from_ms, to_ms): an event at the instant of its close is not its own. This
+module knows only the names of executions and lanes. Invariant: overlaps and gaps are disjoint, and both follow from the
+connections alone.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 OVER = ("stopped", "ended")
-"""How a connection ends after which none is wanted."""
+"""The end of a connection after which no other is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One opening of the stream; `covers_to_ms` is earlier than `to_ms` where it fell silent before it closed."""
+    """One opening of the stream; `covers_to_ms` is earlier than `to_ms` if it was silent before it closed."""
 
     lane: str
     from_ms: int
@@ -27,7 +27,7 @@ class Connection:
 
     @property
     def end_ms(self) -> int:
-        """Returns the end of what it covers."""
+        """Returns the end of the time that it covers."""
         return self.to_ms if self.covers_to_ms is None else self.covers_to_ms
 
 
@@ -35,7 +35,7 @@ class Connection:
 class Gap:
     """An interval without a connection; `cause` is how the connection before it ended.
 
-    `state` is what a ledger says of it ("repaired", "open" …); a history knows none.
+    `state` is the ledger's word for it ("repaired", "open" …); a gap from a history has none.
     """
 
     from_ms: int
@@ -45,13 +45,13 @@ class Gap:
 
     @property
     def is_repaired(self) -> bool:
-        """Returns whether everything that it missed was fetched later."""
+        """Returns whether a repair has fetched every event of the gap."""
         return self.state == "repaired"
 
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """The outcome of regular events: each counted once as stored or lost; duplicates are the further deliveries."""
+    """The outcome of regular events: each counts once as stored or lost; duplicates are the further deliveries."""
 
     stored: int
     duplicates: int
@@ -59,15 +59,15 @@ class Deliveries:
 
 
 def gap_ms(gaps: Iterable[Gap]) -> int:
-    """Returns how long gaps are together."""
+    """Returns the sum of the gaps' lengths."""
     return sum(gap.to_ms - gap.from_ms for gap in gaps)
 
 
 def connected_percent(connections: Iterable[Connection], gaps: Iterable[Gap]) -> float:
-    """Returns for which share of the time with a connection or a gap one was open, rounded down.
+    """Returns the connected share of all time with a connection or a gap, rounded down.
 
-    As the status's figure of this name, which `handlers/api/figures.py` computes: time for which nobody asked counts in
-    neither.
+    It is computed like the figure of this name in the status (`handlers/api/figures.py`): time for which no connection
+    was wanted does not count.
     """
     connected_ms = covered_ms = 0
     for connection in sorted(connections, key=lambda c: c.from_ms):
@@ -89,9 +89,9 @@ def overlap_ms(connections: Iterable[Connection]) -> int:
 
 
 def gaps(connections: Iterable[Connection], until_ms: int) -> list[Gap]:
-    """Returns the intervals without a connection, though one was wanted, between the first opening and `until_ms`.
+    """Returns the intervals between the first opening and `until_ms` without a connection that was wanted.
 
-    From a stop, or the stream's end, to the next opening none was wanted.
+    No connection is wanted from a stop, or the stream's end, until the next opening.
     """
     ordered = sorted(connections, key=lambda c: (c.from_ms, c.end_ms))
     missed: list[Gap] = []
@@ -104,7 +104,7 @@ def gaps(connections: Iterable[Connection], until_ms: int) -> list[Gap]:
         if connection.ended_by in OVER:
             over_ms = max(over_ms, connection.end_ms)
         next_ms = until_ms if following is None else min(following.from_ms, until_ms)
-        # A connection that closes after the stop, by an error even, ends what nobody wants any more.
+        # A connection that closes after the stop, even with an error, leaves no gap.
         if covered_ms < next_ms and over_ms < connection.from_ms:
             missed.append(Gap(covered_ms, next_ms, cause))
     return missed
@@ -113,8 +113,7 @@ def gaps(connections: Iterable[Connection], until_ms: int) -> list[Gap]:
 def deliveries(connections: Sequence[Connection], every_ms: int, until_ms: int, *, resumes: bool = False) -> Deliveries:
     """Returns the outcome of events sent at 0, every_ms, 2 × every_ms … between the first opening and `until_ms`.
 
-    An upstream that resumes sends what fell into a gap at the next opening, so only an unclosed last gap loses
-    anything.
+    An upstream that resumes sends a gap's events at the next opening, so only an unclosed last gap loses any.
     """
     if not connections:
         return Deliveries(0, 0, 0)

@@ -1,12 +1,12 @@
-"""Joins what GetExecutionHistory answered, page by page, into whole histories.
+"""Joins the pages that GetExecutionHistory answered into whole histories.
 
-A page is the object that `aws stepfunctions get-execution-history` prints, or its list of events alone, in either
-order. A page belongs to the execution whose events it goes on with; each ExecutionStarted begins another.
+A page is the object that `aws stepfunctions get-execution-history` prints, or only its list of events, in either order.
+A page belongs to the execution whose events it continues; each ExecutionStarted begins another execution.
 
     [1 … 1000] [1001 … 1400]            one execution
-    [1 … 1000] [1 … 700] [701 … 900]    two: the second goes on with the page after it
+    [1 … 1000] [1 … 700] [701 … 900]    two: the third page continues the second
 
-Invariant: a history's events are numbered from 1 without a hole, each once.
+Invariant: a history's events are numbered from 1, without holes and duplicates.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _SECONDS_BELOW = 100_000_000_000
 
 
 class HistoryError(Exception):
-    """The input is no history, or not a whole one; the message is a sentence."""
+    """The input is no history, or an incomplete one; the message says what is wrong or missing."""
 
 
 def page_of(answer: object) -> list[Event]:
-    """Returns the events of one answer, oldest first; raises HistoryError where it is none."""
+    """Returns the events of one answer, oldest first; raises HistoryError if it is no such answer."""
     events = answer.get("events") if isinstance(answer, Mapping) else answer
     if not isinstance(events, list):
         raise HistoryError('it has no list "events", as `aws stepfunctions get-execution-history` prints it')
@@ -39,7 +39,7 @@ def page_of(answer: object) -> list[Event]:
 def histories(pages: Sequence[tuple[str, Sequence[Event]]]) -> list[list[Event]]:
     """Returns the history of each execution, in the order of their first pages; `pages` are named for messages.
 
-    Raises HistoryError where a page is missing, or belongs to none.
+    Raises HistoryError if a page is missing, or belongs to no execution.
     """
     firsts = [(name, page) for name, page in pages if page[0]["id"] == 1]
     if not firsts:
@@ -78,7 +78,7 @@ def _joined(parts: list[Sequence[Event]]) -> list[Event]:
 
 
 def _in_seconds(event: Event) -> Event:
-    """The event, whole seconds as a float: of the numbers, only a fraction shows that its unit is the second."""
+    """Returns the event with whole seconds as a float: only a float shows that the unit is the second."""
     at: Any = event["timestamp"]
     return {**event, "timestamp": float(at)} if isinstance(at, int) and at < _SECONDS_BELOW else event
 

@@ -1,15 +1,15 @@
-"""Finds the lane of each event of an execution's history, AWS's as well as ours.
+"""Finds the lane of each event of an execution's history, from AWS or from ours.
 
-A lane is what runs one after the other: a branch of a Parallel, or a place in which iterations of a Map follow each
-other. It is recognized by following previousEventId: the first state of a branch points to its ParallelStateStarted,
-that of an iteration to its MapIterationStarted. Of the branches of a Parallel, lane A is the first that waits before
-it has a Task, whatever comes before that; the others are B, C … in order. A machine with neither has the one lane B.
+The states of a lane run one after the other: a lane is a branch of a Parallel, or a place in which iterations of a Map
+follow each other. previousEventId shows it: the first state of a branch points to its ParallelStateStarted, that of an
+iteration to its MapIterationStarted. Lane A is the first branch of a Parallel that waits before its first Task; the
+other branches are B, C … in order. A machine without a Parallel or a Map has only lane B.
 
     Parallel ── Wait, Task, Wait …      A
              └─ Task, Wait, Task …      B
-    Map of five, two at once            A, B: an iteration takes the first lane that is free
+    Map of five, two at once            A, B: an iteration takes the first free lane
 
-Invariant: at no time are two branches or iterations that run in one lane.
+Invariant: a lane never has two branches or iterations that run at the same time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALONE = "B"
 
 
 def with_lanes(history: Sequence[Event]) -> Iterator[tuple[Event, str]]:
-    """Yields each event with its lane, "" where it belongs to none."""
+    """Yields each event with its lane, "" if it belongs to none."""
     if not any(event["type"] in ("ParallelStateStarted", "MapIterationStarted") for event in history):
         for event in history:
             yield event, "" if _is_outside(event) else ALONE
@@ -72,7 +72,7 @@ def _names(history: Sequence[Event], branches: Mapping[int, int]) -> dict[int, s
         if event["id"] in branches and event["type"] in ("WaitStateEntered", "TaskStateEntered"):
             waits.setdefault(branches[event["id"]], event["type"] == "WaitStateEntered")
     named: dict[int, str] = {}
-    last: dict[int, int] = {}  # the place after A that a Parallel gave away last
+    last: dict[int, int] = {}  # the last place after A that a Parallel has assigned
     has_a: set[int] = set()
     running: dict[int, int] = {}  # the place of each iteration that runs
     for event in history:

@@ -1,7 +1,7 @@
-"""Draws lanes and their coverage as lines of text: one column is an equal share of the time.
+"""Draws lanes and their coverage as lines of text, in which each column is an equal share of the time.
 
-It decides only which mark a column gets. A column shows the most telling thing that happened in it, so a gap or an
-overlap shorter than a column is still seen. It knows no terminal: colours are the caller's.
+It only decides which mark a column gets. A column shows the most important thing in it, so a gap or an overlap shorter
+than a column can still be seen. The caller adds colours.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from timeline.spans import Span
 
 WAITING, STARTING, CONNECTED, OVERLAP, GAP, REPAIRED, NOTHING = "·", "╌", "━", "═", "╳", "┼", " "
 ASCII = str.maketrans({WAITING: ".", STARTING: "-", CONNECTED: "=", OVERLAP: "#", GAP: "x", REPAIRED: "+"})
-"""The marks for a terminal that has no others; `text.translate(ASCII)`."""
+"""Replaces the marks for a terminal that knows ASCII only: `text.translate(ASCII)`."""
 LABEL = 7
-"""Columns of the label before each line."""
+"""The width of the label before each line, in columns."""
 LEGEND = f"{WAITING} waiting  {STARTING} connecting  {CONNECTED} connected  {OVERLAP} overlap  {GAP} gap"
 REPAIRED_LEGEND = f"  {REPAIRED} gap, repaired"
-"""Follows LEGEND where a gap is drawn as repaired."""
+"""Follows LEGEND if a gap is drawn as repaired."""
 
 
 def draw(
     spans: Sequence[Span], connections: Sequence[Connection], gaps: Sequence[Gap], until_ms: int, width: int = 96
 ) -> list[str]:
-    """Returns a line a lane, a line for the stream as a whole, and a scale in seconds; at most `width` + LABEL wide."""
+    """Returns a line for each lane, one for the whole stream, and a scale in seconds, at most `width` + LABEL wide."""
     width = max(20, width)
     lanes = sorted({span.lane for span in spans} | {c.lane for c in connections})
     lines = [f"{lane:>6} {_lane(lane, spans, connections, until_ms, width)}" for lane in lanes]
@@ -35,7 +35,7 @@ def draw(
 
 
 def draw_gaps(streams: Sequence[Sequence[Gap]], until_ms: int, width: int = 96) -> list[str]:
-    """Returns a line for each stream with its gaps, numbered from 1, as wide and in the scale of `draw`."""
+    """Returns a line for each stream with its gaps, numbered from 1, in the width and scale of `draw`."""
     width = max(20, width)
     lines = []
     for number, gaps in enumerate(streams, 1):
@@ -69,7 +69,7 @@ def _stream(connections: Sequence[Connection], gaps: Sequence[Gap], until_ms: in
 
 
 def _fill_gaps(cells: list[str], gaps: Sequence[Gap], until_ms: int) -> None:
-    """Marks gaps; a column that shows a repaired one and another one shows the other."""
+    """Marks gaps; a column with a repaired gap and an open one shows the open one."""
     for gap in sorted(gaps, key=lambda gap: not gap.is_repaired):
         _fill(cells, gap.from_ms, gap.to_ms, until_ms, REPAIRED if gap.is_repaired else GAP)
 

@@ -1,8 +1,8 @@
-"""Reads what each lane did and when from an execution's history alone, AWS's as well as ours.
+"""Reads from an execution's history alone, AWS's or ours, what each lane did and when.
 
-A history is the list that GetExecutionHistory answers with: each event has `id`, `previousEventId`, `type`,
-`timestamp` and the details of its type. It knows nothing of connections: a Task that runs may still be connecting.
-Invariant: rows are in the order of the history.
+A history is GetExecutionHistory's list: each event has `id`, `previousEventId`, `type`, `timestamp` and the details of
+its type. It shows no connections: a running Task may still be connecting. Invariant: rows are in the order of the
+history.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WAIT_ENDED = frozenset({"WaitStateExited", "WaitStateAborted"})
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a lane did: wait_started, wait_ended, task_started or task_ended; `error` names how a Task failed."""
+    """What a lane did: wait_started, wait_ended, task_started or task_ended; `error` is a failed Task's error."""
 
     at_ms: int
     lane: str
@@ -44,7 +44,7 @@ class Span:
 
 
 def timestamp_ms(event: Event) -> int:
-    """Returns an event's time in milliseconds: our integer, boto3's datetime, or ISO text or seconds."""
+    """Returns an event's time in milliseconds, from our integer, boto3's datetime, ISO text or seconds."""
     value = event["timestamp"]
     if isinstance(value, datetime):
         return round(value.timestamp() * 1000)
@@ -58,7 +58,7 @@ def timestamp_ms(event: Event) -> int:
 def rows(history: Iterable[Event]) -> list[Row]:
     """Returns what the lanes did, times in milliseconds from the execution's start.
 
-    If any Task calls a function, only such Tasks are read: one that starts a successor is not a lane's work.
+    If any Task calls a function, only such Tasks count: a Task that starts a successor is not a lane's work.
     """
     events = list(history)
     lane_rows: list[Row] = []
@@ -73,7 +73,7 @@ def rows(history: Iterable[Event]) -> list[Row]:
             continue
         if what == "task_ended":
             if lane not in running:
-                continue  # TaskStateAborted follows TaskFailed where nobody caught it: the Task has ended already
+                continue  # TaskStateAborted follows an uncaught TaskFailed, by which the Task has ended already
             running.discard(lane)
         elif what == "task_started":
             running.add(lane)
@@ -110,7 +110,7 @@ def transitions(history: Iterable[Event]) -> int:
 
 
 def _calls_function(event: Event) -> bool:
-    """Whether a Task starts to call a function; one without details is taken for one that does."""
+    """Returns whether an event starts a call of a function; one without details counts as such."""
     if event["type"] != "TaskStarted":
         return bool(event["type"] == _FUNCTION_STARTED)
     return bool(event.get("taskStartedEventDetails", {}).get("resourceType", "lambda") == "lambda")

@@ -1,8 +1,8 @@
 """Draws lanes and their coverage as one SVG picture (`canvas.py`).
 
-Each group has a row a lane, and below them the stream as a whole. Nothing is told by colour alone: an overlap is
-higher, a gap is hatched and lower, a repaired one has a line through it as on the console's page, and each mark says
-what it is where a pointer rests on it. Invariant: the same lanes give the same text.
+Each group has a row for each lane, and below them one for the whole stream. Colour is never the only sign: an overlap
+is higher, a gap is hatched and lower, a repaired gap has a line through it as on the console's page, and each mark has
+a tooltip. Invariant: the same lanes give the same text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEGEND = (("wait", "waiting"), ("open", "connected"), ("both", "overlap"), ("ga
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows that are drawn together: lanes, and one stream. `note` stands beside the label and sums up the result."""
+    """Rows that are drawn together: lanes, and one stream. `note` is below the label and sums up the result."""
 
     label: str
     note: str
@@ -106,12 +106,12 @@ def _words(what: str, from_ms: int, to_ms: int) -> str:
     return f"{what}: {from_ms / 1000:.3f} to {to_ms / 1000:.3f} s, {duration((to_ms - from_ms) / 1000)}"
 
 
-# --- what came in each second, as bars by one measure ----------------------------------------------------------------
+# --- bars: how much came in each second, all on the same scale --------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A row: what came in each second from the first on."""
+    """A row: how much came in each second, from the first second on."""
 
     label: str
     note: str
@@ -119,7 +119,7 @@ class Series:
 
 
 def draw_bars(rows: Sequence[Series], mark_s: int, mark_says: str, title: str) -> str:
-    """Returns the rows as an SVG document, with a line at the second `mark_s`, about which `mark_says` tells."""
+    """Returns the rows as an SVG document, with a line at the second `mark_s` that has the label `mark_says`."""
     seconds = max((len(row.per_s) for row in rows), default=1)
     most = max((count for row in rows for count in row.per_s), default=0) or 1
     scale = Scale(max(1, seconds) * 1000)

@@ -101,11 +101,11 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     refused: dict[str, Callable[[], Any]] = {
         "The archive cannot be read": lambda: list(Client(NOWHERE, archive=tmp_path).events(STREAM)),
         "The tables cannot be read": lambda: list(from_tables(tables_of(rig), "other", 0, ORIGIN_MS, 1)),
-        "limit and order are for the API alone": lambda: Client(NOWHERE, archive=tmp_path).events(STREAM, limit=1),
+        "limit and order work only with the API": lambda: Client(NOWHERE, archive=tmp_path).events(STREAM, limit=1),
         "jobs must be 1 or more": lambda: Client(NOWHERE, jobs=0),
-        "s3://BUCKET/PREFIX or in a folder, not at 's3:///x'": lambda: Client(NOWHERE, archive="s3:///x"),
-        "in a folder, not at ''": lambda: Client(NOWHERE, archive=""),
-        "in a folder, not at 'gs://x/y'": lambda: Client(NOWHERE, archive="gs://x/y"),
+        "s3://BUCKET/PREFIX or a folder, not 's3:///x'": lambda: Client(NOWHERE, archive="s3:///x"),
+        "or a folder, not ''": lambda: Client(NOWHERE, archive=""),
+        "or a folder, not 'gs://x/y'": lambda: Client(NOWHERE, archive="gs://x/y"),
     }
     for words, ask in refused.items():
         with pytest.raises(StreamkeeperError, match=words):

@@ -119,7 +119,7 @@ def test_wrong_arguments_send_nothing() -> None:
     client = Client("http://127.0.0.1:9")
     with pytest.raises(InvalidRequest, match="'yesterday' is not an instant: write 2026-"):
         client.events(STREAM, since="yesterday")
-    with pytest.raises(InvalidRequest, match=r"Nothing lies between .* until must be later than since"):
+    with pytest.raises(InvalidRequest, match=r"until \(.*\) must be later than since \("):
         client.gaps(STREAM, since="1h", until="2h")
     with pytest.raises(InvalidRequest, match="The stream id is empty"):
         client.follow("")
