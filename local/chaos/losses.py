@@ -183,7 +183,8 @@ def _ends(world: World, records: list[Record]) -> list[tuple[Record, int]]:
 
 def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
     links, until_ms = world.upstream.links, world.clock.now_ms()
-    for start, end in _unasked(world, records):
+    unasked = list(_unasked(world, records))
+    for start, end in unasked:
         yield from ((n, NOT_ASKED) for n, at_ms in enumerate(world.upstream.emitted_ms) if start <= at_ms <= end)
     for link in world.upstream.open_links:
         yield from ((number, TO_COME) for number in link.backlog)
@@ -204,7 +205,9 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
     # Events that waited for a segment died with their function, so the gap in the ledger begins with them.
     waited_ms = round(1000 * world.schedule.flush_s) if world.schedule.store == "log" else 0
     told_until_ms = _told_until(world, records)
-    for start, end in uncovered(world, world.origin_ms, until_ms, span=partial(_told_span, world, told_until_ms)):
+    for start, opened_ms in uncovered(world, world.origin_ms, until_ms, span=partial(_told_span, world, told_until_ms)):
+        # A stop ends what is asked for, so two clocks may leave no gap between a drop and the stop.
+        end = min([opened_ms, *(stop_ms for stop_ms, _ in unasked if start <= stop_ms)])
         if end - start <= differ_ms:
             # If it begins longer before the next opening, it is a gap by any two clocks.
             from_ms = max(start - waited_ms, end - differ_ms) - LATE_MS
