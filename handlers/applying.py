@@ -1,8 +1,8 @@
-"""Has streams started and stopped as a document wants it, called by the machine of `statemachines/fleet.asl.yml`.
+"""Starts and stops streams as a document wants it; the machine of `statemachines/fleet.asl.yml` calls it.
 
-`handlers/fleet/` decides whom and when. A stream is started as by a POST: by an execution of the machine that answers
-one, without the API in between, whose throttle stays for others. Invariants: each step may be repeated; what AWS
-refuses for a number of requests is tried again, later and more slowly.
+`handlers/fleet/` decides which streams, and when. It starts a stream as a POST does, by an execution of the machine
+that answers a POST, but does not go through the API and so uses none of its throttle. Invariants: each step may be
+repeated; a request that AWS refuses because there are too many is made again, later and more slowly.
 """
 
 import os
@@ -30,7 +30,7 @@ from handlers.store.stream_records import StreamRecords
 TRIES, PAGE = 4, 1000
 # API Gateway waits as long for the same machine.
 START_S = 29
-# A step ends so long before Lambda would end it: a request may be under way.
+# How long before Lambda would end it a step ends: a request may be under way.
 MARGIN_MS = 45_000
 
 logger = Logger()
@@ -60,14 +60,14 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
 
 
 def known(after: str) -> Any:
-    """Returns the ids behind one of the streams that were ever started, in their order."""
+    """Yields the ids of the streams that were ever started, from after this one on, in their order."""
     while ids := store().streams(after, PAGE):
         yield from ids
         after = ids[-1]
 
 
 def states(stream_ids: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Of each stream that was ever started its status and the reason, as `GET` of it says them."""
+    """Returns the status and the reason of each stream that was ever started, as its `GET` shows them."""
     read, at_ms = store().read_briefly(stream_ids), now_ms()
     records = ((one, read(one)) for one in stream_ids)
     shown = {
@@ -79,7 +79,7 @@ def states(stream_ids: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def ask(wanted: Ask) -> tuple[Outcome, str]:
-    """Has the stream started or stopped."""
+    """Starts or stops the stream; returns the outcome, and why it failed if it did."""
     if not wanted.is_connected:
         store().stop(wanted.stream_id, at(now_ms()) or "", may_start=False)
         return Outcome.DONE, ""

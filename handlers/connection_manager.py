@@ -35,7 +35,7 @@ from handlers.settings import Settings, TimedContext, plain_aws
 from handlers.store.connection_store import Store
 
 TRIES = 4
-# What is returned and logged of a connection's record, in this order.
+# The counts of a connection's record that are returned and logged, in this order.
 _COUNTS = (
     "fence", "stored", "duplicates", "dead_lettered", "conflicts", "left_out", "missing", "frames", "bytes",
     "unterminated_bytes",
@@ -107,9 +107,9 @@ profiles = Profiles(
 def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     """Returns how the connection ended: `status` is "ended", "stopped" or "superseded", and counts.
 
-    Any other end raises a class of `handlers.errors`, InvalidRequest where the event or the profile is wrong. An
-    event that asks for a profile is answered by that (`handlers/run/deployed_profiles.py`), one of `streamkeeper
-    doctor` by what can be reached from here.
+    Any other end raises a class of `handlers.errors`, InvalidRequest where the event or the profile is wrong. An event
+    that asks for a profile gets the profile (`handlers/run/deployed_profiles.py`); an event of `streamkeeper doctor`
+    gets what can be reached from here.
     """
     if (answer := told(event, profiles) or _examined(event)) is not None:
         return answer
@@ -138,7 +138,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
 
 
 def _examined(event: object) -> dict[str, Any] | None:
-    """Returns what is answered to `streamkeeper doctor`; None for any other event."""
+    """Returns the answer to `streamkeeper doctor`; None for any other event."""
     if not isinstance(event, Mapping) or "examine" not in event:
         return None
     # A person asks for it, and what is imported lengthens each cold start.
@@ -148,7 +148,7 @@ def _examined(event: object) -> dict[str, Any] | None:
 
 
 def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
-    """Returns how the group's function ended; raises a class of `handlers.errors`. It was invoked by the ARN."""
+    """Returns how the group's function ended; raises a class of `handlers.errors`. The ARN is its own."""
     # Few stages have groups, and what is imported lengthens each cold start.
     from handlers.group.next_step import Delays
     from handlers.run.group_invocation import GroupLog, run_group
@@ -167,7 +167,7 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
         try:
             return read_profile(stream_id, profiles)
         except errors.StoreUnavailable as error:
-            # It is asked for as it is deployed, which waits until S3 answers again.
+            # The caller then asks a deployed function for the profile, and that waits until S3 answers again.
             raise errors.InvalidRequest(str(error)) from None
 
     def ask_deployed(stream_id: str) -> Profile:
@@ -213,7 +213,7 @@ def _log(profile: Profile, _who: Invocation, report: Report, blocked_ms: int, gr
 
 
 def _metrics() -> dict[str, Any]:
-    """Returns what all documents have in common."""
+    """Returns the fields that all documents share."""
     now_ms = time.time_ns() // 1_000_000
     return {
         "service": logger.service,

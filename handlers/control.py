@@ -2,9 +2,8 @@
 
 `handlers/api/routes.py` names the routes; the events are those of API Gateway's Lambda proxy. The client and the logger
 are made once, at the cold start, where a bad environment fails it; what few requests need is imported by them, because
-it would lengthen each cold start. Invariants: a GET writes nothing; a DELETE writes
-the stop request and nothing else, so it may be repeated, and a redrive puts each event back once; no answer quotes what
-AWS said.
+importing it would lengthen each cold start. Invariants: a GET writes nothing; a DELETE writes the stop request and
+nothing else, so it may be repeated, and a redrive puts each event back once; no answer quotes what AWS said.
 """
 
 import contextlib
@@ -40,13 +39,13 @@ from handlers.store.stream_records import StreamRecords
 
 # To show and to stop a stream takes six requests at most, and the function has 20 seconds.
 TRIES = 2
-# A page is answered as far as it is after this time.
+# After this time a page is answered as far as it has been read.
 PAGE_S = 8
-# API Gateway waits for 29 s. A walk through the queue that ends early is gone on with by the next request.
+# API Gateway waits for 29 s. The next request continues a walk through the queue that ended early.
 REDRIVE_S, REDRIVE_HELD_S, RECEIVED_WITHIN_S = 8, 30, 5
 # After which time the page requests nothing more of the queue.
 QUEUE_S = 6
-# How long a caller is to wait where DynamoDB does not answer, or throttles; that is over within seconds, or is not.
+# How long a caller is told to wait if DynamoDB throttles. Most throttling ends within seconds.
 RETRY_AFTER_S = 5
 STREAM = "/connections/{streamId}"
 # The delivery answers a command in some ms, after a cold start of a second or two.
@@ -88,7 +87,7 @@ sqs = functools.partial(boto3_client, "sqs", TRIES)
 
 
 class Asked(NamedTuple):
-    """A request: its stream and that one's profile, "" if its route has none; its query, and the proxy's event."""
+    """A request: its stream and the stream's profile, "" if the route has none; its query, and the proxy's event."""
 
     stream_id: str
     profile: str
@@ -104,7 +103,7 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
     """Returns the answer for the Lambda proxy: 200 or 202 with a body, else a problem of handlers/api/problems.py.
 
     304: the client has the answer to its GET already; 400: the stream id or the query is malformed; 404: there is no
-    such stream; 405: another method; 429: DynamoDB throttles; 503: it does not answer.
+    such stream; 405: the route does not allow this method; 429: DynamoDB throttles; 503: DynamoDB does not answer.
     """
     fields = event if isinstance(event, Mapping) else {}
     method, stream_id = routes.read_event(event)
@@ -126,7 +125,7 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
 
 
 def _of_store(error: StoreUnavailable) -> Problem:
-    """Returns the problem where the table did not answer, or had what this version cannot read."""
+    """Returns the problem if the table did not answer, or has something that this version cannot read."""
     if error.is_unknown_layout:
         return Problem("unknown-layout", str(error))
     headers = {"Retry-After": str(RETRY_AFTER_S)}
@@ -153,7 +152,7 @@ def _openapi(asked: Asked) -> Answer:
 
 
 def _status(asked: Asked) -> Answer:
-    """200 with the stream's status, and with what is wrong with its profile and of its sinks."""
+    """200 with the stream's status, what is wrong with its profile, and its sinks."""
     records, keeps_ms = _records(asked), known.keeps_ms(asked.profile)
     answer = status.answer(asked.stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES, keeps_ms=keeps_ms)
     if problem := known.problem(asked.profile):
@@ -163,7 +162,7 @@ def _status(asked: Asked) -> Answer:
 
 
 def _fleet(asked: Asked, *, is_put: bool = False) -> Answer:
-    """200 with how far the document is that is applied, from now on where it is a PUT."""
+    """200 with how far the document is applied; a PUT first begins to apply its own."""
     from handlers.api import fleet_routes
     from handlers.fleet.fleet_records import FleetRecords
 
@@ -181,7 +180,7 @@ def _view(show: Callable[[str, Records], dict[str, Any]]) -> Callable[[Asked], A
 
 
 def _read(asked: Asked) -> Records:
-    """Returns the stream's records; raises StoreUnavailable for an unknown layout, which only a status can show."""
+    """Returns the stream's records; raises StoreUnavailable for an unknown layout, which only the status shows."""
     records = _records(asked)
     if "layout" in records.damage:
         store.layout(asked.stream_id)
@@ -189,7 +188,7 @@ def _read(asked: Asked) -> Records:
 
 
 def _begun(stream_id: str) -> Records | None:
-    """Returns what is known of a stream whose first POST was answered a moment ago; None if there was none."""
+    """Returns the execution of a stream whose first POST was answered a moment ago; None if there is none."""
     with contextlib.suppress(StoreUnavailable):
         found = executions.begun(states(), settings.state_machine_arn, stream_id)
         return None if found is None else Records(Lease(execution=found[0], started_at_ms=found[1]), None, None, ())
@@ -214,7 +213,7 @@ def _layout(asked: Asked) -> Layout:
 
 
 def _delivery(stream_id: str, profile: str) -> list[dict[str, Any]] | None:
-    """Returns what is known of the stream's sinks; None, and nothing is read, where its profile names none."""
+    """Returns a row for each of the stream's sinks; None, without reading anything, if its profile names none."""
     if not settings.sinks_table or "deliver" not in known.fields(profile):
         return None
     from handlers.api.sinks import Sinks, row
@@ -230,7 +229,7 @@ def _sinks(asked: Asked) -> Answer:
 
 
 def _command(asked: Asked) -> Answer:
-    """200 with the stream's sinks after what was asked of one of them."""
+    """200 with the stream's sinks, after one of them was given a command."""
     _layout(asked)
     from handlers.api.sinks import command, commanded
 
@@ -250,7 +249,7 @@ def _lag_ms(stream_id: str) -> int | None:
 def _streams(asked: Asked) -> Answer:
     """200 with a page of the streams that were ever started, as handlers/api/status.py builds it."""
     request, is_late = status.LISTING.read(asked.query), _late_after(PAGE_S)
-    # One more than is shown: whether there is a next page.
+    # One more than is shown, to know whether there is a next page.
     ids = store.streams(request.after, request.limit + 1)
     read = store.read_briefly(ids[: request.limit])
     page = status.page(ids, read, request.limit, _now_ms(), DEAD_AFTER_MS, RETRIES, is_late, _lag_ms)
@@ -292,7 +291,7 @@ def _gaps(asked: Asked) -> Answer:
 
 
 def _delete(asked: Asked) -> Answer:
-    """202 with what follows from the stop request, which is recorded; a stream that has stopped gets the same."""
+    """202 once the stop request is recorded, with what follows from it; a stream that has stopped gets the same."""
     stream_id, requested_at = asked.stream_id, at(_now_ms())
     assert requested_at is not None
     if store.stop(stream_id, requested_at, may_start=known.has(asked.profile)) is None:
@@ -311,7 +310,8 @@ def _redrive(asked: Asked) -> Answer:
     from handlers.redrive.restore import Events
 
     is_late, tables = _late_after(REDRIVE_S), boto3_client("dynamodb", TRIES)
-    # A receive waits a second for messages: one whose answer came too late would hide them from its second try.
+    # A receive waits a second for messages. If its answer came too late, the second try would not get them: they are #
+    # hidden.
     stage = Stage(
         boto3_client("sqs", TRIES, RECEIVED_WITHIN_S), settings.dead_letter_queue_url, tables, settings.control_table,
         Events(tables, settings.events_table, _objects()), states(), "", REDRIVE_HELD_S, is_late,
@@ -320,7 +320,7 @@ def _redrive(asked: Asked) -> Answer:
 
 
 def _repair(asked: Asked) -> Answer:
-    """200 with the gaps that are repaired now; with `dry_run=true` with what they would bring."""
+    """200 with the gaps that are repaired now; with `dry_run=true`, what their repair would bring."""
     _layout(asked)
     from handlers.api import repair_route
 

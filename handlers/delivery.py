@@ -1,9 +1,9 @@
-"""Sends stored events on: notes what arrived, rings for each stream and sink, and answers the bells.
+"""Delivers stored events to sinks: notes what arrived, rings for each stream and sink, and answers the bells.
 
 Lambda calls it in four ways (handlers/deliver/delivering.py). With records of the events table's stream it sends what
 quick sinks take at once, notes what arrived, and rings for the rest. With bells it brings each stream's events to one
-sink, each in a thread of its own. By the schedule it rings again what is due, and says how far the sinks are behind.
-With a command it does what a person asks of a sink. The template has this function only where a profile delivers
+sink, each in a thread of its own. On its schedule it rings again what is due, and reports how far the sinks are behind.
+With a command it does what a person wants of a sink. The template has this function only if a profile delivers
 (packaging/delivery.cjs). Invariants: no call waits for another; a log line, a document of metrics and a dead-letter
 message hold a stream's id, a sink's label, a key and a reason, never a body, an address or a secret.
 """
@@ -48,11 +48,11 @@ from handlers.store.event_items import Entry
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
 
-# One try a request: what failed is tried again, after a back-off.
+# How often a request is tried; the worker tries again later what failed, after a back-off.
 TRIES = 2
-# So long before Lambda would end it all was sent that will be: then come dead-letter messages and records.
+# How long before Lambda would end the call it stops sending: dead-letter messages and records are written after that.
 MARGIN_MS = 10_000
-# How many bells one call answers, each in a thread. One that hangs keeps the call running, and no other waiting.
+# How many bells one call answers, each in a thread. One that hangs keeps the call running, but holds up no other.
 TOGETHER = 10
 CALL_S = 3
 EVERY = 1 << 30
@@ -73,7 +73,7 @@ profiles = Profiles(
 
 
 def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
-    """Returns what a command answers, {"sink", "paused", "replaying"} or {"problem"}; else nothing."""
+    """Returns the answer to a command, {"sink", "paused", "replaying"} or {"problem"}; {} for any other event."""
     logger.append_keys(request_id=lambda_context.aws_request_id)
     delivery = delivering(lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS)
     if "Records" in event:
@@ -89,7 +89,7 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
 
 
 def delivering(left_ms: Callable[[], int]) -> Delivery:
-    """Returns the delivery of a call; where arrivals end is remembered from call to call."""
+    """Returns the delivery of a call; the newest arrivals are remembered from call to call."""
     ports = DeliveryPorts(
         targets=lambda stream_id: targets_of(check_stream_id(stream_id)),
         sending=SharedRequests(lambda target: sending(target, TOOLS)).sending,
@@ -106,7 +106,7 @@ def delivering(left_ms: Callable[[], int]) -> Delivery:
 
 
 def in_threads(work: Callable[[Any], Any], several: Sequence[Any]) -> Iterable[Any]:
-    """The results for each of a few, at the same time; one alone needs no thread."""
+    """Returns the result for each, computed at the same time; one alone needs no thread."""
     if len(several) == 1:
         return [work(several[0])]
     with ThreadPoolExecutor(PARALLEL) as threads:
@@ -114,7 +114,7 @@ def in_threads(work: Callable[[Any], Any], several: Sequence[Any]) -> Iterable[A
 
 
 def within(several: Sequence[Callable[[], None]], ms: int) -> None:
-    """Runs several in threads until all are done or so many milliseconds are over; who hangs is left behind."""
+    """Runs several in threads, and returns when all are done or so many milliseconds have passed."""
     threads = ThreadPoolExecutor(TOGETHER)
     done, _ = wait([threads.submit(one) for one in several], ms / 1000)
     threads.shutdown(wait=False, cancel_futures=True)
@@ -132,7 +132,7 @@ arrivals = Arrivals(table)
 
 
 def call(out: Sequence[Bell]) -> None:
-    """Has this function answer the bells, in calls of its own."""
+    """Invokes this function to answer the bells, in calls of their own."""
     for first in range(0, len(out), TOGETHER):
         several = [[*bell.place, bell.until_ms, bell.arrival] for bell in out[first : first + TOGETHER]]
         payload = json.dumps({"bells": several}).encode()
@@ -140,7 +140,7 @@ def call(out: Sequence[Bell]) -> None:
             with translate_errors("Invoke"):
                 functions.invoke(FunctionName=settings.delivery_function, InvocationType="Event", Payload=payload)
         except StoreUnavailable as problem:
-            # They are due soon.
+            # The bells are due again soon.
             logger.warning(str(problem))
 
 
@@ -157,7 +157,7 @@ def answer(delivery: Delivery, rung: Sequence[Any]) -> None:
 
 
 def command(delivery: Delivery, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Carries out what a person asks; raises StoreUnavailable."""
+    """Carries out a person's command; raises StoreUnavailable."""
     place = Place(event["stream"], event["sink"])
     asked = Command(event["command"], event.get("from_ms", 0), bool(event.get("all")))
     record = asked.carried_out(place, delivery.records, arrivals, delivery.feed.page, now_ms())
@@ -169,7 +169,7 @@ def command(delivery: Delivery, event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_order(stream_id: str, after: str, from_ms: int, at_ms: int) -> tuple[Order, Iterator[Entry]]:
-    """Returns the stream's events behind a place, by its own order, and whether positions are instants ("index")."""
+    """Returns the kind of the stream's order, and its events after a place in that order."""
     layout = streams.layout(stream_id)
     if layout is None:
         return "index", iter(())
@@ -179,7 +179,7 @@ def in_order(stream_id: str, after: str, from_ms: int, at_ms: int) -> tuple[Orde
 
 
 def targets_of(profile: str) -> tuple[Target, ...]:
-    """Returns where a profile's events go, nothing where there is no profile; raises ValueError for a wrong one."""
+    """Returns where a profile's events go, () if there is no profile; raises ValueError for a wrong one."""
     return _targets(profile, profiles.text(profile))
 
 
@@ -203,7 +203,7 @@ def secret(reference: Reference) -> str:
 
 
 def service(name: str) -> Any:
-    """Returns the client of a service. It waits for a function, and does not call it again if no answer comes."""
+    """Returns the client of a service. Lambda's waits for the function, and never repeats a call."""
     if name == "lambda":
         return boto3_client("lambda", 1, INVOKE_S, TOGETHER)
     return boto3_client(name, TRIES, at_once=TOGETHER)
@@ -227,7 +227,7 @@ def dead_letter(letter: Letter) -> bool:
 
 
 def report(place: Place, worked: Worked) -> None:
-    """Prints what came of a call, for a log and for CloudWatch's metrics."""
+    """Prints the result of a call, for the log and for CloudWatch's metrics."""
     if worked.reason:
         said = {"stream_id": place.stream_id, "sink": place.label, "reason": worked.reason}
         logger.warning("events wait", extra=said)

@@ -1,7 +1,8 @@
-"""The errors the connection manager raises: its contract with the state machine.
+"""Defines the errors that the connection manager raises: its contract with the state machine.
 
-ErrorEquals compares class names, so a name here is public: renaming one changes every definition in `statemachines/`.
-A message is one sentence for a person and never holds a secret; no code reads it, but for the name in RenewalDue's.
+ErrorEquals compares class names, so a name here is public: renaming one changes every definition in `statemachines/`. A
+message is one sentence for a person and never holds a secret. Code reads one message only: the name that begins
+RenewalDue's.
 """
 
 
@@ -16,7 +17,8 @@ class StreamTakenOver(StreamkeeperError):
 class StreamDropped(StreamkeeperError):
     """The upstream closed early, reset, stalled, was truncated, answered 5xx or could not be reached.
 
-    Or it refused the request, and not for long enough yet; or a secret of the profile cannot be read.
+    It is also raised if the upstream refused the request and `reject_after` has not passed yet, or if a secret of the
+    profile cannot be read.
     """
 
 
@@ -25,30 +27,30 @@ class StreamThrottled(StreamkeeperError):
 
 
 class ConnectionExpired(StreamkeeperError):
-    """The function's deadline came and nobody has taken over."""
+    """The function's deadline came before another connection had taken over."""
 
 
 class RenewalDue(StreamkeeperError):
-    """A cycle ended as usual and the execution is to start its successor, for its history will be full one day.
+    """A cycle ended as usual, and the execution starts its successor now, because its history is limited in length.
 
-    It is raised in place of StreamTakenOver or ConnectionExpired. Its message begins with that name and a colon, and
-    the machine reads which: only a lane that was taken over waits.
+    It replaces StreamTakenOver or ConnectionExpired. Its message begins with the name of the replaced error and a
+    colon. The machine reads that name, because only a lane that was taken over waits.
     """
 
 
 class StreamRejected(StreamkeeperError):
-    """The upstream has refused, and nobody was connected, for all of the profile's `reject_after`."""
+    """The upstream has refused for all of the profile's `reject_after`, and no connection was open in that time."""
 
 
 class StreamBroken(StreamkeeperError):
-    """What must not be requested twice ended without its end mark, or nobody knows how it ended."""
+    """A stream that must not be requested twice ended without its end mark, or how it ended is not known."""
 
 
 class StoreUnavailable(StreamkeeperError):
     """DynamoDB or the dead-letter queue still refuses after the client's own retries.
 
-    `is_throttle` is whether it refuses for the number of requests alone. `is_unknown_layout` is whether what is stored
-    cannot be read by this version: the message says what.
+    `is_throttle` is whether it refuses only because there are too many requests. `is_unknown_layout` is whether this
+    version cannot read something that is stored; the message names it.
     """
 
     is_throttle = False
@@ -56,4 +58,4 @@ class StoreUnavailable(StreamkeeperError):
 
 
 class InvalidRequest(StreamkeeperError):
-    """No such profile, a bad profile or a malformed stream id."""
+    """The profile does not exist or is wrong, or the stream id is malformed."""

@@ -1,9 +1,10 @@
-"""Repairs the gaps of streams: fetches what each has missed from the address that its profile names.
+"""Repairs the gaps of streams: fetches what each stream missed from the address that its profile names.
 
-Called by whatever ends a gap, by the watch for what nobody has finished, and by a person through the API. Lambda's
-event names a stream; the function repairs what is due of it and of the others of its profile
+A connection that ends a gap calls it, the watch calls it for what is unfinished, and a person does through the API.
+Lambda's event names a stream; the function repairs what is due of it and of the others of its profile
 (`handlers/repair/function.py`). Invariants: a log line and a message hold streams, instants, counts and our own words,
-never an address or what it answered; the function ends before Lambda would end it, and whatever is left is found again.
+never an address or what it answered; the function ends before Lambda would end it, and the next call finds what is
+left.
 """
 
 import json
@@ -42,7 +43,8 @@ from handlers.store.overflow import Objects
 from handlers.store.stream_records import StreamRecords
 
 TRIES = 4
-# No page is asked for any more so long before Lambda would end it: one may take half a minute, with its storing.
+# How long before Lambda would end it the function requests no more pages: fetching and storing one may take half a #
+# minute.
 MARGIN_MS = 45_000
 
 logger = Logger()
@@ -62,9 +64,9 @@ profiles = Profiles(settings, s3, s3, logger.warning, settings.keep_days)
 
 
 def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
-    """Returns {"status", "gaps"}. With `dry_run` it fetches the gaps in [from_ms, to_ms), but stores nothing.
+    """Returns {"status", "gaps"} of the repair. With `dry_run` it fetches the gaps in [from_ms, to_ms), stores nothing.
 
-    Raises StoreUnavailable; Lambda tries again, and so does the watch.
+    Raises StoreUnavailable; then Lambda calls it again, and so does the watch.
     """
     stream_id = str(event["stream"])
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id=stream_id)

@@ -17,7 +17,7 @@ MAX_DAYS = 3650
 # Events or bytes.
 MOST_OF_A_DAY = 10**12
 MAX_REST_S = 3600
-# What a function's start may take, beside the rest before it.
+# What a function's start may take, in addition to the back-off before it.
 START_MS = 5_000
 _UPSTREAM = re.compile(r"UPSTREAM_[A-Z0-9_]+")
 # The regions whose endpoints are dynamodb.<region>.amazonaws.com.
@@ -37,21 +37,21 @@ class LambdaContext(Protocol):
 
 
 class TimedContext(LambdaContext, Protocol):
-    """What a function uses that has to end in time."""
+    """What a function that must end in time uses of Lambda's context object."""
 
     def get_remaining_time_in_millis(self) -> int:
         """Returns the time that is left until the function is killed."""
 
 
 class SettingsError(ValueError):
-    """A variable of a function's environment is missing or bad; the message is one sentence that names it."""
+    """A variable of a function's environment is missing or wrong; the message is one sentence that names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlainAws:
     """What a request to DynamoDB, S3, SQS or Lambda needs; `session_token` is "" if there is none.
 
-    `s3_url` is that of PlainS3, `lambda_url` "" if botocore must find it.
+    `s3_url` is the address that PlainS3 uses. `lambda_url` is "" if botocore must find the address.
     """
 
     region: str
@@ -69,7 +69,7 @@ class PlainAws:
 
 
 class _Loaded:
-    """Settings that are read from the environment, each field as `_READ` says."""
+    """Settings that are read from the environment; `_READ` has the reader of each field."""
 
     __slots__ = ()
 
@@ -83,10 +83,10 @@ class _Loaded:
 class Settings(_Loaded):
     """The connection manager's settings. `upstreams` are the variables that the address of a profile may begin with.
 
-    `events_bucket`, `repair_function` and `profiles_bucket` are "" if there is none, `ledger_keep_days` 0 where
-    records are kept for ever. `keep_days` is for how many days events are kept whose profile does not say, 0 for ever;
-    `metrics_by` what has metrics of its own, `budget_events` and `budget_bytes` how much all streams may store in a
-    day, 0 for no bound.
+    `events_bucket`, `repair_function` and `profiles_bucket` are "" if there is none, `ledger_keep_days` 0 where records
+    are kept for ever. `keep_days` is for how many days events are kept if their profile does not set it, 0 for ever.
+    `metrics_by` is whether the stage, each profile or each stream has metrics of its own. `budget_events` and
+    `budget_bytes` are how much all streams together may store in a day, 0 for no bound.
     """
 
     events_table: str
@@ -115,8 +115,8 @@ class Settings(_Loaded):
 class ControlSettings(_Loaded):
     """The settings of the function that shows and stops streams; the intervals are the connection manager's.
 
-    After a drop, or after too many requests, the machine has a lane try again within `retried_within_ms`, or
-    `throttled_within_ms`. `sinks_table` and `sinks_function` are "" if no profile of the stage delivers.
+    The machine has a lane try again within `retried_within_ms` after a drop, and within `throttled_within_ms` after too
+    many requests. `sinks_table` and `sinks_function` are "" if no profile of the stage delivers.
     """
 
     events_table: str
@@ -140,7 +140,7 @@ class ControlSettings(_Loaded):
 
 @dataclass(frozen=True, slots=True)
 class UpgradeSettings(_Loaded):
-    """What the function that upgrades needs: `function` is the name of the one that keeps streams connected."""
+    """The settings of the function that upgrades; `function` is the name of the one that keeps streams connected."""
 
     control_table: str
     events_table: str
@@ -150,7 +150,7 @@ class UpgradeSettings(_Loaded):
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings(_Loaded):
-    """What the function that applies a document needs; the intervals are those of ControlSettings."""
+    """The settings of the function that applies a document; the intervals are those of ControlSettings."""
 
     control_table: str
     start_machine_arn: str
@@ -212,8 +212,8 @@ class DeliverySettings(_Loaded):
 def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
     """Returns what plain requests to DynamoDB, S3 and SQS need; None if only botocore can make them.
 
-    That is so without credentials in the environment (profiles, containers, single sign-on), in a partition with other
-    endpoints, and where a variable asks for FIPS, dual stack, a proxy or other certificates.
+    Only botocore can make them without credentials in the environment (profiles, containers, single sign-on), in a
+    partition with other endpoints, and if a variable asks for FIPS, dual stack, a proxy or other certificates.
     """
     if any(environment.get(name) for name in _NOT_PLAIN):
         return None
@@ -235,8 +235,8 @@ def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
     return PlainAws(region, dynamodb_url, key_id, secret, token, s3_url, sqs_url, lambda_url)
 
 
-# How each field of the settings is read, whichever settings have it. Seconds are whole, from 1 to 900; of rests to an
-# hour, of what counts as unconnected to a day.
+# How each field of the settings is read, whichever settings have it. Seconds are whole, from 1 to 900. A back-off may #
+# last an hour, and a stream may be away for up to a day before it counts as unconnected.
 _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "events_table": lambda env: _text(env, "EVENTS_TABLE"),
     "control_table": lambda env: _text(env, "CONTROL_TABLE"),
@@ -275,10 +275,10 @@ _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
 
 
 def load_delays(environment: Mapping[str, str]) -> tuple[int, int, int, int, int]:
-    """Returns how long a function that keeps a group rests, in milliseconds; raises SettingsError.
+    """Returns the back-offs of a function that keeps a group, in milliseconds; raises SettingsError.
 
-    In this order: the longest rest after a drop, the first and the longest after too many requests, the rest once the
-    retries are used up, and what chance adds to it. Of one stream alone the machine waits so.
+    In this order: the longest after a drop, the first and the longest after too many requests, the one once the retries
+    are used up, and the most that chance adds to it. For a stream in no group the machine waits as long.
     """
     return (
         _rest_ms(environment, "RETRY_MAX_DELAY_S"),
@@ -295,7 +295,7 @@ def _budget(environment: Mapping[str, str], unit: str) -> int:
 
 
 def _is_root(url: str) -> bool:
-    """Returns whether it is a scheme, a host and perhaps a port: no path, for the signature is over "/"."""
+    """Returns whether it is a scheme, a host and perhaps a port. It has no path, because the signature is over "/"."""
     return re.fullmatch(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?/?", url) is not None
 
 

@@ -1,11 +1,11 @@
 """Makes the TLS contexts of a process: one that trusts the public authorities, and one for each profile with its own.
 
 The settings are the defaults of Python 3.13, which runs in Lambda, on every Python: an older one checks less, so an
-upstream that works on a laptop could be refused where it is deployed. A context is made once: to read the certificates
-of all authorities takes a function of 128 MB a quarter of a second.
+upstream that works on a laptop could be refused where it is deployed. A context is made once, because reading the
+certificates of all authorities takes a function of 128 MB a quarter of a second.
 
-An authority of one's own need not be as RFC 5280 has it (VERIFY_X509_STRICT): those of Kubernetes clusters lack
-identifiers of keys, and are trusted by name.
+A profile's own authority need not follow RFC 5280 strictly (VERIFY_X509_STRICT): the authorities of Kubernetes clusters
+lack key identifiers, and the profile trusts them by name.
 """
 
 import ssl
@@ -15,13 +15,13 @@ from functools import cache, lru_cache
 from handlers.profile.addresses import ProfileError
 from handlers.profile.tls_field import Trust
 
-# Of so many profiles a process keeps the contexts.
+# For how many profiles a process keeps contexts.
 _CONTEXTS = 16
 
 
 @cache
 def tls() -> ssl.SSLContext:
-    """Returns the context; nobody may change it."""
+    """Returns the context; no caller may change it."""
     made = ssl.create_default_context()
     made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT
     return made
@@ -29,7 +29,7 @@ def tls() -> ssl.SSLContext:
 
 @lru_cache(_CONTEXTS)
 def own_tls(trust: Trust) -> ssl.SSLContext:
-    """Returns the context of a profile; nobody may change it. Raises ProfileError for a text that is no PEM."""
+    """Returns the context of a profile; no caller may change it. Raises ProfileError for a text that is not PEM."""
     try:
         made = ssl.create_default_context(cadata=None if trust.beside_public else trust.ca or None)
         if trust.beside_public:
@@ -47,18 +47,18 @@ def own_tls(trust: Trust) -> ssl.SSLContext:
 
 
 def check_trust(trust: Trust | None) -> None:
-    """Raises ProfileError where the texts are not what they should be."""
+    """Raises ProfileError if a certificate or the key cannot be read."""
     if trust is not None:
         own_tls(trust)
 
 
 def _show(context: ssl.SSLContext, trust: Trust) -> None:
-    # OpenSSL's reader of such pairs takes a file, which only this user may read, and for no longer than that takes.
+    # OpenSSL reads such a pair only from a file. Only this user may read the file, and it exists only meanwhile.
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".pem") as file:
         file.write(f"{trust.certificate.rstrip()}\n{trust.key.rstrip()}\n")
         file.flush()
         try:
-            # Without a password OpenSSL would ask a terminal for that of an encrypted key.
+            # Without this password OpenSSL would ask the terminal for that of an encrypted key.
             context.load_cert_chain(file.name, password="")
         except (ssl.SSLError, ValueError, OSError):
             raise ProfileError("tls.certificate and tls.key are no pair in PEM, or the key is encrypted") from None

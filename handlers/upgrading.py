@@ -1,7 +1,7 @@
-"""Carries out a step of an upgrade, called by the machine of `statemachines/upgrade.asl.yml`.
+"""Carries out one step of an upgrade; the machine of `statemachines/upgrade.asl.yml` calls it.
 
 `handlers/upgrade/upgrade_steps.py` has the steps. Invariants: whatever AWS refuses is raised, and the machine tries
-again; a reason that is answered names streams and our own words, and what Lambda said of a version that does not start.
+again; a reason in an answer holds streams and our own words, and Lambda's message about a version that does not start.
 """
 
 import os
@@ -22,7 +22,7 @@ from handlers.upgrade.upgrade_steps import Work, step
 TRIES = 4
 # StartExecution has a bucket of its own, 1,300 in small regions and 300 a second: the POSTs have most of it.
 AT_ONCE, A_SECOND = 50, 25.0
-# A step ends so long before Lambda would end it.
+# How long before Lambda would end it a step ends.
 MARGIN_MS = 20_000
 
 

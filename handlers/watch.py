@@ -1,12 +1,12 @@
-"""Watches all streams: reports once a minute for how long each stream that should be connected is not.
+"""Watches all streams: reports once a minute which streams should be connected but are not, and for how long.
 
 These numbers need neither Lambda's nor Step Functions' API, so they show their outages too. Then the function names
 those streams in a message to the alerts' topic (handlers/watching/alerts.py), asks Step Functions about them, and
 starts an execution for each that is orphaned (handlers/watching/orphan_recovery.py). What a run does not reach in its
 time, the next one does (handlers/watching/lease_rounds.py); `python -m bench.watch` measures how many one run reaches.
 
-Invariants: it writes nothing to the table; it reports its numbers in every run, also where there is no stream, because
-the alarm treats missing data as a breach, and before it asks anybody else, who may be slow.
+Invariants: it writes nothing to the table; it reports its numbers in every run, even without a stream, because the
+alarm treats missing data as a breach, and before it calls any other service, which may be slow.
 """
 
 import os
@@ -33,9 +33,9 @@ from handlers.watching.lease_rounds import Rounds, Seen, Turn
 from handlers.watching.orphan_recovery import Orphans, StepFunctions
 
 TRIES = 3
-# The function has 55 seconds. It reads leases for so long, and asks Step Functions until then.
+# The function has 55 seconds. It reads leases for READ_S, and asks Step Functions until ASK_S after its start.
 READ_S, ASK_S = 30, 42
-# One that runs costs one request to Step Functions, one that is orphaned some seven.
+# How many streams a run asks Step Functions about. One that runs costs one request, an orphaned one about seven.
 ASKED = 100
 # DescribeExecution has a bucket of 250 requests and a refill of 10 a second, for the whole account, in all regions but
 # the three largest (Step Functions developer guide, "Service quotas", "Other quotas"). The machines ask with the same
@@ -49,17 +49,17 @@ dynamodb = dynamodb_client(plain_aws(os.environ), tries=TRIES)
 
 
 def client(service: str) -> Any:
-    """Returns the client of a service; most runs need the dead-letter queue's alone."""
+    """Returns the client of a service; most runs need only the dead-letter queue's."""
     return boto3_client(service, TRIES)
 
 
 def publish(subject: str, text: str) -> None:
-    """Sends a message to whoever has subscribed to the alerts."""
+    """Sends a message to all subscribers of the alerts."""
     client("sns").publish(TopicArn=settings.alerts_topic_arn, Subject=subject, Message=text)
 
 
 class Memory:
-    """What one run leaves to the next, in the same sandbox."""
+    """What one run leaves to the next one in the same sandbox."""
 
     def __init__(self) -> None:
         self.leases = Leases(dynamodb, settings.control_table)
@@ -78,11 +78,11 @@ def memory() -> Memory:
 
 
 def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
-    """Returns how many streams should be connected, how many are not, and who was named or found orphaned now.
+    """Returns how many streams should be connected, how many are not, and which were named or found orphaned now.
 
-    The log names each that has not been for UNCONNECTED_AFTER_S, each lease that cannot be read whole, and each orphan;
-    of the first two a message does too, once. What DynamoDB refuses is raised, and the metrics of this run are missing.
-    What another service refuses is logged.
+    The log names each stream that has been away for UNCONNECTED_AFTER_S, each lease that cannot be read whole, and each
+    orphan; a message names the first two kinds once. If DynamoDB refuses a request, the error is raised, and the
+    metrics of this run are missing. If another service refuses, that is logged.
     """
     logger.append_keys(request_id=lambda_context.aws_request_id)
     began_s = time.monotonic()
@@ -90,7 +90,8 @@ def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     rounds = memory().rounds
     seen = rounds.check(now_ms, lambda: time.monotonic() - began_s > READ_S)
     wanted, missing, longest_ms = rounds.numbers()
-    # A metric is paid for by the month: only what the alarm reads is one. The dashboard finds the others here.
+    # A metric is billed by the month, so only the number that the alarm reads is one. The dashboard finds the others #
+    # here.
     metrics.add_metric("LongestUnconnected", MetricUnit.Seconds, longest_ms // 1000)
     metrics.add_metadata("Wanted", wanted)
     metrics.add_metadata("Unconnected", missing)
@@ -140,23 +141,23 @@ def name(names: alerts.Names, streams: Mapping[str, str]) -> list[str]:
     try:
         return names.report(streams)
     except (BotoCoreError, ClientError) as problem:
-        logger.error("no message names the streams", extra={"problem": described(problem)})
+        logger.error("the message that names the streams was not sent", extra={"problem": described(problem)})
         return []
 
 
 def report_partial(reached: int) -> None:
-    """Says once in a message that a run does not reach every stream, and how many it reached."""
+    """Sends one message that a run does not reach every stream, and how many it reached."""
     if memory().is_partial_reported:
         return
     try:
         publish(*alerts.partial(reached))
         memory().is_partial_reported = True
     except (BotoCoreError, ClientError) as problem:
-        logger.error("no message says that the watch is late", extra={"problem": described(problem)})
+        logger.error("the message that the watch is late was not sent", extra={"problem": described(problem)})
 
 
 def count_dead_letters() -> int | None:
-    """About how many messages are in the dead-letter queue; None if it does not answer.
+    """Returns about how many messages are in the dead-letter queue; None if it does not answer.
 
     Asking keeps the queue's metrics from being late: "CloudWatch considers a queue to be active for up to six hours if
     it contains any messages, or if any action accesses it", and a queue that was not active has them up to 15 minutes
@@ -172,7 +173,7 @@ def count_dead_letters() -> int | None:
 
 
 def start_repairs(now_ms: int) -> list[str]:
-    """Returns the streams whose repair is due and unfinished; the function that repairs was started for each."""
+    """Starts the function that repairs for each stream whose repair is due; returns these streams."""
 
     def start_one(stream_id: str) -> bool:
         return start(lambda: client("lambda"), settings.repair_function, stream_id)
@@ -180,12 +181,12 @@ def start_repairs(now_ms: int) -> list[str]:
     try:
         return start_due(RepairWork(dynamodb, settings.control_table), now_ms, start_one)
     except StoreUnavailable as problem:
-        logger.error("nobody knows which repairs are due", extra={"problem": described(problem)})
+        logger.error("which repairs are due could not be read", extra={"problem": described(problem)})
         return []
 
 
 def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> list[str]:
-    """Returns the suspects of this turn that are orphaned; a new execution was started for each that may have one.
+    """Starts an execution for each suspect of this turn that is orphaned and may have one; returns the orphans.
 
     `groups` has the streams of each group that are away: the log names them beside an orphaned group.
     """
@@ -200,14 +201,14 @@ def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> 
             orphan = orphans.check(stream_id, lease, now_ms)
         except (BotoCoreError, ClientError, StoreUnavailable) as problem:
             fields = {"stream_id": stream_id, "problem": described(problem)}
-            logger.error("whether the stream is orphaned could not be found out, or not mended", extra=fields)
+            logger.error("the stream could not be checked, or an orphan not started", extra=fields)
             continue
         if orphan is not None:
             orphaned.append(stream_id)
             fields = {"stream_id": stream_id, "execution": orphan.execution, "started": orphan.started}
             logger.error(alerts.with_streams(orphan.sentence, groups.get(stream_id, ())), extra=fields)
     if orphaned:
-        # In no other run: a metric is paid for by the hours in which it has data.
+        # A run without an orphan does not report this: a metric is billed by the hours in which it has data.
         metrics.add_metric("Orphaned", MetricUnit.Count, len(orphaned))
         metrics.flush_metrics()
     return orphaned

@@ -292,7 +292,7 @@ class _Attempts:
                 left_s = (rest.until_ms - now_ms) / 1000
                 if is_pause(rest.kind):
                     return paused(left_s).outcome
-                return Outcome(error, "", f"the upstream is owed a rest of {left_s:.0f} s more")
+                return Outcome(error, "", f"the upstream's back-off lasts {left_s:.0f} s more")
             self._has_rested = True
             yield from self._ask(Pause(min(invocation.lease_every_ms, rest.until_ms - now_ms, latest_ms - now_ms)))
             if self._now_ms >= rest.until_ms:

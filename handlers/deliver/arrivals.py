@@ -1,10 +1,10 @@
 """Keeps a stream's arrivals in the order in which the events table's stream showed them: a log that sinks read.
 
 An event becomes visible when it is stored, which is not the order of the positions: two connections write at once, a
-frozen one writes late, a person puts an event back. So what each call of the table's stream brought of a stream is
-noted here, as an *arrival* with the next number, where nothing has that number yet. A reader that has read up to a
-number has seen everything noted before it, and nothing comes before it later. An arrival names the sinks that took it
-before it was noted (handlers/deliver/at_once.py).
+frozen one writes late, a person puts an event back. So the delivery notes what each call of the table's stream brought
+of a stream as an *arrival* with the next free number. A reader that has read up to a number has seen everything noted
+before it, and nothing comes before it later. An arrival names the sinks that took it before it was noted
+(handlers/deliver/at_once.py).
 
 An arrival is an item of the delivery table: the stream's id, and `arrival#<number>`. Invariants: a stream's numbers
 grow, even after all of them have expired; `before` is the number of the preceding one; what one call brought is noted
@@ -26,13 +26,13 @@ KEEP_DAYS = 14
 PREFIX = "arrival#"
 _BEHIND = f"{PREFIX}~"
 _DIGITS = 15
-UNIT_BYTES = 800  # of a write unit's 1,024; the rest is for the other fields
-# How often a number may be taken: two shards with parts of one stream hardly collide twice in a row.
+UNIT_BYTES = 800  # Of a write unit's 1,024; the rest is for the other fields.
+# How often to try for a free number: two shards with parts of one stream hardly collide twice in a row.
 MOST_TRIES = 20
 
 
 class Entry(NamedTuple):
-    """An item of the events table: an event, or a segment of `events`, the first received at `received_at_ms`."""
+    """An item of the events table: an event, or a segment with this many events, the first received at that time."""
 
     partition: str
     key: str
@@ -42,11 +42,11 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What one call brought of a stream; `total` counts the events of this arrival and all before it.
+    """The events of one stream that one call brought; `total` counts those of this arrival and all before it.
 
-    `before` is the number of the preceding one, 0 if there was none; `mark` names the records of the call. `taken`
-    has the sinks that took this arrival and all before it, and how many events each has taken in all. One that took
-    only its first events is in `part` too, with their number.
+    `before` is the number of the preceding one, 0 if there was none; `mark` names the records of the call. `taken` has
+    the sinks that took this arrival and all before it, and how many events each has taken in all. A sink that took only
+    the first events is in `part` too, with how many.
     """
 
     number: int
@@ -73,7 +73,7 @@ class Arrival:
         return label in self.taken and label not in self.part
 
     def after(self, place: int) -> list[tuple[Entry, int]]:
-        """Its entries from the `place`th event on, each with how many of its own events come before that."""
+        """Returns its entries from the `place`th event on, each with how many of its own events come before that."""
         left: list[tuple[Entry, int]] = []
         for entry in self.entries:
             if place < entry.events:
@@ -86,9 +86,9 @@ _EMPTY = Arrival(0, 0, 0, 0, "")
 
 
 class Took(NamedTuple):
-    """What a sink took of what is to be noted: so many `messages`, where it had taken `before` until then.
+    """What a sink took of an arrival before it is noted: `messages` more than the `before` that it had taken.
 
-    They are those of the first `part` events; 0 if they are all.
+    They are those of the first `part` events; `part` is 0 if it took all.
     """
 
     before: int
@@ -97,14 +97,14 @@ class Took(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What sinks took of what is to be noted, behind the newest arrival, which was just read."""
+    """What sinks took of an arrival before it is noted; `behind` is the newest one before it, which was just read."""
 
     behind: Arrival = _EMPTY
     took: Mapping[str, Took] = {}
 
 
 class Arrivals:
-    """The arrivals of all streams, and the ends of those that this sandbox has noted."""
+    """The arrivals of all streams; it remembers the newest of each stream that this sandbox has noted."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -115,7 +115,7 @@ class Arrivals:
     ) -> dict[str, Arrival]:
         """Notes an arrival for each stream and returns it; raises StoreUnavailable.
 
-        `brought` has for each stream its entries in order, and the mark of the records; `sent` what was sent of it.
+        `brought` has each stream's entries in order, and the mark of the records; `sent` has what sinks took of them.
         """
         noted: dict[str, Arrival] = {}
         wanted = dict(brought)
@@ -143,7 +143,7 @@ class Arrivals:
 
     def _next(self, stream_id: str, entries: tuple[Entry, ...], mark: str, now_ms: int, sent: Sent) -> Arrival:
         end = self._ends[stream_id]
-        # If none is left, the clock has passed every former number: no stream has a thousand a second.
+        # If no arrival is left, the time is above every former number, because no stream has a thousand a second.
         following = end.number + 1 if end.number else now_ms
         total = end.total + sum(entry.events for entry in entries)
         # Where another call noted something since, a sink must have taken that too.
@@ -197,7 +197,7 @@ def _item(stream_id: str, arrival: Arrival) -> Item:
 
 
 def _packed(entries: str, most: int) -> Item:
-    """The text, compressed where a write would take more than one unit for it: much of an entry is that of the last."""
+    """Returns the text, compressed if it would take more than one write unit: entries resemble each other."""
     return {"S": entries} if len(entries) < most else {"B": zlib.compress(entries.encode())}
 
 

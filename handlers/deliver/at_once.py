@@ -1,9 +1,9 @@
-"""Sends what has just arrived in the call that notes it, where a sink is quick and nothing else waits for it.
+"""Sends an arrival in the call that notes it, if a sink is quick and no earlier event waits for it.
 
 This spares the arrival its bell, the worker and the worker's record: the arrival names the sinks that have taken it. A
-worker has measured before how fast the sink answers, and works at it again once it is slow or refuses. All tries of a
-call are made side by side and have BOUND_MS together. Invariants: no event is sent while an earlier one of its stream
-waits for the sink; after BOUND_MS the call goes on, whoever hangs; what was not taken until then is rung for.
+worker has measured before how fast the sink answers, and takes over again once the sink is slow or refuses. All tries
+of a call run side by side and have BOUND_MS together. Invariants: no event is sent while an earlier one of its stream
+waits for the sink; after BOUND_MS the call continues even if a sink hangs, and rings for what was not taken.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,15 +23,16 @@ from handlers.profile.deliver_field import Target
 
 # How long a call tries, and how much of that the requests may take by what a worker measured.
 BOUND_MS, EXPECTED_MS = 300, 200
-# How often a record is written that only the arrivals have moved: when these expire it says how far the sink had come.
+# How often a record is written that only arrivals have moved: once these expire, only the record shows how far the #
+# sink had come.
 SETTLED_EVERY_MS = 3_600_000
 Sending = Callable[[Target], tuple[Promises, Send]]
-# Runs several side by side, and returns when all are done or after so many milliseconds.
+# Runs several side by side, and returns when all are done or that many milliseconds have passed.
 Within = Callable[[Sequence[Callable[[], None]], int], None]
 
 
 class _Try(NamedTuple):
-    """One sink's part: its record as it stood, what it takes, and how it is sent to."""
+    """One sink's try: its record as it was read, what it promises, and how to send to it."""
 
     record: SinkRecord
     promises: Promises
@@ -41,7 +42,7 @@ class _Try(NamedTuple):
 
 @dataclass
 class AtOnce:
-    """The tries of one stream's arrival, until an instant; `targets` are all that its profile names."""
+    """The tries of one stream's arrival, until `until_ms`; `targets` are all that its profile names."""
 
     stream_id: str
     brought: Brought
@@ -57,11 +58,11 @@ class AtOnce:
 
     @property
     def sent(self) -> Sent:
-        """What sinks have taken by now, behind which arrival."""
+        """What sinks have taken by now, and after which arrival."""
         return self._sent._replace(took=dict(self._took))
 
     def run(self) -> None:
-        """Sends to each sink that may take it at once, the quickest first; what cannot be read is not sent."""
+        """Sends to each sink that may take it at once, the quickest first; nothing if an event cannot be read."""
         try:
             end, known = self.records.with_end(self.stream_id, len(self.targets))
         except StoreUnavailable:
@@ -76,7 +77,7 @@ class AtOnce:
                 messages, one.promises, one.send, lambda: self.now_ms() >= self.until_ms,
                 in_order=one.target.in_order, each=self.each,
             )  # fmt: skip
-            # Its place goes on behind the first that it did not take, so those before come once.
+            # Only what it took without a hole counts: its place lies before the first message that it did not take.
             leading = takewhile(lambda pair: pair[0] is pair[1], zip(messages, outcomes.taken, strict=False))
             count = sum(1 for _ in leading)
             if self.now_ms() <= self.until_ms and (count or not messages):
@@ -84,7 +85,7 @@ class AtOnce:
                 self._took[one.record.sink] = Took(one.record.delivered, count, part)
 
     def _messages(self) -> tuple[list[Message], list[int], str]:
-        """Returns the messages, after how many of the arrival's events each is, and what cannot be read."""
+        """Returns the messages, how far in the arrival each lies, and what cannot be read."""
         messages, places, problems, before = list[Message](), list[int](), "", 0
         for entry, image in zip(self.brought.entries, self.brought.images, strict=True):
             made, problem = messages_of(self.stream_id, decoded(image))
@@ -94,7 +95,7 @@ class AtOnce:
         return messages, places, problems
 
     def _try(self, target: Target, end: Arrival, messages: int) -> _Try | None:
-        """Returns how to send to a sink; None if something else is to be done first, or it may take too long."""
+        """Returns how to send to a sink; None if something else comes first, or it may take too long."""
         record = self._records.get(target.label)
         if record is None or target.wait_ms:
             return None
@@ -117,6 +118,6 @@ class AtOnce:
         for label in took:
             record = self._records[label]
             if arrival.at_ms - record.at_ms >= SETTLED_EVERY_MS:
-                # Whoever saved it since knows more.
+                # If it was saved since, the newer record knows more.
                 self.records.save(Place(self.stream_id, label), settled(record, arrival))
         return took

@@ -1,12 +1,12 @@
-"""Rings for a stream and a sink: "there is more". One bell at a time is out for each, whoever rings.
+"""Rings a bell for a stream and a sink when there are events to send. At most one bell is out for each pair.
 
 A bell that is out is an item of the delivery table, and an invocation of the function that answers it. The item says
 until when a worker has it, or until when the sink is left alone; after that instant it is *due*, and a sweep rings
-again. So a bell that was lost, or whose function died, is rung by the next sweep, which reads nothing where no bell is
+again. So if a bell was lost, or its function died, the next sweep rings it again; a sweep reads nothing if no bell is
 out. A worker that is done deletes it and reads once more, because anything noted before the deletion found the bell out
 and rang none.
 
-Invariant: while something noted is not taken, a bell is out, unless the sink is paused.
+Invariant: while a sink has not taken something noted, its bell is out, unless the sink is paused.
 """
 
 import zlib
@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 
 class Bell(NamedTuple):
-    """A bell that is out until an instant; a sink that is new begins with the arrival."""
+    """A bell that is out until `until_ms`; a new sink begins with `arrival`."""
 
     place: Place
     until_ms: int
@@ -50,17 +50,17 @@ class Bells:
         return [bell for bell, is_out in zip(bells, is_new, strict=True) if is_out]
 
     def hold(self, bell: Bell, until_ms: int) -> Bell | None:
-        """Returns the bell, now out until another instant; None if somebody else has rung it since."""
+        """Returns the bell, now out until another instant; None if it was rung anew since."""
         held = bell._replace(until_ms=until_ms)
         return held if self._table.put(_item(held), "#until_ms = :mine", _mine(bell)) else None
 
     def force(self, bell: Bell) -> Bell:
-        """Returns a new bell, whether one was out or not: a worker at the old one stops."""
+        """Returns a new bell, even if one was out; a worker at the old one stops."""
         self._table.put(_item(bell))
         return bell
 
     def end(self, bell: Bell) -> None:
-        """Takes the bell back, unless somebody else has rung it since."""
+        """Takes the bell back, unless it was rung anew since."""
         self._table.delete(_key(bell.place), "#until_ms = :mine", _mine(bell))
 
     def out(self) -> Iterator[Bell]:
@@ -71,12 +71,12 @@ class Bells:
 
 
 def _partition(of: int) -> str:
-    # No stream's id begins so.
+    # No stream's id begins like this.
     return f"#bells#{of}"
 
 
 def _key(place: Place) -> Item:
-    # Neither has a line's end.
+    # Neither part can hold a line end.
     name = f"{place.label}\n{place.stream_id}"
     return key(_partition(zlib.crc32(name.encode()) % PARTITIONS), name)
 

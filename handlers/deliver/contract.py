@@ -2,8 +2,8 @@
 
     def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]
 
-It sends the batch in one request, and returns which of its messages were refused, by their place in the batch; none
-where all were taken. It does not catch what a client raises: `sending` turns that into a refusal, final where
+It sends the batch in one request, and returns the refusals by the messages' places in the batch; an empty mapping if
+all were taken. It does not catch what a client raises: `sending` turns that into a refusal, which is final if
 `PROMISES.final` has its code. A module is imported when the first profile needs it. Invariants: a batch is never larger
 than the sink promises, and has at least one message; no refusal holds a service's own words, which may quote an event.
 """
@@ -19,10 +19,10 @@ from handlers.profile.deliver_field import Target
 from handlers.profile.secret_references import Reference
 from handlers.profile.upstream_requests import UpstreamRequest
 
-# "request": a request is taken whole or not at all, in order. "message": it may be refused in part, so it holds one
-# message of each stream, unless the profile needs no order. "none": the sink itself keeps no order.
+# "request": the sink takes a request whole or not at all, in order. "message": it may refuse part of a request, so one
+# # request holds one message of each stream, unless the profile needs no order. "none": the sink itself keeps no order.
 Order = Literal["request", "message", "none"]
-# The module of each kind: `lambda` is a word of Python's.
+# The modules whose name differs from their kind: `lambda` is a keyword of Python.
 _MODULES = {"lambda": "lambda_function"}
 
 
@@ -58,7 +58,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What a sink takes and keeps; `final` are the error codes that are the message's own fault.
+    """What a sink promises; `final` are the error codes that mean the message itself is at fault.
 
     `around_bytes` is the size of what surrounds a message in a request; `longest_ms` is how long a request may take,
     for an AWS client with its two tries (handlers/aws/clients.py).
@@ -77,7 +77,7 @@ class Promises:
 class Tools:
     """What a sink works with: a client of an AWS service, the value of a secret, and the time.
 
-    `post` sends a request and returns the status of the answer; where it is None a webhook opens a socket itself.
+    `post` sends a request and returns the status of the answer; if it is None, a webhook opens a socket itself.
     """
 
     client: Callable[[str], Any]
@@ -96,7 +96,7 @@ def sending(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[
     """Returns the target's promises, and a function that sends a batch to it and raises nothing."""
     module = sink(target.kind)
     if hasattr(module, "SERVICE"):
-        # To make a client takes longer than a request.
+        # Making a client takes longer than a request.
         tools.client(module.SERVICE)
 
     def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:

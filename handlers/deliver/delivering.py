@@ -1,7 +1,7 @@
-"""The steps of the delivery, by their ports: notes arrivals, rings, answers bells, and rings again what is due.
+"""Carries out the steps of the delivery: notes arrivals, rings, answers bells, and rings again what is due.
 
 Invariants: a sink delays noting by BOUND_MS at most (handlers/deliver/at_once.py); the answer to a bell works at one
-stream and one sink; each bell that was rung is ended by a worker that finds nothing left, or is due again.
+stream and one sink; each bell that was rung is due again later, unless a worker that finds nothing left ends it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ from handlers.deliver.table_records import Brought, Record, by_stream
 from handlers.deliver.worker import REST_MS, DeliveryPorts, Held, Worked, Worker
 from handlers.profile.deliver_field import Target
 
-# For how many sinks that are behind a sweep measures by how much.
+# For how many sinks a sweep measures how far they are behind.
 MEASURED = 200
-# When a full batch of records is late.
+# How old a full batch of records must be to count as late.
 BEHIND_MS = 500
 
 
@@ -34,9 +34,9 @@ class Delivery:
     ports: DeliveryPorts
 
     def note(self, brought: Sequence[Record]) -> None:
-        """Notes what the records brought, and rings where it was not sent at once; raises StoreUnavailable.
+        """Notes what the records brought, and rings for what was not sent at once; raises StoreUnavailable.
 
-        Then the same records come again.
+        After that error Lambda brings the same records again.
         """
         found = by_stream(brought)
         targets = {stream_id: self._targets(stream_id) for stream_id in found}
@@ -46,7 +46,7 @@ class Delivery:
         is_behind = len(brought) >= self.ports.batch and now_ms - newest_ms > BEHIND_MS
         tries = {} if is_behind else self._tries(found, targets)
         sent = {stream_id: one.sent for stream_id, one in tries.items()}
-        # For all sinks, where the profile is wrong: they begin here when it is mended.
+        # A wrong profile's sinks are unknown, so one bell stands for all: they begin here once it is mended.
         labels = {one: [""] if of is None else [target.label for target in of] for one, of in targets.items()}
         wanted = {one: found[one][:2] for one in found if labels[one]}
         noted = self.arrivals.note(wanted, self.ports.now_ms(), sent)
@@ -66,9 +66,9 @@ class Delivery:
             return None
 
     def _tries(self, found: Mapping[str, Brought], targets: Mapping[str, Sequence[Target] | None]) -> dict[str, AtOnce]:
-        """Returns what was tried at once of each stream, when it is over."""
+        """Tries to send each stream's arrival at once; returns the tries when they are over."""
         prompt = {one: of for one, of in targets.items() if of and not all(target.wait_ms for target in of)}
-        # A client is made only once; that it takes some time says nothing of the sink.
+        # Clients are made before the time runs: how long that takes does not depend on the sink.
         sending = {one: self.ports.sending(one) for of in prompt.values() for one in of if not one.wait_ms}
         until_ms = self.ports.now_ms() + BOUND_MS
         tries = {
@@ -79,16 +79,16 @@ class Delivery:
         return tries
 
     def ring(self, places: Sequence[tuple[Place, int]]) -> None:
-        """Rings where no bell is out, each with the arrival that a new sink begins with; raises StoreUnavailable."""
+        """Rings for each place without a bell, with the arrival where a new sink begins; raises StoreUnavailable."""
         until_ms = self.ports.now_ms() + ANSWERED_MS
         self.ports.call(self.bells.ring([Bell(place, until_ms, number) for place, number in places]))
 
     def force(self, place: Place, number: int) -> None:
-        """Rings even while the sink is left alone: a person may have mended what was wrong."""
+        """Rings even during a sink's back-off, because a person may have mended what was wrong."""
         self.ports.call([self.bells.force(Bell(place, self.ports.now_ms() + ANSWERED_MS, number))])
 
     def sweep(self) -> list[Lag]:
-        """Rings what is due; returns how far sinks whose bell is out are behind. Raises StoreUnavailable."""
+        """Rings each bell that is due; returns how far the sinks with a bell are behind. Raises StoreUnavailable."""
         behind, due = list[Lag](), list[Bell]()
         for bell in self.bells.out():
             if len(behind) < MEASURED and (record := self.records.read(bell.place)) is not None:
@@ -105,7 +105,7 @@ class Delivery:
             again = self._work(again)
 
     def _work(self, bell: Bell) -> Bell | None:
-        """Answers a bell; returns the next, where more came meanwhile."""
+        """Answers a bell; returns the next one if more came meanwhile."""
         place, ports = bell.place, self.ports
         try:
             known = ports.targets(place.stream_id)
@@ -134,7 +134,7 @@ class Delivery:
         return self.bells.hold(bell, self.ports.now_ms() + ANSWERED_MS)
 
     def _ended(self, bell: Bell, worked: Worked) -> Bell | None:
-        """Ends the bell, then reads once more: anything noted before that found the bell out and rang none."""
+        """Ends the bell, then reads once more, because anything noted before found the bell out and rang none."""
         self.bells.end(bell)
         if worked.end == "paused" or not self.feed.has_more(bell.place.stream_id, worked.record):
             return None

@@ -1,10 +1,10 @@
-"""Keeps for each stream and sink its place, what was delivered, and what somebody requested of it.
+"""Keeps for each stream and sink its place, what was delivered, and what a person wants of it.
 
-A record is an item of the delivery table: the stream's id, and `sink#<label>`. It is read, worked on and saved where
-nobody has saved it since, so of two workers one continues. The counts are of deliveries: an event sent twice counts
-twice. Invariants: a place moves only past events that the sink took, that the dead-letter queue has, or that somebody
-skipped; each write raises `turn`, and is refused where that is not the one that was read. What the sink took before it
-was noted moves no record: `settled` adds it.
+A record is an item of the delivery table: the stream's id, and `sink#<label>`. A worker reads it, works, and saves it
+only if nobody has saved it since, so only one of two workers continues. The counts are of deliveries: an event sent
+twice counts twice. Invariants: a place moves only past events that the sink took, that the dead-letter queue has, or
+that a person skipped; each write raises `turn`, and is refused if the stored `turn` is not the one that was read. What
+the sink took before it was noted moves no record: `settled` adds it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from handlers.store.control_table import IS_NEW, Table
 from handlers.store.typed_values import Item
 
 PREFIX = "sink#"
-# How many are read: a profile has a few sinks, and former ones may have left a record.
+# How many records are read: a profile has a few sinks, and former ones may have left a record.
 MOST = 20
-# Instead of the number of an arrival's events that are done.
+# In place of the number of an arrival's events that are done.
 ALL = -1
 
 
@@ -29,10 +29,10 @@ ALL = -1
 class SinkRecord:
     """How far a stream's sink has come: `done` events of the arrival `number`, or ALL of them; 0 and 0 at first.
 
-    While `replay_until_ms` is not 0, what came from `replay_from_ms` until then is first read from the events
-    themselves, after the position `replay_after`; `is_backfill` where none of that was sent before. `failures` counts
-    tries in a row without an event taken, `waits` is why, "" if nothing failed; `newest_ms` is when the newest taken
-    event came; `took_ms` is how long the slowest of a worker's last requests took, 0 if none is known.
+    While `replay_until_ms` is not 0, the sink first gets what came from `replay_from_ms` until then, read from the
+    events themselves after the position `replay_after`; `is_backfill` is set if none of that was sent before.
+    `failures` counts tries in a row without an event taken, `waits` is why, "" if nothing failed; `newest_ms` is when
+    the newest taken event came; `took_ms` is how long the slowest of a worker's last requests took, 0 if none is known.
     """
 
     sink: str
@@ -65,7 +65,7 @@ class SinkRecord:
 
 
 def settled(record: SinkRecord, arrival: Arrival | None) -> SinkRecord:
-    """Returns the record after what its sink has taken of an arrival before it was noted; else as it is."""
+    """Returns the record with what its sink took of the arrival before it was noted; else as it is."""
     if arrival is None or record.sink not in arrival.taken or arrival.number <= record.number:
         return record
     return replace(
@@ -75,7 +75,7 @@ def settled(record: SinkRecord, arrival: Arrival | None) -> SinkRecord:
 
 
 _NAMES = [one.name for one in fields(SinkRecord) if one.name != "sink"]
-# How much is kept of why a sink waits.
+# How many characters are kept of why a sink waits.
 _MOST_WORDS = 500
 
 
@@ -96,7 +96,7 @@ class SinkRecords:
         return sorted(records, key=lambda one: one.sink)
 
     def with_end(self, stream_id: str, sinks: int) -> tuple[Arrival | None, dict[str, SinkRecord]]:
-        """Returns a stream's newest arrival and its sinks' records: by one read if it never had more sinks than that.
+        """Returns a stream's newest arrival and its sinks' records; by one read if it never had more than `sinks`.
 
         Raises StoreUnavailable.
         """

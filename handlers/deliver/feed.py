@@ -2,9 +2,8 @@
 
 A replay reads what came from one instant until another, in the stream's own order, and marks each event as replayed. At
 its end it waits for events that the index shows late. A sink for which an arrival has expired replays what came since
-it last took something. Invariants: nothing is written but what the caller saves; no event of an arrival is passed
-unread, unless it is gone from the table or a mark of one in the dead-letter queue; at most some MOST_BYTES of bodies
-are held.
+it last took something. Invariants: this module writes nothing; no event of an arrival is passed unread, unless it is
+gone from the table or is a mark of one in the dead-letter queue; about MOST_BYTES of bodies are held at most.
 """
 
 import json
@@ -28,7 +27,7 @@ MOST_BYTES = 4 * 1024 * 1024
 ARRIVALS = 50
 # DynamoDB answers with 16 MB at most.
 BATCH = 25
-# How much later than it came an event may be written. It only matters where arrivals have expired.
+# How much later than it came an event may be written. This matters only if arrivals have expired.
 LATE_MS = 3_600_000
 # How long after its write an event may be missing in the index.
 SETTLED_MS = 15_000
@@ -38,9 +37,9 @@ SETTLED_MS = 15_000
 class Page:
     """A sink's next messages, with the record before them and the one once all are done.
 
-    `oldest_ms` is when the first became visible. Where there are no messages and `later_ms` is not 0, more may be
-    readable at that instant. `broken` are entries that this version cannot read, each with the reason. `is_last` where
-    nothing came after it.
+    `oldest_ms` is when the first became visible. If there are no messages and `later_ms` is not 0, more may be readable
+    at that instant. `broken` are entries that this version cannot read, each with the reason. `is_last` is whether
+    nothing came after the page.
     """
 
     messages: list[Message]
@@ -69,7 +68,7 @@ class Feed:
             return self._replayed(stream_id, record, most, now_ms)
         found = self.arrivals.since(stream_id, record.number, min(ARRIVALS, most + 1))
         if found and not _follows(found[0], record):
-            # The arrivals between have expired. The events may still be there.
+            # The arrivals in between have expired; the events may still be there.
             since_ms = max(record.newest_ms - LATE_MS, record.replay_from_ms, 0)
             lost = replace(
                 record, number=found[0].number, done=0,
@@ -94,7 +93,7 @@ class Feed:
             done = record.done if arrival.number == record.number else 0
             left = arrival.after(done)
             while left:
-                # Where events so far are small, a request has as many as DynamoDB takes.
+                # If the events so far are small, a request reads as many as DynamoDB allows.
                 is_small = messages and size * KEYS < MOST_BYTES * len(messages)
                 count = min(KEYS if is_small else BATCH, max(1, most - len(messages)))
                 part, left = left[:count], left[count:]
@@ -121,15 +120,15 @@ class Feed:
         return Page(messages, record, end, oldest_ms, broken=broken, is_last=is_last)
 
     def has_more(self, stream_id: str, record: SinkRecord) -> bool:
-        """Returns whether something was noted that the sink has not taken; raises StoreUnavailable."""
+        """Returns whether the sink has not taken everything that was noted; raises StoreUnavailable."""
         end = self.arrivals.end(stream_id)
         return end is not None and not settled(record, end).is_at(end)
 
     def _items(self, entries: Sequence[Entry]) -> dict[tuple[str, str], Item]:
-        """The items of the entries that are still there, as new as their arrivals."""
+        """Returns the items of the entries that still exist, at least as new as their arrivals."""
         keys = {(one.partition, one.key): key(one.partition, one.key) for one in entries}
         logs = {name for name in keys if name[0].endswith(LOG_SUFFIX)}
-        # An item with an event never changes, so the read for half the price shows the event, or that it is too early.
+        # An item with an event never changes, so a read at half the price shows the event, or shows nothing yet.
         found = self._read([one for name, one in keys.items() if name not in logs], consistent=False)
         unsure = logs | {name for name in keys if name not in found or "dead_letter" in found[name]}
         return found | self._read([keys[name] for name in unsure], consistent=True)
@@ -162,7 +161,7 @@ class Feed:
         return Page(messages, record, replace(record, replay_after=place), record.replay_from_ms)
 
     def _between(self, stream_id: str, record: SinkRecord, now_ms: int) -> Iterator[tuple[str, StoredEvent | None]]:
-        """Yields each place after the record's, with its event where that is to be sent."""
+        """Yields each place after the record's, with its event, None if that is not sent."""
         order: Order
         order, entries = self.in_order(stream_id, record.replay_after, record.replay_from_ms, now_ms)
         for stored in entries:
@@ -187,7 +186,7 @@ def _follows(arrival: Arrival, record: SinkRecord) -> bool:
 
 
 def messages_of(stream_id: str, item: Item | None) -> tuple[list[Message], str]:
-    """Returns an item's messages, none if it is gone or its event is in the dead-letter queue; and what is wrong."""
+    """Returns an item's messages, none if it is gone or in the dead-letter queue; and what is wrong with it."""
     if item is None:
         return [], ""
     try:

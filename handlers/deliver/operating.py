@@ -1,7 +1,7 @@
 """Shows how far a sink is behind, and carries out commands: pause, resume, replay, skip.
 
-Invariants: a command's change is saved where nobody else has saved since, so a worker at the sink continues from there;
-nothing that was stored is changed.
+Invariants: a command's change is saved only if the record is still as it was read, and a worker at the sink continues
+from it; no stored event is changed.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from handlers.deliver.delivery_records import ALL, SinkRecord, SinkRecords, sett
 from handlers.deliver.feed import Page, advanced
 
 COMMANDS = ("pause", "resume", "replay", "skip")
-# How often to try: a worker saves every few seconds, so it cannot come in between each time.
+# How often to try: a worker saves every few seconds, so it cannot interfere each time.
 TRIES = 10
 
 
@@ -26,9 +26,10 @@ class Lag(NamedTuple):
 
 
 def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
-    """Returns how far the sink is behind, whoever is at fault: its pause too. Raises StoreUnavailable.
+    """Returns how far the sink is behind, for any reason, a pause included. Raises StoreUnavailable.
 
-    What a replay sends again was taken before. The age of what a new sink begins with counts, its number is unknown.
+    What a replay sends again does not count, because it was taken before. Of what a new sink reads first, the age
+    counts; the number is unknown.
     """
     end = arrivals.end(stream_id)
     events, oldest_ms = 0, 0
@@ -47,9 +48,9 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
 
 
 def new(arrivals: Arrivals, place: Place, arrival: int, from_ms: int | None, now_ms: int) -> SinkRecord:
-    """Returns the record of a sink that begins with an arrival, or after the newest where it is 0.
+    """Returns the record of a sink that begins with an arrival, or after the newest one if `arrival` is 0.
 
-    Where `from_ms` is not None, it first reads what came from then until now. Raises StoreUnavailable.
+    If `from_ms` is not None, the sink first gets what came from then until now. Raises StoreUnavailable.
     """
     end = None if arrival else arrivals.end(place.stream_id)
     number, done = (arrival, 0) if arrival else (end.number, ALL) if end else (0, ALL)
@@ -70,7 +71,7 @@ class Command:
     def carried_out(
         self, place: Place, records: SinkRecords, arrivals: Arrivals, page: Callable[..., Page], now_ms: int
     ) -> SinkRecord | None:
-        """Returns the record after the command; None if others saved it again and again. Raises StoreUnavailable."""
+        """Returns the record after the command; None if others saved it each time. Raises StoreUnavailable."""
         for _ in range(TRIES):
             record = records.read(place) or new(arrivals, place, 0, None, now_ms)
             came = settled(record, arrivals.end(place.stream_id))

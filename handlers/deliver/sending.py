@@ -1,4 +1,4 @@
-"""Sends messages of one stream to one sink by what it promises, and returns the outcome of each.
+"""Sends messages of one stream to one sink as the sink's promises allow, and returns the outcome of each.
 
 Pure except for `send`. Invariants: where a sink keeps an order, no message is sent before all earlier ones were taken
 or are known to be poison; each message has one outcome; a batch keeps the sink's limits; at most PARALLEL requests are
@@ -13,7 +13,7 @@ from typing import Any
 from handlers.deliver.contract import Message, Order, Promises, Refusal
 
 Send = Callable[[Sequence[Message]], Mapping[int, Refusal]]
-# Runs a function for each of a few batches, one after the other or at the same time; the results in their order.
+# Runs a function for each of a few batches, one after the other or at the same time; returns the results in order.
 Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 # How many requests are under way at once at a sink without an order.
 PARALLEL = 8
@@ -44,9 +44,9 @@ def send_all(
     messages: Iterable[Message], promises: Promises, send: Send, is_late: Callable[[], bool], *, in_order: bool = True,
     each: Each = map,
 ) -> Outcomes:  # fmt: skip
-    """Sends the messages until all are taken, poison or after one that waits, or until it is late.
+    """Sends the messages until each is taken or poison, until one has to wait, or until time is up.
 
-    With an order one request follows the other, without one `each` makes several.
+    With an order, one request follows the other; without one, `each` makes several.
     """
     outcomes = Outcomes()
     order = promises.order if in_order or promises.order != "message" else "none"
@@ -76,9 +76,9 @@ def send_all(
 
 
 def _tried(batch: Sequence[Message], send: Send, order: Order) -> Iterator[tuple[Message, Refusal]]:
-    """Yields the outcome of each message of a batch; a batch that is refused for good is retried one by one.
+    """Yields the outcome of each message of a batch; retries one by one if all were refused for good.
 
-    The sink names the batch then, and not which of its messages is at fault.
+    Then the sink does not show which of the messages is at fault.
     """
     refusals = send(batch)
     is_whole = len(batch) > 1 and len(refusals) == len(batch) and all(one.is_final for one in refusals.values())
@@ -97,7 +97,7 @@ def _tried(batch: Sequence[Message], send: Send, order: Order) -> Iterator[tuple
 def _batch(queue: deque[Message], promises: Promises, order: Order) -> Iterator[Message]:
     """Takes the next batch out of the queue."""
     size = count = 0
-    # Where messages have an order, a request that may be refused in part holds one message.
+    # If messages have an order, a request that may be refused in part holds one message.
     most = 1 if order == "message" else promises.most_messages
     while queue and count < most:
         weight = queue[0].size_bytes + promises.around_bytes

@@ -1,9 +1,10 @@
-"""Lets streams that send to one sink at the same time share a request, where each may have one message in it.
+"""Lets streams that send to one sink at the same time share a request, in which each has one message.
 
-An ordered queue or data stream takes one message of a stream in a request, because it may refuse that and take the
-next. The bells of a call are answered in threads beside each other (handlers/delivery.py): while a request is under
-way, the messages of other streams gather for the next one. Nobody waits for messages that may come. Invariants: a
-request holds each stream at most once; a stream's message is refused for good only where it was alone in its request.
+A request to an ordered queue or data stream holds only one message of each stream, because the sink might refuse that
+one and take the next. The bells of a call are answered in threads beside each other (handlers/delivery.py): while a
+request is under way, the messages of other streams gather for the next one. A request does not wait for messages that
+may still come. Invariants: a request holds at most one message of each stream; a message is refused for good only if it
+was alone in its request.
 """
 
 import threading
@@ -24,7 +25,7 @@ class _Part:
     batch: Sequence[Message]
     turn: threading.Event = field(default_factory=threading.Event)
     refusals: Mapping[int, Refusal] | None = None
-    is_alone: bool = False  # it was refused for good together with others
+    is_alone: bool = False  # It was refused for good together with others.
 
 
 class _Gathered:
@@ -48,7 +49,7 @@ class _Gathered:
         return self._send(batch) if part.refusals is None else part.refusals
 
     def _lead(self, own: _Part) -> None:
-        """Makes a request for all that wait, as far as they fit, and gives the next one its turn."""
+        """Makes one request for all parts that wait, as far as they fit, then gives the next part its turn."""
         with self._lock:
             self._waiting.remove(own)
             parts, size, streams = [own], _size(own, self._promises), {own.batch[0].stream_id}
@@ -60,7 +61,7 @@ class _Gathered:
                     self._waiting.remove(part)
                     streams.add(part.batch[0].stream_id)
                     parts.append(part)
-                    part.is_alone = True  # unless the request is answered
+                    part.is_alone = True  # Unless the request is answered.
         try:
             refusals = self._send([part.batch[0] for part in parts])
             final = sum(one.is_final for one in refusals.values())
@@ -89,7 +90,7 @@ class SharedRequests:
         self._gathered: dict[tuple[str, str], _Gathered] = {}
 
     def sending(self, target: Target) -> Sending:
-        """Returns the target's promises, and how to send to it: with others where a request has one of a stream."""
+        """Returns the target's promises, and how to send to it: in shared requests if they hold one message each."""
         promises, send = self._sending(target)
         if promises.order != "message" or not target.in_order or promises.most_messages == 1:
             return promises, send

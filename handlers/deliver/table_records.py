@@ -1,9 +1,9 @@
-"""Reads from records of the events table's stream where events are: an item has one, a segment several.
+"""Finds the places of events in records of the events table's stream: an item has one event, a segment several.
 
-A record is as Lambda has it: {"eventName": "INSERT", "dynamodb": {"NewImage": …, "SequenceNumber": …}}, with bytes in
-Base64. Pure. Invariants: a removal, by a person or by time, has no events; nor has the mark of an event in the
-dead-letter queue, which arrives when it is put back, nor anything restored or moved here, which was sent on where it
-came from; no body is read.
+Lambda brings a record as {"eventName": "INSERT", "dynamodb": {"NewImage": …, "SequenceNumber": …}}, with bytes in
+Base64. Pure. Invariants: these bring no events: a removal, by a person or by time; the mark of an event in the
+dead-letter queue, which arrives once it is put back; anything restored or moved here, which was delivered where it came
+from. No body is read.
 """
 
 import base64
@@ -18,12 +18,12 @@ from handlers.store.typed_values import Item, count
 Record = Mapping[str, Any]
 
 
-# What an item has that is a mark, or was restored, or is promised to a log.
+# The attributes of an item that is a mark, was restored, or is promised to a log.
 _IS_NO_NEW_EVENT = {"dead_letter", "restored", PROMISED}
 
 
 class Brought(NamedTuple):
-    """What a call brought of a stream: its entries in order, the mark of its records, and each entry's image."""
+    """The events of one stream that a call brought: entries in order, the records' mark, each entry's image."""
 
     entries: Sequence[Entry]
     mark: str
@@ -37,9 +37,9 @@ def sequence_number(record: Record) -> str:
 
 
 def by_stream(records: Sequence[Record]) -> dict[str, Brought]:
-    """Returns what the records brought of each stream.
+    """Returns what the records brought, by stream.
 
-    A batch of INSERTs lands in no order, so what one call brings is put in the order of positions.
+    The items of a batch are written in no order, so what one call brings is sorted by position.
     """
     found: dict[str, list[tuple[str, Entry, str, Mapping[str, Any]]]] = {}
     for record in records:

@@ -1,9 +1,9 @@
 """Sends one stream's events to one sink, from its place on, until none is left, the sink fails, or time is up.
 
-Nothing here knows another stream or another sink: one that is slow or away holds up itself alone. Pure except for its
-ports. Invariants: the record passes only events that the sink took or the dead-letter queue has; where a sink keeps an
-order, no event is sent before all earlier ones are taken or in the queue; a record that somebody else has saved is not
-saved.
+A worker knows no other stream and no other sink, so a sink that is slow or away holds up only itself. Pure except for
+its ports. Invariants: the record passes only events that the sink took or the dead-letter queue has; if a sink keeps an
+order, no event is sent before all earlier ones are taken or in the queue; a record is saved only if nobody has saved it
+since it was read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +18,14 @@ from handlers.deliver.feed import Feed, Page, advanced
 from handlers.deliver.sending import LATE, Each, send_all
 from handlers.profile.deliver_field import Target
 
-# How many events are read at once, where a request takes one of them, and where it takes several.
+# How many events are read at once if a request takes one of them, and if it takes several.
 SINGLE_READ, MOST_READ = 250, 1000
 # How often the place is saved, so that a kill repeats little and a pause takes effect soon.
 SAVED_EVERY_MS = 5_000
-# A sink that fails is asked again after 1, 2, 4 and 8 s, and then after minutes, 5 at most.
+# A sink that fails is tried again after 1, 2, 4 and 8 s, then after 1 minute, which doubles up to 5.
 SHORT_RESTS_MS = (1_000, 2_000, 4_000, 8_000)
 REST_MS, LONGEST_REST_MS = 60_000, 300_000
-# After it took some: the rest is sent soon.
+# If it took some of the messages, the others are sent again this soon.
 PART_REST_MS = 250
 # A shorter wait is slept through; a longer one is left to the sweep.
 SLEPT_MS = 10_000
@@ -33,7 +33,7 @@ SLEPT_MS = 10_000
 # How many records a call brings, as packaging/resources/delivery.cjs has it.
 BATCH = 250
 
-# done: nothing is left. more: time is up. rests: backs off until `until_ms`. lost: somebody else works at it.
+# done: nothing is left. more: time is up. rests: backs off until `until_ms`. lost: another worker has the sink.
 End = Literal["done", "more", "rests", "paused", "lost"]
 
 
@@ -51,7 +51,7 @@ class Letter(NamedTuple):
 class Worked:
     """The result of a call: how many events were taken, left for a later try or dead-lettered, and how it ended.
 
-    `record` is the last one saved, `reason` why the sink took no more, "" if it took all.
+    `record` is the last one saved, `reason` is why the sink took no more, "" if it took all.
     """
 
     record: SinkRecord
@@ -67,10 +67,10 @@ class Worked:
 class DeliveryPorts:
     """What the delivery works with.
 
-    `targets` returns a stream's, and raises ValueError where its profile is wrong; `call` has bells answered, each by
-    `Delivery.answer`, without waiting; what it loses is due again. `dead_letter` returns False if the queue does not
-    take a letter. `left_ms` is the time left for sending, `within` is for what a call sends at once, `each` makes
-    several requests, where the sink keeps no order; `batch` is how many records a call has at most.
+    `targets` returns a stream's targets, and raises ValueError if its profile is wrong. `call` starts calls of
+    `Delivery.answer` for bells and does not wait; a bell that it loses is due again. `dead_letter` returns False if the
+    queue does not take a letter. `left_ms` is the time left for sending, `within` runs what a call sends at once,
+    `each` makes several requests if the sink keeps no order; `batch` is how many records a call has at most.
     """
 
     targets: Callable[[str], Sequence[Target]]
@@ -95,7 +95,7 @@ class Held:
     now_ms: Callable[[], int]
 
     def lasts(self, for_ms: int) -> bool:
-        """Extends the bell; returns whether nobody else works at it, or will for so long."""
+        """Extends the bell to at least `for_ms` from now; returns False if another worker has it."""
         if self.bell.until_ms - self.now_ms() >= for_ms:
             return True
         held = self.bells.hold(self.bell, self.now_ms() + for_ms + ANSWERED_MS)
@@ -113,7 +113,7 @@ class Worker:
     feed: Feed
     ports: DeliveryPorts
     worked: Worked = field(default_factory=lambda: Worked(SinkRecord("")))
-    # Events that wait for an earlier one, and dead letters: kept until the record has passed them.
+    # Events that were sent before an earlier one, and dead letters, until the record has passed them.
     _finished: set[tuple[str, str]] = field(default_factory=set)
     _is_lost: bool = False
 
@@ -122,7 +122,7 @@ class Worker:
         self.promises, self.send = self.ports.sending(self.target)
 
     def run(self, record: SinkRecord) -> Worked:
-        """Works on from the record, which was just read; raises StoreUnavailable."""
+        """Sends events from the record's place on; the record was just read. Raises StoreUnavailable."""
         is_single = self.promises.most_messages == 1 or (self.promises.order == "message" and self.in_order)
         while not self._is_lost:
             self.worked.record = record
@@ -130,7 +130,7 @@ class Worker:
                 return self._ends("paused")
             if self.ports.left_ms() < self.promises.longest_ms:
                 return self._ends("more")
-            # A sink that has long been away is tried with one event: reading more would cost, each time.
+            # A sink that has long been away is tried with one event, because each try pays for what it reads.
             is_away = record.failures > len(SHORT_RESTS_MS)
             most = 1 if is_away else SINGLE_READ if is_single else MOST_READ
             page = self.feed.page(self.place.stream_id, record, most, self.ports.now_ms())
@@ -155,12 +155,12 @@ class Worker:
         return self._ends("lost")
 
     def _gathered_ms(self, page: Page) -> int:
-        """Returns after how long a request that is not full is to be sent, 0 for now."""
+        """Returns how long a request that is not full still waits for more, 0 if it is sent now."""
         is_full = len(page.messages) >= self.promises.most_messages
         return 0 if is_full else max(0, page.oldest_ms + self.target.wait_ms - self.ports.now_ms())
 
     def _sent(self, record: SinkRecord, page: Page) -> tuple[SinkRecord | None, int]:
-        """Returns the saved record after what is done, and after how long to try the sink again, 0 for at once."""
+        """Sends a page; returns the saved record, and after how long to try the sink again, 0 for at once."""
         ports, worked = self.ports, self.worked
         until_ms = ports.now_ms() + SAVED_EVERY_MS
 
@@ -169,7 +169,7 @@ class Worker:
             self._is_lost = not self.held.lasts(longest_ms)
             return self._is_lost or ports.now_ms() >= until_ms or ports.left_ms() < longest_ms
 
-        # These first, for the record passes them with the next message.
+        # Broken entries come first, because the record passes them with the next message.
         letters = [self._letter(entry.key, "", reason) for entry, reason in page.broken]
         buried, is_in_queue = self._buried(letters)
         messages = (
@@ -226,7 +226,7 @@ class Worker:
         return moved
 
     def _buried(self, letters: list[Letter]) -> tuple[int, bool]:
-        """Returns how many letters the queue took now, and whether it has all; it is tried once if it is away."""
+        """Returns how many letters the queue took now, and whether it has all; stops at the first that it refuses."""
         buried = 0
         for letter in letters:
             name = letter.key, letter.position
@@ -242,7 +242,7 @@ class Worker:
         return Letter(self.place.stream_id, self.place.label, key, position, reason)
 
     def _sleeps(self, rest_ms: int) -> bool:
-        """Sleeps if there is time and nobody else works at it; returns whether it did."""
+        """Sleeps if there is time and no other worker has the sink; returns whether it did."""
         ports, longest_ms = self.ports, self.promises.longest_ms
         if rest_ms > SLEPT_MS or ports.left_ms() < rest_ms + longest_ms or not self.held.lasts(rest_ms + longest_ms):
             return False
@@ -255,7 +255,7 @@ class Worker:
 
 
 def rest_ms(failures: int) -> int:
-    """Returns how long a sink is left alone after so many tries in a row without an event taken."""
+    """Returns the back-off of a sink after this many tries in a row without an event taken."""
     if failures <= len(SHORT_RESTS_MS):
         return SHORT_RESTS_MS[failures - 1]
     return min(REST_MS << min(failures - len(SHORT_RESTS_MS) - 1, 10), LONGEST_REST_MS)

@@ -1,1 +1,1 @@
-"""Which streams should be connected, by a document; the service starts and stops them itself, paced."""
+"""Starts and stops streams, at a bounded rate, until those are connected that a document names."""

@@ -1,8 +1,8 @@
-"""Keeps a fleet's records in the control table: the last applied document, and how far that is.
+"""Keeps a fleet's records in the control table: the last applied document, and how far its application is.
 
-The record `fleet` of the partition of the groups names the execution that applies, and the document lies beside it,
-compressed, in parts of PART bytes. A dry run has records of its own. Invariants: only the execution that the record
-names changes it; a document is read whole or not at all; any answer of AWS but a refused condition raises
+The record `fleet` in the partition of the groups names the execution that applies the document. The document lies
+beside it, compressed, in parts of PART bytes. A dry run has records of its own. Invariants: only the execution that the
+record names changes it; a document is read whole or not at all; any answer of AWS but a refused condition raises
 `StoreUnavailable`.
 """
 
@@ -27,12 +27,12 @@ _COUNTS = ("started", "stopped", "refused", "as_wanted", "left", "rounds", "per_
 
 
 class Replaced(Exception):
-    """Another execution applies by now; the one that meets this ends."""
+    """Another execution applies a document now; the one that gets this error ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What is applied, or was last: `execution` is "" if nothing ever was, `position` the id that it has reached.
+    """The application that runs, or ran last: `execution` is "" if there was none, `position` the id it has reached.
 
     `not_yet` is JSON: the first streams that are not as wanted, each with why; "" if there are none.
     """
@@ -58,18 +58,18 @@ class Fleet:
 
 
 class FleetRecords:
-    """The control table's records of the fleet; of a dry run where `is_dry`."""
+    """The control table's records of the fleet, or of a dry run if `is_dry`."""
 
     def __init__(self, dynamodb: Any, control_table: str, *, is_dry: bool = False) -> None:
         self._table = Table(dynamodb, control_table)
         self._name = "fleet-plan" if is_dry else "fleet"
 
     def read(self) -> Fleet:
-        """Returns what is applied, or was last."""
+        """Returns the application that runs, or ran last."""
         return typed_values.read_as(Fleet, self._table.get(GROUP, self._name) or {})
 
     def begin(self, wanted: Wanted, execution: str, now_ms: int) -> Fleet:
-        """Has `execution` apply the document; if the same one was unfinished, it continues at its place."""
+        """Records that `execution` applies the document; if the same one was unfinished, it continues at its place."""
         packed, digest = zlib.compress(wanted.text().encode("utf-8", "surrogatepass"), 9), digest_of(wanted)
         parts = [packed[first : first + PART] for first in range(0, len(packed), PART)]
         before = self.read()
@@ -86,7 +86,7 @@ class FleetRecords:
         return fleet
 
     def document(self, fleet: Fleet) -> Wanted:
-        """Returns the document that is applied; raises Replaced where there is another by now."""
+        """Returns the document that is applied; raises Replaced if there is another by now."""
         items = [self._table.get(GROUP, self._part(number)["SK"]["S"]) or {} for number in range(fleet.parts)]
         try:
             text = zlib.decompress(b"".join(item["data"]["B"] for item in items)).decode("utf-8", "surrogatepass")
@@ -98,13 +98,13 @@ class FleetRecords:
         return wanted
 
     def note(self, execution: str, position: str, counts: Mapping[str, int]) -> None:
-        """Saves its place; raises Replaced where another applies by now."""
+        """Saves its place; raises Replaced if another execution applies by now."""
         self._write({"position": position, **{name: counts[name] for name in _COUNTS if name in counts}}, execution)
 
     def end_round(
         self, execution: str, counts: Mapping[str, int], not_yet: Sequence[Mapping[str, Any]], ended_ms: int
     ) -> None:
-        """Saves what a round has found, the last round unless `ended_ms` is 0; raises Replaced."""
+        """Saves the findings of a round, which is the last one unless `ended_ms` is 0; raises Replaced."""
         shown = json.dumps(not_yet, ensure_ascii=False)
         more = {"state": DONE, "ended_ms": ended_ms} if ended_ms else {}
         self._write({"position": "", "not_yet": shown, **{name: counts[name] for name in _COUNTS}, **more}, execution)
@@ -119,5 +119,5 @@ class FleetRecords:
 
 
 def digest_of(wanted: Wanted) -> str:
-    """Returns the document's name by its content."""
+    """Returns the document's digest."""
     return hashlib.sha256(wanted.text().encode("utf-8", "surrogatepass")).hexdigest()[:40]

@@ -1,8 +1,8 @@
-"""Walks over the streams of a document, finds those that are not as it wants them, and has them started or stopped.
+"""Walks over the streams of a document and finds those that must be started or stopped.
 
 A round walks once, in the order of the ids, a hundred streams at a time. The first acts on each stream that is not as
-wanted; later ones check the results, and act again where a request was refused. Invariants: what was done is found
-done, so a round may be repeated from any place; a stream is started again once, not in every round.
+wanted; later ones check the results, and act again where a request was refused. Invariants: a round finds what was done
+already, so it may be repeated from any place; a stream is started again once, not in every round.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from handlers.fleet.turns import Ask
 from handlers.fleet.wanted import Wanted
 
 BATCH = 100
-# How many of the streams that are not as wanted are named.
+# How many streams that are not as wanted it names.
 NAMED = 100
 NEVER = ""
-# With one of these statuses no execution connects the stream, and a start helps; an "unknown" one may be alive.
+# With one of these statuses no execution connects the stream, so a start helps. An "unknown" stream may be alive.
 _OVER = ("stopped", "ended", "rejected", "broken")
 _ASKED_AGAIN = (NEVER, "stopped", "stopping")
 _AWAY_WORDS = {NEVER: "it was not started yet", "stopped": "it is stopped", "stopping": "it is stopping"}
@@ -29,7 +29,7 @@ _AWAY_WORDS = {NEVER: "it was not started yet", "stopped": "it is stopped", "sto
 
 @dataclass
 class Round:
-    """One walk. `known` returns the ever started ids after an id, `state` the status and reason of many."""
+    """One walk. `known` returns the ever started ids after an id, `state` the statuses and reasons of many."""
 
     wanted: Wanted
     known: Callable[[str], Iterable[str]]
@@ -39,7 +39,7 @@ class Round:
     not_yet: list[dict[str, Any]] = field(default_factory=list)
 
     def asks(self, after: str) -> Iterator[Ask]:
-        """Yields the streams to act on after an id; notes those that are not as wanted in passing."""
+        """Yields the streams after an id that need a request; notes all that are not as wanted."""
         for batch in _batched(self._ids(after)):
             states = self.state(batch)
             for stream_id in batch:
@@ -50,7 +50,7 @@ class Round:
                     yield Ask(stream_id, is_connected)
 
     def leave(self, left: Mapping[str, str]) -> None:
-        """Notes streams for which all requests failed, with why."""
+        """Notes why the requests failed, for streams for which all did."""
         by_id = {one["stream"]: one for one in self.not_yet}
         for stream_id, why in left.items():
             if stream_id in by_id:
@@ -73,7 +73,7 @@ class Round:
         return status != "stopping"
 
     def _ids(self, after: str) -> Iterator[str]:
-        """Returns the ids after one, by their bytes: the document's, and all known ones if it has patterns."""
+        """Returns the ids after one, sorted by their bytes: the document's, and all known ones if it has patterns."""
         place = after.encode()
         own = (one for one in self.wanted.ids if one.encode() > place)
         if not self.wanted.patterns:

@@ -1,8 +1,9 @@
-"""Carries out a step of an application: rounds over the streams until all are as wanted, or it stays so, or time is up.
+"""Carries out a step of an application: makes rounds until all streams are as wanted, the rounds are used up, or it is
+late.
 
-`turns.py` decides when to make which request, `fleet_round.py` for which streams; here threads make them. The place is
-saved once a second, so after a kill a second of requests is repeated, which change nothing twice. Invariant: at the end
-of a step no request is under way, and the next step repeats those without an answer.
+`fleet_round.py` decides which streams need a request, `turns.py` when to make it; threads here make the requests. The
+place is saved once a second, so after a kill one second of requests is made again, which changes nothing. Invariant: at
+the end of a step no request is under way, and the next step repeats those without an answer.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Request = Callable[[Ask], tuple[Outcome, str]]
 
 @dataclass(frozen=True)
 class Ports:
-    """What a step needs: `round_of` makes a round by number, `ask` a stream's request, `is_late` ends the step."""
+    """What a step needs: `round_of` makes a round by number, `ask` makes a request, `is_late` ends the step."""
 
     records: FleetRecords
     round_of: Callable[[Fleet, int], Round]
@@ -41,7 +42,7 @@ class Ports:
 
 
 def step(ports: Ports, execution: str, *, is_dry: bool) -> dict[str, Any]:
-    """Continues the recorded work; {"is_done", "wait_s"}: whether nothing is left, else when to continue."""
+    """Continues the recorded work; returns {"is_done", "wait_s"}: whether nothing is left, else when to continue."""
     try:
         fleet = ports.records.read()
         if fleet.execution != execution or fleet.state == DONE:
@@ -53,7 +54,7 @@ def step(ports: Ports, execution: str, *, is_dry: bool) -> dict[str, Any]:
 
 
 def _round(ports: Ports, fleet: Fleet, *, is_dry: bool) -> bool:
-    """Returns whether the round came to its end; then its findings are saved."""
+    """Makes one round; returns whether it came to its end, with its findings saved."""
     one = ports.round_of(fleet, fleet.rounds)
     if fleet.position:
         one.counts |= Counter(as_wanted=fleet.as_wanted, left=fleet.left)
@@ -86,7 +87,7 @@ def _done(_ask: Ask) -> tuple[Outcome, str]:
 
 
 def _asked(ports: Ports, asking: Asking, request: Request, note: Callable[[], None]) -> bool:
-    """Returns whether every request was made; False if time was up first. Then no request is under way."""
+    """Makes the requests; returns whether all were made before time was up. No request is under way then."""
     answers: queue.SimpleQueue[tuple[Ask, Outcome, str]] = queue.SimpleQueue()
     under_way, saved_ms = 0, ports.now_ms()
 
@@ -115,7 +116,7 @@ def _asked(ports: Ports, asking: Asking, request: Request, note: Callable[[], No
 
 
 def _arrived(answers: queue.SimpleQueue[Any], wait_ms: int) -> list[tuple[Ask, Outcome, str]]:
-    """Returns the answers that have come, waiting at most so long for the first one."""
+    """Returns the answers that have come; waits `wait_ms` at most for the first one."""
     found = []
     try:
         found.append(answers.get(timeout=wait_ms / 1000) if wait_ms else answers.get_nowait())

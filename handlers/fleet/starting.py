@@ -1,4 +1,4 @@
-"""Starts a stream as a POST does: by an execution of the machine that answers it."""
+"""Starts a stream as a POST does: by an execution of the machine that answers a POST."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MANY = re.compile(r"Throttl|TooManyRequests|LimitExceeded|QuotaExceeded")
 
 
 def started(states: Any, machine_arn: str, stream_id: str) -> tuple[Outcome, str]:
-    """Returns the outcome, and why it failed if it did; `states` is boto3's client of Step Functions."""
+    """Returns the outcome, and why the start failed if it did; `states` is boto3's client of Step Functions."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     # As packaging/start-request.yml has it.

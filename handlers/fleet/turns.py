@@ -1,6 +1,6 @@
-"""Decides which request is made next, and when: as many a second as nothing refuses, each until it is answered.
+"""Decides which request is made next, and when: as many a second as are not refused, each until it is answered.
 
-The rate begins low, grows while all goes well up to `most_per_s`, and is halved where AWS or the service refuses. A
+The rate begins low, grows up to `most_per_s` while nothing is refused, and is halved when AWS or the service refuses. A
 refused request is repeated after a back-off with full jitter; after TRIES it is left to the next round. Sans-I/O: the
 caller asks `due`, makes the request, and reports its outcome. Invariants: a stream has one request at a time; all
 streams up to `position` are answered, so continuing after it misses none.
@@ -20,20 +20,20 @@ FIRST_PER_S, GROWTH, GROWTH_AFTER = 20.0, 10.0, 1.0
 ONE_CAUSE_MS = 2_000
 TRIES = 8
 BACKOFF_MS, BACKOFF_MOST_MS = 1_000, 30_000
-# As many requests are under way as are sent in a second, within these bounds. Each takes some hundred milliseconds; if
-# it takes longer, something is at its limit without saying so.
+# Within these bounds, as many requests are under way as may be sent in a second. A request takes some hundred #
+# milliseconds; if it takes longer, something is at its limit.
 LEAST_AT_ONCE, AT_ONCE = 3, 48
 # Until an answer comes there is no request to make; the answer wakes the caller.
 UNTIL_ANSWERED_MS = 100
 
 
-# In groups each start writes three units to one partition of 1,000; alone each is a function more, of which Lambda adds
-# 100 a second, and seven state transitions of 800 a second (local/scale/quotas.toml).
+# In a group, each start writes three units to one partition, which takes 1,000. A stream of its own needs one more #
+# function, of which Lambda adds 100 a second, and seven state transitions of 800 a second (local/scale/quotas.toml).
 GROUPED_PER_S, ALONE_PER_S = 150.0, 90.0
 
 
 def most_per_s(streams_per_function: int) -> float:
-    """Returns how many streams a second are started at most, below every quota of a new account in a small region."""
+    """Returns the most streams started a second, which is below every quota of a new account in a small region."""
     return GROUPED_PER_S if streams_per_function > 1 else ALONE_PER_S
 
 
@@ -41,9 +41,9 @@ class Outcome(Enum):
     """The outcome of a request for a stream."""
 
     DONE = "done"
-    # Refused for their number, or not answered: the same request may be answered later.
+    # Too many requests, or no answer: the same request may succeed later.
     REFUSED = "refused"
-    # It will not be answered otherwise in this round.
+    # The same request would fail again in this round.
     FAILED = "failed"
 
 
@@ -57,7 +57,7 @@ class Ask:
 
 
 class Rate:
-    """So many requests a second: fewer after a refusal, more while there is none."""
+    """How many requests may be sent a second: fewer after a refusal, more while there is none."""
 
     def __init__(self, most_per_s: float, now_ms: int) -> None:
         self.most_per_s, self.per_s = most_per_s, min(FIRST_PER_S, most_per_s)
@@ -65,13 +65,13 @@ class Rate:
         self._at_ms, self._free_ms, self._refused_ms = now_ms, float(now_ms), now_ms - ONE_CAUSE_MS
 
     def take(self, now_ms: int) -> int:
-        """Takes a request where one may be sent now, and returns 0; else in how many milliseconds one may."""
+        """Returns 0 if a request may be sent now, and counts it as sent; else after how many milliseconds one may."""
         if now_ms - self._refused_ms >= ONE_CAUSE_MS:
             self.per_s = min(self.most_per_s, self.per_s + self._growth * (now_ms - self._at_ms) / 1000)
         self._at_ms = now_ms
         if self._free_ms > now_ms:
             return max(1, round(self._free_ms - now_ms))
-        # What was not used up is not saved, but for one request: a pause is followed by no burst.
+        # Unused capacity is kept for one request only, so no burst follows a pause.
         self._free_ms = max(self._free_ms, now_ms - 1000 / self.per_s) + 1000 / self.per_s
         return 0
 
@@ -83,13 +83,13 @@ class Rate:
 
 
 class Asking:
-    """Asks for each of the streams, in their order as far as none is refused; `draw` is between 0 and 1."""
+    """The requests for the streams, in their order unless one is refused; `draw` returns a number from 0 to 1."""
 
     def __init__(self, asks: Iterator[Ask], rate: Rate, draw: Callable[[], float], position: str = "") -> None:
         self._asks, self._rate, self._draw = asks, rate, draw
         self._next: Ask | None = None
         self._again: list[tuple[int, str, Ask]] = []
-        # Of each stream that is not answered yet, up to which the one before it had come.
+        # For each stream without an answer yet, the id of the stream before it.
         self._waiting: dict[str, str] = {}
         self._last = position
         self._under_way = 0
@@ -119,7 +119,7 @@ class Asking:
         return ask
 
     def answered(self, ask: Ask, outcome: Outcome, why: str, now_ms: int) -> None:
-        """Says what came of it; `why` is a sentence where it was not done."""
+        """Records the outcome of a request; `why` is a sentence if it was not done."""
         self._under_way -= 1
         if outcome is Outcome.REFUSED:
             self.counts["refused"] += 1
@@ -137,7 +137,7 @@ class Asking:
 
     @property
     def position(self) -> str:
-        """Up to which id all are answered."""
+        """The id up to which all requests are answered."""
         return next(iter(self._waiting.values()), self._last)
 
     @property

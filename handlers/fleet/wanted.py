@@ -1,12 +1,12 @@
-"""Reads which streams should be connected and which not, from a document or from lines, and says it of any stream id.
+"""Reads which streams should be connected and which not, from a document or from lines, and decides for any stream id.
 
     connected = ["prices:eur-usd", "sensors:{001..250}", "orders:*"]
     stopped = ["orders:test-*"]
 
-An entry is an id, a range that becomes a list of ids, or a pattern, which speaks of the streams that were ever
-started. As lines: an id, a range or a pattern each, `!` before one that should not be connected, and `#` before a
-comment. An id comes before a pattern, and of two patterns the one with more characters besides `*` and `?`; of two
-alike, `stopped`. Pure. Invariant: what is read is written again as text that reads the same.
+An entry is an id, a range that becomes a list of ids, or a pattern, which matches streams that were ever started. In a
+file of lines each line is an id, a range or a pattern; `!` begins one that should not be connected, `#` a comment. An
+id decides before a pattern, and a pattern with more characters besides `*` and `?` before one with fewer; if both have
+as many, `stopped` decides. Pure. Invariant: a document that was read is written as a text that reads the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from handlers.profile.addresses import ProfileError, check_stream_id
 
-# As many as one document names at most, and bytes that it has at most: below what Lambda takes in one request.
+# How many streams and bytes a document has at most: less than Lambda takes in one request.
 MOST_STREAMS = 200_000
 MOST_BYTES = 5_000_000
 LINES, JSON, TOML = "text/plain", "application/json", "application/toml"
@@ -31,7 +31,7 @@ _RANGE = re.compile(r"([0-9]{1,9})\.\.([0-9]{1,9})")
 
 
 class DocumentError(ValueError):
-    """The document is wrong; the message is one sentence, `place` the field or line at fault, "" for the whole."""
+    """The document is wrong; the message is one sentence, `place` is the field or line at fault, "" for the whole."""
 
     def __init__(self, message: str, place: str = "") -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class DocumentError(ValueError):
 
 @dataclass(frozen=True)
 class Pattern:
-    """Streams by what their ids look like, of those that were ever started."""
+    """A pattern of ids, for streams that were ever started."""
 
     text: str
     is_connected: bool
@@ -50,24 +50,24 @@ class Pattern:
         object.__setattr__(self, "_match", re.compile("".join(parts), re.DOTALL).fullmatch)
 
     def matches(self, stream_id: str) -> bool:
-        """Returns whether it speaks of that stream."""
+        """Returns whether the stream's id matches."""
         return getattr(self, "_match")(stream_id) is not None  # noqa: B009
 
     @property
     def rank(self) -> tuple[int, bool]:
-        """The greatest of those that match decides."""
+        """The rank: of the patterns that match, the one with the greatest decides."""
         return sum(one not in "*?" for one in self.text), not self.is_connected
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a document says: of ids, whether each should be connected, and patterns."""
+    """The content of a document: whether each id should be connected, and patterns."""
 
     ids: Mapping[str, bool]
     patterns: Sequence[Pattern] = field(default=())
 
     def of(self, stream_id: str) -> bool | None:
-        """Returns whether the stream should be connected; None if the document says nothing of it."""
+        """Returns whether the stream should be connected; None if the document does not name it."""
         if stream_id in self.ids:
             return self.ids[stream_id]
         matching = [one for one in self.patterns if one.matches(stream_id)]
@@ -118,7 +118,7 @@ def _lines(text: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object; of a field that stands twice, one list would count and the other would not."""
+    """Returns the object. It refuses a field that is there twice, because only one of its lists would count."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise DocumentError("the document has a field twice: give each list once")
@@ -171,7 +171,7 @@ def _choices(inner: str, place: str) -> list[str]:
 
 def _check(one: str, place: str) -> None:
     try:
-        # A pattern may begin with a wildcard; what it speaks of was checked when it was started.
+        # A pattern may begin with a wildcard; the streams that it matches were checked when they were started.
         check_stream_id(one.replace("*", "x").replace("?", "x"))
     except ProfileError as error:
         raise DocumentError(str(error), place) from None

@@ -1,7 +1,7 @@
-"""Reads what dead-letter messages say: an event, a stream that ended, or neither.
+"""Reads dead-letter messages: each has an event, a stream that ended, or neither.
 
-handlers/store/overflow.py writes the first kind, in parts where it must, and the machine the second. Pure.
-Invariant: an event is returned only where every byte of it is there; any other text is a letter with a problem.
+handlers/store/overflow.py writes the first kind, in parts if it must, and the machine writes the second. Pure.
+Invariant: an event is returned only if every byte of it is there; any other text is a letter with a problem.
 """
 
 import base64
@@ -16,7 +16,7 @@ from handlers.framing.events import StreamEvent
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message as it was received; `receipt` is what deletes it."""
+    """A message as it was received; it is deleted by its `receipt`."""
 
     id: str
     receipt: str
@@ -27,10 +27,10 @@ class Message:
 class Letter:
     """The content of a message, or of its parts together; `reason` is why it was sent.
 
-    It holds a whole `event` that could not be stored, and the token of the connection that had it; or it is of a stream
-    that was rejected, or could not be claimed; or it has a `problem`, for which it cannot be put back. `key` is the
-    event's, "" if it is of none. `is_part` is whether parts of the event have not come: they were deleted when it
-    was stored, or are lost.
+    It holds a whole `event` that could not be stored, and the token of the connection that had it; or it reports a
+    stream that was rejected or could not be claimed; or it has a `problem`, and cannot be put back. `key` is the
+    event's, "" if there is none. `is_part` is whether parts of the event are missing: they were deleted when it was
+    stored, or are lost.
     """
 
     messages: tuple[Message, ...]
@@ -43,13 +43,13 @@ class Letter:
     is_part: bool = False
 
 
-NOT_OURS = "it is not a message of Streamkeeper's"
-# Far more than an event of the largest frame has.
+NOT_OURS = "the message was not sent by Streamkeeper"
+# Far more parts than an event of the largest frame has.
 MOST_PARTS = 1000
 
 
 def _about(fields: dict[str, Any]) -> Letter:
-    """Returns what each message of an event says of it."""
+    """Returns the fields that every message of an event has."""
     stream_id, key, reason = (_text(fields[name]) for name in ("stream", "key", "reason"))
     if not (stream_id and key):
         raise ValueError
@@ -57,15 +57,15 @@ def _about(fields: dict[str, Any]) -> Letter:
 
 
 class Reader:
-    """Reads messages in any order; what has parts is returned when the last of them has come."""
+    """Reads messages in any order; returns an event in parts once the last part has come."""
 
     def __init__(self) -> None:
-        # The parts of each event that have come by their numbers, each with its messages.
+        # For each event, the parts that have come, by number, and their messages.
         self._parts: dict[tuple[Letter, int], dict[int, bytes]] = {}
         self._messages: dict[tuple[Letter, int], tuple[Message, ...]] = {}
 
     def read(self, message: Message) -> Letter | None:
-        """Returns what the message says; None if other parts are still to come."""
+        """Returns the message's letter; None while other parts of its event are still to come."""
         try:
             fields = json.loads(message.body)
             if "error" in fields:
@@ -79,10 +79,10 @@ class Reader:
             return Letter((message,), "", "", problem=NOT_OURS)
 
     def incomplete(self) -> Iterator[Letter]:
-        """Yields what is left of events of which a part has not come."""
+        """Yields the letters of events of which a part has not come."""
         for (about, count), parts in self._parts.items():
             missing = count - len(parts)
-            problem = f"of its {count} parts {missing} {'is' if missing == 1 else 'are'} not in the queue"
+            problem = f"{missing} of its {count} parts {'is' if missing == 1 else 'are'} not in the queue"
             yield replace(about, messages=self._messages[about, count], problem=problem, is_part=True)
 
     def _part(self, message: Message, fields: dict[str, Any]) -> Letter | None:
@@ -108,7 +108,7 @@ _MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 def _event(messages: tuple[Message, ...], about: Letter, content: dict[str, Any]) -> Letter:
     if "size_bytes" in content:
         kept = len(base64.b64decode(content["head"]))
-        problem = f"of {int(content['size_bytes'])} bytes only the first {kept} were kept"
+        problem = f"only the first {kept} of its {int(content['size_bytes'])} bytes were kept"
         return replace(about, messages=messages, problem=problem)
     data: str | bytes = _text(content["data"])
     if content["encoding"] == "base64":

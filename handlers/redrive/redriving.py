@@ -1,8 +1,8 @@
-"""Works through dead-letter messages: whole events go back to their places, rejected streams to work where asked for.
+"""Works through dead-letter messages: puts whole events back in their places, and starts rejected streams if asked to.
 
-Invariants: a message is received once in a walk, and nobody else gets it meanwhile; it is deleted only after what it
-holds was stored, or its stream started, or either was so already; every other one is reported with its reason and is
-back in the queue when the walk ends. So it may be repeated, and two at once do each thing once.
+Invariants: a walk receives each message once, and nobody else gets it meanwhile; a message is deleted only after its
+event is stored or its stream runs; every other one is reported with its reason, and is back in the queue when the walk
+ends. So a walk may be repeated, and two at once do each thing once.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from handlers.store.leases import Leases
 from handlers.store.stream_records import StreamRecords
 
 STARTED, RUNS, LEFT = "started", "runs already", "left"
-# A run of this many seconds has its messages for itself; those of one that was killed are back after them.
+# For this many seconds a walk has its messages for itself; after a kill they are back in the queue then.
 HELD_S = 900
-# SQS: with a wait every server is asked, so an empty answer means an empty queue.
+# With a wait SQS asks every server, so an empty answer means an empty queue.
 WAIT_S = 1
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What `redrive` works on."""
+    """The queue, tables and machine on which `redrive` works."""
 
     sqs: Any
     queue_url: str
@@ -63,7 +63,7 @@ class Stage:
             yield [Message(one["MessageId"], one["ReceiptHandle"], one["Body"]) for one in fresh]
 
     def delete(self, messages: Sequence[Message]) -> None:
-        """Takes the messages of one letter out of the queue for good, ten in a request."""
+        """Deletes the messages of one letter from the queue, ten in a request."""
         for at in range(0, len(messages), 10):
             entries = [{"Id": str(n), "ReceiptHandle": one.receipt} for n, one in enumerate(messages[at : at + 10])]
             answer = self.sqs.delete_message_batch(QueueUrl=self.queue_url, Entries=entries)
@@ -71,22 +71,22 @@ class Stage:
                 raise ClientError({"Error": {"Code": answer["Failed"][0]["Code"]}}, "DeleteMessageBatch")
 
     def release(self, message: Message) -> None:
-        """Lets others receive the message at once."""
+        """Makes the message visible to others at once."""
         self.sqs.change_message_visibility(QueueUrl=self.queue_url, ReceiptHandle=message.receipt, VisibilityTimeout=0)
 
     def layout(self, stream_id: str) -> Layout:
-        """Returns how the stream's events lie, as its lease says."""
+        """Returns the layout of the stream's events, which its lease has."""
         if stream_id not in self._layouts:
             known = StreamRecords(self.dynamodb, self.control_table).layout(stream_id)
             self._layouts[stream_id] = Layout() if known is None else known
         return self._layouts[stream_id]
 
     def lease(self, stream_id: str) -> Lease:
-        """Returns the stream's lease; an empty one where it was never started."""
+        """Returns the stream's lease; an empty one if it was never started."""
         return Leases(self.dynamodb, self.control_table).read(stream_id)
 
     def start(self, stream_id: str) -> str:
-        """Returns the ARN of an execution that keeps the stream connected, started now."""
+        """Starts an execution that keeps the stream connected, and returns its ARN."""
         text = json.dumps({"pathParameters": {"streamId": stream_id}})
         execution: str = self.states.start_execution(stateMachineArn=self.machine_arn, input=text)["executionArn"]
         return execution
@@ -124,7 +124,7 @@ class Redrive:
     _started: dict[str, str] = field(default_factory=dict)
 
     def outcomes(self, wanted: frozenset[str] | None) -> Generator[Outcome]:
-        """Returns the outcome of each letter of the streams in `wanted`, or of all; the rest is released at the end."""
+        """Yields the outcome of each letter of the streams in `wanted`, or of all; releases the rest at the end."""
         reader = Reader()
         try:
             for messages in self.stage.messages():
@@ -136,7 +136,7 @@ class Redrive:
                 yield from (self._settle(letter) for letter in reader.incomplete() if _is_wanted(letter, wanted))
         finally:
             for message in self._held.values():
-                # Where that fails it is back by itself.
+                # If that fails, the message is visible again by itself later.
                 with contextlib.suppress(BotoCoreError, ClientError):
                     self.stage.release(message)
 
@@ -164,7 +164,7 @@ class Redrive:
         return Outcome(letter, LEFT, letter.problem)
 
     def _start(self, letter: Letter) -> Outcome:
-        """Starts the stream as a POST does, once for all its letters; a stop request is left to a POST."""
+        """Starts the stream as a POST does, once for all its letters; only a POST starts one with a stop request."""
         stream_id = letter.stream_id
         if stream_id in self._started:
             return Outcome(letter, STARTED, self._started[stream_id])
@@ -193,9 +193,9 @@ def _is_wanted(letter: Letter, wanted: frozenset[str] | None) -> bool:
 
 
 def redriven(stage: Stage, stream_id: str) -> dict[str, Any]:
-    """Returns the answer of `POST /connections/{streamId}/redrive`, as far as the request has time.
+    """Returns the answer to `POST /connections/{streamId}/redrive`, for as many messages as there is time for.
 
-    Raises StoreUnavailable where the queue does not answer.
+    Raises StoreUnavailable if the queue does not answer.
     """
     redrive = Redrive(stage, restart=False, dry_run=False)
     with translate_errors("ReceiveMessage"), contextlib.closing(redrive.outcomes(frozenset([stream_id]))) as outcomes:

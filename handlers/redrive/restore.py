@@ -1,9 +1,9 @@
-"""Puts an event that was in the dead-letter queue into the table, in place of the mark that was left under its key.
+"""Puts an event from the dead-letter queue into the table, in place of the mark under its key.
 
-The item is the one that a connection would have written, at the place among the events that the mark has kept. What no
-segment of a log holds is marked in a segment of its own, so that segment is written anew with the event in it.
-Invariants: an event that is stored is never overwritten, whoever stored it meanwhile; a body lies in the bucket before
-an item or a segment refers to it; what AWS refuses is raised.
+The item is the one that a connection would have written, at the place among the events that the mark has kept. In a
+log, an event's mark has a segment of its own, so that segment is written anew with the event in it. Invariants: a
+stored event is never overwritten, even if it was stored meanwhile; a body lies in the bucket before an item or a
+segment refers to it; what AWS refuses is raised.
 """
 
 import zlib
@@ -33,9 +33,9 @@ from handlers.store.segment_writer import MAX_SEGMENT_BYTES, elsewhere, segment_
 from handlers.store.typed_values import DAY_S, Item, count
 
 STORED, KNOWN = "stored", "known"
-# Where no mark says which number the event had in its connection: behind every one that a connection counts.
+# The event's number in its connection if no mark has it: greater than any number that a connection reaches.
 UNNUMBERED = 500_000_000_000
-# What the mark has of the event's item.
+# The attributes of the event's item that the mark has.
 KEPT = (*PLACES.values(), "fence", "received_at_ms", "expires_at", "conflict_of")
 
 
@@ -50,7 +50,7 @@ class Events:
         self._table, self.table, self.objects = Table(dynamodb, table), table, objects
 
     def outcome(self, stream_id: str, fence: int, event: StreamEvent, layout: Layout, *, dry_run: bool) -> str:
-        """STORED where the event was, or would be, put into the table, KNOWN where it is there; else NotStored."""
+        """Puts the event into the table; returns STORED, or KNOWN if it is there. Raises NotStored."""
         partitions = layout.items or layout.partitions
         there = None if partitions == LOG else self._read(stream_id, event.key, partitions)
         if layout.partitions == LOG and there is None:
@@ -62,7 +62,7 @@ class Events:
                 raise NotStored("another body is stored under its key")
             return KNOWN
         if there is not None:
-            # A mark that the index has keeps its place there, though what is written now may have none.
+            # A mark that the index has keeps its place there, even if an item written now had none.
             item = {name: value for name, value in item.items() if name not in KEPT}
             item |= {name: there[name] for name in KEPT if name in there}
         body = None
@@ -83,7 +83,7 @@ class Events:
     def _outcome_in_log(self, stream_id: str, event: StreamEvent, *, dry_run: bool) -> str:
         found = self._find(stream_id, event.key)
         if found is None:
-            raise NotStored("the log of its stream has no mark of it: the upstream is asked again")
+            raise NotStored("its stream's log has no mark of it; the upstream is asked for it again")
         mark, there = found
         if there.dead_letter is None:
             if there.data != event.data:
@@ -96,7 +96,7 @@ class Events:
         return STORED
 
     def has(self, stream_id: str, key: str, layout: Layout) -> bool:
-        """Returns whether an event, not a mark, stands under the key."""
+        """Returns whether the key has an event, not a mark."""
         items = layout.items or layout.partitions
         there = None if items == LOG else self._read(stream_id, key, items)
         if layout.partitions != LOG or there is not None:
@@ -125,7 +125,7 @@ class Events:
         segment = segment_of(mark)
         item = segment_item(stream_id, segment, [event], 0, data := pack([event]))
         if len(data) > MAX_SEGMENT_BYTES:
-            # Its object is kept for as long as what it replaces, from now on.
+            # Its object is kept for as long as what it replaces would be from now on.
             left_s = (count(mark, "expires_at") or 0) - event.received_at_ms // 1000
             key, content, says = elsewhere(stream_id, segment.fence, event, max(0, -(-left_s // DAY_S)))
             self.objects.put(key, content)

@@ -1,4 +1,4 @@
-"""Walks as a repair does but stores nothing, to show what the gaps of a stream would bring."""
+"""Walks as a repair does but stores nothing, to show what a repair of a stream's gaps would bring."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
@@ -46,7 +46,7 @@ def _walks(deps: Deps, stream_id: str, from_ms: int, to_ms: int) -> Generator[As
 
 
 class _Counting:
-    """Counts which events are stored already, in place of storing them."""
+    """Counts which events are stored already, and stores none."""
 
     def __init__(self, deps: Deps, stream_id: str, layout: Layout) -> None:
         self._deps, self._stream_id, self._layout = deps, stream_id, layout

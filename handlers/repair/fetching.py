@@ -1,7 +1,7 @@
-"""Fetches one page over HTTP, as a stream is opened: the same addresses, TLS and redirects, within bounds.
+"""Fetches one page over HTTP, by the same rules as a stream: for addresses, TLS and redirects.
 
-The stream's own headers go to the address of its repair where the profile names no others, and its token with them:
-requested as for an opening, held while it lives, and anew after a 401.
+If the profile names no other headers, the stream's own go to the address of its repair, and its token with them. The
+token is requested as for an opening, held while it is valid, and requested anew after a 401.
 
 Invariant: a problem is one phrase without an address, a header or anything that was received; no more than
 MOST_BYTES of a body are held, and none for longer than MOST_S.
@@ -56,12 +56,12 @@ def fetch(request: UpstreamRequest) -> Fetched:
     except (UnknownCoding, Corrupt, Unfinished, AddressRefused, RedirectRefused) as problem:
         return Fetched(problem=str(problem))
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as problem:
-        # Its own message may hold the address, and that a secret.
+        # Its own message may hold the address, which may hold a secret.
         return Fetched(problem=f"no answer: {type(problem).__name__}")
 
 
 class OwnTokens:
-    """The tokens of a process; `now_ms` is its clock, the other arguments are those of `Tokens`."""
+    """The tokens of a process; `now_ms` is its clock, and the other arguments are those of `Tokens`."""
 
     def __init__(
         self, now_ms: Callable[[], int], replacements: Replacements | None = None, sign: SignToken | None = None
@@ -69,7 +69,7 @@ class OwnTokens:
         self._tokens, self._now_ms = Tokens(threading.Lock(), replacements, sign), now_ms
 
     def added(self, profile: Profile, secrets: Secrets) -> Secrets:
-        """Returns the secrets, and the token where the repair sends it; raises StreamDropped without a valid one."""
+        """Returns the secrets, with the token if the repair sends it; raises StreamDropped without a valid one."""
         if profile.repair is None or profile.repair.headers is not None:
             return secrets
         steps = with_token(profile, secrets, self._tokens, self._now_ms)

@@ -1,8 +1,8 @@
-"""Repairs the gaps of a profile's streams, one stream at a time: what one invocation of the function does.
+"""Repairs the gaps of a profile's streams, one stream at a time, in one invocation of the function.
 
-It takes the profile's turn, repairs what is due, and waits a moment for what is due soon. For what is due later the
-watch starts it again. It is a generator, as `walking.py` is. Invariants: no two functions ask one upstream; a request
-stays until every gap of its stream is repaired, or not tried any more; a killed function loses nothing that it has
+It takes the profile's turn, repairs what is due, and waits for what is due within SOON_MS. For what is due later, the
+watch starts it again. It is a generator, as `walking.py` is. Invariants: two functions never ask one upstream at a
+time; a request stays until every gap of its stream is repaired or given up; a killed function loses nothing that it has
 stored.
 """
 
@@ -34,10 +34,10 @@ from handlers.store.stream_records import StreamRecords
 
 # How long a turn lasts after its last renewal: longer than a page takes, with the back-off after a refusal.
 TURN_MS = 45_000
-# How soon a repair must be due to be waited for.
+# How soon a repair must be due for the function to wait for it.
 SOON_MS = 30_000
 MOST_GAPS = 500
-# The number of the first event that an attempt stores: attempts begin far apart, so that none is mistaken for another.
+# The number of the first event that an attempt stores. Attempts begin far apart, so that their numbers never meet.
 FIRST, APART, TIMES = 5 * 10**11, 10**5, 10**6
 
 
@@ -90,13 +90,13 @@ def turn(deps: Deps, profile: str) -> bool:
 
 
 def _requests(deps: Deps, stream_id: str, profile: str) -> list[Request]:
-    # The index may not have the stream yet that this invocation was started for.
+    # The index may not yet have the stream for which this invocation was started.
     listed = {one.stream_id: one for one in (*deps.work.requested(profile), *deps.work.read([stream_id]))}
     return sorted(listed.values(), key=lambda one: (one.due_ms, one.stream_id))
 
 
 def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
-    """Repairs what is due of one stream; returns until when the upstream is to be left alone, 0 for not at all."""
+    """Repairs what is due of one stream; returns until when the upstream must not be asked, 0 if it may be."""
     stream_id, rest_until_ms = request.stream_id, 0
     profile, layout = deps.profile_of(stream_id), (yield Ask(lambda: deps.records.layout(stream_id)))
     next_ms: int | None = None
@@ -160,7 +160,7 @@ def ports(
 
 
 class _Storing:
-    """Stores what the repair of one gap brings, just as the stream's connections do: known events are refused."""
+    """Stores what the repair of one gap brings, as the stream's connections do: it refuses known events."""
 
     def __init__(self, deps: Deps, profile: Profile, stream_id: str, layout: Layout) -> None:
         self._deps, self._profile, self._stream_id, self._layout = deps, profile, stream_id, layout
@@ -168,7 +168,7 @@ class _Storing:
         self._log: SegmentWriter | None = None
 
     def store(self, events: Sequence[StreamEvent], since_ms: int) -> Written:
-        """Returns how many were new; raises Unstorable where it is unknown which are, of all that came since then."""
+        """Stores events; returns how many were new. Raises Unstorable if too many came since then to know that."""
         profile, layout, now_ms = self._profile, self._layout, self._deps.now_ms()
         first = self._next or FIRST + now_ms // 1000 % TIMES * APART
         self._next = first + len(events)

@@ -1,11 +1,11 @@
-"""Finds which gaps of a stream are to be repaired, and the events at the edges of one, in the tables.
+"""Finds in the tables which gaps of a stream need repair, and the events at the edges of a gap.
 
-The events are read from the events table, in the order in which they came. So nothing is recorded for repairs while a
+It reads the events from the events table, in the order in which they came. So nothing is recorded for repairs while a
 stream is connected, and a gap from before its profile had a repair can be repaired too
 (docs/decisions/0116-read-the-edges-of-a-gap.md). Invariants: an event before the gap came when its connection was known
-good, so all before it is stored or lies in an earlier gap; one after it came on the connection that ended the gap or a
-later one, for what an older one brings after a standstill may be of before; and it came once that connection had caught
-up, for what came earlier on it happened in the gap.
+to be good, so everything before it is stored or lies in an earlier gap. An event after the gap came on the connection
+that ended the gap or on a later one, because an older connection may bring earlier events after a standstill. And it
+came once that connection had caught up, because what came earlier on it happened in the gap.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,17 +22,17 @@ from handlers.store.event_items import Entry, StoredEvent
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
 
-# Where clocks differ, an event may appear on the other side of the gap: each try that proves nothing begins some events
-# earlier, and ends some later.
+# If clocks differ, an event may appear on the other side of the gap. So each try that proves nothing begins some events
+# # earlier and ends some later.
 EACH, MORE, MOST_EACH = 2, 2, 30
-# How many events are read at most to find them: repaired events are between, and in a log late ones.
+# How many events are read at most to find them: repaired events lie between, and in a log late ones.
 MOST_READ = 20_000
 # How many connections from the one that ended the gap on are searched for such an event.
 MOST_LATER = 100
 
 
 def left(gaps: Sequence[Gap]) -> list[Gap]:
-    """Returns the gaps in which events may be missing, whether their repair is tried or not."""
+    """Returns the gaps in which events may be missing, even if their repair is not tried any more."""
     done = repaired_spans(gaps)
     return [gap for gap in gaps if gap.state != DELIVERED and not covers(done, (gap.from_ms, gap.to_ms))]
 
@@ -43,13 +43,13 @@ def repaired_spans(gaps: Sequence[Gap]) -> list[Interval]:
 
 
 def to_repair(gaps: Sequence[Gap], now_ms: int) -> list[tuple[int, Gap]]:
-    """Returns the gaps that are neither repaired nor given up, each with when to try it, the most urgent first."""
+    """Returns the gaps that are neither repaired nor given up, each with when it is due, the most urgent first."""
     due = [(repair.next_ms or now_ms, gap) for gap in left(gaps) if not (repair := begun(gap)).is_over]
     return sorted(due, key=lambda one: (one[0], one[1].from_ms))
 
 
 def again(gap: Gap, now_ms: int) -> Repair:
-    """Returns the repair of a gap that a person wants tried now, whatever its result was before."""
+    """Returns the repair of a gap that a person wants tried now, even if it was over."""
     repair = begun(gap)
     return Repair(*repair.span, stored=repair.stored, next_ms=now_ms, stamp=repair.stamp)
 
@@ -67,7 +67,7 @@ def edges(
     later = reader.entries(stream_id, layout, now_ms, begin, MOST_READ)
     live_ms = {one.fence: _live_ms(one) for one in records.connections_from(stream_id, gap.fence, MOST_LATER)}
     if is_announced:
-        live_ms[gap.fence] = after_ms  # the events behind the notice are in the upstream's order
+        live_ms[gap.fence] = after_ms  # The events after the notice are in the upstream's order.
     return Borders(
         _borders(field, each, (e for e in _events(earlier) if _is_before(e, gap.from_ms, before_fence))),
         _borders(field, each, (e for e in _events(later) if _is_after(e, after_ms, live_ms))),
@@ -75,7 +75,7 @@ def edges(
 
 
 def _live_ms(one: Connection) -> int | None:
-    """Returns from when on what came on the connection was no backlog; None if it has not caught up."""
+    """Returns when the connection had caught up with its backlog; None if it has not."""
     return one.live_ms if one.resumed else one.opened_ms
 
 

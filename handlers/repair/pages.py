@@ -25,12 +25,12 @@ _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^;,\s]*))", re.IGNORECASE)
 
 
 class BadPage(ValueError):
-    """The answer is no page; the message is a phrase."""
+    """The answer is not a page; the message is a phrase."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer; `problem` is why there is none, "" if there is one. Names of headers are in lower case."""
+    """An answer; `problem` is why there is none, "" if there is one. The names of headers are in lower case."""
 
     status: int = 0
     headers: Mapping[str, str] | None = None
@@ -56,7 +56,7 @@ def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) ->
     headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "streamkeeper"}
     headers |= {name.lower(): filled(text, secrets) for name, text in own}
     if repair.headers is None:
-        headers |= own_headers(profile, (), secrets)  # its token
+        headers |= own_headers(profile, (), secrets)  # The stream's token.
     sent = {name: value.encode() for name, value in headers.items()}
     held = tuple(secrets.values())
     # A profile's own authority and certificate are used at the stream's own origin alone.
@@ -66,7 +66,7 @@ def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) ->
 
 
 def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int) -> Page:
-    """Returns the page in an answer to `address`, after so many pages; raises BadPage where it is none."""
+    """Returns the page in an answer to `address`, after this many pages; raises BadPage if there is none."""
     try:
         frame = Frame(answer.body.decode())
     except UnicodeDecodeError:
@@ -94,7 +94,7 @@ def is_kept(profile: Profile, data: Body) -> bool:
 
 
 def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: object, *, is_empty: bool) -> str:
-    """Returns the next page's address; "" if it is this one again, for that can bring nothing new."""
+    """Returns the next page's address; "" if there is none, or if it is this address, which brings nothing new."""
     named = repair.next
     if named is None:
         return ""

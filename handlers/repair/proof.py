@@ -1,11 +1,11 @@
-"""Decides what the walks of a gap's repair have proved, and when to try again; `walking.py` makes them.
+"""Decides what the walks of a gap's repair have proved, and when to try again; `walking.py` makes the walks.
 
     saw both events at the edges              repaired
     saw one of them, or neither               partly where events came, else failed: tried again for `reach_s`
     nothing came after the gap yet            open
 
-Invariant: a gap is repaired only by one whole walk, or where the profile says why an overlap cannot be seen
-(`unproved`).
+Invariant: a gap counts as repaired only after one whole walk that saw both, or if the profile states why an overlap
+cannot be seen (`unproved`).
 """
 
 import re
@@ -18,7 +18,7 @@ from handlers.connection.repair_record import DOWN, FAILED, NO_ORDER, PARTLY, UP
 from handlers.profile.repair_field import Repair as Field
 
 FIRST_REST_MS, LONGEST_REST_MS = 5_000, 3_600_000
-# Which events at the edges a walk asks between: the nearest, or those beyond them.
+# Between which events at the edges a walk asks: the nearest ones, or those beyond them.
 LITERAL, WIDE = 0, 1
 _NUMBER = re.compile(r"-?[0-9]{1,30}")
 
@@ -32,12 +32,12 @@ class Border(NamedTuple):
 
     @property
     def at_ms(self) -> int:
-        """When it happened, as far as that is known."""
+        """When it happened; if that is unknown, when it came."""
         return self.came_ms if self.own_ms is None else self.own_ms
 
 
 class Borders(NamedTuple):
-    """The last events before a gap and the first ones after it, the nearest first; two of each, if there are."""
+    """The last events before a gap and the first ones after it, the nearest first; two of each, if there are two."""
 
     before: tuple[Border, ...]
     after: tuple[Border, ...]
@@ -53,7 +53,7 @@ class Borders(NamedTuple):
 
 
 def begun(gap: Gap) -> Repair:
-    """Returns the repair in the gap's record, begun anew where the gap has changed since."""
+    """Returns the repair in the gap's record; a new one if the gap has changed since."""
     known = gap.repair or Repair()
     span = gap.from_ms, gap.to_ms
     return known if known.span == span else Repair(*span, stored=known.stored, stamp=known.stamp)
@@ -64,7 +64,7 @@ NO_EVENT_AFTER = "no event has come since the gap, so nothing shows yet that the
 
 
 def unaskable(field: Field, borders: Borders) -> str:
-    """Returns why the address cannot be asked, because an event at an edge is missing; "" if it can."""
+    """Returns which missing event at an edge keeps the address from being asked, as a phrase; "" if none does."""
     if "after" in field.edges and not borders.before:
         return NO_EVENT_BEFORE
     return NO_EVENT_AFTER if "before" in field.edges and not borders.after else ""
@@ -76,16 +76,16 @@ def can_widen(borders: Borders) -> bool:
 
 
 def proves(field: Field, repair: Repair) -> bool:
-    """Returns whether the walk has shown both events at the edges, or the profile says why it cannot."""
-    # Pages without an order may change between two requests, and an event move to one that was read.
+    """Returns whether the walk has shown both events at the edges, or the profile states why none can."""
+    # Pages without an order may change between two requests, and an event may move to a page that was read.
     is_sure = repair.way != NO_ORDER or repair.pages == 1
     return (repair.saw_before and repair.saw_after and is_sure) or bool(field.unproved)
 
 
 def ordered(repair: Repair, keys: Sequence[str], times: Sequence[int | None]) -> Repair:
-    """Returns the repair with which way its walk's pages go by now: by their keys if these are numbers, else by time.
+    """Returns the repair with the order of its walk's pages so far: by their keys if these are numbers, else by time.
 
-    The page's items are those that the one before it had not. They may go the other way than the pages do.
+    The items are those that the page before did not have. Within a page they may be in the opposite order.
     """
     if not keys or repair.way == NO_ORDER:
         return repair
@@ -104,14 +104,14 @@ def ordered(repair: Repair, keys: Sequence[str], times: Sequence[int | None]) ->
 
 
 def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s: float, now_ms: int) -> Repair:
-    """Returns the result of the walks, and when to try again; `problem` is why the last one is not whole."""
+    """Returns the repair with its result and when to try again; `problem` is why the last walk is not whole."""
     done = replace(repair, open_from_ms=None, open_to_ms=None, tries=repair.tries + 1)
     if not (problem and repair.at):
         # A walk that was refused at a page continues there; any other begins again.
         done = replace(done, walk=LITERAL, at="", pages=0)
     if not problem and proves(field, repair):
         is_seen = repair.saw_before and repair.saw_after
-        # Everything between the two edges is stored, beyond the gap too: its ends may be known better later.
+        # Everything between the two edges is stored, even beyond the gap, whose ends may be known better later.
         came = [border.came_ms for border in (*borders.before[:1], *borders.after[:1])]
         done = replace(done, from_ms=min([done.from_ms, *came]), to_ms=max([done.to_ms, *came]))
         return replace(done, state=REPAIRED, reason="" if is_seen else field.unproved, next_ms=0)

@@ -1,13 +1,14 @@
-"""Repairs one gap: walks over the pages of the address and stores what they bring; `proof.py` judges what that proves.
+"""Repairs one gap: walks over the pages of the address and stores their events; `proof.py` judges what that proves.
 
     stream        …  7  8  |  9 10 11 (missed)  | 12 13 …       8 and 12 are the events at the edges
     first walk    ?after=8&before=12       9 10 11              an address may leave out the edges themselves
     second walk   ?after=7&before=13       8  9 10 11 12        both were seen, with all between: repaired
 
-A walk that sees both events at the edges proves the gap: the address has what was before it and what came after it, so
-it had what is between. It reads all pages, unless they have no end and go towards an edge. Several pages in no order
-prove nothing: they may change between two requests. Nor does a walk that sees only one of the edges, or none, however
-much it brings. If the first walk did not see both, a second begins an event earlier and ends an event later.
+A walk that sees both events at the edges proves that the gap is complete: the address has what was before it and what
+came after it, so it has what is between. A walk reads all pages, unless they have no end and go towards an edge.
+Several pages in no order prove nothing, because they may change between two requests. A walk that sees only one of the
+edges, or none, proves nothing either, however much it brings. If the first walk did not see both, a second one begins
+an event earlier and ends an event later.
 
 It is a generator of requests and pauses (`handlers/run/group_ports.py`), so that a simulation performs the same steps.
 Invariant: what a page brings is stored before the gap's record says that the page was read.
@@ -29,7 +30,7 @@ from handlers.repair.pages import BadPage, Fetched, Page, is_kept, page, request
 from handlers.repair.proof import WIDE, Border, Borders, begun, can_widen, judged, ordered, proves, unaskable
 from handlers.run.group_ports import Ask, Wait
 
-# How long a refusal is waited out within a walk, and how often.
+# How long a walk waits after a refusal at most, and how often.
 PATIENT_S, PATIENT_TIMES = 10.0, 3
 NOT_FOUND = 404
 # Because clocks differ and transport takes time, an event at the edge of a gap happened earlier or later.
@@ -38,7 +39,7 @@ APART_MS = 5_000
 
 @dataclass(slots=True)
 class Pace:
-    """When the address may be asked again, for any gap."""
+    """When the address may be asked again, whatever the gap."""
 
     next_ms: int = 0
 
@@ -53,8 +54,8 @@ class Pace:
 class Ports:
     """What the repair of one stream's gap needs.
 
-    `save` returns whether the gap's record was still as it was read; `alert` tells a person that a gap stays open;
-    `renew` returns whether the turn is still this function's; `problem` is why the address cannot be asked.
+    `save` returns False if the gap's record has changed since it was read; `alert` tells a person that a gap stays
+    open; `renew` returns whether the turn is still this function's; `problem` is why the address cannot be asked.
     """
 
     profile: Profile
@@ -82,7 +83,7 @@ Steps = Generator[Ask | Wait, Any, Repair]
 
 
 class Unstorable(Exception):
-    """The address's items cannot be told apart from what is stored; the message is a phrase."""
+    """It cannot be known which of the address's items are stored already; the message is a phrase."""
 
 
 class TakenOver(Exception):
@@ -107,7 +108,7 @@ def repair_gap(ports: Ports, gap: Gap) -> Steps:
         return repair
     repair = judged(ports.field, repair, borders, problem, retry_s, ports.now_ms())
     if repair.is_over and repair.state != REPAIRED:
-        # Before the record says that it is not tried again: an alert twice is better than never.
+        # The alert comes before the record is saved as over: an alert twice is better than none.
         yield Ask(lambda: ports.alert(gap, repair))
     yield from _save(ports, gap, repair)
     return replace(repair, stamp=repair.stamp + 1)
@@ -118,7 +119,7 @@ def _save(ports: Ports, gap: Gap, repair: Repair) -> Generator[Ask, Any, None]:
         raise TakenOver
 
 
-# The function's time is over: the next one continues the walk.
+# The function's time is up: the next invocation continues the walk.
 UNFINISHED = "unfinished"
 
 
@@ -129,7 +130,7 @@ class _Walk:
         self._ports, self._gap, self._borders, self._number = ports, gap, borders, number
         self._before = borders.before[0].key if borders.before else None
         self._after = borders.after[0].key if borders.after else None
-        self._keys: set[str] = set()  # of the page before
+        self._keys: set[str] = set()  # The keys of the page before.
 
     def steps(self, repair: Repair) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
         """Returns the repair after the walk, why it is not whole ("" if it is), and the address's back-off."""
@@ -156,7 +157,7 @@ class _Walk:
                     raise TakenOver
                 continue
             if answer.status == NOT_FOUND and repair.pages and field.next is not None and field.next.number:
-                # Many addresses have no page behind the last one, where others have an empty one.
+                # After the last page, many addresses answer 404; others answer with an empty page.
                 return replace(repair, at=""), "", 0
             if answer.problem:
                 # The next try continues with this page.
@@ -171,7 +172,7 @@ class _Walk:
             address = read.next
 
     def _take(self, repair: Repair, read: Page) -> Generator[Ask, Any, tuple[Repair, bool]]:
-        """Stores what the page brings and saves that it was read; returns whether it is the last one."""
+        """Stores what the page brings and saves that it was read; returns whether it is the last page."""
         repair, (first, last) = self._seen(repair, [event.key for event in read.events], read.times)
         known = self._borders.keys
         profile = self._ports.profile
@@ -201,14 +202,14 @@ class _Walk:
         return replace(repair, stamp=repair.stamp + 1), is_over
 
     def _has_secret(self, address: str) -> bool:
-        """Returns whether the address must not be recorded: then the next try begins with the first page."""
+        """Returns whether the address holds a secret and must not be recorded; then the next try begins anew."""
         return any(value in address for value in self._ports.secrets.values())
 
     def _event(self, event: StreamEvent) -> StreamEvent:
         return event._replace(id=event.key) if self._ports.profile.key == "id" else event
 
     def _seen(self, repair: Repair, keys: Sequence[str], times: Sequence[int | None]) -> tuple[Repair, tuple[int, int]]:
-        """Returns the repair with the edges that the page shows, and which of its items may have been missed."""
+        """Returns the repair with the edges that the page shows, and the range of its items that may be missing."""
         fresh = [at for at, key in enumerate(keys) if key not in self._keys]
         before = keys.index(self._before) if self._before in keys else None
         after = keys.index(self._after) if self._after in keys else None
@@ -222,7 +223,7 @@ class _Walk:
         return seen, (min(before, after), max(before, after) + 1)
 
     def _is_whole(self, repair: Repair) -> bool:
-        """Returns whether the walk has come to the edge behind which an address without another end goes on."""
+        """Returns whether the walk has reached the far edge, beyond which an address bounded at one edge continues."""
         edges = self._ports.field.edges
         return (repair.saw_after and edges == {"after"} and repair.way == UP) or (
             repair.saw_before and edges == {"before"} and repair.way == DOWN
@@ -246,5 +247,5 @@ class _Walk:
 
 
 def _at(borders: Sequence[Border], wide: bool) -> Border | None:
-    """Returns the nearest event, or the one beyond it where the walk is wide and there is one."""
+    """Returns the nearest event, or the one beyond it if the walk is wide and there is one."""
     return borders[-1 if wide else 0] if borders else None

@@ -1,12 +1,12 @@
-"""Keeps in the control table which streams have gaps to repair, and which function repairs those of an upstream.
+"""Keeps in the control table which streams have gaps to repair, and which function repairs those of a profile.
 
-    a stream, `repair`       due_ms, asked_ms, asks     generation: as long as something may be to be done
+    a stream, `repair`       due_ms, asked_ms, asks     generation: while a repair may still be due
     a profile, `repairing`   holder, until_ms           one function at a time asks an upstream
 
 The index `by-record` has the attribute `generation`, so the watch finds open requests without reading finished ones.
-Every write may be sent twice. Invariants: a request is over only where nothing was requested since it was read; a
-killed function's turn passes on once it has run out; a start that fails holds nobody up: the request stays, and the
-watch comes round.
+Every write may be sent twice. Invariants: a request ends only if nothing was requested since it was read; the turn of a
+killed function can be taken once it has run out; a start that fails loses nothing, because the request stays and the
+watch tries again.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RepairWork:
         return sorted(requests, key=lambda one: (one.due_ms, one.stream_id))
 
     def done(self, read: Request, now_ms: int, next_ms: int | None) -> None:
-        """Makes the request due again then, or over where that is None; not where it was repeated since."""
+        """Makes the request due at `next_ms`, or ends it if that is None, unless it was repeated since."""
         if next_ms is None and now_ms - read.asked_ms < SETTLED_MS:
             next_ms = read.asked_ms + SETTLED_MS
         place, condition = key(read.stream_id, REPAIR), "#asks = :asks"
@@ -82,30 +82,30 @@ class RepairWork:
             self._table.set(place, over, condition, removes=["generation"], asks=read.asks)
 
     def shows(self, stream_id: str, spans: Iterable[Interval]) -> None:
-        """Writes the newest repaired intervals into the lease, where the list of streams reads them."""
+        """Writes the newest repaired intervals into the lease, from which the list of streams reads them."""
         text = " ".join(f"{from_ms}/{to_ms}" for from_ms, to_ms in sorted(spans)[-SHOWN:])
         self._table.set(key(stream_id, "lease"), {"repaired": text}, "attribute_exists(PK)")
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
     def take_turn(self, profile: str, holder: str, now_ms: int, until_ms: int) -> bool:
-        """Returns whether `holder` alone may ask the profile's upstream until that instant."""
+        """Takes the profile's turn until that instant; returns whether `holder` has it and may ask the upstream."""
         condition = "attribute_not_exists(#until_ms) OR #until_ms <= :now OR #holder = :holder"
         turn = {"holder": holder, "until_ms": until_ms}
         return self._table.set(key(profile, REPAIRING), turn, condition, now=now_ms)
 
     def leave(self, profile: str, holder: str, until_ms: int) -> None:
-        """Ends the turn; nobody has the next one before that instant."""
+        """Ends the turn; the next one begins at that instant at the earliest."""
         turn = {"holder": "", "until_ms": until_ms}
         self._table.set(key(profile, REPAIRING), turn, "#holder = :me", me=holder)
 
 
-# How many are started at once. One invocation repairs all streams of a profile; more wait for the next round.
+# How many invocations are started at once. Each repairs all streams of a profile; the others wait for the next round.
 MOST_STARTED = 20
 
 
 def start(functions: Callable[[], Any], name: str, stream_id: str) -> bool:
-    """Returns whether Lambda took the invocation for the stream; `functions` makes a client of Lambda."""
+    """Starts an invocation for the stream; returns whether Lambda took it. `functions` returns a client of Lambda."""
     try:
         with translate_errors("Invoke"):
             payload = json.dumps({"stream": stream_id}).encode()

@@ -1,13 +1,13 @@
-"""Keeps which definition of the machine streams run: that of the last upgrade which ended well can be deployed again.
+"""Keeps which definition of the machine streams run, so that an upgrade which fails can deploy it again.
 
-An execution keeps the definition with which it was started. An upgrade starts its own by a version, for "Executions
-started immediately after" UpdateStateMachine "may use the previous state machine definition"; whoever else starts one
-takes what is deployed. So a deployment (packaging/deploy-by-waves.cjs), and an upgrade that goes back, deploy the
-former version's definition, with a space behind it, and put aside what the stack deployed. The stack knows nothing of
-this, and deploys a definition only where it has changed; so an upgrade puts in again what is aside once all streams
-run it, unless a deployment has put another there.
+An execution keeps the definition with which it was started. An upgrade starts executions by a version, because
+"Executions started immediately after" UpdateStateMachine "may use the previous state machine definition"; any other
+start takes the deployed definition. So a deployment (packaging/deploy-by-waves.cjs), and an upgrade that goes back,
+deploy the former version's definition with a space at its end, and put aside what the stack deployed. The stack does
+not know this, and deploys a definition only if it has changed. So once all streams run the definition that is aside, an
+upgrade deploys it again, unless a deployment has put another there.
 
-Invariants: nothing is deployed that was not deployed before; each step may be repeated.
+Invariants: only a definition that was deployed before is deployed; each step may be repeated.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Any
 
 from handlers.upgrade.upgrade_records import Upgrade, UpgradeRecords
 
-# JSON does not mind it, and no deployment writes it: it says that an upgrade has put the definition there.
+# The mark of a definition that an upgrade has deployed: JSON allows it, and no deployment writes it.
 OURS = " "
 ALIAS, LATEST = "stable", "$LATEST"
-# What the function raises for an event that names no stream: it has been imported, and its settings are read.
+# The error for an event that names no stream: then the function was imported and its settings were read.
 STARTS = "InvalidRequest"
 
 
 class UpgradeRefused(Exception):
-    """An upgrade that does not begin, with the reason; nothing was changed. The machine knows it by this name."""
+    """The upgrade does not begin, and nothing was changed; the message is why. The machine catches it by this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """boto3's clients, and what the stage calls its things. `take` returns when a request may be sent."""
+    """boto3's clients, and the names of the stage's function and machine. `take` returns when a request may be sent."""
 
     functions: Any
     states: Any
@@ -58,7 +58,7 @@ class Deployed:
         return str(self._clients.functions.publish_version(FunctionName=self._clients.function)["Version"])
 
     def start(self, version: str) -> None:
-        """Calls the version without a stream: it must be able to start, else UpgradeRefused."""
+        """Calls the version without a stream; raises UpgradeRefused if it does not start."""
         name = f"{self._clients.function}:{version}"
         answer = self._clients.functions.invoke(FunctionName=name, Payload=b"{}")
         try:
@@ -71,25 +71,25 @@ class Deployed:
             raise UpgradeRefused(f"Version {version} of the function does not start: {why.rstrip(': .')}.")
 
     def move_alias(self, version: str) -> None:
-        """Has the alias name this version."""
+        """Moves the alias to this version."""
         names = {"FunctionName": self._clients.function, "Name": ALIAS}
         if self._clients.functions.get_alias(**names)["FunctionVersion"] != version:
             self._clients.functions.update_alias(**names, FunctionVersion=version)
 
     def version(self, upgrade: Upgrade) -> str:
-        """Returns the ARN of the version that streams are to go over to: of what the stack has deployed."""
+        """Returns the ARN of the version that streams should run: that of what the stack has deployed."""
         if self._is_put_back(upgrade):
             return upgrade.aside
-        # The same text deployed again is another revision, and would be another version.
+        # The same text deployed again is another revision, for which another version would be published.
         return upgrade.definition if self._is_former(upgrade, "") else self._published()
 
     def put_in(self, upgrade: Upgrade) -> None:
-        """Deploys again what the upgrade before this one has put aside."""
+        """Deploys again what the upgrade before this one put aside."""
         if self._is_put_back(upgrade):
             self._deploy(self._text(upgrade.aside))
 
     def put_back(self, upgrade: Upgrade) -> None:
-        """Deploys what streams ran before the upgrade, where that is known and not deployed."""
+        """Deploys what streams ran before the upgrade, if that is known and not deployed."""
         former = self._text(upgrade.definition) if upgrade.definition else ""
         if not former or self._text(self._machine_arn).strip() == former.strip():
             return
@@ -97,7 +97,7 @@ class Deployed:
         self._deploy(former.strip() + OURS)
 
     def runs_another(self, upgrade: Upgrade) -> Callable[[str], bool] | None:
-        """Returns a test of whether an execution runs another definition than `put_back` deployed; None if it did not.
+        """Returns a test whether an execution runs another definition than `put_back` deployed; None if that is none.
 
         An execution that Step Functions has forgotten runs nothing.
         """
@@ -115,7 +115,7 @@ class Deployed:
         return is_other
 
     def _is_put_back(self, upgrade: Upgrade) -> bool:
-        """Returns whether what is deployed was put there by an upgrade that went back."""
+        """Returns whether an upgrade that went back put the deployed definition there."""
         return bool(upgrade.aside) and self._is_former(upgrade, OURS)
 
     def _is_former(self, upgrade: Upgrade, behind: str) -> bool:
@@ -125,10 +125,10 @@ class Deployed:
         try:
             return self._text(self._machine_arn) == self._text(upgrade.definition).strip() + behind
         except self._states.exceptions.StateMachineDoesNotExist:
-            return False  # somebody has deleted the version
+            return False  # The version was deleted.
 
     def _published(self) -> str:
-        """Returns the ARN of the version of what is deployed; a new one only where that differs from the newest."""
+        """Returns the ARN of the version of what is deployed; publishes one only if that differs from the newest."""
         answer = self._states.publish_state_machine_version(stateMachineArn=self._machine_arn)
         arn: str = answer["stateMachineVersionArn"]
         return arn

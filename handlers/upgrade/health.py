@@ -1,10 +1,10 @@
-"""Judges how a stream and a wave of streams stand after their handover, compared with before.
+"""Judges whether a stream, or a wave of streams, is worse after its handover than before.
 
-What counts is the lease, the ledger's records of the newest connections, and when the newest event came that lies in
-the events table: a version may count as stored what it did not store. A stream may have no events for a while, and
-nobody can say of one among many why. Where most of those of a wave that had events before have none, the version counts
-as at fault: going back costs less than a wrong guess. What is stored and written down with a delay is not missed before
-`answer_ms` has passed since the handover.
+It reads the lease, the ledger's records of the newest connections, and when the newest event came that is in the events
+table, because a faulty version may count events as stored that it did not store. One stream may have no events for a
+while, and the reason cannot be known. But if most streams of a wave that had events before have none, the version
+counts as at fault, because going back costs less than a wrong guess. Events and records are written with a delay, so
+they count as missing only once `answer_ms` has passed since the handover.
 
 Pure, times in milliseconds. Invariant: a stream that was as bad before is never worse.
 """
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 
 from handlers.api.verdict import counted
 
-# So many failures of a kind may be chance.
+# How many failures of a kind may be chance.
 BY_CHANCE = 1
-# In a wave one stream in so many may be worse by chance.
+# One stream of this many in a wave may be worse by chance.
 TOLERANCE = 50
-# A stream of which so many events would have come in the time is expected to have one.
+# A stream is expected to have an event if, at its former rate, this many would have come.
 EXPECTED = 10.0
-# How an execution ends that may be the version's fault.
+# The errors of an execution that may be the version's fault.
 BAD_ENDINGS = ("StreamRejected", "InvalidRequest", "RenewalFailed", "ClaimFailed")
-# A function that takes so many times the memory, and so much more, leaks.
+# A function leaks if it takes LEAK times the memory, and at least LEAK_MB more.
 LEAK, LEAK_MB = 1.5, 32
 MOST_REASONS = 10
 
@@ -34,9 +34,9 @@ MOST_REASONS = 10
 class Stretch:
     """What a stream's connections did in a stretch of time.
 
-    It begins with the first claim. `errors` ended by an error that is no handover, `killed` left no end, `frames` came,
-    `kept` of them are stored or known already, `dead_lettered` are not. `memory_mb` is what a function took at most, 0
-    where none said it.
+    It begins with the first claim. `errors` connections ended by an error that is no handover, `killed` ones left no
+    end. `frames` events came; `kept` of them are stored or were known already, `dead_lettered` are not stored.
+    `memory_mb` is the most that a function took, 0 if none reported it.
     """
 
     length_ms: int = 0
@@ -53,12 +53,12 @@ class Stretch:
 class Stream:
     """One stream that was asked to hand over, `asked_ms` ago.
 
-    `is_ours` is whether it is still to run the version: no longer where somebody stopped it or started it anew.
-    `has_handed_over` is whether an execution that was started since keeps it connected. `away_ms` is for how long it
-    has not been connected; `was_away` whether it was so when it was asked. `failures` to connect came in a row,
-    `had_failures` did before. `ending` is the error by which its execution let go of it, "" for none. `silent_ms` is
-    how long ago the newest event came that is stored, None if that is not known. `before` and `after` are None where
-    nobody read its connections.
+    `is_ours` is whether it should still run the version: False once it was stopped or started anew. `has_handed_over`
+    is whether an execution that was started since keeps it connected. `away_ms` is for how long it has not been
+    connected, `was_away` whether it was away when it was asked. `failures` counts the failures to connect in a row,
+    `had_failures` those before it was asked. `ending` is the error by which its execution let go of it, "" for none.
+    `silent_ms` is how long ago the newest stored event came, None if that is not known. `before` and `after` are None
+    if its connections were not read.
     """
 
     stream_id: str
@@ -85,7 +85,7 @@ class Limits:
 
 
 class State(enum.Enum):
-    """How a wave stands; the value is the word that the machine reads."""
+    """The result for a wave; the value is the word that the machine reads."""
 
     WAITING = "waiting"
     WELL = "well"
@@ -94,20 +94,20 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a wave stands, and why it is worse: a phrase for each stream, by its id, or for the wave, by ""."""
+    """The result for a wave, and why it is worse: a phrase for each stream, by its id, or for the whole wave, by ""."""
 
     state: State
     reasons: dict[str, str]
 
     def words(self) -> str:
-        """Returns the reasons as one phrase, a few by name."""
+        """Returns the reasons as one phrase, which names MOST_REASONS at most."""
         named = [f"{one}: {reason}" if one else reason for one, reason in sorted(self.reasons.items())]
         more = len(named) - MOST_REASONS
         return "; ".join(named[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
 
 
 def worse(stream: Stream, limits: Limits) -> str:
-    """Returns why a stream is worse than before, as a phrase; "" if it is not, or not yet."""
+    """Returns why a stream is worse than before, as a phrase; "" if it is not, or not known yet."""
     if stream.ending in BAD_ENDINGS:
         return f"its execution ended by {stream.ending}"
     if not stream.is_ours or stream.ending:
@@ -125,7 +125,7 @@ def worse(stream: Stream, limits: Limits) -> str:
 
 
 def _compared(before: Stretch, after: Stretch, limits: Limits) -> str:
-    """Returns in what `after` is worse than `before`."""
+    """Returns in which way `after` is worse than `before`; "" if it is not."""
     for words, then, now in (
         ("functions were killed", before.killed, after.killed),
         ("connections ended by an error", before.errors, after.errors),
@@ -141,12 +141,12 @@ def _compared(before: Stretch, after: Stretch, limits: Limits) -> str:
 
 
 def _scaled(count: int, before: Stretch, after: Stretch) -> float:
-    """Returns how many there would have been in as long a time as `after`, though never fewer than there were."""
+    """Scales a count of `before` to the length of `after`, but never down."""
     return count * max(1.0, after.length_ms / before.length_ms) if before.length_ms else count
 
 
 def is_expected(stream: Stream, limits: Limits) -> bool:
-    """Returns whether the stream would have had events since its handover, had all gone on as before."""
+    """Returns whether the stream would have had events since its handover at its former rate."""
     before, after = stream.before, stream.after
     if before is None or after is None or not before.length_ms or not stream.is_ours or not stream.has_handed_over:
         return False
@@ -154,7 +154,7 @@ def is_expected(stream: Stream, limits: Limits) -> bool:
 
 
 def is_silent(stream: Stream, limits: Limits) -> bool:
-    """Returns whether no event is stored that came since its handover, whatever its functions say.
+    """Returns whether no event that came since its handover is stored, even if its functions counted some.
 
     The connection before it may have stored some for a moment after the claim.
     """
@@ -164,7 +164,7 @@ def is_silent(stream: Stream, limits: Limits) -> bool:
 
 
 def judged(streams: Sequence[Stream], limits: Limits) -> Verdict:
-    """Returns how the wave stands; one that is well was watched for long enough."""
+    """Returns the result for a wave, which is WELL only once it was watched for long enough."""
     reasons = {stream.stream_id: reason for stream in streams if (reason := worse(stream, limits))}
     if len(reasons) > len(streams) // TOLERANCE:
         return Verdict(State.WORSE, reasons)
@@ -178,13 +178,13 @@ def judged(streams: Sequence[Stream], limits: Limits) -> Verdict:
 
 
 def back(streams: Sequence[Stream], limits: Limits) -> Verdict:
-    """Returns whether those that went back are as before: connected by an execution that was started since."""
+    """Returns whether the streams that went back are connected by an execution that was started since."""
     missing = {}
     for stream in streams:
         if not stream.is_ours or stream.was_away or (stream.has_handed_over and not stream.away_ms):
             continue
-        what = "connected" if stream.has_handed_over else "handed over"
-        missing[stream.stream_id] = f"it is not {what} again"
+        what = "is not connected" if stream.has_handed_over else "has not handed over"
+        missing[stream.stream_id] = f"it {what} again"
     if not missing:
         return Verdict(State.WELL, {})
     asked_ms = {one.stream_id: one.asked_ms for one in streams}

@@ -1,10 +1,10 @@
-"""Reads from a lease and the ledger how far a stream is that an upgrade has asked to hand over.
+"""Reads from a lease and the ledger how a stream does that an upgrade has asked to hand over.
 
     code_version   the version of the function that the stream's executions call; absent for the alias
-    upgrade_mark   when the stream was asked, which execution held it then, and how it stood; of what goes back, since
-                   when the version dropped events that it said to have stored, by stream: a group has several
+    upgrade_mark   when the stream was asked, which execution held it then, and how it did; if it goes back, also since
+                   when the version has lost events that it counted as stored, for each stream of a group
 
-Pure. Invariant: what a version before this one has not written counts as nothing.
+Pure. Invariant: a field that a former version did not write counts as empty.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from handlers.store.typed_values import Item, count, flag, text, typed_item
 from handlers.upgrade.health import BAD_ENDINGS, EXPECTED, Stream, Stretch
 
 CODE, MARK = "code_version", "upgrade_mark"
-# A connection without an end that was not seen for so long was killed, or for as long as a handover may take.
+# A connection without an end counts as killed once it was not seen for this long, or for as long as a handover takes.
 DEAD_AFTER_MS = 60_000
-# The newest connections of which several may live: one is claimed, one connected, one closing.
+# How many of the newest connections may be alive at once: one is claimed, one connected, one closing.
 AT_ONCE = 3
-# The number of the gap in its connection; upstreams announce fewer.
+# The number of such a gap in its connection; upstreams announce fewer.
 LOSS = 999_999
-# How a connection ends that has handed over, or ended as it should.
+# The endings of a connection that handed over or ended as it should.
 _CLEAN = ("", "StreamTakenOver", "ConnectionExpired", "RenewalDue")
 _MADE_ROOM = ("let_go", "claimed_by_successor")
 Stretches = tuple[Stretch, Stretch]
@@ -41,14 +41,15 @@ def lease_of(item: Item) -> Lease:
 
 
 def execution_of(item: Item) -> str:
-    """Returns the execution that holds the stream; the one that did when it was asked where it was let go of since."""
+    """Returns the execution that holds the stream; if none does, the one that did when it was asked."""
     return lease_of(item).execution or asked_of(item)[1]
 
 
 def to_lost(lease: Item, newest_ms: int | None, now_ms: int) -> Lost | None:
-    """Returns what a stream has lost whose connection says that it stores events and does not; None if it does.
+    """Returns what a stream has lost if its connection counts events as stored but stores none; None if it stores them.
 
-    The newest event that is stored came then. It moved the cursor all the same, so nobody will ask for them again.
+    The newest stored event came at `newest_ms`. The cursor moved all the same, so no connection asks for the lost ones
+    again.
     """
     live = live_record(lease) or {}
     opened_ms, stored = count(live, "opened_ms"), count(live, "stored") or 0
@@ -58,23 +59,23 @@ def to_lost(lease: Item, newest_ms: int | None, now_ms: int) -> Lost | None:
 
 
 class Lost(NamedTuple):
-    """Since when a stream's events are lost, and the token of the connection that dropped them."""
+    """Since when a stream's events are lost, and the token of the connection that lost them."""
 
     from_ms: int
     fence: int
 
 
 def lost_of(item: Item) -> dict[str, Lost]:
-    """Returns the streams whose events are lost, as it was written down when the stream or the group went back."""
+    """Returns the streams whose events are lost, as recorded when the stream or the group went back."""
     written: Item = item.get(MARK, {}).get("M", {}).get("lost", {}).get("M", {})
     parts = {stream_id: (text(written, stream_id) or "").split("/") for stream_id in written}
     return {stream_id: Lost(*map(int, two)) for stream_id, two in parts.items() if len(two) == len(Lost._fields)}
 
 
 def loss(item: Item, lease: Item, lost: Lost, now_ms: int) -> tuple[Item, bool]:
-    """Returns the gap of a stream whose events were dropped, and whether another execution's connection has ended it.
+    """Returns the gap of a stream whose events were lost, and whether another execution's connection has ended it.
 
-    `item` is the lease of what was asked, `lease` that of the stream. Until then the gap lasts.
+    `item` is the lease that was asked, `lease` that of the stream. The gap lasts until such a connection opens.
     """
     live = live_record(lease) or {}
     opened_ms, execution = count(live, "opened_ms"), text(live, "execution") or ""
@@ -85,7 +86,7 @@ def loss(item: Item, lease: Item, lost: Lost, now_ms: int) -> tuple[Item, bool]:
 
 
 def mark(item: Item, now_ms: int, lost: Mapping[str, Lost]) -> Item:
-    """Returns what is written down of a stream that is asked now, whose lease is `item`; `lost` as `lost_of`."""
+    """Returns the mark of a stream that is asked now; `item` is its lease, `lost` what it lost."""
     lease = lease_of(item)
     since = typed_item({stream_id: f"{one.from_ms}/{one.fence}" for stream_id, one in lost.items()})
     asked = typed_item({
@@ -99,7 +100,7 @@ def mark(item: Item, now_ms: int, lost: Mapping[str, Lost]) -> Item:
 
 
 def is_asked(item: Item, version: str) -> bool:
-    """Returns whether the stream was asked to run `version`, "" for the alias, and that holds."""
+    """Returns whether the stream was asked to run `version`, "" for the alias, and still should."""
     return MARK in item and (text(item, CODE) or "") == version
 
 
@@ -110,7 +111,7 @@ def asked_of(item: Item) -> tuple[int, str]:
 
 
 def was_ended(item: Item) -> bool:
-    """Returns whether the stream was let go of for a reason that may be the version's, since it was asked."""
+    """Returns whether its execution, since the stream was asked, ended by an error that may be the version's fault."""
     lease = lease_of(item)
     asked_ms, execution = asked_of(item)
     is_over = bool(execution) and not lease.execution and lease.ended_at_ms >= asked_ms
@@ -118,7 +119,7 @@ def was_ended(item: Item) -> bool:
 
 
 def has_handed_over(item: Item) -> bool:
-    """Returns whether the stream is kept connected by an execution that was started since it was asked."""
+    """Returns whether an execution that was started since the stream was asked keeps it connected."""
     lease, former = lease_of(item), asked_of(item)[1]
     if not lease.execution or lease.execution == former:
         return False
@@ -131,14 +132,14 @@ def has_handed_over(item: Item) -> bool:
 def to_stream(
     item: Item, version: str, now_ms: int, stretches: Stretches | None = None, newest_ms: int | None = None
 ) -> Stream:
-    """Returns how the stream does that was asked to run `version`.
+    """Returns how the stream does, which was asked to run `version`.
 
-    `stretches` are what its connections did, `newest_ms` is when the newest event came that is stored, where known.
+    `stretches` are what its connections did, `newest_ms` is when its newest stored event came, if known.
     """
     lease = lease_of(item)
     asked: Item = item[MARK]["M"]
     before, after = stretches or (None, None)
-    # One that is started again after a bad end has none yet.
+    # A stream that is started again after a bad end has no execution yet.
     is_held = bool(lease.execution) or (not version and lease.ending in BAD_ENDINGS and not was_ended(item))
     return Stream(
         item["PK"]["S"],
@@ -157,7 +158,7 @@ def to_stream(
 
 
 def stretches(item: Item, ledgers: Iterable[Sequence[Item]], now_ms: int, answer_ms: int) -> Stretches:
-    """Returns what connections did before the stream was asked, and after its handover, by its ledger's newest rows.
+    """Returns what connections did before the stream was asked, and after its handover, from its ledger's newest rows.
 
     A handover takes `answer_ms` at most.
     """
@@ -177,7 +178,7 @@ def stretches(item: Item, ledgers: Iterable[Sequence[Item]], now_ms: int, answer
 
 
 def _of(row: Item, newest: int, alive_ms: int) -> Stretch:
-    """Returns what one connection did; one that was seen since `alive_ms` may live."""
+    """Returns what one connection did; one that was seen since `alive_ms` may be alive."""
     seen_ms = max(count(row, "seen_ms") or 0, count(row, "saved_ms") or 0)
     fence = count(row, "fence") or 0
     may_live = fence == newest or (fence > newest - AT_ONCE and seen_ms >= alive_ms)
@@ -207,7 +208,7 @@ def _sum(parts: Sequence[Stretch], length_ms: int) -> Stretch:
 
 
 def _failures(item: Item) -> int:
-    """Failures to connect in a row; of a group, how many of its streams its newest function cannot connect."""
+    """Returns the failures to connect in a row; for a group, how many streams its newest function cannot connect."""
     if not is_group(item["PK"]["S"]):
         return control_record.rest_of(item).failures
     heartbeats = group_lease(item).heartbeats.values()

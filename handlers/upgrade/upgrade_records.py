@@ -1,8 +1,8 @@
-"""Keeps what the control table says of an upgrade: who upgrades, how far it is, and which stream runs which version.
+"""Keeps an upgrade's records in the control table: its execution, how far it is, and which stream runs which version.
 
-The record `upgrade` of the partition of the groups names the execution that upgrades; `upgrade_items.py` has what a
-stream's lease says. Invariants: a stream's version is changed only while the execution that was read holds it, and no
-stop is requested; what a connection writes is left alone; any answer of AWS but a refused condition raises
+The record `upgrade` in the partition of the groups names the execution that upgrades; `upgrade_items.py` reads a
+stream's lease. Invariants: a stream's version is changed only while the execution that was read holds it, and no stop
+is requested; nothing that a connection writes is changed; any answer of AWS but a refused condition raises
 `StoreUnavailable`.
 """
 
@@ -31,7 +31,7 @@ from handlers.upgrade.upgrade_items import (
     to_lost,
 )
 
-# What so many of the newest connections did is counted; of a group's members, those of so many streams.
+# How many of the newest connections are counted, and of how many of a group's members.
 NEWEST, MEMBERS = 20, 10
 # More than a group has.
 ALL = 10_000
@@ -43,8 +43,8 @@ _KEY = typed_values.key(GROUP, RECORD)
 class Upgrade:
     """The upgrade that runs, or ran last; `execution` is "" if there was none.
 
-    `definition` is the version of the machine (an ARN) of the last one that ended well, `aside` the one in whose place
-    that was deployed again by one that went back; "" for none.
+    `definition` is the version of the machine (an ARN) of the last one that ended well. `aside` is the version in whose
+    place an upgrade that went back deployed that again; "" for none.
     """
 
     execution: str = ""
@@ -55,7 +55,7 @@ class Upgrade:
 
 
 class UpgradeRecords:
-    """The control table, and of events when they came; all invocations of a sandbox share the client."""
+    """The upgrade's records in the control table, and when the newest events came."""
 
     def __init__(self, dynamodb: Any, control_table: str, events_table: str) -> None:
         self._events = Table(dynamodb, events_table)
@@ -70,9 +70,9 @@ class UpgradeRecords:
         return typed_values.read_as(Upgrade, item, is_aborted=typed_values.flag(item, "abort"))
 
     def begin(self, execution: str, before: str) -> bool:
-        """Returns whether `execution` upgrades from now on, in place of `before`, which is over; "" for none.
+        """Records that `execution` upgrades, in place of `before`, which is over ("" for none); False if another does.
 
-        It may be said again: the answer to the first request may be lost.
+        It may be repeated, because the answer to the first request may be lost.
         """
         is_free = "#execution = :before" if before else "attribute_not_exists(#execution)"
         condition = f"{is_free} OR #execution = :execution"
@@ -80,29 +80,29 @@ class UpgradeRecords:
         return self._table.set(_KEY, begun, condition, removes=["abort"], **read)
 
     def note(self, execution: str, progress: str) -> None:
-        """Writes down how far the upgrade is, unless another runs by now."""
+        """Saves how far the upgrade is, unless another runs by now."""
         self._set(execution, {"progress": progress})
 
     def abort(self, execution: str) -> bool:
-        """Returns whether the upgrade goes back now, for it is still this one."""
+        """Requests that the upgrade goes back; returns whether it is still this one."""
         return self._set(execution, {"abort": True})
 
     def promote(self, execution: str, definition: str) -> None:
-        """Writes down that this version of the machine is what streams run, unless another upgrade runs by now."""
+        """Records that streams run this version of the machine, unless another upgrade runs by now."""
         self._set(execution, {"definition": definition}, removes=["aside"])
 
     def put_aside(self, execution: str, definition: str) -> None:
-        """Writes down that another is deployed in place of this version, unless another upgrade runs by now."""
+        """Records that another version is deployed in place of this one, unless another upgrade runs by now."""
         self._set(execution, {"aside": definition})
 
     def _set(self, execution: str, attributes: Mapping[str, Any], removes: Sequence[str] = ()) -> bool:
-        """Returns whether the upgrade is still this one; then its record says so."""
+        """Writes to the upgrade's record; returns False, without writing, if another upgrade runs by now."""
         return self._table.set(_KEY, attributes, "#execution = :me", removes=removes, me=execution)
 
     # --- its streams --------------------------------------------------------------------------------------------------
 
     def held(self) -> list[str]:
-        """Returns the ids of what executions keep connected: groups, and streams that are in none."""
+        """Returns the ids of the groups, and of the streams in none, that executions keep connected."""
         executions = {stream_id: arn for page, _ in self._leases.held("") for stream_id, arn in page.items()}
         of_groups = {arn for stream_id, arn in executions.items() if is_group(stream_id)}
         return [
@@ -112,7 +112,7 @@ class UpgradeRecords:
         ]
 
     def asked(self, wanted: Callable[[str], bool]) -> Iterator[Item]:
-        """Yields the leases that the upgrade has written to, of those wanted by their ids, held or not."""
+        """Yields the leases that the upgrade has written to, held or not, if their ids are wanted."""
         ids = [stream_id for stream_id in self._leases.ids() if wanted(stream_id)]
         for some in batches(ids):
             yield from (item for item in self._leases.items(some).values() if CODE in item or MARK in item)
@@ -122,9 +122,9 @@ class UpgradeRecords:
         return self._leases.items(stream_ids)
 
     def ask(self, item: Item, version: str, now_ms: int, lost: Mapping[str, Lost]) -> bool:
-        """Has the stream's executions call `version`, "" for the alias; returns False if `item` is no longer its lease.
+        """Makes the stream's executions call `version`, "" for the alias; False if `item` is no longer its lease.
 
-        `lost` is what it or its members have lost.
+        `lost` is which events it or its members have lost.
         """
         execution = lease_of(item).execution
         marked = item | {MARK: mark(item, now_ms, lost)}
@@ -142,13 +142,13 @@ class UpgradeRecords:
         return is_asked
 
     def settle(self, item: Item) -> None:
-        """Removes what the upgrade wrote into a lease, unless another has written since: the alias says the rest."""
+        """Removes what the upgrade wrote into a lease, unless another wrote since: from now on the alias decides."""
         condition = f"#{MARK} = :mark" if MARK in item else f"attribute_not_exists(#{MARK})"
         key, read = typed_values.key(item["PK"]["S"], "lease"), {"mark": item[MARK]} if MARK in item else {}
         self._table.set(key, {}, condition, removes=[CODE, MARK], **read)
 
     def lost(self, item: Item, now_ms: int) -> dict[str, Lost]:
-        """Returns what a stream, or each stream of a group, has lost by its connection so far, by their ids."""
+        """Returns what a stream, or each stream of a group, has lost on its connection so far, by stream id."""
         found = {}
         for stream_id, lease in self._of(item, ALL).items():
             lost = to_lost(lease, self._newest_ms(stream_id, lease), now_ms)
@@ -157,18 +157,18 @@ class UpgradeRecords:
         return found
 
     def losses(self, item: Item, now_ms: int) -> list[tuple[Item, bool]]:
-        """Returns the gaps of what was lost, as they are written, and of each whether it has ended."""
+        """Returns the items of the gaps that the losses leave, each with whether it has ended."""
         lost = lost_of(item)
         leases = {item["PK"]["S"]: item} if item["PK"]["S"] in lost else self.items(list(lost))
         return [loss(item, leases[one], lost[one], now_ms) for one in lost if one in leases]
 
     def write_losses(self, item: Item, now_ms: int) -> None:
-        """Writes down the gaps of what was lost, each until now or to its end; those that are there it writes anew."""
+        """Writes the gaps of what was lost, each to its end or until now, over those written before."""
         for gap, _ in self.losses(item, now_ms):
             self._table.put(gap)
 
     def stretches(self, item: Item, now_ms: int, answer_ms: int) -> Stretches:
-        """Returns what the newest connections of a stream did before it was asked, and after it handed over."""
+        """Returns what the stream's newest connections did before it was asked, and since it handed over."""
         leases = self._of(item)
         ledgers = (
             ledger_records.with_live(
@@ -179,7 +179,7 @@ class UpgradeRecords:
         return stretches(item, ledgers, now_ms, answer_ms)
 
     def newest_ms(self, item: Item) -> int | None:
-        """Returns when the newest event of a stream or a group came that is stored; None if that is not known."""
+        """Returns when the newest stored event of a stream or a group came; None if that is not known."""
         instants = [self._newest_ms(stream_id, lease) for stream_id, lease in self._of(item).items()]
         return max((instant for instant in instants if instant is not None), default=None)
 
@@ -187,7 +187,7 @@ class UpgradeRecords:
         return event_reader.newest_ms(self._events, stream_id, control_record.layout(lease))
 
     def _of(self, item: Item, most: int = MEMBERS) -> dict[str, Item]:
-        """Returns the leases of a stream or of a group's members, by their streams' ids: a group's own is none."""
+        """Returns the lease of a stream, or those of a group's members, by the streams' ids."""
         stream_id = item["PK"]["S"]
         if not is_group(stream_id):
             return {stream_id: item}

@@ -1,12 +1,13 @@
-"""Carries out the steps of an upgrade that its machine asks for, one at a time.
+"""Carries out the steps of an upgrade, one at a time, as its machine asks.
 
-Each may be repeated: whatever was done is found done. A step that has more to do than its time allows says at which
-place to go on. A stream has a place, a hash of its id, so a wave is a range of places and nobody has to remember its
-members: of 1,000 streams the first wave is [0, 43 M) with 10 streams, the next [43 M, 86 M) with 10 more, then 20.
+Each step may be repeated, because it finds what was done already. A step that has more to do than its time allows
+returns the place at which to continue. A stream's place is a hash of its id, so a wave is a range of places, and its
+members need not be stored: of 1,000 streams the first wave is [0, 43 M) with 10 streams, the next [43 M, 86 M) with 10
+more, then 20.
 
-Invariants: the waves of an upgrade are next to each other and reach WHOLE, and one that has a stream to take has one;
-the lease says which version before the successor is started that reads it; the alias moves only after the last wave;
-alias and definition are as before when the first stream goes back.
+Invariants: the waves of an upgrade adjoin and reach WHOLE, and none is empty while streams are left; the lease holds
+the version before the successor that reads it is started; the alias moves only after the last wave; alias and
+definition are as before when the first stream goes back.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from handlers.upgrade.upgrade_records import UpgradeRecords
 
 # One past the last place.
 WHOLE = 1 << 32
-# So many streams go first, or a hundredth of all.
+# How many streams go first, or which part of all.
 FEW, FIRST_PART = 3, 100
-# Of so many streams of a wave the connections are read, and of so many that went before.
+# For how many streams of a wave the connections are read, and for how many of earlier waves.
 CLOSELY, CLOSELY_BEFORE = 200, 50
 
 
 @dataclass
 class Work:
-    """The steps; `is_late` says whether one must end now, `execution` is the upgrade's."""
+    """The steps; `is_late` returns whether a step must end now, `execution` is the upgrade's."""
 
     records: UpgradeRecords
     clients: Clients
@@ -50,7 +51,7 @@ class Work:
         self._deployed = Deployed(self.clients, self.records)
 
     def check(self) -> dict[str, Any]:
-        """Returns which version streams go over to, from which, and which definition; raises UpgradeRefused."""
+        """Returns the versions that streams will run and run now, and the definition; raises UpgradeRefused."""
         last = self.records.read()
         before = last.execution
         if before and before != self.execution and runs(self.clients.states, before):
@@ -61,8 +62,8 @@ class Work:
         if version != stable:
             self._deployed.start(version)
         definition = self._deployed.version(last)
-        # Where every stream runs what is deployed anyhow there is nothing to compare with. An upgrade that went before
-        # may have ended with its last writes undone.
+        # If every stream runs what is deployed, there is nothing to compare. An earlier upgrade may have ended without
+        # # its last writes.
         is_new = version != stable or definition != (last.definition or definition)
         self._note(f"version {version} starts; {stable} is what streams run now")
         return {
@@ -81,21 +82,21 @@ class Work:
         return {"end": end, "size": size, "is_aborted": self.records.read().is_aborted}
 
     def ask(self, version: str, definition: str, begin: int, end: int) -> dict[str, Any]:
-        """Has the streams from place `begin` on hand over to `version`, by the machine's version `definition`.
+        """Makes the streams from place `begin` on hand over to `version`, by the machine's version `definition`.
 
-        Returns the place from which to go on.
+        Returns the place from which to continue.
         """
         ids = sorted((one for one in self.records.held() if begin <= place(one) < end), key=place)
         for stream_id, item in self._items(ids):
             if self.is_late():
                 return {"begin": place(stream_id), "is_done": False}
-            # Of one that is asked already the start may have been lost: it has all its time from now on.
+            # If a stream was asked already, its start may have been lost: it is asked again, with all its time.
             if item is not None and (not is_asked(item, version) or asked_of(item)[1] == lease_of(item).execution):
                 self._hand_over(item, version, definition)
         return {"begin": end, "is_done": True}
 
     def look(self, version: str, begin: int, end: int, limits: Limits) -> dict[str, Any]:
-        """Returns how all do that were asked, those of the wave from `begin` on and those before it."""
+        """Returns how all streams do that were asked: the wave from `begin` on, and those before it."""
         if self.records.read().is_aborted:
             return {"state": health.State.WORSE.value, "reasons": "a roll-back was requested"}
         items = list(self.records.asked(lambda stream_id: place(stream_id) < end))
@@ -109,7 +110,7 @@ class Work:
         return self._answer(health.judged(streams, limits), streams)
 
     def promote(self, version: str, definition: str, begin: int) -> dict[str, Any]:
-        """Moves the alias, and removes what the upgrade wrote from place `begin` on; where to go on."""
+        """Moves the alias, and removes what the upgrade wrote from place `begin` on; returns where to continue."""
         if begin == 0:
             self._deployed.put_in(self.records.read())
             self._deployed.move_alias(version)
@@ -117,10 +118,10 @@ class Work:
         return self._settle(begin, lambda item: is_asked(item, version))
 
     def back(self, version: str, stable: str, begin: int) -> dict[str, Any]:
-        """Has the streams that were asked hand over to what they ran before; from which place the rest is to.
+        """Makes the streams that were asked hand over to what they ran before; returns where to continue.
 
-        Those of no wave come last and not at once: what was started a moment after the former definition was deployed
-        may still have the other.
+        Streams of no wave come last and not at once, because an execution that was started a moment after the former
+        definition was deployed may still have the other.
         """
         if begin == 0:
             self._deployed.move_alias(stable)
@@ -136,7 +137,7 @@ class Work:
                 return {"begin": place(item["PK"]["S"]), "is_done": False}
             if is_asked(item, version) and lease_of(item).execution:
                 if asked_of(item)[1] == lease_of(item).execution:
-                    # It has not handed over: its execution goes on as it was, and a successor that is late reads this.
+                    # It has not handed over: its execution continues as before, and a late successor reads this.
                     self.records.settle(item)
                 else:
                     self._hand_over(item, "", former)
@@ -145,11 +146,11 @@ class Work:
             elif is_asked(item, version):
                 self.records.settle(item)
             elif is_asked(item, "") and lease_of(item).execution in ("", asked_of(item)[1]) and not was_ended(item):
-                self._hand_over(item, "", former)  # as in ask
+                self._hand_over(item, "", former)  # As in `ask`: its start may have been lost.
         return {"begin": WHOLE, "is_done": runs_another is None}
 
     def _others_back(self, begin: int, former: str, runs_another: Callable[[str], bool] | None) -> dict[str, Any]:
-        """Has streams of no wave hand over whose execution was started with the definition that is no longer deployed.
+        """Makes streams of no wave hand over if their execution has the definition that is no longer deployed.
 
         Their places are behind those of the waves' streams.
         """
@@ -168,9 +169,9 @@ class Work:
         return {"begin": WHOLE, "is_done": True}
 
     def look_back(self, limits: Limits) -> dict[str, Any]:
-        """Returns whether those that went back are connected again; then what was written is removed.
+        """Returns whether the streams that went back are connected again; then removes what was written.
 
-        Before, it is written down what their streams have lost.
+        Before that, it writes down what they have lost.
         """
         now_ms = self.now_ms()
         items = [item for item in self.records.asked(lambda _: True) if is_asked(item, "")]
@@ -185,10 +186,10 @@ class Work:
             self._settle(0, lambda item: is_asked(item, ""))
         return self._answer(verdict, streams)
 
-    # --- what they are made of ----------------------------------------------------------------------------------------
+    # --- what the steps use -------------------------------------------------------------------------------------------
 
     def _loses_still(self, items: Iterable[Item], now_ms: int, limits: Limits) -> bool:
-        """Returns whether a group's stream whose events were dropped is not connected yet, and still has time."""
+        """Returns whether a stream whose events were lost is not connected yet, and still has time."""
         longest_ms = limits.answer_ms + limits.away_ms
         young = (item for item in items if now_ms - asked_of(item)[0] <= longest_ms)
         return any(not has_ended for item in young for _, has_ended in self.records.losses(item, now_ms))
@@ -202,10 +203,10 @@ class Work:
     def _hand_over(self, item: Item, version: str, definition: str) -> None:
         """Writes the version, "" for the alias, and starts the successor of the execution that holds the stream.
 
-        `definition` is the ARN by which it is started: that of a version of the machine, or of what is deployed.
+        `definition` is the ARN by which the successor is started: a version of the machine, or what is deployed.
         """
         now_ms = self.now_ms()
-        # Who was not in a wave ran what was well.
+        # A stream that was in no wave ran a version that was well.
         lost = {} if version or MARK not in item else self.records.lost(item, now_ms)
         if self.records.ask(item, version, now_ms, lost):
             self._start(item, version, definition)
@@ -221,7 +222,7 @@ class Work:
                 input=start_input(stream_id, execution),
             )
         except client.exceptions.ExecutionAlreadyExists:
-            return  # it is over already; how the stream does says the rest
+            return  # It is over already; the next look shows how the stream does.
 
     def _streams(self, items: Iterable[Item], version: str, closely: int, limits: Limits) -> Iterator[Stream]:
         now_ms = self.now_ms()
@@ -252,7 +253,7 @@ class Work:
 
 
 def step(work: Work, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the step that `event` names answers."""
+    """Carries out the step that `event` names, and returns its answer."""
     version, begin = event.get("version", ""), event.get("begin", 0)
     steps: dict[str, Callable[[], dict[str, Any]]] = {
         "check": work.check,
@@ -267,7 +268,7 @@ def step(work: Work, event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def limits(event: Mapping[str, Any]) -> Limits:
-    """For how long the machine has streams watched, and how long they may take."""
+    """Returns for how long streams are watched, and how long they may take."""
     return Limits(*(round(1000 * event[name]) for name in ("answer_s", "away_s", "watch_s")))
 
 
@@ -288,5 +289,5 @@ def wave_end(places: Iterable[int], begin: int) -> int:
     waiting = [one for one in ordered if one >= begin]
     gone = len(ordered) - len(waiting)
     size = max(FEW, gone if begin else len(ordered) // FIRST_PART)
-    # Of two at one place both go.
+    # If two streams have one place, both go.
     return waiting[size - 1] + 1 if size < len(waiting) else WHOLE

@@ -1,10 +1,10 @@
 """Names streams in a message to the alerts' topic, and in lines of the log.
 
 The alarm `Unconnected` is a number and fires once: while one stream is away, the next does not change it. So the watch
-itself names each stream that has been away for too long, and each whose lease cannot be read. Invariants: each is named
-when that begins, and again after it was well; a message that the topic did not take is sent by the next run. A text is
-bounded however many streams there are: a message counts those it leaves out, the log names them all. What was named is
-remembered in the function's memory alone, so a new sandbox names the streams that are still away again.
+itself names each stream that has been away for too long, and each whose lease cannot be read. Invariants: a stream is
+named when its problem begins, and again if the problem returns; the next run sends a message that the topic did not
+take. The size of a message is bounded: it counts the streams that it leaves out, and the log names them all. Only the
+function's memory remembers what was named, so a new sandbox names again the streams that are still away.
 """
 
 import json
@@ -16,7 +16,7 @@ from handlers.api.verdict import counted
 
 # A message of SNS has 256 KB at most, and every 64 KB of it count as a message.
 MESSAGE_BYTES = 60_000
-# What a run answers; Lambda refuses more than 6 MB.
+# How many names a run returns; Lambda refuses an answer of more than 6 MB.
 MOST_NAMES = 1000
 # How many of a group's streams a sentence names; it counts the others.
 MOST_OF_GROUP = 20
@@ -25,7 +25,7 @@ LINE_BYTES = 100_000
 
 
 class Words(NamedTuple):
-    """What a message says: its subject's end, a line before the streams, and one behind, with how many there are."""
+    """The words of a message: the end of its subject, a line before the streams, and one after their number."""
 
     subject: str
     head: str
@@ -33,12 +33,12 @@ class Words(NamedTuple):
     what: str = "stream"
 
     def message(self, fresh: Mapping[str, str], count: int) -> tuple[str, str]:
-        """Returns subject and text about `fresh` of the `count` streams that are so, each with its own words."""
+        """Returns the subject and the text, which names the `fresh` ones of `count` streams, each with its words."""
         subject = f"Streamkeeper: {_are(len(fresh), self.what)} {self.subject}"
         return subject, _text(self.head, fresh, f"In all, {_are(count)} {self.foot}")
 
 
-# By the fields of `Seen` that have such streams.
+# By the fields of `Seen`.
 KINDS = {
     "away_ms": Words(
         "not connected",
@@ -48,37 +48,37 @@ KINDS = {
     "damage": Words(
         "damaged",
         "The leases of these streams have attributes that cannot be read, or lack some:",
-        "so. What cannot be read counts as absent; docs/runbook.md says what to do.",
+        "affected. What cannot be read counts as absent; docs/runbook.md says what to do.",
         "lease",
     ),
     "quiet": Words(
         "quiet",
-        "These streams are connected, and nothing new comes:",
-        "so. GET /connections/{streamId} has their pace; docs/runbook.md says what to do.",
+        "These streams are connected, but nothing new comes:",
+        "quiet. GET /connections/{streamId} has their pace; docs/runbook.md says what to do.",
     ),
     "restarted": Words(
-        "given known ids again",
+        "reusing known ids",
         "The upstreams of these streams count their ids from the beginning again:",
-        "so. docs/runbook.md says what to do.",
+        "affected. docs/runbook.md says what to do.",
     ),
     "budgets": Words(
         "near the budget",
         "These streams have used four fifths of their budget or more:",
-        "so. The count begins anew at 00:00 UTC; docs/runbook.md says what to do.",
+        "affected. The count begins anew at 00:00 UTC; docs/runbook.md says what to do.",
     ),
 }
 
 
 @dataclass
 class Names:
-    """Which streams were named; `publish` sends a subject and a text, and raises where that was not taken."""
+    """Which streams were named; `publish` sends a subject and a text, and raises if the topic does not take them."""
 
     publish: Callable[[str, str], None]
     words: Words
     _named: set[str] = field(default_factory=set)
 
     def report(self, streams: Mapping[str, str]) -> list[str]:
-        """Returns the streams that were named now; `streams` has all that are to be, with the words for each."""
+        """Names the streams that are new in `streams`, each with its words, and returns their ids."""
         fresh = {stream_id: streams[stream_id] for stream_id in sorted(streams.keys() - self._named)}
         if fresh:
             self.publish(*self.words.message(fresh, len(streams)))
@@ -86,12 +86,12 @@ class Names:
         return list(fresh)
 
     def forget_but(self, stream_ids: Collection[str]) -> None:
-        """Forgets all other streams, so that they are named again: they are well."""
+        """Forgets all other streams, which are well now, so that they are named if they are away again."""
         self._named.intersection_update(stream_ids)
 
 
 def of_groups(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Returns the words for each stream besides how long it is away: how many of its group are, by `groups`."""
+    """Returns for each stream in `groups` how many streams of its group are away, as words."""
     return {
         stream_id: f", one of {len(stream_ids)} that are away in the group {group_id}"
         for group_id, stream_ids in groups.items()
@@ -100,7 +100,7 @@ def of_groups(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 
 def with_streams(sentence: str, stream_ids: Sequence[str]) -> str:
-    """Returns the sentence about a group, and which of its streams are away; as it is where none are."""
+    """Returns the sentence about a group with which of its streams are away; unchanged if none is."""
     if not stream_ids:
         return sentence
     named = ", ".join(json.dumps(one) for one in sorted(stream_ids)[:MOST_OF_GROUP])
@@ -109,7 +109,7 @@ def with_streams(sentence: str, stream_ids: Sequence[str]) -> str:
 
 
 def partial(reached: int) -> tuple[str, str]:
-    """Subject and text where a run of the watch could not check all streams that executions hold."""
+    """Returns the subject and the text for a run of the watch that could not check all streams."""
     return "Streamkeeper: the watch is late", (
         f"One run of the watch reached {counted(reached, 'stream')}, and not all. The next run goes on with the rest,"
         " so each is checked less often than once a minute.\n\n"
@@ -132,7 +132,7 @@ def lines(streams: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 def _text(head: str, streams: Mapping[str, str], foot: str) -> str:
-    """Returns the message. Names are JSON strings in ASCII: SNS refuses some characters that an id may have."""
+    """Returns the message. Ids are JSON strings in ASCII, because SNS refuses some characters that an id may have."""
     rows: list[str] = []
     size = 0
     for stream_id, words in streams.items():

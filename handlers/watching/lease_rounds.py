@@ -1,16 +1,16 @@
-"""Checks the leases of all streams that executions hold, as far as the time of a run reaches.
+"""Checks the leases of all streams that executions hold, as many as a run has time for.
 
 When a run is late, the next one continues after the stream where it stopped, so every stream is checked, however many
 there are. The run that reaches the end ends the round: together with those before it, it knows all streams that are
-away. Until then the numbers are those of the round before, or its own where they are worse, so that an alarm sees no
-better minute just because the worst stream was not checked in it.
+away. Until then the numbers are those of the last round, or of the unfinished one if they are worse. Otherwise an alarm
+would see a better minute just because the worst stream was not checked in it.
 
-A group costs one reading: where its functions say that all its streams are connected (`is_well`), its own lease is read
-and none of theirs. The ids of groups sort before those of streams, so a round begins with them.
+A group costs one read: if its functions report that all its streams are connected (`is_well`), only the group's lease
+is read. The ids of groups sort before those of streams, so a round begins with them.
 
-Invariants: nothing is written. A lease that cannot be read whole is named, and hides no other. A check remembers the
-groups, and the ids of streams that are not well; it keeps at most `Turn.most` leases. A stream in a group is never a
-suspect: its group is.
+Invariants: nothing is written. A lease that cannot be read whole is named, and hides no other. A check remembers only
+the groups and the ids of streams that are not well, and keeps at most `Turn.most` leases. A stream in a group is never
+a suspect; its group may be one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,8 +29,8 @@ from handlers.store.group_store import group_lease, lease_of_group, member_lease
 from handlers.store.leases import Leases, batches
 from handlers.watching.alerts import KINDS
 
-# How many requests are under way at once: then waiting takes less time than Lambda's share of a processor for the
-# answers.
+# How many requests are under way at once. With this many, waiting for answers takes less time than reading them, on #
+# Lambda's share of a processor.
 AT_ONCE = 8
 
 
@@ -38,11 +38,10 @@ AT_ONCE = 8
 class Seen:
     """What one check saw; `is_whole` is whether it came to the end of the streams.
 
-    `wanted` counts the streams that should be connected, `missing` those of them that are not, for at most
-    `longest_ms`. `away_ms` has those that have been away for too long, `damage` the attributes of leases that cannot be
-    read, `quiet`, `restarted` and `budgets` the words about streams that bring nothing new, whose ids start over, or
-    that have used most of their budget, and `groups` has for each group its streams that are not connected, for however
-    long.
+    `wanted` counts the streams that should be connected, `missing` those of them that are not; `longest_ms` is the
+    longest such time. `away_ms` has the streams that have been away for too long, `damage` the attributes of leases
+    that cannot be read. `quiet`, `restarted` and `budgets` have words about streams that bring nothing new, whose ids
+    start over, or that have used most of their budget. `groups` has each group's streams that are not connected.
     """
 
     wanted: int = 0
@@ -71,7 +70,7 @@ class Seen:
 class Turn:
     """Which streams to ask about next: `most` at a time, in the order of the ids, then from the beginning again.
 
-    `after` had the last turn. Streams are offered in the order of their ids.
+    The stream `after` had the last turn. Streams are offered in the order of their ids.
     """
 
     most: int
@@ -80,13 +79,13 @@ class Turn:
     _earlier: dict[str, Lease] = field(default_factory=dict)
 
     def offer(self, stream_id: str, lease: Lease) -> None:
-        """Takes the stream in if it may have its turn."""
+        """Adds the stream if it may get a turn."""
         those = self._later if stream_id > self.after else self._earlier
         if len(those) < self.most:
             those[stream_id] = lease
 
     def take(self) -> Iterator[tuple[str, Lease]]:
-        """Yields the streams whose turn it is; a turn is over once the next stream is taken."""
+        """Yields the streams whose turn it is; a stream's turn is over once the next one is taken."""
         those = list(islice((self._later | self._earlier).items(), self.most))
         self._later, self._earlier = {}, {}
         for stream_id, lease in those:
@@ -95,7 +94,7 @@ class Turn:
 
 
 class Rounds:
-    """The checks of one sandbox, in rounds. `away_after_ms` is what counts as too long."""
+    """The checks of one sandbox, in rounds. `away_after_ms` is how long a stream may be away."""
 
     def __init__(self, leases: Leases, away_after_ms: int, suspects: Turn) -> None:
         self._leases = leases
@@ -108,7 +107,7 @@ class Rounds:
         self.last: Seen | None = None
 
     def check(self, now_ms: int, is_late: Callable[[], bool]) -> Seen:
-        """Checks the leases from where the last check stopped; stops once it `is_late`, but reads something."""
+        """Checks the leases from where the last check stopped until it `is_late`, but at least one part."""
         seen = Seen(is_whole=True)
         after = ""
         if not self._after:
@@ -123,14 +122,14 @@ class Rounds:
                 known = []
                 stream_ids = [one for one in held if not is_group(one) and held[one] not in well]
                 seen.wanted += sum(1 for one in held if held[one] in well and not is_group(one))
-                # They may be this old: a holder's lease is good for several of its renewals.
+                # These reads may be slightly old: a lease stays valid for several of its holder's renewals.
                 for items in pool.map(self._leases.watched, batches(stream_ids)):
                     for stream_id in sorted(items):
                         self._see(seen, stream_id, items[stream_id], now_ms)
                 if after and is_late():
                     seen.is_whole = False
                     break
-        # Only here: a check that AWS refuses half-way is repeated from its beginning.
+        # The round changes only here, so a check that AWS refuses half-way is repeated from its beginning.
         self._round.add(seen)
         self._after = after
         if seen.is_whole:
@@ -145,9 +144,9 @@ class Rounds:
         )  # fmt: skip
 
     def _parts(self) -> Iterable[tuple[Mapping[str, str], str]]:
-        """Returns the ids in parts that are read at once, with the id after which the next part begins, "" for none.
+        """Yields the held ids in parts, each with its execution, and after which id the next part begins, "" for none.
 
-        Each with the execution that holds it. A part is empty if nobody holds a stream of a whole page.
+        A part is empty if no stream of a whole page is held.
         """
         for page, after in self._leases.held(self._after):
             ids = list(page)
@@ -157,7 +156,7 @@ class Rounds:
                 yield {one: page[one] for one in part}, after if is_last else part[-1]
 
     def _see_group(self, group_id: str, item: typed_values.Item, now_ms: int) -> str | None:
-        """Returns the execution of a group that is well: none of the streams that it holds need be read."""
+        """Returns the execution of a group that is well, whose streams need not be read; else None."""
         self._groups[group_id], lease = group_lease(item), lease_of_group(item)
         if is_suspect(lease, now_ms):
             self._suspects.offer(group_id, lease)
@@ -173,7 +172,7 @@ class Rounds:
         length_ms = unconnected_ms(lease, now_ms)
         if broken:
             seen.damage[stream_id] = broken
-        # Where neither instant can be read, nobody knows for how long.
+        # If neither instant can be read, it is unknown for how long.
         if length_ms and (lease.started_at_ms or lease.expires_at_ms):
             seen.missing += 1
             if group_id is not None:

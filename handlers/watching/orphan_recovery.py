@@ -1,8 +1,8 @@
-"""Finds orphaned streams and starts an execution for each: the watch does it deployed, the service on a laptop.
+"""Finds orphaned streams and starts an execution for each, for the watch in AWS and for the service on a laptop.
 
 handlers/connection/orphans.py has the rule. Step Functions is asked only for a stream without a living connection.
-Invariants: nothing is started for a stream whose lease names another execution by then, or has a stop request; one
-stream is started once a minute at most; whatever AWS refuses is raised, and the next check tries again.
+Invariants: nothing is started for a stream whose lease now names another execution or has a stop request; a stream is
+started once a minute at most; whatever AWS refuses is raised, and the next check tries again.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _UNKNOWN = ("ExecutionDoesNotExist", "InvalidArn")
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A stream whose lease names an execution that is over; `started` is the ARN of the one that goes on with it.
+    """A stream whose lease names an execution that is over; `started` is the ARN of the one that continues it.
 
-    "" if none was started: the stream is over too (`is_done`), or none may be started now.
+    `started` is "" if none was started: the stream is over too (`is_done`), or none may be started now.
     """
 
     stream_id: str
@@ -42,7 +42,7 @@ class Orphan:
 
     @property
     def sentence(self) -> str:
-        """The sentence for people about it."""
+        """The sentence about it for people."""
         whose = f"the lease of {self.stream_id} names an execution that is over ({_name(self.execution)})"
         if self.is_done:
             return f"{whose}, and so is the stream: nothing is started; POST starts it again, DELETE ends this alert"
@@ -53,7 +53,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What Step Functions knows of an execution; `started_ms` is -1 where it knows none."""
+    """What Step Functions knows of an execution; `started_ms` is -1 if it knows no such execution."""
 
     arn: str
     verdict: Verdict
@@ -62,7 +62,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class StepFunctions:
-    """The requests to Step Functions; `client` returns boto3's, `machine_arn` is the machine that keeps the streams.
+    """The requests to Step Functions; `client` returns boto3's, `machine_arn` is that of the connections' machine.
 
     `pace` returns when a request may be sent: the machines share the account's quota.
     """
@@ -88,7 +88,7 @@ class StepFunctions:
         return self.describe(f"{self.machine_arn.replace(':stateMachine:', ':execution:')}:{name}")
 
     def youngest(self, stream_id: str, execution: str) -> Described:
-        """Returns the last in the line of successors that begins with this execution of the stream."""
+        """Returns the last successor in the line that begins with this execution of the stream."""
         last = self.describe(execution)
         while last.verdict is not Verdict.RUNS:
             successors = self._successors(stream_id, last.arn)
@@ -120,7 +120,7 @@ class Orphans:
     """Checks streams, and starts the orphaned ones.
 
     `read_lease` reads a stream's lease consistently. `youngest` returns the youngest execution of a stream whose lease
-    names this one. `may_start` says whether there is room for a stream.
+    names this one. `may_start` returns whether there is room for a stream.
     """
 
     states: StepFunctions
@@ -144,11 +144,11 @@ class Orphans:
         return Orphan(stream_id, lease.execution, is_done, started)
 
     def _start(self, stream_id: str, execution: str, now_ms: int) -> str:
-        """Returns the ARN of the execution that continues the stream; "" if the last one started is too young.
+        """Starts an execution and returns its ARN; "" if the last one started is too young.
 
-        That may be the one in the lease: it claimed the stream, and was over before it connected. Anybody else who
-        starts one at this moment, or a second start after a lost answer, uses the same name, and Step Functions answers
-        a name that runs with the execution that runs.
+        The last one started may be the one in the lease, if it claimed the stream and was over before it connected. A
+        concurrent start, or a second start after a lost answer, uses the same name, and for the name of a running
+        execution Step Functions returns that execution.
         """
         names = start_names(stream_id, execution)
         before_ms = self.states.describe(execution).started_ms if was_started(execution) else -START_EVERY_MS

@@ -120,7 +120,7 @@ def test_dead_letters_are_put_back_as_far_as_they_can_be(service: LocalRun, brow
     )
     sqs.purge_queue(QueueUrl=queue)
     assert "It cannot put back an event that was longer than max_frame_bytes" in said[0]
-    assert said[1] == "0 events put back, 1 left (1: of 5000000 bytes only the first 1 were kept)."
+    assert said[1] == "0 events put back, 1 left (1: only the first 1 of its 5000000 bytes were kept)."
 
 
 def test_a_stream_is_stopped(service: LocalRun, browser: Chromium, demo: str) -> None:

@@ -70,7 +70,7 @@ def test_a_rest_longer_than_the_function_is_left_to_the_next(function: Function)
         function.run(server)
         report = function.run(server, lasts_ms=2_500)
         assert report.outcome.error == "StreamThrottled"
-        assert report.outcome.message.startswith("the upstream is owed a rest of ")
+        assert report.outcome.message.startswith("the upstream's back-off lasts ")
         assert len(server.peers) == 1
 
 

@@ -272,7 +272,7 @@ def test_connected_streams_that_are_not_well_are_named_once(watched: Watched) ->
     assert [run["named"] for run in watched.runs(2)] == [["silent", "again"], []]
     letters = dict(watched.letters())
     assert '"silent" quiet: nothing new for 9' in letters["Streamkeeper: 1 stream is quiet"]
-    assert '"again" its ids start over: ' in letters["Streamkeeper: 1 stream is given known ids again"]
+    assert '"again" its ids start over: ' in letters["Streamkeeper: 1 stream is reusing known ids"]
     watched.put("silent", **claimed(900))
     assert watched.run()["named"] == []
     watched.put("silent", **quiet)
@@ -325,7 +325,7 @@ def test_what_the_topic_did_not_take_is_sent_in_the_next_run(watched: Watched) -
     assert document["Unconnected"] == 1
     assert [line["message"] for line in lines] == [
         "streams that should be connected are not",
-        "no message names the streams",
+        "the message that names the streams was not sent",
     ]
     assert watched.run()["named"] == ["dead"]
     assert len(watched.letters()) == 1
@@ -375,7 +375,7 @@ def test_an_orphan_is_mended_and_reported(watched: Watched) -> None:
     said = {line["stream_id"]: line["message"] for line in lines if "message" in line}
     assert said["demo:aborted"].endswith("-orphan-0 goes on with the stream")
     assert said["demo:stopped"].endswith("nothing is started; POST starts it again, DELETE ends this alert")
-    assert said["demo:refused"] == "whether the stream is orphaned could not be found out, or not mended"
+    assert said["demo:refused"] == "the stream could not be checked, or an orphan not started"
     alarm = osls.template("test")["Resources"]["OrphanedAlarm"]["Properties"]
     (described,) = documents[1]["_aws"]["CloudWatchMetrics"]
     assert described["Dimensions"] == [[one["Name"] for one in alarm["Dimensions"]]]

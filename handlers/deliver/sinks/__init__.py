@@ -1,1 +1,1 @@
-"""The sinks, a module for each kind: a table of what it promises, and one function that sends a batch."""
+"""The sinks. Each kind has a module: a table of what it promises, and one function that sends a batch."""

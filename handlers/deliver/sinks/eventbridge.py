@@ -1,6 +1,6 @@
-"""An event bus of EventBridge: an event is the detail of an entry, its name the entry's type.
+"""Sends to an event bus of EventBridge: an event is the detail of an entry, its name the entry's type.
 
-EventBridge keeps no order and drops no duplicates; `detail.key` and `detail.position` are there for both. Source:
+EventBridge keeps no order and drops no duplicates; receivers use `detail.position` and `detail.key` for these. Source:
 PutEvents in the EventBridge API reference, and "Calculating the size of an event" in its user guide.
 """
 

@@ -1,4 +1,4 @@
-"""A Firehose stream: an event is a record, a line of NDJSON, which Firehose gathers, compresses and files by hour.
+"""Sends to a Firehose stream: an event is a record, a line of NDJSON, which Firehose gathers and files by hour.
 
 Firehose keeps no order and drops no duplicates. Source: PutRecordBatch in the Firehose API reference.
 """

@@ -1,7 +1,8 @@
-"""A data stream of Kinesis: an event is a record, its partition key the stream, so that one shard keeps the order.
+"""Sends to a data stream of Kinesis: an event is a record, and its stream's id the partition key, which keeps the
+order.
 
-Kinesis drops no duplicates: the record's `key` tells them. Source: PutRecords in the Kinesis API reference ("A record
-that is unsuccessfully processed ..." does not stop those behind it).
+Kinesis drops no duplicates; receivers recognize them by the record's `key`. Source: PutRecords in the Kinesis API
+reference ("A record that is unsuccessfully processed ..." does not stop those behind it).
 """
 
 import hashlib

@@ -1,9 +1,9 @@
-"""A Lambda function: it is called with events of one stream, in their order, and answers when it is done with them.
+"""Calls a Lambda function with events of one stream, in their order; it answers when it is done with them.
 
     {"stream": "orders", "events": [{"key": "7", …}, …]}
 
-A function that raises is called again with the same events. It may name keys that it could not process, as with an
-event source mapping, and keys that it never will, which go to the dead-letter queue:
+A function that raises is called again with the same events. As with an event source mapping, it may name keys that it
+could not process; it may also name keys that it will never process, which go to the dead-letter queue:
 
     {"batchItemFailures": [{"itemIdentifier": "9"}], "poison": [{"itemIdentifier": "8"}]}
 
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from handlers.deliver.contract import Message, Promises, Refusal, Tools
 from handlers.profile.deliver_field import Target
 
-# How long a function is waited for. One that takes longer is called again, for ever.
+# How long to wait for a function. One that always takes longer is called again for ever.
 INVOKE_S = 60
 SERVICE = "lambda"
 PROMISES = Promises(
@@ -49,7 +49,7 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
 
 
 def _named(text: bytes, list_: str) -> frozenset[str]:
-    """Returns the keys that the answer names in this list, "" for what names none; nothing if it has no such list."""
+    """Returns the keys in this list of the answer, "" for an entry without one; () if there is no such list."""
     try:
         entries = json.loads(text)[list_]
     except (ValueError, KeyError, TypeError):

@@ -1,9 +1,9 @@
-"""A bucket: a stream's events of one hour are an object, NDJSON in gzip.
+"""Writes to a bucket: the events of a stream in one hour become an object, NDJSON in gzip.
 
     <prefix><stream>/2026/11/23/01/<first position>-<hash of the content>.ndjson.gz
 
-An object has what one invocation of the delivery had; for large ones use Firehose. The name follows from the content:
-the same events again are the same object. Source: PutObject in the S3 API reference.
+An object holds what one invocation of the delivery sends; for larger objects use Firehose. The name follows from the
+content, so the same events sent again are the same object. Source: PutObject in the S3 API reference.
 """
 
 import gzip
@@ -25,7 +25,7 @@ PROMISES = Promises(
     around_bytes=1,
     final=frozenset({"EntityTooLarge"}),
 )
-# A key has 1,024 bytes.
+# A key has 1,024 bytes at most.
 _FOLDER_CHARACTERS = 600
 
 
@@ -38,7 +38,7 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
         client.put_object(
             Bucket=target.name,
             Key=target.prefix + object_key(messages[0], lines),
-            # No object holds the time of its packing, so the same events are the same bytes.
+            # No object holds the time of its packing, so the same events make the same bytes.
             Body=gzip.compress(lines, mtime=0),
             ContentType="application/x-ndjson",
             ContentEncoding="gzip",

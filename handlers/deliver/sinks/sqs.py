@@ -1,9 +1,9 @@
-"""A FIFO queue of SQS: an event is a message, its group the stream, its deduplication id the key.
+"""Sends to a FIFO queue of SQS: an event is a message, its group is the stream, its deduplication id is the key.
 
-For a queue that drops duplicates by group the id is the key itself. Across groups, two streams' events with one key
-would count as one, so there the stream is hashed into the id. The queue itself says how large a message may be
-(`MaximumMessageSize`). Sources: SendMessageBatch and the quotas of messages in the SQS developer guide. Invariant: no
-two events of a queue have one deduplication id.
+For a queue that drops duplicates by group, the id is the key itself. If it drops them across groups, two streams'
+events with one key would count as one, so the stream is hashed into the id. The queue's `MaximumMessageSize` is the
+size of its largest message. Sources: SendMessageBatch and the quotas of messages in the SQS developer guide. Invariant:
+no two events of a queue have one deduplication id.
 """
 
 import hashlib

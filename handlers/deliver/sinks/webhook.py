@@ -1,12 +1,12 @@
-"""An HTTPS webhook: an event is a POST, signed as Standard Webhooks says (version 1 of the specification).
+"""Sends to an HTTPS webhook: an event is a POST, signed by Standard Webhooks (version 1 of the specification).
 
     webhook-id         the same for each delivery of an event: of its stream and its key; of a batch, of all its keys
     webhook-timestamp  when it was sent, epoch seconds
     webhook-signature  v1, and the HMAC-SHA256 of "id.timestamp.body" in Base64
 
-The secret is `whsec_` and Base64, or a text that is used as it is. Any 2xx takes the event. With `batch` a POST has
-several, {"stream": …, "events": [ … ]}, and is taken whole; without an order several POSTs are under way at once. A
-connection is kept for the next POST. Invariants: no redirect is followed; an address that
+The secret is `whsec_` followed by Base64, or any other text, used as it is. Any 2xx takes the event. With `batch` a
+POST has several, {"stream": …, "events": [ … ]}, and is taken whole; without an order several POSTs are under way at
+once. A connection is kept for the next POST. Invariants: no redirect is followed; an address that
 handlers/upstream/address_policy.py refuses is not connected to.
 """
 
@@ -35,7 +35,7 @@ PROMISES = Promises(
     most_bytes=1024 * 1024,
     most_message_bytes=1024 * 1024,
     longest_ms=24_000,
-    # Statuses about the message itself. All others may pass, or a person mends the cause: 401, 404, 429, 503 …
+    # Statuses about the message itself. Any other may pass, or a person mends its cause: 401, 404, 429, 503 …
     final=frozenset({"400", "413", "414", "415", "422", "431"}),
 )
 _PREFIX = "whsec_"

@@ -129,4 +129,4 @@ def test_those_that_went_back_must_be_connected_again() -> None:
     assert back([away], LIMITS).reasons == {"demo:1": "it is not connected again"}
     assert back([replace(away, asked_ms=71_000)], LIMITS).state is State.WORSE
     late = back([WELL, replace(gone, asked_ms=71_000)], LIMITS)
-    assert (late.state, late.reasons) == (State.WORSE, {"demo:1": "it is not handed over again"})
+    assert (late.state, late.reasons) == (State.WORSE, {"demo:1": "it has not handed over again"})

@@ -52,12 +52,12 @@ def test_events_are_put_back_and_the_rest_is_named(stage: Deployed, capsys: pyte
     status, done = redrive(capsys)
     assert (status, done["counts"], stage.waiting()) == (1, {"stored": 2, "left": 2}, 2)
     assert outcomes(done) == outcomes(planned)
-    assert outcomes(done)["demo:a", "over"] == ("left", "of 5000000 bytes only the first 100 were kept")
-    assert outcomes(done)["", None] == ("left", "it is not a message of Streamkeeper's")
+    assert outcomes(done)["demo:a", "over"] == ("left", "only the first 100 of its 5000000 bytes were kept")
+    assert outcomes(done)["", None] == ("left", "the message was not sent by Streamkeeper")
     assert stage.marks("demo:a") == ["over"]
     assert main(["redrive", "--stage", STAGE]) == 1
     said = capsys.readouterr()
-    assert "left: demo:a, event over (longer than max_frame_bytes: 5000000 bytes): of 5000000 bytes" in said.out
+    assert "left: demo:a, event over (longer than max_frame_bytes: 5000000 bytes): only the first 100 of" in said.out
     assert said.err.splitlines()[-1] == "2 messages found: 2 left."
 
 
@@ -135,7 +135,7 @@ def test_parts_that_are_left_of_a_stored_event_are_deleted(stage: Deployed, caps
     (first, *_) = stage.aws.sqs.receive_message(QueueUrl=stage.queue_url, VisibilityTimeout=0)["Messages"]
     stage.aws.sqs.delete_message(QueueUrl=stage.queue_url, ReceiptHandle=first["ReceiptHandle"])
     status, done = redrive(capsys)
-    assert (status, outcomes(done)) == (1, {("demo:a", "1"): ("left", "of its 4 parts 1 is not in the queue")})
+    assert (status, outcomes(done)) == (1, {("demo:a", "1"): ("left", "1 of its 4 parts is not in the queue")})
     stage.aws.dynamodb.delete_item(TableName=stage.events_table, Key={"PK": {"S": "demo:a"}, "SK": {"S": "1"}})
     stage.write("demo:a", an_event("1"))
     status, done = redrive(capsys)

@@ -59,7 +59,7 @@ def test_an_event_whose_part_is_missing_is_left() -> None:
     first, _, last = overflow.messages("demo", 1, LARGE, "too large")
     (letter,) = read([first, last])
     told = (letter.stream_id, letter.key, letter.reason, letter.problem)
-    assert told == ("demo", "k", "too large", "of its 3 parts 1 is not in the queue")
+    assert told == ("demo", "k", "too large", "1 of its 3 parts is not in the queue")
     assert [message.id for message in letter.messages] == ["m0", "m1"]
 
 
@@ -67,7 +67,7 @@ def test_of_what_was_too_long_nothing_is_put_back() -> None:
     """The message has only its beginning."""
     event = StreamEvent("7", Oversize(5_000_000, "ab" * 32, b"\0" * 65_536), "7", None, None, 5)
     (letter,) = read(overflow.messages("demo", 1, event, "longer than max_frame_bytes: 5000000 bytes"))
-    assert (letter.key, letter.problem) == ("7", "of 5000000 bytes only the first 65536 were kept")
+    assert (letter.key, letter.problem) == ("7", "only the first 65536 of its 5000000 bytes were kept")
 
 
 def test_what_the_machine_sends_is_a_stream_that_ended() -> None:
@@ -115,7 +115,7 @@ ABOUT = {"stream": "demo", "fence": 1, "reason": "r", "key": "k"}
 def test_anything_else_is_left(body: str) -> None:
     """No unknown message breaks the command or is deleted."""
     (letter,) = read([body])
-    assert letter.problem == "it is not a message of Streamkeeper's"
+    assert letter.problem == "the message was not sent by Streamkeeper"
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | TEXT, lambda inner: st.lists(inner)))
