@@ -1,4 +1,4 @@
-"""Requests of the control API as its function gets them, and a stream that it can be asked about."""
+"""Requests of the control API as its function gets them, and a stream for them to ask about."""
 
 import json
 from types import ModuleType
@@ -18,7 +18,7 @@ REQUESTED_AT = "2026-01-01T00:00:00.000Z"
 
 
 def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: Any) -> tuple[int, Any]:
-    """Status and JSON of a request, which is what the OpenAPI document says; of a problem what it says of itself."""
+    """Return a request's status and JSON, checked against the OpenAPI document, and a problem's own fields."""
     event: dict[str, Any] = {
         "httpMethod": method,
         "pathParameters": {"streamId": stream_id},
@@ -50,7 +50,7 @@ def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: An
 
 
 def connected(aws: Aws, stream_id: str = "demo") -> None:
-    """A stream as the connection manager and the machine leave it while lane B is connected."""
+    """Write a stream as the connection manager and the machine leave it while lane B is connected."""
     aws.put_control(stream_id, "lease", execution={"S": MINE}, generation={"N": "1"})
     store = aws.store()
     store.claim(stream_id, execution=MINE, holder="B/request-1")
@@ -61,11 +61,11 @@ def connected(aws: Aws, stream_id: str = "demo") -> None:
 
 
 def events_of(function: ModuleType, stream_id: str = "demo", **query: str) -> tuple[int, Any]:
-    """Status and JSON of a request for events."""
+    """Return the status and the JSON of a request for events."""
     resource = "/connections/{streamId}/events"
     return asked(function, "GET", stream_id, resource=resource, queryStringParameters=query or None)
 
 
 def streams_of(function: ModuleType, **query: str) -> tuple[int, Any]:
-    """Status and JSON of a request for all streams."""
+    """Return the status and the JSON of a request for all streams."""
     return asked(function, "GET", None, resource="/connections", queryStringParameters=query or None)

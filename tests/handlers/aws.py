@@ -1,4 +1,4 @@
-"""What the tests of the store see of AWS: tables, queue, and a client whose answers can be lost."""
+"""The store's tests' AWS: tables, a queue, and a client whose answers can be lost."""
 
 import json
 import os
@@ -23,12 +23,12 @@ SECRETS = "/streamkeeper/test/"
 
 
 def keys(sort_key: str) -> list[dict[str, str]]:
-    """The keys of a table, or of an index with another order."""
+    """Return the keys of a table, or of an index with another order."""
     return [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": sort_key, "KeyType": "RANGE"}]
 
 
 def index(name: str, schema: list[dict[str, str]]) -> dict[str, Any]:
-    """An index of keys alone."""
+    """Return an index that holds only keys."""
     return {"IndexName": name, "KeySchema": schema, "Projection": {"ProjectionType": "KEYS_ONLY"}}
 
 
@@ -41,7 +41,7 @@ ATTRIBUTES = {EVENTS: {"position": "S"}, CONTROL: {}}
 
 @cache
 def _client(service: str, endpoint: str) -> Any:
-    """One client for all tests: to make it takes longer than most of them."""
+    """Return the one client of all tests, because making it takes longer than most of them."""
     config = Config(parameter_validation=False, retries={"total_max_attempts": 1})
     return boto3.client(service, endpoint_url=endpoint, config=config)
 

@@ -1,4 +1,4 @@
-"""A function as Lambda has it: a cold start, and the context object where a function needs no time of it."""
+"""A function as Lambda runs it: a cold start, and a context object for tests in which time does not matter."""
 
 import importlib
 import sys
@@ -10,14 +10,14 @@ from types import ModuleType
 
 @dataclass(frozen=True)
 class Context:
-    """Of one invocation."""
+    """The context of one invocation."""
 
     aws_request_id: str = "invocation-1"
 
 
 @contextmanager
 def cold_start(name: str) -> Iterator[ModuleType]:
-    """The module as a new sandbox imports it; afterwards the next import is a cold start again."""
+    """Import the module as a new sandbox does; afterwards the next import is a cold start again."""
     sys.modules.pop(name, None)
     try:
         yield importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Records of a stream, and what is shown of them, for the tests of the API's answers."""
+"""Builds records of a stream, and the API's answer made of them, for the tests of the API's answers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ NO_REST = Rest()
 
 
 def connection(fence: int, lane: str, opened_ms: int | None, closed_ms: int | None = None, **more: Any) -> Connection:
-    """A record; without an end it was seen just now."""
+    """Return a record; one without an end was heard of just now."""
     start = opened_ms if opened_ms is not None else more.pop("claimed_ms")
     fields: dict[str, Any] = {
         "execution": MINE,
@@ -43,7 +43,7 @@ def shown(
     keeps_ms: int = 0,
     **lease: Any,
 ) -> Any:
-    """The answer for the stream `demo`; the newest connection holds the lease unless the lease says otherwise."""
+    """Return the answer for the stream `demo`; the newest connection holds the lease unless the lease differs."""
     fence = max((one.fence for one in connections), default=0)
     fields: dict[str, Any] = {"execution": MINE, "generation": 1, "fence": fence, "connected_token": fence}
     held = Lease(**(fields | {"expires_at_ms": NOW + 1} | lease))

@@ -1,4 +1,4 @@
-"""What answers have in common: their layout in a terminal, and the tag of one that the client has (RFC 9110)."""
+"""All answers: their layout in a terminal, and the ETag of an answer that the client already has (RFC 9110)."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_it_is_the_value_and_only_a_text_is_longer_than_a_line(value: Any) -> None:
-    """Whatever is in it; a line that is longer holds no more than one member."""
+    """The layout is the same JSON value; a line over the width holds only one member."""
     text = laid_out(value)
     assert json.loads(text) == value
     for line in text.split("\n"):
@@ -31,7 +31,7 @@ def test_it_is_the_value_and_only_a_text_is_longer_than_a_line(value: Any) -> No
 
 
 def test_what_does_not_fit_has_a_line_for_each_member() -> None:
-    """And what fits has one."""
+    """A value that fits has one line."""
     fits = {"a": "x" * (WIDTH - len('  "m": {"a": ""},'))}
     long = {"a": "x" * (WIDTH - len('    {"a": ""},') + 1)}
     assert laid_out({"m": fits, "n": [long, {}]}).split("\n") == [
@@ -49,12 +49,12 @@ def test_what_does_not_fit_has_a_line_for_each_member() -> None:
 
 
 def answer(body: str, status: int = 200) -> dict[str, object]:
-    """What the function answers."""
+    """Return the function's answer."""
     return {"statusCode": status, "headers": HEADERS, "body": body}
 
 
 def tag_of(body: str) -> str:
-    """The tag of its answer."""
+    """Return the ETag of the function's answer."""
     tag = conditional(answer(body), "")["headers"]["ETag"]
     assert isinstance(tag, str)
     return tag
@@ -62,7 +62,7 @@ def tag_of(body: str) -> str:
 
 @given(st.text(), st.text())
 def test_two_answers_have_one_tag_if_they_are_the_same(first: str, second: str) -> None:
-    """And the tag is an opaque one, whatever the body has."""
+    """Answers that differ have different tags; each tag is opaque, whatever the body holds."""
     assert (tag_of(first) == tag_of(second)) == (first == second)
     assert tag_of(first).isascii()
     assert tag_of(first)[0] == tag_of(first)[-1] == '"'
@@ -70,7 +70,7 @@ def test_two_answers_have_one_tag_if_they_are_the_same(first: str, second: str) 
 
 @given(st.lists(st.sampled_from(['"a"', 'W/"b,c"', '""']), max_size=3), st.integers(0, 3), st.booleans())
 def test_a_list_of_tags_matches_if_it_has_the_answers(others: list[str], at: int, is_weak: bool) -> None:
-    """Wherever it stands, weak or not; a 304 has no body, and of the headers those that a cache needs."""
+    """It may be at any place, weak or not. A 304 has no body, and only the headers that a cache needs."""
     own = ("W/" if is_weak else "") + tag_of("{}")
     assert conditional(answer("{}"), ", ".join(others)) == {
         **answer("{}"),
@@ -83,5 +83,5 @@ def test_a_list_of_tags_matches_if_it_has_the_answers(others: list[str], at: int
 
 
 def test_a_refusal_has_no_tag() -> None:
-    """It is sent whole, whatever the client has."""
+    """A refusal is sent whole, whatever the client has."""
     assert conditional(answer("{}", 404), "*") == answer("{}", 404)

@@ -1,4 +1,4 @@
-"""The OpenAPI document is one of which clients can be made: names, groups, and an example of each answer."""
+"""The OpenAPI document lets generators make clients: it has names, groups, and an example of each answer."""
 
 import re
 
@@ -14,7 +14,7 @@ OPERATIONS = [operation for path in DOCUMENT["paths"].values() for operation in 
 
 
 def test_an_operation_has_a_name_and_a_group() -> None:
-    """A name is a verb and what it is of, and no two are alike."""
+    """A name is a verb and its object, and no two names are alike."""
     names = [operation["operationId"] for operation in OPERATIONS]
     assert len(set(names)) == len(names) == len(routes.ROUTES)
     assert [
@@ -25,12 +25,12 @@ def test_an_operation_has_a_name_and_a_group() -> None:
 
 @pytest.mark.parametrize("schema", sorted({route.schema for route in routes.ROUTES.values()} - {""}))
 def test_an_example_is_an_answer(schema: str) -> None:
-    """It is what the schema says."""
+    """Each example is valid by its schema."""
     conforms(examples()[schema], schema)
 
 
 def test_every_answer_has_an_example() -> None:
-    """Each problem too, in the words of its kind; a 304 has no body."""
+    """Each problem has one too, in the words of its kind; a 304 has no body."""
     lacking = []
     for operation in OPERATIONS:
         for status, answer in operation["responses"].items():
@@ -44,6 +44,6 @@ def test_every_answer_has_an_example() -> None:
 
 
 def test_a_body_is_in_one_member_of_an_event() -> None:
-    """No choice of required members stands in the schema: generators make a list of anything of that."""
+    """The schema has no choice of required members, from which generators would make a list of anything."""
     assert "oneOf" not in DOCUMENT["components"]["schemas"]["Event"]
     assert len({"data", "data_base64", "left_out", "dead_letter"} & set(examples()["EventPage"]["events"][0])) == 1

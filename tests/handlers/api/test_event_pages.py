@@ -34,7 +34,7 @@ BODIES = st.lists(
 
 @given(BODIES, st.integers(1, 4))
 def test_pages_hold_everything_once_and_fit_into_an_answer(bodies: list[str | bytes | None], limit: int) -> None:
-    """Whatever bodies and limit: page behind page all events come in order, none twice, each answer below Lambda's."""
+    """With any bodies and limit, all events come once and in order, and each answer is below Lambda's bound."""
     left = entries(bodies)
     wanted = [entry.position for entry in left if entry.event is not None]
     keys: list[str] = []
@@ -51,14 +51,14 @@ def test_pages_hold_everything_once_and_fit_into_an_answer(bodies: list[str | by
 
 
 def test_a_page_of_many_small_events_fits_though_each_takes_several_lines() -> None:
-    """The lines of a thousand events have room beside their bytes."""
+    """The line ends and indents of a thousand events fit beside their bytes."""
     full = page("s", entries(["x" * (PAGE_BYTES // MOST - 190)] * MOST), MOST, lambda: False)
     assert len(full["events"]) == MOST
     assert PAGE_BYTES < len(json.dumps({"statusCode": 200, "body": laid_out(full)})) <= LAMBDA_BYTES
 
 
 def test_a_body_that_no_answer_holds_is_left_out() -> None:
-    """The event comes without it and says where it is; a dead-lettered event says why it has none."""
+    """The event comes without its body and says where it is; a dead-lettered event says why it has none."""
     too_large = '"' * (PAGE_BYTES // 4 + 1)
     (event,) = page("s", entries([too_large]), 1, lambda: False)["events"]
     assert (event["left_out"], "data" in event) == ("table", False)
@@ -66,7 +66,7 @@ def test_a_body_that_no_answer_holds_is_left_out() -> None:
 
 
 def test_a_page_ends_when_it_is_late() -> None:
-    """One entry at least is in it, and the next page begins behind it."""
+    """A late page has at least one entry, and the next page begins after it."""
     answer = page("s", entries(["a", "b"]), MOST, lambda: True)
     assert ([event["data"] for event in answer["events"]], answer["next"]) == (["a"], answer["events"][0]["position"])
     assert page("s", [], MOST, lambda: True) == {"stream": "s", "events": [], "next": None}

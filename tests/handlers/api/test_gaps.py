@@ -1,4 +1,4 @@
-"""What is not known of a stream's coverage and counts is said."""
+"""The answer says what is not known of a stream's coverage and counts."""
 
 import time
 from typing import Any
@@ -31,7 +31,7 @@ DAY_MS = 86_400_000
     ],
 )
 def test_coverage_says_whether_it_reaches_back_to_the_start(given: dict[str, Any], reaches: bool) -> None:
-    """It does where every connection since the POST is among the records."""
+    """It does if the records hold every connection since the POST."""
     coverage = shown(connection(7, "B", 2_000), started_at_ms=1_000, **given)["coverage"]
     assert coverage["reaches_start"] is reaches
 
@@ -45,7 +45,7 @@ def test_coverage_says_whether_it_reaches_back_to_the_start(given: dict[str, Any
     ],
 )
 def test_a_connection_from_before_the_start_shows_that_it_is_reached(end: dict[str, Any]) -> None:
-    """Coverage begins behind it, however many older ones there are; the time between the two is no gap."""
+    """Coverage begins after it, however many older ones there are; the time between the two is no gap."""
     before = connection(6, "A", **({"opened_ms": 1_000} | end), closed_ms=1_500, claimed_ms=900)
     body = shown(before, connection(7, "B", 600_000), is_all=False, kept_since_ms=NOW)
     assert (body["coverage"]["reaches_start"], body["coverage"]["gaps"]) == (True, [])
@@ -54,7 +54,7 @@ def test_a_connection_from_before_the_start_shows_that_it_is_reached(end: dict[s
 
 @pytest.mark.parametrize(("started_at_ms", "connections", "gaps"), [(900, 2, 1), (2_500, 1, 0)])
 def test_a_rejected_predecessor_begins_no_coverage(started_at_ms: int, connections: int, gaps: int) -> None:
-    """A renewal took the stream over before: coverage goes on, unless a POST came after the rejection."""
+    """A renewal took the stream over earlier, so coverage goes on, unless a POST came after the rejection."""
     refused = {"ended_by": "refused", "error": "StreamRejected", "claimed_ms": 2_000}
     last, rejected = connection(1, "B", 1_000, 2_100), connection(2, "A", None, 2_200, **refused)
     after = connection(3, "B", 3_000, execution=OTHER, claimed_ms=2_600)
@@ -63,9 +63,9 @@ def test_a_rejected_predecessor_begins_no_coverage(started_at_ms: int, connectio
 
 
 def test_an_outage_ends_at_the_stop_in_it() -> None:
-    """From there to the next answer nobody asked for the stream, whoever closed its last connection meanwhile.
+    """From the stop to the next answer nobody wanted the stream, whoever closed its last connection.
 
-    A gap after that is one, though the connections after it follow the same stop.
+    A later gap is a gap, though the connections after it follow the same stop.
     """
     for closed_ms, shown_gaps in ((2_000, [(2_000, 3_000), (9_600, 9_700)]), (3_010, [(9_600, 9_700)])):
         before = connection(1, "B", 1_000, closed_ms, ended_by="reset")
@@ -81,7 +81,7 @@ def test_an_outage_ends_at_the_stop_in_it() -> None:
 def test_a_stop_that_no_connection_saw_before_the_next_start_has_ended_nothing(
     closed_ms: int, ended_by: str, is_gap: bool
 ) -> None:
-    """What went on past the start was wanted all the time, so the outage after it is a gap, while it lasts too."""
+    """The stream was wanted all the time, so the outage after the stop is a gap, even while it lasts."""
     before = connection(1, "B", 1_000, closed_ms, ended_by=ended_by)
     after = connection(2, "B", 9_500, stopped_ms=3_000, started_ms=3_100)
     lease = Lease(execution=OTHER, stopped_at_ms=3_000, started_at_ms=3_100)
@@ -91,7 +91,7 @@ def test_a_stop_that_no_connection_saw_before_the_next_start_has_ended_nothing(
 
 
 def test_a_gap_that_was_none_is_not_told_as_open() -> None:
-    """Its record says so until the connection after it ends: the one before has written down that it lasted longer."""
+    """Its record still says so until the next connection ends; the earlier one has recorded that it lasted longer."""
     lasts = [(2_500, DELIVERED), (2_400, OPEN)]
     for closed_ms, state in lasts:
         held = [connection(1, "A", 1_000, closed_ms), connection(2, "B", 2_450, resumed=False)]
@@ -102,13 +102,13 @@ def test_a_gap_that_was_none_is_not_told_as_open() -> None:
 
 
 def test_counts_are_a_lower_bound_where_an_end_is_unknown() -> None:
-    """The last numbers of such a connection were not saved; those of an open one will be."""
+    """The last numbers of such a connection were not saved; those of an open connection will be."""
     assert not shown(connection(1, "B", 1_000, 2_000), connection(2, "A", 2_000))["counts"]["at_least"]
     assert shown(connection(1, "B", 1_000, seen_ms=2_000), connection(2, "A", 2_000))["counts"]["at_least"]
 
 
 def test_the_records_say_whether_they_are_all(aws: Aws) -> None:
-    """As many as are read may be fewer than there are; those that expire tell since when all are there."""
+    """If the limit was reached, there may be more; expiry says since when all records exist."""
     aws.put_control("demo", "lease", generation={"N": "1"})
     kept, records = aws.store(ledger_keep_days=2), StreamRecords(aws.dynamodb, CONTROL)
     for store, count, (is_all, expire) in (

@@ -1,4 +1,4 @@
-"""What is said of the last failure: what failed, since when, and when it is tried again."""
+"""The status says of the last failure what failed, since when, and when it is tried again."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,18 +16,18 @@ LATER_WORDS = "tried again after its back-off"
 
 
 def refused(fence: int, at_ms: int, lane: str = "B", **more: Any) -> Any:
-    """A connection that was claimed, and refused 100 ms later."""
+    """Return a connection that was claimed, and refused 100 ms later."""
     fields = {"claimed_ms": at_ms - 100, "seen_ms": at_ms - 100, "saved_ms": at_ms}
     return connection(fence, lane, None, **(fields | REFUSED | more))
 
 
 def error(*connections: Any, **more: Any) -> Any:
-    """What is shown as the last error."""
+    """Return what is shown as the last error."""
     return shown(*connections, **more)["last_error"]
 
 
 def test_an_error_says_what_failed_since_when_and_until_when_it_rests() -> None:
-    """The status with its usual name, the row of failures, and the rest that is written down."""
+    """It has the status with its usual name, the number of failures in a row, and the rest that is recorded."""
     rows = [connection(1, "B", 1_000, 500_000, ended_by="reset", error="StreamDropped", detail="ECONNRESET")]
     rows += [refused(2, 600_000), refused(3, 999_000, "A")]
     assert error(*rows, rest=Rest("http", 2, LATER_MS)) == {
@@ -98,7 +98,7 @@ STOPPED = "not tried again: a stop is requested"
 def test_when_it_is_tried_again_is_said_as_far_as_it_is_known(
     connections: list[Any], rest: Rest, lease: dict[str, Any], words: str, instant: dict[str, str | None]
 ) -> None:
-    """In the message and as an instant, and nothing else is shown as one."""
+    """The message and one instant say it, and no other instant is shown as one."""
     given, *later = connections
     shown_error = error(refused(1, FAILED_MS, **given), *later, rest=rest, **lease)
     assert shown_error["message"] == "; ".join(filter(None, ("refused: 503 Service Unavailable", words)))
@@ -107,7 +107,7 @@ def test_when_it_is_tried_again_is_said_as_far_as_it_is_known(
 
 
 def test_a_status_without_a_name_is_shown_alone() -> None:
-    """HTTP has none for it, and the upstream's own may be any text."""
+    """HTTP has no name for it, and the upstream's own words may be anything."""
     message = error(refused(1, FAILED_MS, http_status=599), rest=LATER)["message"]
     assert message == f"refused: 599; {LATER_WORDS}"
 
@@ -117,7 +117,7 @@ def test_a_status_without_a_name_is_shown_alone() -> None:
     [("ended", at(610_000), "over"), ("stopped", None, STOPPED)],
 )
 def test_an_error_is_over_once_the_upstream_has_ended_the_stream(how: str, over_at: str | None, words: str) -> None:
-    """An answer that says so is an answer, though nothing was opened; one that was stopped before had none."""
+    """An answer that ends the stream is an answer, though nothing was opened; a stopped connection had none."""
     dropped = connection(1, "B", 500_000, 600_000, ended_by="ended_by_upstream", error="StreamDropped")
     last = connection(2, "B", None, claimed_ms=605_000, seen_ms=605_000, saved_ms=610_000, ended_by=how)
     shown_error = error(dropped, last, **RELEASED, ending="StreamEnded", ending_cause=how)
@@ -125,14 +125,14 @@ def test_an_error_is_over_once_the_upstream_has_ended_the_stream(how: str, over_
 
 
 def test_our_own_words_are_bounded_and_visible() -> None:
-    """A detail that would move a terminal's cursor, or fill the screen, does neither."""
+    """A detail cannot move a terminal's cursor or fill its screen."""
     shown_error = error(refused(1, NOW - 1, http_status=0, detail="a\x1b[2J\n\ud800" + "x" * 400))
     assert shown_error["detail"] == "a\\x1b[2J\\n\\ud800" + "x" * 283 + "…"
     assert len(shown_error["detail"]) == 300
 
 
 def test_a_function_that_may_still_run_is_not_called_dead() -> None:
-    """Silent, it has not been heard of; only once Lambda has ended it nobody recorded its end."""
+    """It has "not been heard of"; only once Lambda must have ended it, its end counts as unrecorded."""
     silent = {"seen_ms": 400_000, "saved_ms": 500_000, "claimed_ms": 300_000}
     running = shown(connection(1, "B", 300_100, deadline_ms=NOW, **silent), expires_at_ms=0)
     words = "lane B is not heard of any more: its function is slow, paused or gone"
@@ -146,21 +146,21 @@ def test_a_function_that_may_still_run_is_not_called_dead() -> None:
 
 
 def test_a_slow_store_is_no_silence() -> None:
-    """What is not stored yet holds `seen` back; a record that was written a moment ago is a sign of life."""
+    """Unstored events hold `seen` back; a record that was written a moment ago is a sign of life."""
     slow = connection(1, "B", 1_000, seen_ms=2_000, saved_ms=NOW - 1, deadline_ms=NOW + 1)
     body = shown(slow, connection(2, "A", 5_000))
     assert (body["lanes"]["B"]["phase"], body["last_error"], body["counts"]["ends"]) == ("connected", None, {})
 
 
 def test_a_function_that_has_connected_again_is_done_with_the_connection_before() -> None:
-    """Its end was never written down, but its own next claim shows it, at once and for certain."""
+    """The earlier end was never written down, but the function's next claim proves it at once."""
     first = connection(1, "B", 1_000, seen_ms=NOW - 1, request_id="same", deadline_ms=NOW + 9)
     body = shown(first, connection(2, "B", NOW - 1, request_id="same", deadline_ms=NOW + 9))
     assert (body["last_error"]["cause"], body["counts"]["at_least"]) == ("unrecorded", True)
 
 
 def test_events_that_were_dead_lettered_are_told_where_nothing_else_failed() -> None:
-    """How many, of which connection last; they are over, for the stream goes on, and any failure is told instead."""
+    """The message says how many, and which connection. It is over, for the stream goes on; any failure goes first."""
     rows = [connection(1, "A", 10, 20, ended_by="taken_over", dead_lettered=8), connection(2, "B", 15, dead_lettered=1)]
     told = error(*rows)
     assert (told["message"], told["cause"]) == (
@@ -173,7 +173,7 @@ def test_events_that_were_dead_lettered_are_told_where_nothing_else_failed() -> 
 
 
 def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
-    """A request that no connection met, and a dirty end, are shown with their words; a refusal with its lane."""
+    """A request that no connection met, and a dirty end, are shown in their words; a refusal with its lane."""
     met = refused(1, 7, error="StreamRejected", http_status=401)
     for ending in ("StreamRejected", "StreamEnded"):
         shown_error = error(met, **RELEASED, ending=ending)
@@ -201,7 +201,7 @@ def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
 
 
 def test_a_refusal_that_may_pass_says_from_when_on_it_is_final() -> None:
-    """Beside the next try; not once that has passed, another connection is answered, a stop or a start requested."""
+    """It is shown beside the next try, until it has passed, or a connection, a stop or a start comes."""
     row = Rest("refused", 2, LATER_MS, refused_since_ms=NOW - 9_000, final_ms=LATER_MS + 9)
     forbidden = refused(1, NOW - 1_000, http_status=403)
     shown_error = error(forbidden, rest=row)

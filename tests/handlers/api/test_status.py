@@ -1,4 +1,4 @@
-"""What is shown of a stream, from records alone."""
+"""The status of a stream, computed from records alone."""
 
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ WHOLE = {
 
 
 def test_a_running_stream_is_shown_whole() -> None:
-    """Holder, lanes, cursor, coverage, counts: everything an operator asks, nothing that is not JSON."""
+    """Holder, lanes, cursor, coverage and counts: everything that an operator asks, and nothing that is not JSON."""
     body = shown(
         connection(1, "B", 100_000, 502_000, stored=400, duplicates=1),
         connection(2, "A", 500_000, stored=480, duplicates=3, dead_lettered=1),
@@ -119,7 +119,7 @@ RESTARTED = "its ids start over: known ids come with new bodies, which are "
 def test_a_stream_that_runs_and_is_not_well_says_why(
     fields: dict[str, Any], more: dict[str, Any], reason: str | None
 ) -> None:
-    """Nothing new came for longer than is expected or usual, as far as is known; or its ids start over."""
+    """Nothing new came for longer than is expected or usual, or the upstream's ids start over."""
     lease = Lease(execution=MINE, fence=2, connected_token=2, expires_at_ms=NOW + 1)
     every = [connection(1, "B", 100_000, 502_000, **fields), connection(2, "A", 500_000, **fields)]
     records = replace(Records(lease, None, None, every), **more)
@@ -169,17 +169,17 @@ UNHEARD = {"seen_ms": NOW - UNHEARD_MS - 1}
     ],
 )
 def test_the_status_in_one_word(connections: list[Connection], lease: dict[str, Any], status: str) -> None:
-    """Each way a stream may stand has its word; a holder lives while its lease does, however silent the stream is."""
+    """Each state of a stream has its word; a holder lives as long as its lease, however silent the stream is."""
     assert shown(*connections, **lease)["status"] == status
 
 
 def phases(*connections: Connection, **lease: Any) -> dict[str, str]:
-    """The phases by lane."""
+    """Return the phases by lane."""
     return {lane: shown["phase"] for lane, shown in shown(*connections, **lease)["lanes"].items()}
 
 
 def test_the_phases_of_the_lanes() -> None:
-    """A lane that has not connected yet waits; one that claimed and has no record connects; a drop reconnects."""
+    """A lane without a connection waits; one that claimed without a record connects; a drop reconnects."""
     assert phases(connection(1, "B", 1)) == {"A": "waiting", "B": "connected"}
     assert phases(fence=1, connected_token=0, holder="B/request-1", started_at_ms=NOW) == {
         "A": "waiting",
@@ -201,25 +201,25 @@ def test_the_phases_of_the_lanes() -> None:
 
 @pytest.mark.parametrize("ended_by", ["stopped", "ended", "reset", ""])
 def test_a_lane_that_has_not_connected_since_the_last_start_waits(ended_by: str) -> None:
-    """However its last connection ended: that was under the execution before."""
+    """The end of its last connection does not count, for it belongs to the execution before."""
     before = connection(1, "A", 1, 100_000, ended_by=ended_by, execution="the one before", claimed_ms=1)
     now = connection(2, "B", 900_000, claimed_ms=900_000)
     assert phases(before, now, started_at_ms=899_000) == {"A": "waiting", "B": "connected"}
 
 
 def gap(from_ms: int, to_ms: int, cause: str, *, state: str = OPEN) -> dict[str, Any]:
-    """A gap as it is shown."""
+    """Return a gap in the form of the answer."""
     length = {"length_ms": to_ms - from_ms, "state": state, "events": 0 if state == DELIVERED else None}
     return {"from_at": at(from_ms), "to_at": at(to_ms), "cause": cause, **length}
 
 
 def missing(intervals: int, seconds: float, events: int | None) -> dict[str, Any]:
-    """What may be missing, as it is shown."""
+    """Return in the form of the answer what may be missing."""
     return {"intervals": intervals, "seconds": seconds, "events": events}
 
 
 def test_gaps_with_their_causes() -> None:
-    """A gap ends at the next answer; a kill's begins where it was last seen; one that goes on has no end."""
+    """A gap ends at the next answer; a kill's begins at the last sign of life; a gap that goes on has no end."""
     coverage = shown(
         connection(1, "B", 0, 100_000, ended_by="reset"),
         connection(2, "B", None, claimed_ms=100_100, ended_by="refused"),
@@ -248,7 +248,7 @@ def test_gaps_with_their_causes() -> None:
 
 
 def test_a_gap_that_goes_on_has_the_cause_of_whoever_was_connected_last() -> None:
-    """The older connection outlived the newer one, and its end left nobody."""
+    """The older connection outlived the newer one, and after its end nobody was connected."""
     gaps = shown(
         connection(1, "A", 0, 900_000, ended_by="reset"),
         connection(2, "B", 500_000, 600_000, ended_by="stalled"),
@@ -258,7 +258,7 @@ def test_a_gap_that_goes_on_has_the_cause_of_whoever_was_connected_last() -> Non
 
 
 def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None:
-    """It stands among the gaps with its cause, in order, and no instant is counted twice."""
+    """It is listed among the gaps with its cause, in order, and no instant counts twice."""
     coverage = shown(
         connection(1, "B", 100_000, 200_000, ended_by="reset"),
         connection(2, "A", 250_000, resumed=False),
@@ -280,7 +280,7 @@ def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None
 
 
 def test_a_loss_from_before_the_last_start_is_not_of_this_coverage() -> None:
-    """As the gaps between the connections of that time are not."""
+    """Neither are the gaps between the connections of that time."""
     coverage = shown(
         connection(1, "B", 100_000, 200_000, ended_by="stopped"),
         connection(2, "A", 250_000),
@@ -301,7 +301,7 @@ def test_a_loss_from_before_the_last_start_is_not_of_this_coverage() -> None:
 def test_a_stream_that_is_stuck_at_its_cursor_is_shown_as_such(
     ends: int, fields: dict[str, Any], lease: dict[str, Any], is_stuck: bool
 ) -> None:
-    """From the third same end on, until a connection gets beyond it; and only while somebody tries."""
+    """From the third equal end on, until a connection gets past the cursor, and only while somebody tries."""
     failed = connection(3, "A", NOW - 9_000, NOW - 8_000, ended_by="truncated", error="StreamDropped", **fields)
     answer = shown(failed, cursor="41", rest=Rest(same_ends=ends, same_end="x"), **lease)
     expected = {"value": "41", "same_ends": ends, "ended_by": "truncated"}
@@ -311,7 +311,7 @@ def test_a_stream_that_is_stuck_at_its_cursor_is_shown_as_such(
 
 
 def test_the_end_at_which_a_stream_is_stuck_is_not_that_of_a_try_without_an_answer() -> None:
-    """A refusal says nothing of the cursor, and one that is open has no end."""
+    """A refusal says nothing about the cursor, and an open connection has no end."""
     failed = connection(3, "A", NOW - 9_000, NOW - 8_000, ended_by="truncated", error="StreamDropped")
     refused = connection(4, "A", None, claimed_ms=NOW - 7_000, ended_by="refused", error="StreamDropped")
     for last in (refused, connection(4, "A", NOW - 7_000)):
@@ -320,7 +320,7 @@ def test_the_end_at_which_a_stream_is_stuck_is_not_that_of_a_try_without_an_answ
 
 
 def test_why_nobody_is_connected_is_said_first() -> None:
-    """As long as it is not over; and a stream that runs needs no reason."""
+    """It is shown while it is true; a stream that runs needs no reason."""
     failed = connection(1, "A", NOW - 9_000, NOW - 8_000, ended_by="reset", error="StreamDropped")
     answer = shown(failed)
     assert (answer["status"], answer["reason"]) == ("reconnecting", answer["last_error"]["message"])
@@ -330,7 +330,7 @@ def test_why_nobody_is_connected_is_said_first() -> None:
 
 @given(IDS, st.integers(1, 4), st.sets(st.text("ab:", min_size=1, max_size=3)), st.booleans())
 def test_pages_hold_each_stream_once(ids: list[str], limit: int, gone: set[str], is_late: bool) -> None:
-    """Whatever ids, limit and haste: page behind page all come in order, but those that are gone by now."""
+    """With any ids, limit and delay, the pages hold all streams in order, except those that were deleted meanwhile."""
 
     def read(stream_id: str) -> Records | None:
         return None if stream_id in gone else Records(Lease(), None, None, [])

@@ -1,4 +1,4 @@
-"""The status in one word: whatever happens in whatever order, a stopped, an ended and a rejected stream differ."""
+"""The status in one word is right after any sequence of events; stopped, ended and rejected streams differ."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,10 +26,10 @@ NOBODY = Lease()
 
 @dataclass(frozen=True)
 class World:
-    """The lease as machine and control API write it, and the truth beside it.
+    """The lease as the machine and the control API write it, and the truth beside it.
 
-    `posts` are executions that were started and have not claimed the stream. `over` is how the run that goes on has
-    ended by now, `truth` how the last one did that is over, both "" for not.
+    `posts` are executions that were started and have not claimed the stream. `over` says how the current run has ended,
+    `truth` how the last finished run did; "" if not.
     """
 
     lease: Lease = NOBODY
@@ -41,7 +41,7 @@ class World:
     truth: str = ""
 
     def expected(self) -> str:
-        """What a person who saw everything would say."""
+        """Return what a person who saw everything would say."""
         if self.lease.execution:
             if self.lease.stop:
                 return "stopping"
@@ -50,7 +50,7 @@ class World:
 
 
 def step(world: World, name: str) -> World:
-    """What is so after a step; a step that cannot happen changes nothing but the time."""
+    """Return the world after a step; a step that cannot happen changes only the time."""
     lease, now_ms = world.lease, world.now_ms + 1
     world = replace(world, now_ms=now_ms)
     held, runs = bool(lease.execution), bool(lease.execution) and not world.over
@@ -81,7 +81,7 @@ def step(world: World, name: str) -> World:
 
 
 def _claim(world: World, asked_ms: int) -> World:
-    """The machine's claim: refused by a younger stop request, and while an execution holds the stream."""
+    """The machine's claim; a younger stop request refuses it, and so does an execution that holds the stream."""
     lease, rest = world.lease, world.posts[1:]
     if lease.execution:
         return replace(world, posts=rest) if not lease.stop else world
@@ -95,7 +95,7 @@ def _claim(world: World, asked_ms: int) -> World:
 
 @given(st.lists(st.sampled_from(STEPS), max_size=14))
 def test_the_word_is_the_truth_whatever_happens(steps: list[str]) -> None:
-    """POST, DELETE, claims, connections, ends, rejections, kills and releases, in any order and at each step."""
+    """POSTs, DELETEs, claims, connections, ends, rejections, kills and releases come in any order."""
     world = World()
     for name in steps:
         world = step(world, name)
@@ -105,7 +105,7 @@ def test_the_word_is_the_truth_whatever_happens(steps: list[str]) -> None:
 
 @pytest.mark.parametrize("how", list(ENDINGS))
 def test_a_stop_request_after_the_end_changes_nothing_of_it(how: str) -> None:
-    """Neither the word nor the reason; that somebody asked, and when, is shown beside."""
+    """The word and the reason stay; the answer also shows that a stop was requested, and when."""
     error, cause = ENDINGS[how]
     over: dict[str, Any] = {"execution": "", "ending": error, "ending_cause": cause, "ended_at_ms": 5}
     before, after = shown(**over), shown(**over, stop=True, stop_at_ms=7)
@@ -126,7 +126,7 @@ def test_a_stop_request_after_the_end_changes_nothing_of_it(how: str) -> None:
     ],
 )
 def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: str) -> None:
-    """One sentence: the stop request, the upstream's answer, or the machine's own words."""
+    """One sentence names the stop request, the upstream's answer, or the machine's own words."""
     error, cause = ENDINGS[how]
     ends: dict[str, dict[str, Any]] = {
         "ended": {"ended_by": "ended", "detail": "the upstream answered 204: the stream has ended"},
@@ -139,7 +139,7 @@ def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: st
 
 
 def test_what_is_requested_once_is_not_said_to_continue() -> None:
-    """A start would not: where it has an answer it is refused, and there is no cursor."""
+    """A start would not continue it: the API refuses one once it has an answer, and there is no cursor."""
     for ending, cause in (("StreamBroken", "no end mark"), ("InvalidRequest", ANSWERED.message)):
         one = connection(1, "B", None, claimed_ms=3, seen_ms=3, ended_by="truncated")
         body = shown(one, execution="", ending=ending, ending_cause=cause, ended_at_ms=5)
@@ -148,7 +148,7 @@ def test_what_is_requested_once_is_not_said_to_continue() -> None:
 
 
 def test_a_connection_that_outlives_its_execution_is_shown_and_decides_nothing() -> None:
-    """Two lanes were connected, and one was refused for good: the other reads on until its time is over."""
+    """Of two connected lanes one was refused for good; the other reads on until its time is over."""
     over: dict[str, Any] = {"execution": "", "ending": "StreamRejected", "expires_at_ms": NOW + 1}
     body = shown(connection(1, "A", 1, deadline_ms=NOW + 9), **over)
     assert (body["status"], body["holder"]["lane"], body["lanes"]["A"]["phase"]) == ("rejected", "A", "connected")

@@ -32,12 +32,12 @@ GONE = "its execution has left no trace for ten minutes: it may be dead, or Lamb
 
 
 def announced(events: int | None, number: int = 1, cause: str = "announced_by_upstream") -> Gap:
-    """A loss of two seconds, of so many events."""
+    """Return an announced loss of two seconds and of so many events."""
     return Gap(1, 500_000 + 5_000 * number, 502_000 + 5_000 * number, cause, LOST, number, events)
 
 
 def lost(*gaps: Gap) -> dict[str, Any]:
-    """Losses that are written down."""
+    """Return losses that were written down."""
     return {"losses": gaps}
 
 
@@ -143,7 +143,7 @@ NOT_ASKED = [
 def test_each_way_in_which_a_stream_may_stand_has_its_sentences(
     connections: list[Connection], more: dict[str, Any], words: str
 ) -> None:
-    """Whether it is connected, for how long, why not, and what was lost; no instant stands in the words."""
+    """They say whether it is connected, for how long, why not, and what was lost; they name no instant."""
     assert shown(*connections, **more)["verdict"] == words
 
 
@@ -157,7 +157,7 @@ def test_each_way_in_which_a_stream_may_stand_has_its_sentences(
     ],
 )
 def test_a_viewer_puts_the_instant_in_place_of_a_length(words: str, drawn: str) -> None:
-    """Where the verdict has the length of what goes on."""
+    """This works wherever the verdict has the length of something that goes on."""
     assert since(words, "16:08") == drawn
 
 
@@ -177,7 +177,7 @@ def test_a_viewer_puts_the_instant_in_place_of_a_length(words: str, drawn: str) 
 def test_since_when_it_stands_so_is_an_instant_beside_it(
     connections: list[Connection], more: dict[str, Any], since_ms: int | None
 ) -> None:
-    """Null where older records may say more, or these say nothing."""
+    """It is null if older records may say more, or if the records do not say."""
     assert shown(*connections, **more)["since_at"] == at(since_ms)
 
 
@@ -186,12 +186,12 @@ def test_since_when_it_stands_so_is_an_instant_beside_it(
     [(0, "0 ms"), (999, "999 ms"), (1_000, "1 s"), (60_000, "1 min"), (3_601_000, "1 h"), (93_780_000, "1 d 2 h")],
 )
 def test_a_length_has_its_two_largest_units(lasted_ms: int, words: str) -> None:
-    """The second is left out where nothing is in it."""
+    """The second unit is left out if it is zero."""
     assert spelled(lasted_ms) == words
 
 
 def test_a_percentage_is_rounded_down() -> None:
-    """A millisecond that lacks in thirty years is seen."""
+    """A millisecond that is missing in thirty years can be seen."""
     assert [percent(*one) for one in ((3, 1), (10**12, 1), (7, 0), (0, 0))] == [66.6666, 99.9999, 100.0, 100.0]
 
 
@@ -207,7 +207,7 @@ losses = st.lists(st.tuples(st.integers(0, 2_000), st.integers(0, 300), st.none(
 
 
 def figures(rows: list[Connection], gaps: list[Gap], now_ms: int, **lease: Any) -> Any:
-    """What is shown of the figures at this instant."""
+    """Return the figures that are shown at this instant."""
     held: dict[str, Any] = {
         "execution": MINE,
         "fence": len(rows),
@@ -222,7 +222,7 @@ def figures(rows: list[Connection], gaps: list[Gap], now_ms: int, **lease: Any) 
 
 
 def drawn(given_steps: Steps, is_open: bool) -> tuple[list[Connection], int]:
-    """The connections, the last of which is open or has ended, and an instant after all that."""
+    """The connections, the last of which is open or has ended, and a later instant."""
     rows, opened_ms, until_ms = list[Connection](), 1_000, 0
     for fence, (after_ms, lasted_ms, behind_ms, silent_ms) in enumerate(given_steps, 1):
         opened_ms += after_ms
@@ -238,7 +238,7 @@ def drawn(given_steps: Steps, is_open: bool) -> tuple[list[Connection], int]:
 
 
 def test_an_upstream_that_closes_every_three_seconds_is_complete_all_the_same() -> None:
-    """It sends what came in the two seconds between: 61 % connected and nothing missing, before a stop and after."""
+    """It sends what came in the two seconds between, so 61 % is connected and nothing is missing."""
     times = [(5_000 * number, 5_000 * number + 3_000) for number in range(1, 26)]
     rows = [
         connection(fence, "A", opened_ms, closed_ms, ended_by="ended_by_upstream", heard_ms=closed_ms, reach_ms=600_000)
@@ -260,9 +260,9 @@ def test_an_upstream_that_closes_every_three_seconds_is_complete_all_the_same() 
 def test_the_three_figures_agree_with_what_they_are_made_of(
     given_steps: Steps, given_losses: list[tuple[int, int, int | None]], is_open: bool
 ) -> None:
-    """Counted a millisecond at a time; complete and missing are the whole, and only a whole is 100.
+    """A count of each millisecond agrees; complete and missing add up, and only a whole is 100.
 
-    Of the same connections a timeline has the same share as connected, to the millisecond.
+    A timeline of the same connections has the same connected share, to the millisecond.
     """
     rows, now_ms = drawn(given_steps, is_open)
     gaps = [
@@ -292,7 +292,7 @@ def test_the_three_figures_agree_with_what_they_are_made_of(
 def test_a_stop_and_the_next_start_change_no_history(
     given_steps: Steps, is_open: bool, later_ms: int, start_ms: int
 ) -> None:
-    """The figures of a moment before are those of any time after, until a connection begins a new count."""
+    """The figures stay the same until a connection begins a new count."""
     rows, now_ms = drawn(given_steps, is_open)
 
     def shares(now: int, **lease: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What the page shows of a stream beside its status, and the page's files, against the embedded AWS."""
+"""What the page shows of a stream beside its status, and the page's own files, with the embedded AWS."""
 
 import io
 import json
@@ -33,18 +33,18 @@ _NAMES_ALONE: tuple[list[str], ...] = ([], ["http://www.w3.org/2000/svg"])
 
 
 def view(function: ModuleType, name: str, stream_id: str = "demo") -> tuple[int, Any]:
-    """Status and JSON of a view of a stream."""
+    """Return the status and the JSON of a view of a stream."""
     return asked(function, "GET", stream_id, resource=f"/connections/{{streamId}}/{name}")
 
 
 def records(*connections: Any, **lease: Any) -> Records:
-    """Records of a stream that is held."""
+    """Return records of a stream that is held."""
     fields: dict[str, Any] = {"execution": "arn:mine", "generation": 1}
     return Records(Lease(**(fields | lease)), None, None, connections)
 
 
 def test_the_timeline_has_each_lane_of_the_last_hour(aws: Aws, function: ModuleType) -> None:
-    """A connection ends where its function was last heard of; what ended before the hour is left out."""
+    """A connection ends at its function's last sign of life; one that ended before the hour is left out."""
     connected(aws)
     assert [one["fence"] for one in view(function, "timeline")[1]["connections"]] == [1]
     old, first, second = (
@@ -86,7 +86,7 @@ def test_the_timeline_has_each_lane_of_the_last_hour(aws: Aws, function: ModuleT
 
 
 def test_the_cost_is_that_of_the_rates(aws: Aws, function: ModuleType) -> None:
-    """Hours since the start and stored events, by how they are stored; fewer records are taken for a sample."""
+    """It covers the hours since the start and the stored events, by kind of store; too few records are a sample."""
     known = rates()
     run = [connection(number, "A", NOW - 1_000, stored=500, claimed_ms=NOW - 1_000) for number in (1, 2)]
     given = records(*run, started_at_ms=NOW - 1_000)
@@ -113,14 +113,14 @@ def test_the_cost_is_that_of_the_rates(aws: Aws, function: ModuleType) -> None:
 
 
 def definition(name: str = "connections") -> dict[str, Any]:
-    """The machine as it is deployed."""
+    """Return the machine as it is deployed."""
     found: str = next(one.definition for one in read(osls.template("test"), {}).machines if one.name.endswith(name))
     parsed: dict[str, Any] = json.loads(found)
     return parsed
 
 
 def test_the_graph_has_every_state_and_transition_of_the_machine() -> None:
-    """Of both branches too; an edge that only an error takes is called caught."""
+    """It has those of both branches; an edge that only an error takes is called caught."""
     drawn = graph(definition())
 
     def names(part: dict[str, Any], states: str, branches: str) -> list[str]:
@@ -141,7 +141,7 @@ def test_the_graph_has_every_state_and_transition_of_the_machine() -> None:
 
 
 def test_a_state_that_was_entered_and_not_left_is_current() -> None:
-    """Whatever else a history has, and though a state was entered before and left."""
+    """It is, whatever else the history has, even if the state was entered and left before."""
     newest_first: list[dict[str, Any]] = [
         {"type": "WaitStateEntered", "stateEnteredEventDetails": {"name": "Wait A"}},
         {"type": "TaskStateExited", "stateExitedEventDetails": {"name": "Connect A"}},
@@ -158,7 +158,7 @@ def test_a_state_that_was_entered_and_not_left_is_current() -> None:
 
 
 def test_the_newest_events_lie_behind_the_latest_place(aws: Aws, function: ModuleType) -> None:
-    """Of many the last hundred, in an index or a log; of few, and of a stream without an order, the beginning."""
+    """Of many events in an index or log it has the last hundred; of a short stream or one without order, the first."""
     connected(aws)
     assert view(function, "latest") == (200, {"stream": "demo", "after": None})
     events = [StreamEvent(f"k{n}", "x", None, None, f"{n}", n) for n in range(130)]
@@ -177,7 +177,7 @@ def test_the_newest_events_lie_behind_the_latest_place(aws: Aws, function: Modul
 
 
 class Delivery:
-    """Takes what is asked of it, as the function that delivers."""
+    """Accepts requests in place of the function that delivers."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         self.answer, self.asked = answer, list[dict[str, Any]]()
@@ -189,7 +189,7 @@ class Delivery:
 
 @pytest.fixture
 def delivery(aws: Aws, function: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Delivery:
-    """A stage that delivers, whose table is any of that key, and a profile with two sinks."""
+    """Return a stage that delivers, with any table of its key, and a profile with two sinks."""
     settings = replace(function.settings, sinks_table=CONTROL, sinks_function="deliver")
     monkeypatch.setattr(function, "settings", settings)
     made = Delivery({"sink": "s3:lake", "paused": True, "replaying": False})
@@ -203,7 +203,7 @@ def delivery(aws: Aws, function: ModuleType, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_sink_is_shown_while_the_profile_names_it(
     aws: Aws, function: ModuleType, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it has not taken, and the age of the oldest; one that has got nothing yet too, and none that is gone."""
+    """It shows the waiting events and the age of the oldest, even for a new sink, and no removed one."""
     assert delivery.asked == []
     table = Table(aws.dynamodb, CONTROL)
     entries = [Entry("demo", str(n), 1, 3_000 + n) for n in range(3)]
@@ -221,7 +221,7 @@ def test_a_sink_is_shown_while_the_profile_names_it(
 
 
 def test_what_is_asked_of_a_sink_is_checked_and_handed_on(function: ModuleType, delivery: Delivery) -> None:
-    """As the delivery takes it; a mistake is one sentence that names the parameter."""
+    """The delivery gets it in its own form; a mistake is one sentence that names the parameter."""
 
     def post(**query: str) -> tuple[int, Any]:
         return asked(function, "POST", "demo", resource="/connections/{streamId}/sinks", queryStringParameters=query)
@@ -248,7 +248,7 @@ def test_what_is_asked_of_a_sink_is_checked_and_handed_on(function: ModuleType, 
 
 
 def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: ModuleType) -> None:
-    """More than one answer of SQS's has, without other streams' and what is not ours; they can be read again."""
+    """The list spans several SQS answers, leaves out other streams and foreign messages, and can be read again."""
     connected(aws)
     bodies: list[Any] = [
         {"stream": "demo", "fence": 1, "reason": "too large", "key": f"k{n}", "part": 1, "parts": 1, "event": {}}
@@ -270,18 +270,18 @@ def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: Module
 
 
 def test_a_view_of_a_stream_that_was_never_started(function: ModuleType) -> None:
-    """It is 404, as the stream's status is."""
+    """It is 404, like the stream's status."""
     for name in ("timeline", "machine", "cost", "dead-letters", "latest"):
         assert view(function, name)[0] == 404
 
 
 def test_every_route_is_answered_but_the_start(function: ModuleType) -> None:
-    """That one's answer is Step Functions' own."""
+    """Step Functions itself answers the start."""
     assert {*function._ROUTES} == {*routes.ROUTES} - {"POST /connections/{streamId}"}
 
 
 def test_the_page_comes_with_a_policy_and_asks_for_nothing_else(function: ModuleType) -> None:
-    """Each file as it lies there; nothing in it names another host; what is no file of the page is 404."""
+    """Each file is served unchanged; none names another host; any other path is 404."""
 
     def file(name: str | None) -> Any:
         resource, parameters = ("/console", None) if name is None else ("/console/{file}", {"file": name})

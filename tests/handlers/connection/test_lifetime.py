@@ -1,4 +1,4 @@
-"""How long a connection stays; and when two hot ones get apart, in lanes that hold nothing but their times."""
+"""How long a connection stays, and how two hot ones move apart, in lanes that hold only their times."""
 
 from dataclasses import dataclass, replace
 
@@ -15,7 +15,7 @@ LIFE_MS = 10_000
 
 @dataclass
 class Lane:
-    """One of two hot lanes: its connection's fence and claim, and since when it sees a newer one connected."""
+    """One of two hot lanes: its connection's fence and claim, and when it first saw a newer one connected."""
 
     fence: int
     claimed_ms: int
@@ -23,7 +23,7 @@ class Lane:
 
     @property
     def leaves_ms(self) -> int:
-        """When it leaves by itself."""
+        """Return when the lane leaves by itself."""
         latest_ms = self.claimed_ms + LIFE_MS
         parts_ms = None if self.newer_ms is None else separate_at_ms(self.claimed_ms, latest_ms, self.newer_ms)
         return latest_ms if parts_ms is None else parts_ms
@@ -33,9 +33,10 @@ class Lane:
 def test_two_hot_connections_get_apart_within_one_life_and_stay_apart(
     second_ms: int, seen_ms: int, starts_ms: list[int]
 ) -> None:
-    """However near they began, and though a start takes up to a quarter of a life, after the first none hits another.
+    """They may begin at any distance, and a start may take up to a quarter of a life.
 
-    The first end is within a life. At each later one the other lane is connected until the one that ended is again.
+    The first end is within one life. At each later end the other lane is connected until the one that ended is
+    connected again.
     """
     older, newer = Lane(1, 0, second_ms + seen_ms), Lane(2, second_ms)
     for count, start_ms in enumerate(starts_ms):
@@ -49,7 +50,7 @@ def test_two_hot_connections_get_apart_within_one_life_and_stay_apart(
 
 
 def test_only_the_near_are_moved_apart() -> None:
-    """Seen within a quarter of its life, the newer one has half a life before the older goes; else it goes as ever."""
+    """If the older is seen within a quarter of its life, it leaves after half the newer's life; otherwise as usual."""
     assert separate_at_ms(1_000, 9_000, 1_000) == 5_000
     assert separate_at_ms(1_000, 9_000, 2_999) == 6_999
     assert separate_at_ms(1_000, 9_000, 3_000) is None
@@ -68,7 +69,7 @@ def test_beside_another_execution_one_overlaps_once() -> None:
 
 
 def lifetime_of(*, is_hot: bool = False, ttl_ms: int = 20_000) -> Lifetime:
-    """One that is killed at 100 s, with a margin of 8 s, and began at 0."""
+    """Return the lifetime of a connection that began at 0 and is killed at 100 s, with a margin of 8 s."""
     invocation = Invocation("demo", "A", "mine", "r1", 100_000, 8_000, 1_000, ttl_ms // 4, overlap_max_ms=2_000)
     lifetime = Lifetime(profile("tolerates", standby="hot" if is_hot else "cold"), invocation)
     lifetime.begins(0)
@@ -76,7 +77,7 @@ def lifetime_of(*, is_hot: bool = False, ttl_ms: int = 20_000) -> Lifetime:
 
 
 def test_the_margin_is_divided() -> None:
-    """Half for a successor on its way; what was read has until a quarter; nobody watches for longer than half."""
+    """Half is for a successor on its way; events that were read have a quarter; nobody watches for longer than half."""
     lifetime = lifetime_of()
     assert (lifetime.alarm_ms, lifetime.is_over(91_999)) == (92_000, False)
     assert lifetime.asks_lease(92_000)
@@ -87,7 +88,7 @@ def test_the_margin_is_divided() -> None:
 
 
 def test_an_overlap_ends_at_the_margin_at_the_latest() -> None:
-    """It lasts as long as it was asked to, unless the deadline is nearer; one that began there has half the margin."""
+    """It lasts as long as requested, unless the deadline is nearer; one that began in the margin has half of it."""
     lifetime = lifetime_of()
     lifetime.overlaps(50_000, MINE)
     assert (lifetime.alarm_ms, lifetime.looks_again(51_999), lifetime.looks_again(52_000)) == (52_000, False, True)
@@ -105,7 +106,7 @@ def test_an_overlap_ends_at_the_margin_at_the_latest() -> None:
 def test_nobody_leaves_early_while_another_is_on_its_way(
     view: LeaseView, execution: str, expires_ms: int, is_hot: bool
 ) -> None:
-    """Alone it leaves where nobody has claimed; beside another, where that one is connected and stays."""
+    """Alone, it leaves if nobody has claimed; beside another, if that one is connected and stays."""
     lease = Lease(fence=5, connected_token=5, execution=execution, expires_at_ms=expires_ms)
     one = lifetime_of(is_hot=is_hot)
     assert not one.may_leave(50_000, lease, view)
@@ -117,14 +118,14 @@ def test_nobody_leaves_early_while_another_is_on_its_way(
 
 
 def test_a_hot_lease_does_not_outlast_the_lifetime_of() -> None:
-    """The older of two reads in it when the newer is about to go; a cold one counts as connected as ever."""
+    """The older connection reads in it when the newer is about to go; a cold one counts as connected, as before."""
     assert [lifetime_of(is_hot=True).expires_at_ms(ms) for ms in (0, 90_000)] == [20_000, 96_000]
     assert [lifetime_of().expires_at_ms(ms) for ms in (0, 90_000)] == [20_000, 110_000]
 
 
 @given(st.integers(1, 40_000), st.integers(0, 90_000))
 def test_a_newer_one_that_goes_on_renewing_is_seen_to_lifetime_of(ttl_ms: int, now_ms: int) -> None:
-    """However short the lease and however long the margin: it is renewed when a quarter of it is over."""
+    """A lease is renewed after a quarter of it, however short the lease and however long the margin."""
     older, newer = lifetime_of(is_hot=True, ttl_ms=ttl_ms), lifetime_of(is_hot=True, ttl_ms=ttl_ms)
     older.asks_lease(92_000)
     expires_ms = newer.expires_at_ms(now_ms)
@@ -136,7 +137,7 @@ def test_a_newer_one_that_goes_on_renewing_is_seen_to_lifetime_of(ttl_ms: int, n
 
 
 def test_the_older_of_two_near_ones_asks_half_way() -> None:
-    """Its alarm is for then, once; a newer connection in place of the other makes it think again."""
+    """Its alarm is set once, for that instant; another newer connection makes it decide again."""
     newer = Lease(fence=5, connected_token=5, execution="mine", expires_at_ms=200_000)
     one = lifetime_of(is_hot=True)
     assert not one.may_leave(1_000, newer, LeaseView.TAKEN_OVER)

@@ -1,4 +1,4 @@
-"""The connection manager's decisions until the upstream has answered, and while it waits to be asked."""
+"""The connection manager's decisions until the upstream has answered, and while it waits for its turn."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,7 +39,7 @@ from tests.handlers.connection.managers import FENCE, SAVES, claimed, connected,
 
 
 def test_it_claims_before_it_connects_and_marks_after() -> None:
-    """The order is claim, open, mark: only so does an evicted connection know a takeover from a drop."""
+    """It claims, opens, then marks; only so can an evicted connection tell a takeover from a drop."""
     manager = fresh()
     assert manager.start(0) == [Claim()]
     assert manager.handle(20, Claimed(Lease(fence=FENCE), Resumption("7"))) == [Open("7")]
@@ -51,7 +51,7 @@ def test_it_claims_before_it_connects_and_marks_after() -> None:
 
 @pytest.mark.parametrize(("lease", "status"), [(Lease(stop=True), "stopped"), (Lease(execution="other"), "superseded")])
 def test_a_refused_claim_opens_nothing(lease: Lease, status: str) -> None:
-    """Where a stop is requested or another execution holds the stream, the function returns and says so."""
+    """If a stop is requested or another execution holds the stream, the function returns and says so."""
     manager = fresh()
     manager.start(0)
     effects = manager.handle(1, ClaimRefused(lease))
@@ -60,7 +60,7 @@ def test_a_refused_claim_opens_nothing(lease: Lease, status: str) -> None:
 
 
 def test_a_claim_alone_moves_only_where_two_are_forbidden() -> None:
-    """On a claim without a connection a tolerated connection stays; a forbidden one closes and releases at once."""
+    """At a claim without a connection, a tolerated connection stays; a forbidden one closes and releases at once."""
     claimed = Lease(fence=FENCE + 1, connected_token=FENCE)
     assert connected("tolerates").handle(1_030, LeaseRead(claimed)) == []
     manager = connected("forbids")
@@ -69,7 +69,7 @@ def test_a_claim_alone_moves_only_where_two_are_forbidden() -> None:
 
 
 def test_a_forbidding_upstream_is_opened_when_the_older_is_released() -> None:
-    """The successor waits for the release (or the lease's end), takes its turn, and goes on from the cursor then."""
+    """The successor waits for the release (or the lease's end), takes its turn, and goes on from the cursor of then."""
     manager = fresh("forbids")
     manager.start(0)
     waiting = Lease(fence=FENCE, connected_token=FENCE - 1, released_token=FENCE - 2, expires_at_ms=9_000)
@@ -87,7 +87,7 @@ def test_a_forbidding_upstream_is_opened_when_the_older_is_released() -> None:
 
 
 def test_a_turn_is_taken_from_the_dead_alone() -> None:
-    """Lambda's words name the request that is over: of any other that is connected they prove nothing."""
+    """Lambda's words name the finished request; they prove nothing about any other connected one."""
     manager = fresh("forbids", died="RequestId: r1 Error: Runtime exited\nRequestId: r2 Error: Task timed out")
     manager.start(0)
     living = Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000, connected_by="r3")
@@ -107,7 +107,7 @@ def test_an_older_turn_of_the_function_itself_is_over() -> None:
 
 
 def test_a_claim_in_place_takes_the_turn_with_it() -> None:
-    """Where nobody came since, the request goes out at once; where the claim brings no turn, it is asked for."""
+    """If nobody came since, the request goes out at once; if the claim brings no turn, the connection asks for it."""
     manager = fresh("forbids")
     assert manager.start(0, FENCE - 1) == [Claim(FENCE - 1, 0, LEASE_TTL_READS * 5_000)]
     taken = Lease(fence=FENCE, connected_token=FENCE, released_token=FENCE - 1)
@@ -119,7 +119,7 @@ def test_a_claim_in_place_takes_the_turn_with_it() -> None:
 
 
 def test_a_turn_that_was_taken_is_given_back_though_nobody_answered() -> None:
-    """One that had its turn and was not answered releases it: the next must not wait until it expires."""
+    """A connection that had its turn and got no answer releases it, so the next need not wait until it expires."""
     manager = fresh("forbids")
     manager.start(0)
     assert kinds(manager.handle(10, Claimed(Lease(fence=FENCE), Resumption(None)))) == [TakeTurn]
@@ -129,7 +129,7 @@ def test_a_turn_that_was_taken_is_given_back_though_nobody_answered() -> None:
 
 
 def test_one_that_never_connected_releases_nothing() -> None:
-    """A connection that was not answered must not say that an older one is closed."""
+    """A connection that got no answer must not say that an older one is closed."""
     manager = fresh("forbids")
     manager.start(0)
     manager.handle(10, Claimed(Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000), Resumption(None)))
@@ -139,7 +139,7 @@ def test_one_that_never_connected_releases_nothing() -> None:
 
 
 def test_an_input_that_the_phase_does_not_know_is_the_drivers_fault() -> None:
-    """A chunk before the answer is a defect of the driver and raises; an answer that comes late is ignored."""
+    """A chunk before the answer is a defect of the driver and raises; a late answer is ignored."""
     manager = fresh()
     manager.start(0)
     with pytest.raises(ProtocolMisuse, match="Chunk in the phase claiming"):
@@ -151,7 +151,7 @@ def test_an_input_that_the_phase_does_not_know_is_the_drivers_fault() -> None:
 
 @given(st.lists(st.sampled_from(["chunk", "written", "lease", "woken", "closed"]), max_size=40))
 def test_the_saved_cursor_never_passes_an_unstored_event(steps: list[str]) -> None:
-    """Whatever comes in whatever order, a saved cursor names an event that is stored, as is every event before it."""
+    """In any order of inputs, a saved cursor names a stored event, and every event before it is stored."""
     manager = connected("tolerates")
     sent, stored, now_ms = 7, 7, 30
     finished = False
@@ -178,7 +178,7 @@ def test_the_saved_cursor_never_passes_an_unstored_event(steps: list[str]) -> No
 
 
 def refused_cursor(lease: Lease, **more: Any) -> tuple[Manager, list[Effect]]:
-    """A manager that asked behind a cursor, and what follows from the answer that this is too old."""
+    """Return a manager that asked from a cursor, and its steps after the answer that the cursor is too old."""
     manager = fresh("tolerates", resume={"header": "Last-Event-ID"}, **more)
     manager.start(0)
     manager.handle(20, Claimed(lease, Resumption("7", saved_ms=5, known_ms=10)))
@@ -186,7 +186,7 @@ def refused_cursor(lease: Lease, **more: Any) -> tuple[Manager, list[Effect]]:
 
 
 def test_a_refused_cursor_is_left_at_once_where_another_is_connected() -> None:
-    """That one reads on, so this one begins afresh; its record says so before any cursor is saved."""
+    """The other reads on, so this one begins afresh; its record says so before any cursor is saved."""
     manager, effects = refused_cursor(Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000))
     assert (effects, manager.phase) == ([Open("")], Phase.OPENING)
     (mark,) = manager.handle(60, Opened(200))
@@ -202,7 +202,7 @@ def test_a_refused_cursor_is_left_at_once_where_another_is_connected() -> None:
 
 
 def test_the_upstream_is_asked_afresh_once() -> None:
-    """Where it refuses that as well, the cursor had no part in it."""
+    """If it refuses a request without a cursor too, the cursor was not the reason."""
     manager, _ = refused_cursor(Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000))
     effects = drained(manager, 61, manager.handle(60, Opened(410)))
     assert outcome(effects).message == "the upstream answered 410: final if it goes on for 300 s"
@@ -218,7 +218,7 @@ def test_the_upstream_is_asked_afresh_once() -> None:
     ids=["nobody ever", "released", "expired"],
 )
 def test_a_refused_cursor_is_replaced_where_nobody_is_connected(lease: Lease) -> None:
-    """What came since is told as missed first, and the next connection begins afresh."""
+    """What came since is reported as missed first, and the next connection begins afresh."""
     manager, effects = refused_cursor(lease)
     assert kinds(drained(manager, 41, effects))[0] is ReplaceCursor
     assert manager.progress.ended_by == "cursor_expired"
@@ -230,7 +230,7 @@ def test_a_refused_cursor_is_replaced_where_nobody_is_connected(lease: Lease) ->
 def test_numbers_that_go_on_behind_the_cursor_prove_that_the_upstream_had_all(
     numbers: tuple[int, ...], reach_ms: int | None
 ) -> None:
-    """However long it was away, and whatever the profile vouches for; a hole or a restart proves nothing."""
+    """This holds however long it was away, and whatever the profile vouches for; a hole or a restart proves nothing."""
     asks = {"header": "Last-Event-ID", "reach_s": 4}
     manager = claimed(key="$.n", cursor="$.n", sequence="$.n", resume=asks)
     manager.handle(40, Opened(200, {"content-type": "text/event-stream"}))

@@ -1,4 +1,4 @@
-"""Which streams are orphaned, and the names of what is started for them."""
+"""Which streams are orphaned, and the names of the executions that are started for them."""
 
 import hashlib
 import json
@@ -45,12 +45,12 @@ OF_DEMO = hashlib.sha1(json.dumps(["demo", ARN]).encode()).hexdigest()
     ],
 )
 def test_what_an_execution_says_of_its_stream(status: str, output: str, expected: Verdict) -> None:
-    """Only one that ended by a stop request, by the upstream's end or by a rejection says that the stream is over."""
+    """Only an end by a stop request, the upstream's end or a rejection says that the stream is over."""
     assert verdict(status, output) is expected
 
 
 def test_who_is_asked_about() -> None:
-    """A stream that should be connected and has not been for the grace: not one that is stopped, or connected."""
+    """A stream that should be connected and has not been for the grace period; none that is stopped or connected."""
     expired = Lease(execution=ARN, expires_at_ms=NOW - GRACE_MS)
     assert is_suspect(expired, NOW)
     assert not is_suspect(expired, NOW - 1)
@@ -60,7 +60,7 @@ def test_who_is_asked_about() -> None:
 
 
 def test_names_follow_from_the_predecessor_and_the_stream_alone() -> None:
-    """Whoever starts uses the same names; a name has what Step Functions allows, 80 characters at most."""
+    """Whoever starts uses the same names; a name is valid for Step Functions, with at most 80 characters."""
     numbered, last, claim, orphans = successor_names("demo", ARN)
     assert list(islice(numbered, 2)) == [f"{DIGEST}-1", f"{DIGEST}-2"]
     assert (list(last), list(claim)) == ([f"{DIGEST}-last"], [f"{DIGEST}-claim"])

@@ -1,4 +1,4 @@
-"""What is requested before an opening, as the generator decides it: no socket, no clock and no thread."""
+"""The requests before an opening, decided by a generator without sockets, clock and threads."""
 
 import contextlib
 import json
@@ -29,13 +29,13 @@ WHO, TICKETS = "the token server auth.example", "the ticket server api.example"
 
 
 def given(token: object = "t1", **more: Any) -> Answer:
-    """A token server's answer."""
+    """Return a token server's answer."""
     fields = {"access_token": token, "token_type": "Bearer", "expires_in": 3600} | more
     return Answer(200, {}, json.dumps({name: value for name, value in fields.items() if value is not None}).encode())
 
 
 class Play:
-    """Servers that answer by what is put into `answers`, a clock, and the requests that were made."""
+    """Servers that answer with the entries of `answers`, a clock, and the requests that were made."""
 
     def __init__(self, parsed: Profile | None = None) -> None:
         self.profile = parsed or profile(address="https://example.org/x", token=TOKEN)
@@ -44,11 +44,11 @@ class Play:
         self.asked: list[UpstreamRequest] = []
 
     def steps(self) -> Preparation:
-        """The steps of an opening."""
+        """Return the steps of an opening."""
         return preparation(self.profile, "demo", None, SECRETS, self.tokens, lambda: self.now_ms)
 
     def opens(self, *answers: Answer | Closed | int) -> list[str]:
-        """The Authorization of each try at the upstream; every answer is used up."""
+        """Return the Authorization of each try at the upstream; every answer is used up."""
         left, tried = list(answers), []
         steps = self.steps()
         step = next(steps)
@@ -70,14 +70,14 @@ class Play:
         return tried
 
     def ends(self, *answers: Answer | Closed | int) -> list[str] | Closed:
-        """What it tried, or why the opening cannot be made."""
+        """Return the tries, or why the opening cannot be made."""
         try:
             return self.opens(*answers)
         except Unready as unready:
             return unready.closed
 
     def fails(self, *answers: Answer | Closed | int) -> Closed:
-        """Why the opening cannot be made."""
+        """Return why the opening cannot be made."""
         with pytest.raises(Unready) as caught:
             self.opens(*answers)
         assert "k:1" not in repr(caught.value) + str(caught.value)
@@ -106,7 +106,7 @@ class Play:
     ],
 )
 def test_the_request_is_that_of_rfc_6749(more: dict[str, Any], fields: dict[str, str], authorization: Any) -> None:
-    """A form in a POST; the client by HTTP Basic, each part encoded as in a form, or in the body."""
+    """It is a form in a POST; the client is in HTTP Basic, each part encoded as in a form, or in the body."""
     play = Play(profile(address="https://example.org/x", token=TOKEN | more))
     assert play.opens(given(), 200) == ["Bearer t1"]
     (asked,) = play.asked
@@ -119,7 +119,7 @@ def test_the_request_is_that_of_rfc_6749(more: dict[str, Any], fields: dict[str,
 
 
 def test_a_token_serves_until_shortly_before_it_expires() -> None:
-    """An hour: requested again a minute before; ten seconds: a second before."""
+    """A token of an hour is requested again a minute before, one of ten seconds a second before."""
     for lives_s, early_ms in ((3600, 60_000), (10, 1_000)):
         play = Play()
         assert play.opens(given(expires_in=lives_s), 200) == ["Bearer t1"]
@@ -130,7 +130,7 @@ def test_a_token_serves_until_shortly_before_it_expires() -> None:
 
 
 def test_a_token_that_cannot_be_renewed_early_serves_until_it_expires() -> None:
-    """Then the server's outage is the stream's."""
+    """Only then does the token server's outage affect the stream."""
     play = Play()
     play.opens(given(), 200)
     play.now_ms = 3_599_999
@@ -168,7 +168,7 @@ def test_a_token_that_cannot_be_renewed_early_serves_until_it_expires() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_token_has_a_sentence(answer: Answer | Closed, closed: Closed) -> None:
-    """The server by its host, its status, and a word of RFC 6749; never what else it said."""
+    """It names the server's host, its status and a word of RFC 6749, and never anything else that it said."""
     play = Play()
     assert play.fails(answer) == closed
     # Nothing of it is held: the next opening asks again.
@@ -177,7 +177,7 @@ def test_what_is_no_token_has_a_sentence(answer: Answer | Closed, closed: Closed
 
 @pytest.mark.parametrize(("spelled", "lives_s"), [(None, UNSAID_S), ("60", 60), (60, 60), (60.5, 60.5)])
 def test_how_long_a_token_lives(spelled: Any, lives_s: float) -> None:
-    """A number, a text of digits as some servers write it, or nothing."""
+    """The answer has a number, a text of digits as some servers write it, or nothing."""
     play = Play()
     play.opens(given(token_type="bearer", expires_in=spelled), 200)
     play.now_ms = round(1000 * lives_s) - 1
@@ -187,7 +187,7 @@ def test_how_long_a_token_lives(spelled: Any, lives_s: float) -> None:
 
 
 def test_after_a_401_a_token_is_requested_anew_once() -> None:
-    """And tried at once; where that is refused too, it is kept: the refusal is another one's fault."""
+    """The new token is tried at once; if it is refused too, it is kept, for the refusal has another reason."""
     play = Play()
     assert play.opens(given(), 401, given("t2"), 401) == ["Bearer t1", "Bearer t2"]
     assert play.opens(401) == ["Bearer t2"]
@@ -198,7 +198,7 @@ def test_after_a_401_a_token_is_requested_anew_once() -> None:
 
 
 def test_a_token_of_eks_is_signed_where_one_is_due_and_once_after_a_401() -> None:
-    """Held for fourteen of its fifteen minutes, asked of nobody; without credentials that is why."""
+    """It serves for fourteen of its fifteen minutes, without a request; missing credentials are the reason given."""
     play, signed = Play(profile(address="https://example.org/x", token=EKS)), []
 
     def sign(cluster: str, region: str) -> tuple[str, int] | Closed:
@@ -219,14 +219,14 @@ def test_a_token_of_eks_is_signed_where_one_is_due_and_once_after_a_401() -> Non
 
 
 def test_another_status_renews_no_token() -> None:
-    """What 403 or 503 say is not about the token."""
+    """A 403 or 503 says nothing about the token."""
     play = Play()
     play.opens(given(), 403)
     assert [play.opens(status) for status in (503, 429, 200)] == [["Bearer t1"]] * 3
 
 
 def test_a_token_that_somebody_else_renewed_meanwhile_is_tried() -> None:
-    """A stream whose token was refused takes the one that another stream has got since, and asks for none."""
+    """A stream whose token was refused takes the one that another stream has got since, without a request."""
     play = Play()
     play.opens(given(), 200)
     steps = play.steps()
@@ -238,12 +238,12 @@ def test_a_token_that_somebody_else_renewed_meanwhile_is_tried() -> None:
 
 
 def test_streams_that_come_together_request_one_token() -> None:
-    """Those that wait for their turn take the token, or the failure, that came meanwhile; later ones ask again."""
+    """Streams that wait take the token, or the failure, that came meanwhile; later ones ask again."""
     play = Play()
     results: list[Any] = []
 
     class Turn:
-        """Others come in between: their turn is over before this one's begins."""
+        """A turn before which other streams have had theirs."""
 
         def __init__(self) -> None:
             self.meanwhile: list[Callable[[], Any]] = []
@@ -268,7 +268,7 @@ def test_streams_that_come_together_request_one_token() -> None:
 
 
 def test_a_secret_that_was_changed_is_another_token() -> None:
-    """The cache knows a token by all that it was requested with."""
+    """The cache's key holds everything with which the token was requested."""
     play = Play()
     play.opens(given(), 200)
     changed = {**SECRETS, Reference("secret", "key"): "k:2"}
@@ -285,7 +285,7 @@ def ticketed(**more: Any) -> Profile:
 
 
 def test_each_opening_has_a_ticket_of_its_own() -> None:
-    """One request before it; what the answer holds at the path fills the address, encoded."""
+    """One request goes before it; the value at the path in the answer fills the address, encoded."""
     play = Play(ticketed())
     for key in ("k/1", 2):
         steps = play.steps()
@@ -299,7 +299,7 @@ def test_each_opening_has_a_ticket_of_its_own() -> None:
 
 
 def test_a_header_of_the_answer_fills_a_header() -> None:
-    """Then the answer's body is not read: it may be a stream itself, as MCP's is."""
+    """Then the answer's body is not read, for it may be a stream itself, as MCP's is."""
     ticket = {
         "address": "https://api.example/mcp",
         "headers": {"Accept": "application/json, text/event-stream"},
@@ -333,12 +333,12 @@ def test_a_header_of_the_answer_fills_a_header() -> None:
     ],
 )  # fmt: skip
 def test_a_ticket_that_does_not_come_has_a_sentence(answer: Answer | Closed, closed: Closed) -> None:
-    """A server that is down is an outage, a refusal one that may pass."""
+    """A server that is down counts as an outage, a refusal as one that may pass."""
     assert Play(ticketed()).fails(answer) == closed
 
 
 def test_a_ticket_is_requested_with_the_token() -> None:
-    """A 401 there renews it once, as the upstream's own does; a ticket that was used is none for the next try."""
+    """A 401 there renews the token once, like the upstream's own 401; a used ticket is not used for the next try."""
     play = Play(ticketed(token=TOKEN))
     key = Answer(200, {}, b'{"key":"k1"}')
     assert play.opens(given(), Answer(401, {}, b""), given("t2"), key, 200) == ["Bearer t2"]

@@ -1,4 +1,4 @@
-"""What is written down of a connection, and until when it is known to be good."""
+"""What is recorded of a connection, and until when it is known to be good."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ DEADLINE_MS = 900_000
 
 
 def event(cursor: str | None) -> StreamEvent:
-    """One that says where to resume behind it."""
+    """Return an event that says where to resume after it."""
     return StreamEvent(f"key-{cursor}", "data", None, None, cursor, 0)
 
 
@@ -30,7 +30,7 @@ def opened(
     behind_ms: int | None = None,
     reach_ms: int | None = None,
 ) -> Record:
-    """One that claimed at 1,000 ms, asked for what came since a cursor, and was answered at 1,500 ms."""
+    """Return a connection that claimed at 1,000 ms, asked from a cursor, and was answered at 1,500 ms."""
     record = Record(DEADLINE_MS)
     record.begins(1_000)
     record.fence = 3
@@ -41,7 +41,7 @@ def opened(
 
 
 def test_an_end_is_written_down_with_what_was_stored_until_then() -> None:
-    """Before it is saved the record says nothing of an end; then it has the reason and the instant."""
+    """Before it is saved the record has no end; then it has the reason and the instant."""
     record = opened()
     record.pending.sent([event("8"), event("9")], record.liveness.arrived_ms)
     arrives(record.liveness, 4_000, None, None)
@@ -56,7 +56,7 @@ def test_an_end_is_written_down_with_what_was_stored_until_then() -> None:
 
 
 def test_a_close_that_came_before_the_leaving_counts() -> None:
-    """The upstream may have gone while the connection was about to leave; a later close moves nothing."""
+    """The upstream may have closed while the connection was about to leave; a later close changes nothing."""
     record = opened()
     arrives(record.liveness, 4_000, None, None)
     record.ends("expired", LEFT)
@@ -71,7 +71,7 @@ def test_a_close_that_came_before_the_leaving_counts() -> None:
 
 @pytest.mark.parametrize("ended_by", ["let_go", "reset", "ended_by_upstream"])
 def test_one_that_ends_inside_a_frame_was_good_until_before_that(ended_by: str) -> None:
-    """Whoever ends it; what had arrived by then may bring the other half."""
+    """Whoever ends it, what had arrived by then may bring the other half."""
     record = opened()
     for at_ms, ended_some in ((2_000, True), (4_000, False)):
         arrives(record.liveness, at_ms, None, None)
@@ -90,7 +90,7 @@ def test_one_that_ends_inside_a_frame_was_good_until_before_that(ended_by: str) 
 
 
 def test_one_that_was_never_answered_has_no_close() -> None:
-    """The ledger's record of it is a claim and no more."""
+    """The ledger has its claim and no more."""
     record = Record(DEADLINE_MS)
     record.begins(1_000)
     arrives(record.liveness, 2_000, None, None)
@@ -101,7 +101,7 @@ def test_one_that_was_never_answered_has_no_close() -> None:
 
 
 def test_when_the_upstream_was_heard_last_is_written_down() -> None:
-    """Of one that was not answered nothing is."""
+    """A connection that got no answer records nothing."""
     record = opened()
     assert record.progress.heard_ms == 1_400
     arrives(record.liveness, 2_000, 1_900, None)
@@ -114,7 +114,7 @@ def test_when_the_upstream_was_heard_last_is_written_down() -> None:
 
 
 def test_it_has_caught_up_once_it_lasted_for_what_it_missed() -> None:
-    """From what the ledger says, or the cursor alone; no upstream sends more than twice what it vouches for."""
+    """The ledger or the cursor says how much; an upstream sends at most twice as fast as it vouches for."""
     spans = [
         (progress.since_ms, progress.live_ms)
         for progress in (
@@ -130,7 +130,7 @@ def test_it_has_caught_up_once_it_lasted_for_what_it_missed() -> None:
 
 
 def test_a_cursor_that_expired_is_replaced_and_the_record_ends_where_it_was_last_good() -> None:
-    """Without an event it brought nothing that was asked for; with one it did, until it was heard before."""
+    """Without an event it brought nothing of what was requested; with one it did, until it was last heard."""
     record = opened()
     record.cursor_expired(1_600, "start", 1_400)
     record.ends("cursor_expired", LEFT)
@@ -148,7 +148,7 @@ def test_a_cursor_that_expired_is_replaced_and_the_record_ends_where_it_was_last
 
 
 def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row() -> None:
-    """From the third on, as one loss that grows; what is new ends the row. Elsewhere they are stored."""
+    """From the third on they count as one loss that grows; a new event ends the row. In other stores they are kept."""
     record = opened()
 
     def lost(at_ms: int, written: Written, *, drops: bool = True) -> list[RecordLoss]:
@@ -167,7 +167,7 @@ def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row(
 
 
 def test_who_has_ended_an_open_gap_looks_again_at_its_own_end() -> None:
-    """Once; who has ended none that is open has nothing to look for."""
+    """It does so once; a connection that has ended no open gap has nothing to look for."""
     for is_open, looks in ((True, [RecordGaps(9, again=True)]), (False, [])):
         record = opened()
         hears(record, 9_000, 1)
@@ -181,14 +181,14 @@ def test_who_has_ended_an_open_gap_looks_again_at_its_own_end() -> None:
 
 
 def hears(record: Record, at_ms: int, frames: int, *, is_idle: bool = True) -> None:
-    """Whole frames that come and are stored at once."""
+    """Whole frames arrive and are stored at once."""
     arrives(record.liveness, at_ms, None, None)
     record.heard(10, frames, ended_some=True, is_inside=False, is_idle=is_idle)
     record.save(at_ms, is_open=True)
 
 
 def test_gaps_are_written_down_again_by_one_that_proves_more() -> None:
-    """While it is open, when it has caught up, or else when it ends; then never again."""
+    """It does so while open, once it has caught up, or at its end, and then never again."""
     record = opened()
     assert [len(record.gaps(10)), len(record.gaps(10))] == [1, 0]
     hears(record, 2_299, 1)
@@ -219,7 +219,7 @@ def test_gaps_are_written_down_again_by_one_that_proves_more() -> None:
     ],
 )
 def test_one_whose_upstream_was_idle_has_caught_up(heard: list[tuple[int, bool]], live_ms: int) -> None:
-    """For five seconds no event came, and then a sign of life; not before what had come is stored."""
+    """No event came for five seconds, and then a sign of life; what had come must be stored first."""
     record = opened(behind_ms=99_600)
     for at_ms, is_idle in heard:
         hears(record, at_ms, 1, is_idle=is_idle)
@@ -247,7 +247,7 @@ def test_one_whose_upstream_was_idle_has_caught_up(heard: list[tuple[int, bool]]
 def test_an_end_after_the_silence_is_a_sign_of_life_where_the_upstream_sends_it(
     ended_by: str, closed_ms: int, live_ms: int
 ) -> None:
-    """Whoever lets go of a silent connection, and what breaks, proves nothing."""
+    """Leaving a silent connection, or a broken one, proves nothing."""
     record = opened(behind_ms=99_600)
     hears(record, 2_000, 1, is_idle=False)
     arrives(record.liveness, closed_ms, None, None)
@@ -259,7 +259,7 @@ def test_an_end_after_the_silence_is_a_sign_of_life_where_the_upstream_sends_it(
 
 @given(st.lists(st.tuples(st.sampled_from(["sent", "stored", "unread", "quiet"]), st.integers(0, 50)), max_size=40))
 def test_none_is_known_good_after_the_arrival_of_what_is_not_stored(steps: list[tuple[str, int]]) -> None:
-    """Whatever waits, for the store or to be read, bounds what is seen; nothing makes it fall; quiet is connected."""
+    """Events that wait to be stored or read bound `seen`; nothing makes it fall; a quiet connection is connected."""
     liveness, pending = Liveness(), Pending()
     now_ms, seen_ms, waiting = 1_000, 1_000, []
     for step, ms in steps:
@@ -280,7 +280,7 @@ def test_none_is_known_good_after_the_arrival_of_what_is_not_stored(steps: list[
 
 
 def test_what_comes_is_never_later_than_now() -> None:
-    """Clocks that are read twice may differ by a millisecond."""
+    """Two clocks that are read may differ by a millisecond."""
     liveness = Liveness()
     arrives(liveness, 1_000, 1_001, None)
     liveness.heard()

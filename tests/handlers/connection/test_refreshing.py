@@ -1,4 +1,4 @@
-"""Refresh tokens that the token server replaces at each use: two functions, a table that fails, kills at each step."""
+"""Refresh tokens that the server replaces at each use, with two functions, a table that fails, and kills."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ FOR_EVER_MS = 1 << 60
 
 
 class Table:
-    """The control table as it answers the functions: a drawn share of the calls fails, before or after its effect."""
+    """The control table as the functions see it; a drawn share of the calls fails, before or after its effect."""
 
     def __init__(self, draws: random.Random, share: float) -> None:
         self.memory, self.draws, self.share = MemoryDynamoDB("control"), draws, share
@@ -49,7 +49,7 @@ class Table:
 
 
 class World:
-    """The token server, the table, and how many functions were killed between its answer and the write."""
+    """The token server, the table, and how many functions were killed between the answer and the write."""
 
     def __init__(self, draws: random.Random, grace_ms: int, share: float = 0) -> None:
         self.now_ms, self.lost, self.secret = 0, 0, REFRESH
@@ -59,7 +59,7 @@ class World:
 
     @property
     def newest(self) -> str:
-        """The refresh token that a function would send now."""
+        """Return the refresh token that a function would send now."""
         share, self.table.share = self.table.share, 0
         read = self.stored.read(name_of(ADDRESS, CLIENT, self.secret))
         self.table.share = share
@@ -78,7 +78,7 @@ class Function:
         self.got = ""
 
     def move(self) -> None:
-        """Makes one step: a call of the table, a request or the opening; the first after the last opening is free."""
+        """Make one step: a call of the table, a request or the opening; the first after the last opening is free."""
         answer: Any = None
         if self.steps is None:
             self.world.now_ms += 2_000
@@ -102,14 +102,14 @@ class Function:
             self._ends(unready.closed)
 
     def opens(self) -> Closed | None:
-        """Opens once, to its end; why it could not, else None."""
+        """Open once, to its end; return why it could not, else None."""
         before = len(self.ended)
         while len(self.ended) == before:
             self.move()
         return self.ended[-1]
 
     def is_killed(self) -> "Function":
-        """Ends it as SIGKILL would; the function that follows."""
+        """End it as SIGKILL would; return the function that follows."""
         self.world.lost += self.got not in ("", self.world.newest)
         return Function(self.world)
 
@@ -120,7 +120,7 @@ class Function:
 
 @pytest.mark.parametrize("seed", range(examples(200)))
 def test_the_newest_refresh_token_is_kept_whatever_fails_and_whoever_is_killed(seed: int) -> None:
-    """Only a kill between the server's answer and the write loses it; a grace makes up for that, or a new secret."""
+    """Only a kill between the server's answer and the write loses it; a grace period or a new secret helps then."""
     draws = random.Random(f"refresh {seed}")
     has_grace, share, kills = seed % 2 == 1, draws.choice((0, 0.3)), draws.choice((0, 0.05))
     world = World(draws, FOR_EVER_MS if has_grace else 0, share)
@@ -152,7 +152,7 @@ def test_the_newest_refresh_token_is_kept_whatever_fails_and_whoever_is_killed(s
 
 
 def test_of_two_that_refresh_at_once_the_second_sends_what_the_first_got() -> None:
-    """The server refuses the one that both have read; the row is read again, at once."""
+    """The server refuses the token that both have read; the second reads the row again, at once."""
     world = World(random.Random(1), 0)
     first, second = Function(world), Function(world)
     for function in (first, second):
@@ -163,7 +163,7 @@ def test_of_two_that_refresh_at_once_the_second_sends_what_the_first_got() -> No
 
 
 def test_a_secret_that_was_changed_begins_anew_and_its_digest_shows_nothing() -> None:
-    """Whoever still has the old value goes on with the old row; the item's key holds no token."""
+    """Whoever still has the old value goes on with the old row; the item's key does not reveal the token."""
     world = World(random.Random(2), 0)
     function = Function(world)
     assert [function.opens(), function.opens()] == [None, None]

@@ -1,4 +1,4 @@
-"""Which gaps are repaired, by the intervals that were: all of a gap, whichever records they stand in."""
+"""Which gaps count as repaired, by the repaired intervals, in whichever records they are."""
 
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED, Gap
 from handlers.connection.repair_record import FAILED, PARTLY, Repair
@@ -6,17 +6,17 @@ from handlers.connection.repaired import applied, covers, lacking
 
 
 def gap(from_ms: int, to_ms: int, state: str = OPEN, fence: int = 2) -> Gap:
-    """A gap that a connection ended."""
+    """Return a gap that a connection ended."""
     return Gap(fence, from_ms, to_ms, "reset", state)
 
 
 def state(one: Gap, *repairs: tuple[Gap, Repair]) -> str:
-    """How the gap stands with these repairs."""
+    """Return the gap's state after these repairs."""
     return applied([one], repairs)[0].state
 
 
 def test_a_gap_is_repaired_where_the_repairs_cover_all_of_it() -> None:
-    """Two that touch cover a gap that was found to be one; a gap that begins earlier, or ends later, is open."""
+    """Two adjacent repairs cover a gap that turned out to be one; a gap that begins earlier or ends later is open."""
     first, second = gap(10, 20), gap(20, 30, fence=3)
     repairs = [(one, Repair(one.from_ms, one.to_ms, REPAIRED)) for one in (first, second)]
     assert [state(one, *repairs) for one in (first, second, gap(10, 30), gap(12, 28))] == [REPAIRED] * 4
@@ -27,13 +27,13 @@ def test_a_gap_is_repaired_where_the_repairs_cover_all_of_it() -> None:
 
 
 def test_what_was_delivered_later_stays_so() -> None:
-    """Whatever its repair has come to."""
+    """The result of its repair does not matter."""
     one = gap(10, 20, DELIVERED)
     assert state(one, (one, Repair(10, 20, FAILED))) == DELIVERED
 
 
 def test_a_repair_of_another_interval_says_nothing_of_the_gap() -> None:
-    """The gap has become another one since it was tried."""
+    """The gap has become another one since the repair was tried."""
     one = gap(10, 20, LOST)
     assert state(one, (one, Repair(10, 20, PARTLY))) == PARTLY
     assert state(one, (one, Repair(11, 20, PARTLY))) == LOST
@@ -41,7 +41,7 @@ def test_a_repair_of_another_interval_says_nothing_of_the_gap() -> None:
 
 
 def test_what_is_still_open_is_a_part_of_the_gap() -> None:
-    """As far as the repair knows it; else all of it."""
+    """It is the part that the repair reports, or else the whole gap."""
     one = gap(10, 20, LOST)
     (partly,) = applied([one], [(one, Repair(10, 20, PARTLY, open_to_ms=14))])
     assert lacking(partly) == (10, 14)

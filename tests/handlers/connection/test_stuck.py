@@ -1,4 +1,4 @@
-"""When a stream counts as stuck at its cursor: the same end, soon, three times in a row, and nothing else."""
+"""A stream counts as stuck at its cursor after three equal, early ends in a row, and for no other reason."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ RESET = Outcome("StreamDropped", "", "the stream was closed (reset)")
 def report(
     *, lived_ms: int = 2_000, ended_by: str = "reset", outcome: Outcome = RESET, tail_bytes: int = 0, **more: Any
 ) -> Report:
-    """One that asked for what came since cursor 41 in vain."""
+    """The report of a connection that asked from cursor 41 in vain."""
     progress = Progress(
         1,
         0,
@@ -30,7 +30,7 @@ def report(
 
 
 def after(*reports: Report) -> Rest:
-    """What is known after these connections."""
+    """Return what is known after these connections."""
     rest = Rest()
     for one in reports:
         rest = counted(rest, replace(rest, until_ms=0), one, 1_000_000)
@@ -38,7 +38,7 @@ def after(*reports: Report) -> Rest:
 
 
 def test_the_third_same_end_makes_a_rest_that_grows_to_a_minute() -> None:
-    """None before; then a second, two, four, and so on."""
+    """There is none before; then it is one second, two, four, and so on."""
     rests = [after(*[report()] * n) for n in range(1, 12)]
     assert [rest.same_ends for rest in rests] == list(range(1, 12))
     waits = [max(0, rest.until_ms - 1_000_000) for rest in rests]
@@ -46,7 +46,7 @@ def test_the_third_same_end_makes_a_rest_that_grows_to_a_minute() -> None:
 
 
 def test_a_longer_rest_stays() -> None:
-    """What the upstream asked for holds."""
+    """The rest that the upstream asked for applies."""
     asked = Rest("http", 1, 9_000_000, 0, 5, same_end(report()))
     assert counted(asked, asked, report(), 1_000_000).until_ms == 9_000_000
 
@@ -60,7 +60,7 @@ def test_a_longer_rest_stays() -> None:
     ],
 )
 def test_another_end_begins_anew(other: Report) -> None:
-    """At another cursor, by another word, or with another detail."""
+    """The end differs in its cursor, its word or its detail."""
     assert after(report(), report(), other).same_ends == 1
     assert after(other, report(), report()).same_ends == 2
 
@@ -79,13 +79,13 @@ def test_another_end_begins_anew(other: Report) -> None:
     ],
 )
 def test_what_is_healthy_is_never_counted(calm: Report) -> None:
-    """An event or a cursor was had, it lived, the upstream said when to come back, or it ended for no fault."""
+    """An event or a cursor came, the connection lived, the upstream named a rest, or it ended without a fault."""
     assert (after(*[calm] * 9), count(Rest(same_ends=2, same_end="x"), calm)) == (Rest(), (0, ""))
 
 
 @pytest.mark.parametrize("what", [{"ended_by": "bad_frame"}, {"ended_by": "stalled", "tail_bytes": 1}])
 def test_what_comes_of_the_next_event_counts_whenever_it_ends(what: dict[str, Any]) -> None:
-    """Bytes that cannot be framed, and an event that never comes whole, are what stands at the cursor."""
+    """Bytes that cannot be framed, and an event that never comes whole, are what follows the cursor."""
     assert after(*[report(lived_ms=600_000, **what)] * 3).same_ends == 3
 
 

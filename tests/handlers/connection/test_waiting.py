@@ -1,4 +1,4 @@
-"""Events of a stream with a log: how long they wait, and that none is forgotten when the connection leaves."""
+"""How long events of a stream with a log wait, and that none is forgotten when the connection leaves."""
 
 from handlers.connection.effects import CloseUpstream, Effect, Heartbeat, Release, SaveRecord, Write
 from handlers.connection.inputs import (
@@ -17,20 +17,20 @@ from tests.handlers.connection.managers import FENCE, claimed, event, kinds
 
 
 def gathering(flush_s: float = 2, partitions: int = LOG) -> Manager:
-    """A manager that was answered at 30 ms."""
+    """Return a manager that was answered at 30 ms."""
     manager = claimed("tolerates", store="log", flush_s=flush_s, partitions=partitions)
     manager.handle(30, Opened(200))
     return manager
 
 
 def ids(effects: list[Effect]) -> list[str | None]:
-    """Of the events that the one write holds, which is first."""
+    """Return the ids of the events in the first write, which must be the only one."""
     assert isinstance(effects[0], Write)
     return [one.id for one in effects[0].events]
 
 
 def test_events_wait_for_one_another() -> None:
-    """They are written together, at most so long after the first of them; the next begin to wait anew."""
+    """They are written together, at most so long after the first of them; the next ones begin a new wait."""
     manager = gathering()
     assert manager.handle(1_000, Chunk(event(8) + event(9))) == []
     assert manager.handle(2_999, Chunk(event(10))) == []
@@ -50,7 +50,7 @@ def test_events_wait_for_one_another() -> None:
 
 
 def test_the_cursor_passes_nothing_that_waits() -> None:
-    """What moves it beside the events counts with the last of them."""
+    """A cursor that comes without an event counts with the last waiting one."""
     manager = gathering()
     manager.handle(1_000, Chunk(event(8)))
     manager.handle(1_500, Chunk(b"id: 9\n\n"))
@@ -63,7 +63,7 @@ def test_the_cursor_passes_nothing_that_waits() -> None:
 
 
 def test_a_connection_is_known_good_until_what_waits_had_come() -> None:
-    """Its function may be killed before that is appended, and then the gap begins there."""
+    """A kill before the append would make the gap begin there."""
     manager = gathering(flush_s=10)
     manager.handle(1_000, Chunk(event(8)))
     manager.handle(4_000, Chunk(event(9)))
@@ -85,7 +85,7 @@ def test_a_segment_that_is_full_waits_no_longer() -> None:
 
 
 def test_what_waits_is_written_when_the_connection_leaves() -> None:
-    """At once, and before the cursor is saved and the connection is marked as released."""
+    """It is written at once, before the cursor is saved and the connection is marked as released."""
     manager = gathering()
     manager.handle(1_000, Chunk(event(8)))
     effects = manager.handle(1_100, Closed("reset"))
@@ -97,7 +97,7 @@ def test_what_waits_is_written_when_the_connection_leaves() -> None:
 
 
 def test_what_is_read_while_it_leaves_is_written_too() -> None:
-    """The chunks that had come before the close."""
+    """These are the chunks that had come before the close."""
     manager = gathering()
     manager.handle(1_000, Chunk(event(8)))
     manager.handle(1_100, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine", stop=True)))
@@ -112,6 +112,6 @@ def test_nothing_waits_where_the_profile_says_so() -> None:
 
 
 def test_where_the_events_lie_is_what_the_first_claim_has_fixed() -> None:
-    """Not what the profile says by now: a stream of items writes at once."""
+    """The profile's present `store` does not count: a stream of items writes at once."""
     manager = gathering(partitions=1)
     assert ids(manager.handle(1_000, Chunk(event(8)))) == ["8"]

@@ -1,4 +1,4 @@
-"""What the tests of all framings share: feeding a wire in pieces, and everything that a decoder says of it."""
+"""What the tests of all framings share: they feed a wire in pieces and record all that a decoder says of it."""
 
 import itertools
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ MAX = 1024
 
 
 class Said(NamedTuple):
-    """All that a decoder says of a wire; `failed` is the reason of its error, "" where there was none.
+    """All that a decoder says of a wire; `failed` is the reason of its error, "" if there was none.
 
     `unfinished` is what it has at the end of a frame that it skips, `is_inside` whether it ends inside another.
     """
@@ -27,14 +27,14 @@ class Said(NamedTuple):
 
     @property
     def data(self) -> list[str | bytes]:
-        """What the frames carry, none of which is too long."""
+        """Return the data of the frames; none may be too long."""
         return [frame.data for frame in self.frames if not isinstance(frame.data, Oversize)]
 
 
 def says(
     framing: Framing, chunks: Iterable[bytes], *, most: int = MAX, comments: bool = False, skips: bool = False
 ) -> Said:
-    """Feeds the chunks to a new decoder, on past an error, as long as there are any."""
+    """Feed all chunks to a new decoder, also past an error."""
     made = decoder(framing, most, comments=comments, skips=skips)
     frames: list[Frame] = []
     failed = ""
@@ -51,24 +51,24 @@ def says(
 
 
 def one_by_one(wire: bytes) -> list[bytes]:
-    """The wire, a byte a chunk."""
+    """Return the wire with one byte a chunk."""
     return [wire[n : n + 1] for n in range(len(wire))]
 
 
 def splits(wire: bytes) -> Iterable[tuple[bytes, bytes, bytes]]:
-    """The wire cut in three at every pair of places."""
+    """Yield the wire cut in three at every pair of places."""
     for a, b in itertools.combinations_with_replacement(range(len(wire) + 1), 2):
         yield wire[:a], wire[a:b], wire[b:]
 
 
 def cut(wire: bytes, places: Iterable[int]) -> list[bytes]:
-    """The wire cut at some places; those beyond its end do not count."""
+    """Return the wire cut at some places; places beyond its end do not count."""
     edges = sorted({0, len(wire), *(place for place in places if place < len(wire))})
     return [wire[a:b] for a, b in itertools.pairwise(edges)]
 
 
 def grows_as_promised(made: Decoder, chunk: bytes) -> bool:
-    """Whether `unfinished_bytes` grows by a chunk that ends nothing, as a reader of the clock needs.
+    """Return whether `unfinished_bytes` grows by a chunk that ends nothing, as the stall clock needs.
 
     The chunk must hold neither a line end nor a separator.
     """

@@ -1,6 +1,6 @@
-"""A proxy in front of an AWS endpoint, or of a webhook, that fails as a network and a service do.
+"""A proxy before an AWS endpoint, or a webhook, that fails as a network and a service do.
 
-Invariant: what it says was refused did not reach the service, and what it answers for the service did.
+Invariant: a request that it refused did not reach the service, and one that it answers for the service did.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ Fault = Literal["away", "unanswered", "part"]
 
 @dataclass(frozen=True)
 class Batch:
-    """How the requests of a service that may be refused in part look, and their answers."""
+    """The form of requests that a service may refuse in part, and of their answers."""
 
     entries: str
     refused: Callable[[dict[str, Any], int, dict[str, Any]], None]
@@ -47,10 +47,10 @@ BATCHES: Mapping[str, Batch] = {
 
 @dataclass
 class Proxy:
-    """The proxy's address, and the faults of the next requests; what is not listed passes.
+    """The proxy's address, and the faults of the next requests; requests without a fault pass.
 
     `away` answers 503 and forwards nothing, `unanswered` forwards and closes without an answer, `part` refuses the
-    middle entry of a batch, and all of a request that is none.
+    middle entry of a batch, and a request without entries as a whole.
     """
 
     url: str
@@ -63,7 +63,7 @@ class Proxy:
 
 @contextlib.contextmanager
 def running(upstream: str) -> Iterator[Proxy]:
-    """A proxy in front of the address `upstream`."""
+    """Run a proxy before the address `upstream`."""
     to, proxy = urlsplit(upstream), Proxy("")
 
     def forwarded(request: Request, body: bytes) -> Answer:

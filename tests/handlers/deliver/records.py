@@ -1,4 +1,4 @@
-"""Records of the events table's stream as Lambda gets them, made of events by what writes the table."""
+"""Records of the events table's stream as Lambda gets them, written by the code that writes the table."""
 
 import base64
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ NOW_MS = 1_700_000_000_000
 
 
 def event(key: str, data: str | bytes = "x", at_ms: int = NOW_MS, name: str | None = None) -> StreamEvent:
-    """An event that came at an instant."""
+    """Return an event that came at an instant."""
     return StreamEvent(key, data, key, name, None, at_ms)
 
 
 def message(stream_id: str, one: StreamEvent) -> Message:
-    """The event of an item on its way to a sink."""
+    """Return an item's event on its way to a sink."""
     return message_of(stream_id, stored_event(event_item(stream_id, 1, 1, one), lambda _: None), {})
 
 
 def record(item: dict[str, Any], number: int, at_ms: int = NOW_MS, kind: str = "INSERT") -> dict[str, Any]:
-    """The record of an item that was written."""
+    """Return the record of a written item."""
     image = {name: _coded(value) for name, value in item.items()}
     written = {
         "Keys": {name: image[name] for name in ("PK", "SK")},
@@ -37,12 +37,12 @@ def record(item: dict[str, Any], number: int, at_ms: int = NOW_MS, kind: str = "
 
 
 def item_record(stream_id: str, one: StreamEvent, number: int, at_ms: int = NOW_MS) -> dict[str, Any]:
-    """The record of an event that is an item."""
+    """Return the record of an event that is an item."""
     return record(event_item(stream_id, 1, number, one), number, at_ms)
 
 
 def segment_record(stream_id: str, events: Sequence[StreamEvent], number: int) -> dict[str, Any]:
-    """The record of a segment with these events."""
+    """Return the record of a segment with these events."""
     segment = Segment(number, 1, 0, NOW_MS, b"", None)
     return record(segment_item(stream_id, segment, events, 0), number)
 

@@ -1,4 +1,4 @@
-"""Each sink at a real consumer: what is made for it, and what has arrived there, in its order."""
+"""Each sink at a real consumer: it makes the sink, and reads what has arrived there, in order."""
 
 import base64
 import gzip
@@ -43,7 +43,7 @@ class Rig:
 
 
 def client(service: str, url: str | None) -> Any:
-    """A client that sends a request once."""
+    """Return a client that sends each request once."""
     from botocore.config import Config
 
     config = Config(retries={"total_max_attempts": 1}, parameter_validation=False, s3={"addressing_style": "path"})
@@ -115,7 +115,7 @@ def _s3(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict
 
 
 def lines(s3: Any, bucket: str) -> list[dict[str, Any]]:
-    """The events of all objects of a bucket, by the objects' keys."""
+    """Return the events of all objects of a bucket, sorted by the objects' keys."""
     events: list[dict[str, Any]] = []
     for entry in sorted(s3.list_objects_v2(Bucket=bucket).get("Contents", []), key=lambda one: one["Key"]):
         content = s3.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read()
@@ -125,7 +125,7 @@ def lines(s3: Any, bucket: str) -> list[dict[str, Any]]:
 
 
 def created(endpoint: str, name: str, text: str, **variables: str) -> None:
-    """A function of this module."""
+    """Return a new function that runs this module."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("index.py", text)
@@ -142,7 +142,7 @@ def _lambda(endpoint: str, name: str, seen_at: str) -> Target:
 
 @contextmanager
 def listening(check: Callable[[Any, bytes], bool]) -> Iterator[tuple[str, list[Any]]]:
-    """The address of a server, and the bodies that were posted to it and are sound."""
+    """Yield the address of a server, and the valid bodies that were posted to it."""
     bodies: list[Any] = []
 
     def answer(request: Request) -> Answer:
@@ -156,7 +156,7 @@ def listening(check: Callable[[Any, bytes], bool]) -> Iterator[tuple[str, list[A
 
 
 def is_signed(headers: Any, body: bytes) -> bool:
-    """Whether the three headers are those of Standard Webhooks, as a consumer checks them with the library's steps."""
+    """Return whether the three headers are valid Standard Webhooks headers, by the library's own steps."""
     id_, at = headers["webhook-id"], headers["webhook-timestamp"]
     key = base64.b64decode(SECRET.removeprefix("whsec_"))
     expected = base64.b64encode(hmac.new(key, f"{id_}.{at}.".encode() + body, hashlib.sha256).digest()).decode()
@@ -172,7 +172,7 @@ _SENDS = {"SendMessageBatch", "PutEvents", "PutRecords", "PutRecordBatch"}
 
 @contextmanager
 def rig(kind: str, endpoint: str, name: str) -> Iterator[Rig]:
-    """One sink of this kind, made at `endpoint`, behind a proxy."""
+    """Yield one sink of this kind, made at `endpoint`, behind a proxy."""
     if kind == "webhook":
         with listening(is_signed) as (url, bodies), fault_proxy.running(url) as proxy:
             target = Target(

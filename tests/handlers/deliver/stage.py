@@ -1,4 +1,4 @@
-"""A stage's delivery in virtual time, at a sink that answers as a test says."""
+"""A stage's delivery in virtual time, to a sink that answers as a test says."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,13 +29,13 @@ class Killed(BaseException):
 
 
 class Clock:
-    """The time of the stage."""
+    """The virtual time of the stage."""
 
     now_ms = NOW_MS
 
 
 class Stage:
-    """One stream or several, stored as items, and what each sink took."""
+    """One or more streams, stored as items, and what each sink took."""
 
     def __init__(
         self, *targets: Target, order: Order = "message", most: int = 10, request_ms: int = 10,
@@ -82,7 +82,7 @@ class Stage:
         return self.is_queue_open
 
     def stored(self, stream_id: str, *events: StreamEvent, fence: int = 1) -> list[dict[str, Any]]:
-        """Stores events as items; the records of the table's stream."""
+        """Store events as items; return the records of the table's stream."""
         records = []
         for one in events:
             self._number += 1
@@ -93,12 +93,12 @@ class Stage:
         return records
 
     def come(self, stream_id: str, *events: StreamEvent, at_ms: int | None = None) -> None:
-        """Stores events, and has Lambda bring them now, or at an instant."""
+        """Store events, and let Lambda bring them now, or at an instant."""
         records = self.stored(stream_id, *events)
         self.virtual.at(at_ms or self.clock.now_ms, lambda: self.virtual.delivery.note(records))
 
     def bring(self, writes: Sequence[tuple[int, Item]]) -> None:
-        """Has Lambda bring writes of the events table, each with how long after now it was made."""
+        """Let Lambda bring writes of the events table, each with its delay from now."""
         begin_ms, known = self.clock.now_ms, set[tuple[str, str]]()
         for number, (after_ms, item) in enumerate(writes, 1):
             key = (item["PK"]["S"], item["SK"]["S"])
@@ -107,25 +107,25 @@ class Stage:
             self.virtual.at(begin_ms + after_ms, lambda one=one: self.virtual.delivery.note([one]))  # type: ignore[misc]
 
     def run(self, for_s: float = 10) -> None:
-        """Lets so much time pass."""
+        """Let so much time pass."""
         until_ms = self.clock.now_ms + round(for_s * 1000)
         self.is_over = self.virtual.run(until_ms)
         self.clock.now_ms = until_ms
 
     def keys(self, label: str = TARGET.label) -> list[str]:
-        """The keys that a sink took, in their order."""
+        """Return the keys that a sink took, in order."""
         return [one.key for to, one in self.taken if to == label]
 
 
 def of(stage: Stage, place: Place = PLACE) -> SinkRecord:
-    """The record of a place, which is there."""
+    """Return the record of a place, which must exist."""
     found = stage.virtual.delivery.records.read(place)
     assert found is not None
     return found
 
 
 def asked(stage: Stage, name: str, **more: Any) -> SinkRecord:
-    """Has a command carried out, and the sink rung for."""
+    """Carry out a command, and ring for the sink."""
     delivery = stage.virtual.delivery
     arguments = delivery.records, delivery.arrivals, delivery.feed.page, stage.clock.now_ms
     done = Command(name, **more).carried_out(PLACE, *arguments)

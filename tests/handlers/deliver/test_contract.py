@@ -1,4 +1,4 @@
-"""Every sink keeps the same contract, at a real consumer behind a proxy that fails."""
+"""Every sink keeps the same contract with a real consumer behind a proxy that fails."""
 
 import uuid
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ OF_EACH_ORDER = [kind if kind in ORDERS else pytest.param(kind, marks=pytest.mar
 
 @pytest.fixture(params=OF_EACH_ORDER)
 def rig(request: pytest.FixtureRequest, endpoint: str) -> Iterator[Rig]:
-    """Each kind of sink in turn; the embedded AWS plays the services."""
+    """Yield each kind of sink in turn; the embedded AWS plays the services."""
     with rigs.rig(request.param, endpoint, f"rig-{uuid.uuid4().hex[:12]}") as made:
         yield made
 
@@ -54,13 +54,13 @@ class Deliverer:
         return True
 
     def come(self, records: list[dict[str, Any]]) -> None:
-        """Has Lambda bring records, whose items are stored."""
+        """Let Lambda bring records, whose items are stored."""
         for one in records:
             self.tables.put_item(TableName="events", Item=decoded(one["dynamodb"]["NewImage"]))
         self.virtual.at(self.now_ms, lambda: self.virtual.delivery.note(records))
 
     def run(self, for_s: float = 600) -> bool:
-        """Whether, so much later, nothing is left to do."""
+        """Return whether nothing is left to do after so much time."""
         until_ms = self.now_ms + round(for_s * 1000)
         is_over = self.virtual.run(until_ms)
         self.now_ms = until_ms
@@ -68,7 +68,7 @@ class Deliverer:
 
 
 def made(count: int = 6, streams: str = "ab") -> list[dict[str, Any]]:
-    """Records of two streams: items of the one, segments of two events of the other."""
+    """Return records of two streams: items of the one, segments of two events of the other."""
     records = []
     for n in range(count):
         stream_id = f"rig:{streams[n % len(streams)]}"
@@ -83,7 +83,7 @@ KEYS = {"rig:a": ["0", "2", "4"], "rig:b": ["1-0", "1-1", "3-0", "3-1", "5-0", "
 
 
 def by_stream(rig: Rig, *, once: bool) -> dict[str, list[str]]:
-    """The keys that arrived by stream; in the order of their first arrival, or sorted where the sink keeps none."""
+    """Return the arrived keys by stream, in order of first arrival, or sorted if the sink keeps no order."""
     keys: dict[str, list[str]] = {}
     for one in rig.received():
         keys.setdefault(one["stream"], []).append(one["key"])
@@ -96,7 +96,7 @@ def by_stream(rig: Rig, *, once: bool) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("rig", KINDS, indirect=True)
 def test_events_arrive_once_and_in_order(rig: Rig) -> None:
-    """Items and segments alike, each with its key, its stream and its body."""
+    """Items and segments arrive alike, each event with its key, its stream and its body."""
     deliverer = Deliverer(rig)
     deliverer.come(made())
     assert deliverer.run()
@@ -105,7 +105,7 @@ def test_events_arrive_once_and_in_order(rig: Rig) -> None:
 
 
 def test_a_batch_that_fails_in_part_keeps_the_order(rig: Rig) -> None:
-    """What was refused comes again, before what follows it; what was taken does not."""
+    """Refused events come again before those that follow them; accepted ones do not come again."""
     deliverer = Deliverer(rig)
     rig.proxy.faults = ["part", "part"]
     deliverer.come(made())
@@ -116,7 +116,7 @@ def test_a_batch_that_fails_in_part_keeps_the_order(rig: Rig) -> None:
 
 @pytest.mark.parametrize("rig", SMALL_POISON, indirect=True)
 def test_a_poison_event_goes_to_the_dead_letter_queue(rig: Rig) -> None:
-    """One that the sink will never take; those behind it arrive."""
+    """The sink will never take it; the events after it arrive."""
     deliverer = Deliverer(rig)
     records = made()
     records.insert(3, item_record("rig:a", event("poison", rig.poison, at_ms=NOW_MS + 3), 2))
@@ -130,7 +130,7 @@ def test_a_poison_event_goes_to_the_dead_letter_queue(rig: Rig) -> None:
 
 @pytest.mark.parametrize("away_s", [120, pytest.param(3600, marks=pytest.mark.long)])
 def test_a_sink_that_was_away_gets_everything(rig: Rig, away_s: int) -> None:
-    """Nothing is buried meanwhile, and the lag is said; it is back within six minutes."""
+    """Nothing is buried meanwhile, and the lag is reported; the sink is back within six minutes."""
     deliverer = Deliverer(rig)
     rig.proxy.is_away = True
     deliverer.come(made())
@@ -143,7 +143,7 @@ def test_a_sink_that_was_away_gets_everything(rig: Rig, away_s: int) -> None:
 
 
 def test_a_redeployment_loses_nothing(rig: Rig) -> None:
-    """The new sandbox goes on from the place that was saved; what comes again has the same key."""
+    """The new sandbox goes on from the saved place; repeated events have the same key."""
     deliverer = Deliverer(rig)
     rig.proxy.faults = ["part"]
     deliverer.come(made())
@@ -155,7 +155,7 @@ def test_a_redeployment_loses_nothing(rig: Rig) -> None:
 
 
 def test_a_kill_between_sending_and_remembering_repeats_the_key(rig: Rig) -> None:
-    """The sink has the event and nobody knows: it comes again under its key, by which it is once."""
+    """The sink has the event, but no record says so: it comes again under its key, so it can be dropped."""
     deliverer = Deliverer(rig)
     rig.proxy.faults = ["unanswered"]
     deliverer.come(made())
@@ -168,7 +168,7 @@ def test_a_kill_between_sending_and_remembering_repeats_the_key(rig: Rig) -> Non
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["sqs", "eventbridge", "kinesis", "firehose", "s3"])
 def test_moto_takes_what_is_sent(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second opinion: each event of two arrives, and none is refused."""
+    """As a second opinion, both of two events arrive and none is refused."""
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     with mock_aws():

@@ -1,4 +1,4 @@
-"""Each sink of each stream comes from its own place to the end, whatever the others do and whenever it is rung for."""
+"""Each sink of each stream goes from its own place to the end, whatever the others do and whenever it is rung for."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ MINUTE_MS = 60_000
 
 
 def test_an_item_and_a_segment_are_noted_with_their_events() -> None:
-    """In the order of the positions; not what was removed, the anchor of a log, or what stands for a dead letter."""
+    """They come in the order of positions, without removed items, a log's anchor, and stand-ins of dead letters."""
     item, log = item_record("demo:a#b", event("7"), 2), segment_record("demo", [event("1"), event("2")], 4)
     earlier = item_record("demo:a#b", event("6", at_ms=NOW_MS - 1), 1)
     gone = {**earlier, "eventName": "REMOVE"}
@@ -40,7 +40,7 @@ def test_an_item_and_a_segment_are_noted_with_their_events() -> None:
 
 
 def test_an_event_becomes_what_get_shows() -> None:
-    """Its JSON, with the stream; bytes as Base64, and a whole segment in its order."""
+    """It is the API's JSON with the stream; bytes are Base64, and a segment keeps its order."""
     stage = Stage(order="request")
     stage.come("demo:a#b", event("7", "body", name="tick"))
     log = segment_record("demo", [event("1", b"\0"), event("2", "x" * 300)], 4)
@@ -75,9 +75,9 @@ def test_an_event_becomes_what_get_shows() -> None:
 def test_what_is_stored_late_and_out_of_order_is_delivered_in_the_order_it_was_seen(
     events: list[tuple[int, int]], deaths: list[int], random: Any
 ) -> None:
-    """Two connections write at once, one long after it received; Lambda brings it in any batches, and functions die.
+    """Two connections write at once, one long after it received; Lambda brings any batches, and functions die.
 
-    Every event is taken; the first time that each is, is in the order in which the batches were brought.
+    The sink takes every event; its first deliveries are in the order in which the batches were brought.
     """
     stage = Stage(most=3)
     made = [event(str(n), at_ms=NOW_MS - 60_000 * back) for n, (back, _) in enumerate(events)]
@@ -102,7 +102,7 @@ def test_what_is_stored_late_and_out_of_order_is_delivered_in_the_order_it_was_s
 
 
 def behind_writes(stage: Stage, act: Callable[[dict[str, Any]], object]) -> None:
-    """Has something done behind each write of a table, with its parameters."""
+    """Call a function after each write of a table, with the write's parameters."""
 
     def after(method: Any) -> Any:
         def request(**parameters: Any) -> Any:
@@ -117,7 +117,7 @@ def behind_writes(stage: Stage, act: Callable[[dict[str, Any]], object]) -> None
 
 
 def _bring(stage: Stage, records: Sequence[dict[str, Any]], at_ms: int) -> None:
-    """Has Lambda bring records, again where the function dies."""
+    """Let Lambda bring records, again if the function dies."""
 
     def bring() -> None:
         try:
@@ -130,9 +130,9 @@ def _bring(stage: Stage, records: Sequence[dict[str, Any]], at_ms: int) -> None:
 
 
 def test_what_is_noted_at_any_moment_of_a_worker_is_rung_for() -> None:
-    """Before each of its requests to the tables, and behind the last: it is delivered at once, and no sweep needed.
+    """Before each of its table requests and after the last, a note is delivered at once, without a sweep.
 
-    Whoever notes finds the bell out, and rings none, or finds it ended, and rings; whoever ends it looks once more.
+    Whoever notes finds the bell out and does not ring, or finds it ended and rings; whoever ends it looks once more.
     """
     at, most = 1, 2
     while at <= most:
@@ -142,7 +142,7 @@ def test_what_is_noted_at_any_moment_of_a_worker_is_rung_for() -> None:
         noting = stage.virtual.delivery.note
 
         class Client:
-            """Notes before the request of the number `at`."""
+            """Makes a note before the request with the number `at`."""
 
             def __getattr__(self, name: str) -> Any:
                 method = getattr(stage.client, name)  # noqa: B023
@@ -169,7 +169,7 @@ def test_what_is_noted_at_any_moment_of_a_worker_is_rung_for() -> None:
 
 @pytest.mark.parametrize("at", range(4))
 def test_two_workers_at_once_repeat_and_overtake_nothing_new(at: int) -> None:
-    """A bell that is answered twice: what each event is first taken in is the order, and one of the two gives way."""
+    """A bell is answered twice: first deliveries keep the order, and one of the two workers gives way."""
     stage = Stage()
     bells: list[Bell] = []
 
@@ -195,7 +195,7 @@ def test_two_workers_at_once_repeat_and_overtake_nothing_new(at: int) -> None:
 
 
 def test_a_lost_bell_is_rung_by_the_next_sweep() -> None:
-    """Whatever became of the call; where nothing waits, a sweep finds no bell."""
+    """The lost call does not matter; if nothing waits, a sweep finds no bell."""
     stage = Stage()
     stage.virtual.loses = lambda: stage.clock.now_ms < NOW_MS + 1000
     stage.come("a", event("1"))
@@ -210,7 +210,7 @@ def test_a_lost_bell_is_rung_by_the_next_sweep() -> None:
 
 
 def test_what_a_cheap_read_does_not_show_yet_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DynamoDB may answer a read for half the price with what an item was before: nothing, or a mark of no event."""
+    """A half-price read of DynamoDB may return an older item: none, or a mark without an event."""
     stage = Stage()
     real, marked = stage.client.batch_get_item, {"dead_letter": {"S": "put back since"}}
 
@@ -229,7 +229,7 @@ def test_what_a_cheap_read_does_not_show_yet_is_read_again(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("refusal", [AWAY, Refusal("no", is_final=True)])
 def test_one_sink_that_fails_or_hangs_delays_no_other(refusal: Refusal) -> None:
-    """Neither another stream at the same sink, nor another sink of the same stream."""
+    """It delays neither another stream at the same sink, nor another sink of the same stream."""
     stage = Stage(TARGET, OTHER)
 
     def answer(target: Target, batch: Sequence[Message]) -> Mapping[int, Refusal]:
@@ -248,7 +248,7 @@ def test_one_sink_that_fails_or_hangs_delays_no_other(refusal: Refusal) -> None:
 
 
 def test_each_sink_has_its_own_back_off() -> None:
-    """1, 2, 4 and 8 s within a call; then a minute and more, which the sweep keeps, and five minutes at most."""
+    """It is 1, 2, 4 and 8 s within a call; then a minute and more, up to five, which the sweep keeps."""
     assert [rest_ms(n) // 1000 for n in range(1, 10)] == [1, 2, 4, 8, 60, 120, 240, 300, 300]
     stage = Stage()
     stage.answer = lambda _target, _batch: {0: AWAY}
@@ -265,7 +265,7 @@ def test_each_sink_has_its_own_back_off() -> None:
 
 
 def warmed(*targets: Target) -> Stage:
-    """A stage whose workers have measured how fast its sinks answer: stream "a" has delivered an event."""
+    """Return a stage whose workers have measured their sinks' speed: stream "a" has delivered an event."""
     stage = Stage(*targets)
     stage.come("a", event("0"))
     stage.run(1)
@@ -273,7 +273,7 @@ def warmed(*targets: Target) -> Stage:
 
 
 def test_what_a_quick_sink_takes_at_once_needs_no_bell_and_no_record() -> None:
-    """The arrival alone is written, and says who took it; the counts and the lag are as true as a worker's."""
+    """Only the arrival is written, and says who took it; counts and lag are as true as a worker's."""
     stage = warmed(TARGET, OTHER)
     before, writes = of(stage), list[Any]()
     behind_writes(stage, writes.append)
@@ -292,7 +292,7 @@ def test_what_a_quick_sink_takes_at_once_needs_no_bell_and_no_record() -> None:
 
 @pytest.mark.parametrize("refusal", [AWAY, Refusal("no", is_final=True), "hangs"])
 def test_what_is_refused_at_once_is_rung_for_and_keeps_its_place(refusal: Refusal | str) -> None:
-    """A worker takes over where the noting call stopped; until nothing waits, no later event is sent at once."""
+    """A worker takes over where the noting call stopped; while events wait, no later one is sent at once."""
     stage = warmed(TARGET, OTHER)
     stage.come("a", event("1", at_ms=NOW_MS + 1))
     stage.run(1)
@@ -319,7 +319,7 @@ def test_what_is_refused_at_once_is_rung_for_and_keeps_its_place(refusal: Refusa
 
 
 def test_what_was_taken_at_once_before_a_refusal_comes_once() -> None:
-    """A worker goes on behind it; the count and the lag are those of what is left."""
+    """A worker goes on after it; the count and the lag are those of the rest."""
     stage, refusals = warmed(), [AWAY]
     stage.answer = lambda _target, batch: {0: refusals.pop()} if batch[0].key == "3" and refusals else TAKE
     at_ms = stage.clock.now_ms
@@ -331,7 +331,7 @@ def test_what_was_taken_at_once_before_a_refusal_comes_once() -> None:
 
 
 def test_a_sink_that_waits_and_a_former_one_are_in_nobodys_way() -> None:
-    """Beside them a quick sink takes events at once."""
+    """A quick sink beside them takes events at once."""
     bucket = Target("s3", "lake", wait_ms=60_000)
     stage = warmed(bucket, OTHER, TARGET)
     stage.run(120)
@@ -348,7 +348,7 @@ def test_a_sink_that_waits_and_a_former_one_are_in_nobodys_way() -> None:
 
 
 def test_what_another_call_noted_meanwhile_is_not_passed() -> None:
-    """Between a sending and its noting another shard notes an event of the stream that the sink has not taken."""
+    """Between a sending and its noting, another shard notes an event that the sink has not taken."""
     stage = warmed()
     other = stage.stored("a", event("1", at_ms=NOW_MS + 1))
 
@@ -367,7 +367,7 @@ def test_what_another_call_noted_meanwhile_is_not_passed() -> None:
 
 
 def test_a_pause_holds_for_what_would_be_sent_at_once() -> None:
-    """And whoever resumes gets what came meanwhile, once."""
+    """A sink that is resumed gets what came meanwhile, once."""
     stage = warmed()
     stage.come("a", event("1", at_ms=NOW_MS + 1))
     stage.run(1)
@@ -383,7 +383,7 @@ def test_a_pause_holds_for_what_would_be_sent_at_once() -> None:
 
 
 def test_a_record_that_only_arrivals_have_moved_is_written_each_hour() -> None:
-    """So that it says how far the sink had come when arrivals expire."""
+    """So it says how far the sink has come when arrivals expire."""
     stage = warmed()
     for n in range(1, 10):
         stage.come("a", event(str(n), at_ms=stage.clock.now_ms))

@@ -1,4 +1,4 @@
-"""The documents of the delivery: of each call for a stream and a sink, with all numbers; and of a sweep."""
+"""The metric documents of the delivery: of each call for a stream and a sink, and of a sweep."""
 
 import json
 from typing import Any
@@ -18,19 +18,19 @@ WORKED = {QUEUE: Worked(OF, 8), HOOK: Worked(OF, failed=2, dead_lettered=1, reas
 
 
 def described(by: By) -> list[dict[str, Any]]:
-    """The documents of a call that sent to a queue, and could not to a webhook."""
+    """The documents of a call that could send to a queue, but not to a webhook."""
     return [document(place, worked, "sk", "sk-prod", by, 5) for place, worked in WORKED.items()]
 
 
 def metrics(document: dict[str, Any]) -> tuple[list[list[str]], dict[str, str]]:
-    """The dimensions of a document, and the units of its metrics by their names."""
+    """Return the dimensions of a document, and the units of its metrics by name."""
     (directive,) = document["_aws"]["CloudWatchMetrics"]
     assert (document["_aws"]["Timestamp"], directive["Namespace"]) == (5, "sk-prod")
     return directive["Dimensions"], {metric["Name"]: metric["Unit"] for metric in directive["Metrics"]}
 
 
 def test_each_stream_and_sink_has_its_numbers_whatever_the_stage_keeps() -> None:
-    """As fields, 0 included: queries of the log find them by stream and sink. A reason is in no document."""
+    """They are fields, 0 included, so that log queries find them by stream and sink. No document has a reason."""
     for by in BY:
         rows = [[one[name] for name in ("profile", "stream", "sink", "service", *NAMES)] for one in described(by)]
         assert rows == [
@@ -41,7 +41,7 @@ def test_each_stream_and_sink_has_its_numbers_whatever_the_stage_keeps() -> None
 
 
 def test_a_stage_keeps_what_is_not_0_of_all_together() -> None:
-    """A call of which nothing is to be counted has no metric."""
+    """A call with nothing to count has no metric."""
     queue, hook = described("stage")
     assert metrics(queue) == ([["service"]], {"Delivered": "Count"})
     assert metrics(hook) == ([["service"]], {"DeliveryFailed": "Count", "DeliveryDeadLettered": "Count"})
@@ -49,7 +49,7 @@ def test_a_stage_keeps_what_is_not_0_of_all_together() -> None:
 
 
 def test_a_sweep_says_the_age_of_the_oldest_event_that_waits() -> None:
-    """In milliseconds, 0 where none does; how many wait is a field, which costs nothing."""
+    """It is in milliseconds, 0 if none waits; the number that waits is a field, which costs nothing."""
     for behind, lag_ms, waiting in (([], 0, 0), ([Lag(0, 0)], 0, 0), ([Lag(2, 4), Lag(1, 3), Lag(0, 0)], 2, 3)):
         one = lag_document(behind, "sk", "sk-prod", 5)
         assert metrics(one) == ([["service"]], {"DeliveryLagMs": "Milliseconds"})
@@ -57,7 +57,7 @@ def test_a_sweep_says_the_age_of_the_oldest_event_that_waits() -> None:
 
 
 def test_a_profile_or_a_stage_of_few_streams_keeps_all_of_each_sink_on_request() -> None:
-    """By profile and sink, for a thousand streams would be thousands of metrics; or so that an alarm sees a stream."""
+    """By profile and sink, for a thousand streams would be thousands of metrics; or by stream, for an alarm."""
     ways: tuple[tuple[By, list[str]], ...] = (("profile", []), ("stream", ["stream"]))
     for by, stream in ways:
         for one in described(by):
@@ -67,7 +67,7 @@ def test_a_profile_or_a_stage_of_few_streams_keeps_all_of_each_sink_on_request()
 
 
 def test_a_document_is_no_longer_than_what_is_priced() -> None:
-    """Of an ordinary stream and sink."""
+    """This is for an ordinary stream and sink."""
     priced = stage_costs.measured()["delivery_log_bytes_per_document"]
     for by in BY:
         assert priced / 2 < max(len(json.dumps(one, separators=(",", ":"))) for one in described(by)) < priced

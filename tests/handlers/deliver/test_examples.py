@@ -1,4 +1,4 @@
-"""Each consumer of examples/ prints what its sink was sent, once and, where the sink keeps one, in the order."""
+"""Each consumer of examples/ prints what its sink was sent, once, and in order if the sink keeps one."""
 
 import contextlib
 import io
@@ -27,14 +27,14 @@ EXPECTED = [f"rig:a {n}" for n in range(3)]
 
 
 def is_open(port: int) -> bool:
-    """Whether somebody listens."""
+    """Return whether somebody listens."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
         return True
     return False
 
 
 def send(target: Target, endpoint: str) -> dict[int, object]:
-    """Sends the events, one a request, and all of them again; returns what was refused."""
+    """Send the events, one a request, and all of them again; return those that were refused."""
     tools = Tools(lambda service: rigs.client(service, endpoint), lambda _: rigs.SECRET, lambda: NOW_MS)
     _, sending = contract.sending(target, tools)
     refused: dict[int, object] = {}
@@ -48,10 +48,10 @@ class Enough(Exception):
 
 
 class Terminal(io.StringIO):
-    """Ends a consumer behind its last line: none ends by itself."""
+    """Ends a consumer after its last line, because none ends by itself."""
 
     def write(self, text: str) -> int:
-        """Takes the text."""
+        """Take the text."""
         written = super().write(text)
         if self.getvalue().count("\n") == len(EXPECTED):
             raise Enough
@@ -60,7 +60,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"lambda", "webhook"}))
 def test_a_consumer_prints_what_was_sent(kind: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though each event was sent twice."""
+    """It prints each event once, though each was sent twice."""
     name = f"example-{uuid.uuid4().hex[:8]}"
     target, _ = rigs.AWS_RIGS[kind](endpoint, name)
     assert send(target, endpoint) == {}
@@ -81,7 +81,7 @@ def test_a_consumer_prints_what_was_sent(kind: str, endpoint: str, monkeypatch: 
 
 
 def test_the_webhook_prints_what_was_sent() -> None:
-    """Signed with its secret, and each twice."""
+    """The requests are signed with its secret, and each is sent twice."""
     port = free_port(1)
     target = Target("webhook", f"http://127.0.0.1:{port}/", secret=Reference("secret", "x"), allow_private=True)
     command = [sys.executable, str(EXAMPLES / "webhook.py"), str(port)]
@@ -98,7 +98,7 @@ def test_the_webhook_prints_what_was_sent() -> None:
 
 
 def test_the_function_prints_what_it_was_called_with(capsys: pytest.CaptureFixture[str]) -> None:
-    """And says that nothing failed."""
+    """It also says that nothing failed."""
     code: dict[str, object] = {}
     exec((EXAMPLES / "lambda_function.py").read_text(), code)
     handler = code["handler"]

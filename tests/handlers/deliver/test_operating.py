@@ -1,4 +1,4 @@
-"""What a person asks of a sink: a pause, a skip, a replay; and where a sink begins that is new or was away."""
+"""What a person can ask of a sink (pause, skip, replay), and where a new or returning sink begins."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, asked
 
 
 def test_a_sink_that_is_paused_gets_nothing_and_goes_on_from_there() -> None:
-    """Its lag says what waits, and for how long."""
+    """Its lag says how much waits, and for how long."""
     stage = Stage()
     stage.come("a", event("1"))
     stage.run()
@@ -30,7 +30,7 @@ def test_a_sink_that_is_paused_gets_nothing_and_goes_on_from_there() -> None:
 
 
 def test_what_is_in_the_way_is_skipped_alone_or_with_all_behind_it() -> None:
-    """One event, or all: what comes later is delivered."""
+    """One event is skipped, or all so far; later ones are delivered."""
     stage = Stage()
     stage.answer = lambda _target, batch: {0: AWAY} if int(batch[0].key) < 5 else TAKE
     stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(5)))
@@ -46,7 +46,7 @@ def test_what_is_in_the_way_is_skipped_alone_or_with_all_behind_it() -> None:
 
 @pytest.mark.parametrize("layout", [Layout(), Layout(3), Layout(1, "none")])
 def test_a_replay_sends_again_what_came_since_an_instant(layout: Layout) -> None:
-    """In order, each marked, though the arrivals are long gone; then it goes on where it was. That is no lag."""
+    """In order and marked, though the arrivals have expired; then it goes on where it was. It counts as no lag."""
     stage = Stage(layout=layout)
     stage.come("a", *(event(str(n), at_ms=NOW_MS + 1000 * n) for n in range(8)), at_ms=NOW_MS + 9_000)
     stage.run(20)
@@ -65,7 +65,7 @@ def test_a_replay_sends_again_what_came_since_an_instant(layout: Layout) -> None
     ("from_ms", "keys"), [(None, ["3"]), (NOW_MS + 1_000, ["1", "2", "3"]), (0, ["0", "1", "2", "3"])]
 )
 def test_a_new_sink_begins_now_or_with_what_its_profile_says(from_ms: int | None, keys: list[str]) -> None:
-    """`from` of a profile is an instant, or the start; what is read so is no repetition, and not marked."""
+    """A profile's `from` is an instant, or the start; such events are no repetition and have no mark."""
     stage = Stage()
     stage.come("a", *(event(str(n), at_ms=NOW_MS + 1000 * n) for n in range(3)), at_ms=NOW_MS + 3_000)
     stage.run(20)
@@ -78,7 +78,7 @@ def test_a_new_sink_begins_now_or_with_what_its_profile_says(from_ms: int | None
 
 
 def test_what_an_expired_arrival_had_is_read_from_the_events() -> None:
-    """A sink that was away for longer than arrivals are kept gets what came since it last took something."""
+    """A sink that was away longer than arrivals are kept gets what came since it last took something."""
     stage = Stage()
     stage.come("a", event("0"))
     stage.run()

@@ -1,4 +1,4 @@
-"""What a sink promises is kept: its order, its limits to the byte, and what it refuses for good."""
+"""A sink keeps its promises: its order, its limits to the byte, and what it refuses for good."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ refusals = st.sampled_from(["taken", "taken", "waits", "poison"])
     st.integers(1, 4),
 )
 def test_every_event_is_taken_or_buried_and_in_order(count: int, answers: list[str], order: Order, most: int) -> None:
-    """However a sink refuses, each event ends at the sink or in the queue, in order where the sink keeps one."""
+    """However a sink refuses, each event ends at the sink or in the queue, in order if the sink keeps one."""
     stage, left = Stage(order=order, most=most), list(answers)
 
     def answer(_target: Target, batch: Sequence[Message]) -> Mapping[int, Refusal]:
@@ -62,7 +62,7 @@ def test_a_message_that_is_too_large_is_buried() -> None:
 
 
 def test_of_a_batch_that_is_refused_for_good_the_poison_alone_is_buried() -> None:
-    """A sink that names no message is asked about each by itself."""
+    """A sink that names no message is asked about each one separately."""
     stage = Stage(order="none")
     final = Refusal("Malformed", is_final=True)
     stage.answer = lambda _target, batch: (
@@ -75,7 +75,7 @@ def test_of_a_batch_that_is_refused_for_good_the_poison_alone_is_buried() -> Non
 
 
 def test_without_an_order_one_that_waits_stops_nothing_and_nothing_is_sent_twice() -> None:
-    """What stands behind it is taken once; what was buried beside it is not buried again."""
+    """Events after it are sent once; one that was buried beside it is not buried again."""
     stage = Stage(order="none")
     answers = {"0": [AWAY] * 3, "1": [Refusal("no", is_final=True)] * 3}
     stage.answer = lambda _target, batch: {
@@ -87,7 +87,7 @@ def test_without_an_order_one_that_waits_stops_nothing_and_nothing_is_sent_twice
 
 
 def test_without_the_order_a_request_holds_several_of_a_stream() -> None:
-    """`unordered = true` is for throughput; with the order a request that may be refused in part has one event."""
+    """`unordered = true` gives throughput; with the order, a request that may be refused in part has one event."""
     for target, batches in ((TARGET, [["0"], ["1"], ["2"]]), (replace(TARGET, in_order=False), [["0", "1", "2"]])):
         stage = Stage(target)
         stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(3)))
@@ -96,7 +96,7 @@ def test_without_the_order_a_request_holds_several_of_a_stream() -> None:
 
 
 def test_without_an_order_each_of_a_refused_batch_is_tried() -> None:
-    """The sink refuses the batch for good; asked about each, it takes what stands behind the one that waits."""
+    """The sink refuses the batch for good; asked about each event, it takes those after the one that waits."""
     stage = Stage(order="none")
     final = Refusal("Malformed", is_final=True)
     stage.answer = lambda _target, batch: (
@@ -109,7 +109,7 @@ def test_without_an_order_each_of_a_refused_batch_is_tried() -> None:
 
 
 def test_an_event_that_cannot_be_buried_waits() -> None:
-    """Nothing is passed before the sink or the queue has it."""
+    """The place moves on only once the sink or the queue has the event."""
     stage = Stage()
     stage.is_queue_open = False
     stage.come("a", event("1", "x" * 500), event("2", at_ms=NOW_MS + 1))
@@ -129,7 +129,7 @@ def test_an_event_that_cannot_be_buried_waits() -> None:
     [{"received_at_ms": {"S": "x"}}, {"encoding": {"S": "text+gzip"}, "data": {"B": b"?"}}, {"layout": {"N": "9"}}],
 )
 def test_an_event_that_cannot_be_read_is_buried(damage: dict[str, Any]) -> None:
-    """An item that a newer release wrote, say, holds up nothing."""
+    """An item that a newer release wrote, for example, does not stop the stream."""
     stage = Stage()
     one, two = stage.stored("a", event("1"), event("2", at_ms=NOW_MS + 1))
     key = {name: {"S": text} for name, text in (("PK", "a"), ("SK", "1"))}
@@ -141,7 +141,7 @@ def test_an_event_that_cannot_be_read_is_buried(damage: dict[str, Any]) -> None:
 
 
 def test_what_surrounds_a_message_counts() -> None:
-    """In the size of one, and of a request: both are the sink's limits to the byte."""
+    """It counts for the size of a message and of a request, whose limits hold to the byte."""
     stage = Stage(order="none")
     stage.come("a", event("0"))
     stage.run()
@@ -159,7 +159,7 @@ def test_what_surrounds_a_message_counts() -> None:
 
 
 def test_a_profile_that_is_wrong_loses_nothing() -> None:
-    """What came meanwhile is noted, and each sink begins with it when somebody has mended the profile."""
+    """Events are noted meanwhile, and each sink begins with them once the profile is corrected."""
     stage = Stage(TARGET, OTHER)
     stage.problem = "deliver: no such sink"
     stage.come("a", event("1"))
