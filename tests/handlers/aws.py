@@ -48,14 +48,14 @@ def _client(service: str, endpoint: str) -> Any:
 
 @cache
 def _queue(endpoint: str) -> str:
-    """The address of the queue, which is made once and again after a test that used it."""
+    """Return the address of the queue, which is made once, and again after a test that used it."""
     url: str = _client("sqs", endpoint).create_queue(QueueName="dead-letters")["QueueUrl"]
     return url
 
 
 @cache
 def _make_bucket(endpoint: str) -> None:
-    """Makes the bucket, also where it is first used while a function of the product stands on the stack."""
+    """Make the bucket, even if a function of the product uses it first."""
     s3 = _client("s3", endpoint)
     with suppress(s3.exceptions.BucketAlreadyOwnedByYou), own_requests():
         place = {"LocationConstraint": os.environ["AWS_DEFAULT_REGION"]}
@@ -63,7 +63,7 @@ def _make_bucket(endpoint: str) -> None:
 
 
 class Aws:
-    """Tables and queue as the emulators hold them, and stores upon them; queue and bucket are emptied if they are used.
+    """Tables and queue as the emulators hold them, and stores on them; queue and bucket are emptied if they are used.
 
     To make and to empty them for each test would take longer than most tests.
     """
@@ -88,24 +88,24 @@ class Aws:
 
     @property
     def sqs(self) -> Any:
-        """The client of the queue."""
+        """Return the client of the queue."""
         self._used.add("sqs")
         return _client("sqs", self._endpoint)
 
     @property
     def states(self) -> Any:
-        """The client of Step Functions."""
+        """Return the client of Step Functions."""
         return _client("stepfunctions", self._endpoint)
 
     @property
     def s3(self) -> Any:
-        """The client of the bucket."""
+        """Return the client of the bucket."""
         self._used.add("s3")
         _make_bucket(self._endpoint)
         return _client("s3", self._endpoint)
 
     def close(self) -> None:
-        """Takes tables and queue away, with all that is in them."""
+        """Delete the tables and the queue, with all that is in them."""
         for table in (EVENTS, CONTROL):
             self.dynamodb.delete_table(TableName=table)
         if "s3" in self._used:
@@ -118,7 +118,7 @@ class Aws:
             _queue.cache_clear()
 
     def store(self, dynamodb: Any = None, bucket: str = "", **settings: Any) -> Store:
-        """A store on these tables, or on another client to them; with the bucket where one is named."""
+        """Return a store on these tables, or on another client to them; with the bucket if one is named."""
         return Store(
             dynamodb or self.dynamodb,
             lambda: self.sqs,
@@ -132,7 +132,7 @@ class Aws:
         )
 
     def items(self, table: str, stream_id: str) -> dict[str, dict[str, Any]]:
-        """The items of one stream by their sort key, each attribute's bare value."""
+        """Return the items of one stream by their sort key, with each attribute's bare value."""
         items = self.dynamodb.query(
             TableName=table,
             KeyConditionExpression="PK = :stream",
@@ -142,12 +142,12 @@ class Aws:
         return {item["SK"]["S"]: {name: _bare(value) for name, value in item.items()} for item in items}
 
     def objects(self) -> dict[str, bytes]:
-        """What lies in the bucket, by key."""
+        """Return the objects in the bucket, by key."""
         keys = [entry["Key"] for entry in self.s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])]
         return {key: self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
 
     def put_control(self, stream_id: str, key: str, **attributes: Any) -> None:
-        """Writes attributes into a record of the control table as another writer would."""
+        """Write attributes into a record of the control table, as another writer would."""
         names = {f"#{name}": name for name in attributes}
         self.dynamodb.update_item(
             TableName=CONTROL,
@@ -158,7 +158,7 @@ class Aws:
         )
 
     def dead_letters(self) -> list[dict[str, Any]]:
-        """The messages in the dead-letter queue."""
+        """Return the messages in the dead-letter queue."""
         bodies: list[dict[str, Any]] = []
         while messages := self.sqs.receive_message(QueueUrl=self.queue_url, MaxNumberOfMessages=10).get("Messages"):
             bodies += [json.loads(message["Body"]) for message in messages]
@@ -166,20 +166,20 @@ class Aws:
 
 
 def save_connection(store: Store, stream_id: str, progress: Progress, **who: str) -> bool:
-    """Whether the ledger took the record of a connection."""
+    """Return whether the ledger took the record of a connection."""
     return store.ledger.save(stream_id, ledger_records.connection_item(progress, **who))
 
 
 def record_gaps(
     store: Store, stream_id: str, now_ms: int, dead_after_ms: int, looked: int = 0, *, again: bool = False
 ) -> GapsRecorded:
-    """Has the newest connection write down which gaps there were."""
+    """Let the newest connection record which gaps there were."""
     (own,) = Table(store._dynamodb, CONTROL).newest(stream_id, "connection#", 1)
     return store.ledger.record_gaps(stream_id, now_ms, dead_after_ms, own, looked, again=again)
 
 
 def put_secret(name: str, text: str) -> None:
-    """Makes the secret, or gives it another value."""
+    """Make the secret, or give it another value."""
     manager = boto3.client("secretsmanager")
     try:
         manager.create_secret(Name=name, SecretString=text)
@@ -193,7 +193,7 @@ def passes(call: Callable[..., Any], **parameters: Any) -> Any:
 
 
 class Client:
-    """A client to the real tables in which one operation goes another `way`."""
+    """A client to the real tables in which one operation fails in a given `way`."""
 
     def __init__(self, real: Any, operation: str, way: Callable[..., Any] = passes) -> None:
         self._real = real
@@ -236,7 +236,7 @@ def never_arrives(_call: Callable[..., Any], **_parameters: Any) -> Any:
 
 
 def is_sent_twice(call: Callable[..., Any], **parameters: Any) -> Any:
-    """The first answer is lost, the client sends the request again and says so."""
+    """The first answer is lost; the client sends the request again and says so."""
     call(**parameters)
     try:
         answer = call(**parameters)

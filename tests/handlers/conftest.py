@@ -1,4 +1,4 @@
-"""AWS as the embedded engine plays it, in a process of its own: the tables and the queue that the handlers use."""
+"""The embedded engine plays AWS in a process of its own, with the tables and the queue that the handlers use."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,21 +18,21 @@ from tests.handlers.context import cold_start
 
 @pytest.fixture(scope="session")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the embedded AWS. moto would do for single calls, but knows no parameters of PartiQL."""
+    """Return the address of the embedded AWS. moto could answer single calls, but it has no parameters of PartiQL."""
     with engine.running(tmp_path_factory.mktemp("engine")) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def tables(endpoint: str) -> Iterator[str]:
-    """The address of the tables; the engine itself would take ten times as long for them."""
+    """Return the address of the tables; the engine's own tables would be ten times as slow."""
     with engine.tables(endpoint) as address:
         yield address
 
 
 @pytest.fixture
 def aws(endpoint: str, tables: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
-    """Empty tables and an empty queue."""
+    """Yield empty tables and an empty queue."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", tables)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
@@ -47,7 +47,7 @@ def aws(endpoint: str, tables: str, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @pytest.fixture
 def trusting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
-    """Lets the process trust the certificates of a file, as one that starts with SSL_CERT_FILE does."""
+    """Let the process trust the certificates of a file, as one that starts with SSL_CERT_FILE does."""
 
     def begins(file: Path) -> None:
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
@@ -59,7 +59,7 @@ def trusting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]
 
 @pytest.fixture
 def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The control API's module as a new sandbox imports it, with one profile, `demo`."""
+    """Return the control API's module as a new sandbox imports it, with one profile, `demo`."""
     for name, value in {
         "EVENTS_TABLE": EVENTS,
         "CONTROL_TABLE": CONTROL,

@@ -1,4 +1,4 @@
-"""A cluster of EKS as far as its watches go: it admits what carries a role's token, and checks that as EKS does.
+"""A cluster of EKS for watches: it admits requests with a role's token, and checks the token as EKS does.
 
 Source: the checks of aws-iam-authenticator, which EKS runs: a presigned GetCallerIdentity of STS, no older than a
 quarter of an hour, which signs the cluster's name. STS itself is botocore's signer and the embedded AWS.
@@ -29,7 +29,7 @@ KNOWN = frozenset({"Action", "Version"} | {f"X-Amz-{name}" for name in (
 
 
 def admitted(token: str, keys: Credentials, sts: str) -> str:
-    """The ARN that STS, which is at `sts`, has for the token; raises AssertionError where EKS would refuse it."""
+    """Return the ARN that the STS at `sts` has for the token; raises AssertionError if EKS would refuse it."""
     text = token.removeprefix("k8s-aws-v1.")
     assert text != token
     assert "=" not in text
@@ -54,7 +54,7 @@ def admitted(token: str, keys: Credentials, sts: str) -> str:
 
 @contextmanager
 def cluster(folder: Path, keys: Credentials, sts: str, refuses: int = 0) -> Iterator[tuple[Server, str, list[str]]]:
-    """A cluster with an authority of its own: the server, that authority in PEM, and the roles whose tokens are good.
+    """Yield a cluster with its own authority: the server, the authority in PEM, and the roles with good tokens.
 
     It refuses the first so many requests, and sends two pods to each other one.
     """

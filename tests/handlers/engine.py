@@ -1,4 +1,4 @@
-"""AWS as processes of its own: what moto cannot play, batches of PartiQL with parameters above all."""
+"""AWS as separate processes, for what moto cannot play, above all batches of PartiQL with parameters."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ from local.service.embedded_aws import EmbeddedAws, lock
 
 @contextmanager
 def running(folder: Path) -> Iterator[str]:
-    """The address of an engine whose data is in `folder`; it is gone afterwards."""
+    """Yield the address of an engine whose data is in `folder`; it ends afterwards."""
 
     async def nothing() -> None:
         return None
@@ -33,7 +33,7 @@ def running(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def tables(other: str) -> Iterator[str]:
-    """The address of a DynamoDB in memory; that of the `other` engine where this machine has no build of one."""
+    """Yield the address of a DynamoDB in memory; that of the `other` engine if this machine has no build of one."""
     program = embedded_dynamodb.program(ROOT)
     if program is None:
         yield other

@@ -1,11 +1,11 @@
-"""etcd itself for a test, or what was recorded of it: the same answers in the same steps, on a real socket.
+"""etcd itself for a test, or its recorded answers in the same steps, on a real socket.
 
-A `Gateway` stands between the function and etcd's own gateway. Each request of the test to etcd begins a *step*; what a
-watch answers is written down with the step in which it came. A recording is played back by the same class: it returns
-to the test what etcd had answered, and sends to a watch what had come in the steps so far, where that asks for the same
-as it did then. So a test holds at etcd and at its recording. It must wait in each step for what it expects of it.
+A `Gateway` stands between the function and etcd's own gateway. Each request of the test to etcd begins a *step*; an
+answer of a watch is recorded with the step in which it came. The same class plays a recording back: it returns etcd's
+answers to the test, and sends to a watch what had come in the steps so far, if the watch asks for the same as then. So
+a test holds with etcd and with its recording. It must wait in each step for what it expects of it.
 
-With STREAMKEEPER_RECORD=1 the tests at etcd write the recordings anew.
+With STREAMKEEPER_RECORD=1 the tests with etcd write the recordings anew.
 """
 
 import base64
@@ -34,7 +34,7 @@ PROGRESS = {f"ETCD_{SETTING}": "200ms", f"ETCD_EXPERIMENTAL_{SETTING}": "200ms"}
 
 
 def base64_of(text: str) -> str:
-    """The Base64 of a key, as etcd's gateway has it."""
+    """Return the Base64 of a key, as etcd's gateway has it."""
     return base64.b64encode(text.encode()).decode()
 
 
@@ -49,11 +49,11 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Where its clients ask."""
+        """Return the port for its clients."""
         return self._ports[0]
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Start it, and return once it answers."""
         client, peer = (f"http://127.0.0.1:{port}" for port in self._ports)
         flags = {
             "data-dir": self._folder / "data", "listen-client-urls": client, "advertise-client-urls": client,
@@ -65,13 +65,13 @@ class Server:
         assert until(self._answers, 30), (self._folder / "etcd.log").read_text()
 
     def kill(self) -> None:
-        """Kills it, as a power cut would."""
+        """Kill it, as a power cut would."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(60)
 
     def ask(self, path: str, body: Any) -> Any:
-        """The answer to a request."""
+        """Return the answer to a request."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode())
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
@@ -85,14 +85,14 @@ class Server:
 
 @dataclass
 class Watch:
-    """One watch as it was recorded: what was asked for, and each line with the step in which it came."""
+    """One recorded watch: its request, and each line with the step in which it came."""
 
     asked: Any
     lines: list[tuple[int, str]] = field(default_factory=list)
 
 
 class Gateway:
-    """What a test asks, and where a profile watches; without a server it plays `recording`."""
+    """Takes the test's requests and a profile's watches; without a server it plays `recording`."""
 
     def __init__(self, recording: Path, server: Server | None) -> None:
         self._recording = recording
@@ -117,32 +117,32 @@ class Gateway:
     # --- what the test asks -------------------------------------------------------------------------------------------
 
     def put(self, key: str, value: str = "v") -> int:
-        """The revision in which the key has the value."""
+        """Return the revision in which the key has the value."""
         return self._revision("/v3/kv/put", {"key": base64_of(key), "value": base64_of(value)})
 
     def delete(self, key: str) -> int:
-        """The revision in which the key is gone."""
+        """Return the revision in which the key is gone."""
         return self._revision("/v3/kv/deleterange", {"key": base64_of(key)})
 
     def put_together(self, *keys: str) -> int:
-        """The revision in which all the keys are changed, in one transaction."""
+        """Return the revision in which one transaction changes all the keys."""
         puts = [{"request_put": {"key": base64_of(key), "value": base64_of("t")}} for key in keys]
         return self._revision("/v3/kv/txn", {"success": puts})
 
     def compact(self, revision: int) -> None:
-        """Lets etcd forget what came before the revision."""
+        """Let etcd forget what came before the revision."""
         server = self._server
         self._do(
             lambda: server.ask("/v3/kv/compaction", {"revision": str(revision), "physical": True}) if server else None
         )
 
     def cut(self) -> None:
-        """Ends every watch, without a word of HTTP."""
+        """End every watch without the end of its HTTP body."""
         self._do(lambda: None)
         self._cut()
 
     def restart(self) -> None:
-        """Kills etcd and starts it again on what it has written."""
+        """Kill etcd and start it again on its data."""
 
         def again() -> None:
             if self._server is not None:
@@ -153,7 +153,7 @@ class Gateway:
         self._cut()
 
     def close(self) -> None:
-        """Ends everything, and writes the recording where there is to be one."""
+        """End everything, and write the recording if there is to be one."""
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -237,7 +237,7 @@ class Gateway:
 
 
 def _request(client: socket.socket) -> Any:
-    """The JSON of a request's body."""
+    """Return the JSON of a request's body."""
     with client.makefile("rb") as reader:
         length = 0
         while (line := reader.readline()) not in (b"\r\n", b""):

@@ -1,4 +1,4 @@
-"""Managers without a socket, a table or a clock, and what their effects say."""
+"""Managers without a socket, a table or a clock, and readers of their effects."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ RECORDS = (Heartbeat, SaveRecord)
 
 
 def profile(overlap: str = "evicts", **more: Any) -> Profile:
-    """A profile of server-sent events, unless `more` says otherwise."""
+    """Return a profile of server-sent events, unless `more` says otherwise."""
     table = {"address": "https://example.org/s", "framing": "sse", "overlap": overlap, **more}
     if table["framing"] == "sse":
         table["end"] = {"event": "end"}
@@ -37,7 +37,7 @@ def profile(overlap: str = "evicts", **more: Any) -> Profile:
 
 
 def fresh(overlap: str = "evicts", overlap_max_ms: int = 10_000, died: str = "", **more: Any) -> Manager:
-    """A manager that has not begun."""
+    """Return a manager that has not begun."""
     invocation = Invocation("demo", "A", "mine", "r1", DEADLINE_MS, MARGIN_MS, 1_000, 5_000, overlap_max_ms, died=died)
     return Manager(profile(overlap, **more), invocation)
 
@@ -53,7 +53,7 @@ def claimed(
     partitions: int = 1,
     **more: Any,
 ) -> Manager:
-    """A manager whose claim was granted at 20 ms."""
+    """Return a manager whose claim was granted at 20 ms."""
     manager = fresh(overlap, **more)
     manager.start(0)
     manager.handle(20, Claimed(lease, at, partitions=partitions))
@@ -61,7 +61,7 @@ def claimed(
 
 
 def connected(overlap: str = "evicts", **more: Any) -> Manager:
-    """A manager that was answered at 30 ms."""
+    """Return a manager that was answered at 30 ms."""
     manager = claimed(overlap, **more)
     if overlap == "forbids":
         manager.handle(20, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine"), Resumption("7")))
@@ -70,28 +70,28 @@ def connected(overlap: str = "evicts", **more: Any) -> Manager:
 
 
 def outcome(effects: list[Effect]) -> Outcome:
-    """That of the Finish, which is last."""
+    """Return the outcome of the Finish, which is the last effect."""
     assert isinstance(effects[-1], Finish)
     return effects[-1].outcome
 
 
 def kinds(effects: list[Effect]) -> list[type]:
-    """What the effects are."""
+    """Return the kinds of the effects."""
     return [type(effect) for effect in effects]
 
 
 def drained(manager: Manager, now_ms: int, effects: list[Effect]) -> list[Effect]:
-    """What follows once the upstream is closed; it is closed only where an effect says so, and first of all."""
+    """Return the effects after the upstream is closed; an effect must close it, and must be the first."""
     assert kinds(effects) == [CloseUpstream]
     return manager.handle(now_ms, Closed("closed_here"))
 
 
 def event(number: int) -> bytes:
-    """One server-sent event."""
+    """Return one server-sent event."""
     return b"id: %d\ndata: x\n\n" % number
 
 
 def arrives(liveness: Liveness, now_ms: int, arrived_ms: int | None, unread_ms: int | None) -> None:
-    """Says when the input of now had come, as the manager does."""
+    """Set when the current input came, as the manager does."""
     liveness.arrived_ms = now_ms if arrived_ms is None else min(arrived_ms, now_ms)
     liveness.unread_ms = unread_ms

@@ -1,4 +1,4 @@
-"""Batches, heartbeats with cursors and cursors that expire, as the manager makes effects of them."""
+"""The manager's effects for batches, for heartbeats with cursors, and for cursors that expire."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def keys(effects: list[Effect]) -> list[str]:
 
 
 def saved(manager: Manager, now_ms: int, effects: Sequence[Effect]) -> str | None:
-    """The cursor that is saved once all writes among `effects` are answered."""
+    """Return the cursor that is saved once all writes among `effects` are answered."""
     cursors = []
     for effect in effects:
         if isinstance(effect, Write):
@@ -53,7 +53,7 @@ def saved(manager: Manager, now_ms: int, effects: Sequence[Effect]) -> str | Non
 
 
 def ended(manager: Manager, effects: list[Effect]) -> list[Effect]:
-    """What follows once the writes among `effects` are answered and the upstream is closed."""
+    """Return what follows once the writes among `effects` are answered and the upstream is closed."""
     for effect in effects:
         if isinstance(effect, Write):
             assert manager.handle(1100, Written(len(effect.events), 0)) == []
@@ -61,7 +61,7 @@ def ended(manager: Manager, effects: list[Effect]) -> list[Effect]:
 
 
 def last_save(manager: Manager, effects: list[Effect]) -> Release:
-    """The save at its end."""
+    """Return the save at its end."""
     return [effect for effect in ended(manager, effects) if isinstance(effect, Release)][-1]
 
 
@@ -70,7 +70,7 @@ def batch(*revisions: int, **more: Any) -> dict[str, Any]:
 
 
 def test_a_frame_that_is_not_split_is_not_taken_for_its_first_element() -> None:
-    """That one may be stored already, and what stands behind it in the frame is not."""
+    """The first element may be stored already, while the rest of the frame is not."""
     manager = reading()
     effects = manager.handle(40, Chunk(b'{"items":[{"n":1}]}\n{"items":[{"n":2}],"items":[{"n":1},{"n":3}]}\n'))
     (first, whole) = keys(effects)
@@ -78,7 +78,7 @@ def test_a_frame_that_is_not_split_is_not_taken_for_its_first_element() -> None:
 
 
 def test_elements_are_stored_in_order_and_the_cursor_passes_whole_revisions() -> None:
-    """A transaction that two writes part: between them the cursor is the one before it."""
+    """If two writes divide a transaction, the cursor between them is the one before it."""
     manager = reading("1")
     revisions = [2] * (MOST_EVENTS - 5) + [3] * 10
     effects = chunk(manager, 1000, batch(*revisions))
@@ -90,7 +90,7 @@ def test_elements_are_stored_in_order_and_the_cursor_passes_whole_revisions() ->
 
 
 def test_a_heartbeat_has_no_elements() -> None:
-    """A batch that a mark calls one is stored, and its frame's cursor does not count; an empty one is a heartbeat."""
+    """A batch that a mark calls a heartbeat is stored, without its frame's cursor; an empty one is a heartbeat."""
     manager = reading("1")
     effects = chunk(manager, 1000, batch(2, at=9))
     assert (keys(effects), saved(manager, 20_000, effects)) == (["2/0"], "2")
@@ -100,14 +100,14 @@ def test_a_heartbeat_has_no_elements() -> None:
 
 
 def test_a_heartbeats_cursor_waits_for_the_events_before_it() -> None:
-    """It is that of the mark, and counts when what came before is stored."""
+    """The mark names the cursor, which counts once the earlier events are stored."""
     manager = reading("1")
     effects = chunk(manager, 1000, batch(2), {"at": 7})
     assert saved(manager, 20_000, effects) == "7"
 
 
 def test_the_first_answers_cursor_counts_where_no_place_was_asked_for() -> None:
-    """Of a resumed watch the same answer says nothing: what came since is still on its way."""
+    """For a resumed watch that answer proves nothing, for missed events are still on their way."""
     for cursor, expected in ((None, "5"), ("1", None)):
         manager = reading(cursor)
         assert chunk(manager, 100, {"made": True, "at": 5}) == []
@@ -117,14 +117,14 @@ def test_the_first_answers_cursor_counts_where_no_place_was_asked_for() -> None:
 
 
 def test_a_frame_without_the_list_is_stored_whole() -> None:
-    """What nobody thought of is an event by its hash; its cursor is none."""
+    """An unforeseen frame is an event by its hash, without a cursor."""
     manager = reading("1")
     (write,) = (effect for effect in chunk(manager, 1000, {"new": "thing"}) if isinstance(effect, Write))
     assert [(event.data, event.cursor) for event in write.events] == [('{"new": "thing"}', None)]
 
 
 def test_elements_count_whatever_else_the_frame_says() -> None:
-    """An end, a loss, a disconnect, an expired cursor: all with their elements. Without any, an end is an event."""
+    """An end, a loss, a disconnect and an expired cursor come with their elements. An end without any is an event."""
     for more, error in (
         ({"end": True}, ""),
         ({"bye": True}, "StreamDropped"),
@@ -142,19 +142,19 @@ def test_elements_count_whatever_else_the_frame_says() -> None:
 
 
 def test_a_disconnect_may_carry_the_cursor() -> None:
-    """By its mark's own path; it is saved when the connection ends."""
+    """The mark's own path leads to it; it is saved when the connection ends."""
     manager = reading("1")
     assert last_save(manager, chunk(manager, 1000, {"bye": True, "at": 8})).cursor == "8"
 
 
 def test_each_element_is_an_event_where_nothing_names_it() -> None:
-    """With the key "each" equal elements are different events, numbered on over frames."""
+    """With the key "each" equal elements are different events, numbered across frames."""
     effects = chunk(reading(key="each", cursor="$.at", heartbeat=[]), 1000, {"items": ["ha", "ha"]}, {"items": ["ha"]})
     assert keys(effects) == [f"{FENCE:012d}-{number:09d}" for number in range(3)]
 
 
 def test_the_oldest_place_is_asked_for_and_what_lies_between_is_lost() -> None:
-    """The cursor in front of the place is saved, and the record says until when the upstream has forgotten."""
+    """The cursor before that place is saved, and the record says up to when the upstream has forgotten."""
     manager = reading("5", saved_ms=-60_000)
     save = last_save(manager, chunk(manager, 1000, {"old": True, "from": 12}))
     assert save.cursor == "11"
@@ -162,7 +162,7 @@ def test_the_oldest_place_is_asked_for_and_what_lies_between_is_lost() -> None:
 
 
 def test_nothing_is_lost_where_the_oldest_place_is_not_behind_the_cursor() -> None:
-    """The cursor stays where it is, also one that this connection has reached; it ends as by a disconnect."""
+    """The cursor stays, even one that this connection has reached; it ends as by a disconnect."""
     manager = reading("5")
     save = last_save(manager, chunk(manager, 1000, batch(8), {"old": True, "from": 9}))
     assert save.cursor == "8"
@@ -174,7 +174,7 @@ def test_nothing_is_lost_where_the_oldest_place_is_not_behind_the_cursor() -> No
 
 
 def test_a_loss_begins_where_the_connection_last_moved_the_cursor() -> None:
-    """A progress report proves that nothing was missing until then, though no event came."""
+    """A progress report proves that nothing was missing up to then, even if no event came."""
     manager = reading("5", saved_ms=-60_000)
     chunk(manager, 500, {"at": 7})
     save = last_save(manager, chunk(manager, 1000, {"old": True, "from": 12}))

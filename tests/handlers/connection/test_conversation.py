@@ -37,7 +37,7 @@ NOWHERE = Resumption(None)
 
 
 def talking(at: Resumption = NOWHERE, **more: Any) -> Manager:
-    """A manager whose upstream has switched to WebSocket at 30 ms; its first message is not answered."""
+    """Return a manager whose upstream has switched to WebSocket at 30 ms; its first message is not answered."""
     table = {
         "address": "wss://feed.example/{name}", "framing": "websocket", "key": "$.n", "cursor": "$.n",
         "subscribe": [SUBSCRIBE], **more,
@@ -51,7 +51,7 @@ def talking(at: Resumption = NOWHERE, **more: Any) -> Manager:
 
 
 def connected(at: Resumption = NOWHERE, **more: Any) -> Manager:
-    """The same, once its first message is answered at 40 ms."""
+    """Return the same manager once its first message is answered at 40 ms."""
     manager = talking(at, **more)
     manager.handle(30, Opened(101))
     manager.handle(40, says(SUBSCRIBED))
@@ -60,7 +60,7 @@ def connected(at: Resumption = NOWHERE, **more: Any) -> Manager:
 
 
 def says(*messages: Any) -> Chunk:
-    """What the upstream sends: texts of JSON, or wire frames as they are."""
+    """Return what the upstream sends: texts of JSON, or wire frames unchanged."""
     return Chunk(b"".join(one if isinstance(one, bytes) else framed(one) for one in messages))
 
 
@@ -73,7 +73,7 @@ def closing(code: int, reason: str = "") -> bytes:
 
 
 def sent(effects: list[Effect]) -> list[Any]:
-    """What is sent, by its opcode where it is no text."""
+    """Return what is sent; a frame that is no text has its opcode."""
     return [
         json.loads(one.payload) if one.opcode == TEXT else (one.opcode, one.payload)
         for one in effects
@@ -82,7 +82,7 @@ def sent(effects: list[Effect]) -> list[Any]:
 
 
 def stored(effects: list[Effect]) -> list[str]:
-    """The keys of what is written."""
+    """Return the keys of what is written."""
     return [event.key for effect in effects if isinstance(effect, Write) for event in effect.events]
 
 
@@ -90,7 +90,7 @@ FIRST = {"op": "subscribe", "channel": "EUR", "key": "s3cret"}
 
 
 def test_it_is_connected_once_its_first_message_is_answered() -> None:
-    """Not when the socket is open; the answer is no event, and what came before it counts from then on."""
+    """An open socket is not enough; the answer is no event, and earlier frames count from then on."""
     manager = talking()
     assert sent(manager.handle(30, Opened(101))) == [FIRST]
     assert manager.phase is Phase.OPENING
@@ -102,7 +102,7 @@ def test_it_is_connected_once_its_first_message_is_answered() -> None:
 
 
 def test_it_goes_on_behind_the_cursor() -> None:
-    """A whole number is sent as one; any other cursor as a text; and `resume` may add what it adds anywhere."""
+    """A whole number is sent as one, any other cursor as text; `resume` may add what it adds elsewhere."""
     for cursor, since, more in (
         ("41", 41, {}),
         ("a1", "a1", {}),
@@ -117,7 +117,7 @@ def test_it_goes_on_behind_the_cursor() -> None:
 
 
 def test_the_next_message_is_sent_once_the_first_is_answered() -> None:
-    """One without `expect` is answered by nothing; the profile's own ping begins after the last."""
+    """A message without `expect` needs no answer; the profile's own ping begins after the last message."""
     second = {"send": "PLAIN {name}"}
     third = {"send": ["x", "{cursor}", {"y": "{cursor|text}"}], "expect": "OK"}
     manager = talking(
@@ -135,7 +135,7 @@ def test_the_next_message_is_sent_once_the_first_is_answered() -> None:
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_an_answer_that_does_not_come_is_a_drop(is_first: bool) -> None:
-    """After `within_s`, of the first message as of a ping, by name; the socket is closed with its last words."""
+    """The drop names the message or ping that had no answer `within_s`; the socket closes with its last words."""
     if is_first:
         manager = talking(subscribe=[SUBSCRIBE | {"within_s": 3}])
         manager.handle(30, Opened(101))
@@ -157,7 +157,7 @@ def test_an_answer_that_does_not_come_is_a_drop(is_first: bool) -> None:
 
 
 def test_a_refusal_says_why_and_no_secret() -> None:
-    """It may pass, as any refusal; what the upstream repeats of a secret is left out."""
+    """It may pass, like any refusal; a secret that the upstream repeats is left out."""
     manager = talking()
     manager.handle(30, Opened(101))
     effects = manager.handle(40, says({"op": "error", "text": "no such key: s3cret"}))
@@ -173,7 +173,7 @@ def test_a_refusal_says_why_and_no_secret() -> None:
 
 
 def test_a_close_before_the_answer_says_what_came_instead() -> None:
-    """A refusal that the profile does not name: the last text since the last answer, and no secret."""
+    """If the profile names no refusal, the reason is the last text since the last answer, without secrets."""
     manager = talking(subscribe=[SUBSCRIBE, {"send": "b", "expect": "OK"}])
     manager.handle(30, Opened(101))
     manager.handle(40, says({"n": 1}, SUBSCRIBED))
@@ -187,7 +187,7 @@ def test_a_close_before_the_answer_says_what_came_instead() -> None:
 
 
 def test_what_floods_before_the_answer_has_begun() -> None:
-    """More than is kept until then makes it connected, and the answer is waited for all the same."""
+    """More frames than are kept make it connected, and it still waits for the answer."""
     manager = talking()
     manager.handle(30, Opened(101))
     long = {"n": 1, "text": "x" * (EARLY_BYTES // 2)}
@@ -199,7 +199,7 @@ def test_what_floods_before_the_answer_has_begun() -> None:
 
 
 def test_an_answer_that_waits_to_be_read_has_come_in_time() -> None:
-    """A slow store keeps bytes unread: those that came before the answer was due may hold it, later ones cannot."""
+    """A slow store leaves bytes unread: those that came before the answer was due may hold it, later ones cannot."""
     ping = {"send": {"op": "ping"}, "answer": {"$.op": "pong"}, "every_s": 2, "within_s": 1}
     in_time, late = connected(ping=ping), connected(ping=ping)
     for manager in (in_time, late):
@@ -211,7 +211,7 @@ def test_an_answer_that_waits_to_be_read_has_come_in_time() -> None:
 
 
 def test_pings_are_answered_and_a_close_is_returned() -> None:
-    """With what they hold; before, while and after it is connected, and not once it has said its last words."""
+    """The answer repeats their content, before and after it is connected, but not after its last words."""
     manager = talking()
     manager.handle(30, Opened(101))
     ping = encoded_frame(PING, b"x")
@@ -237,14 +237,14 @@ def test_pings_are_answered_and_a_close_is_returned() -> None:
     ],
 )
 def test_the_close_code_decides(code: int, codes: dict[str, str], error: str, is_final: bool | None) -> None:
-    """By the RFC, or by the profile's table; a refusal by the RFC's words may pass."""
+    """The RFC decides, or the profile's table; what the RFC calls a refusal may pass."""
     manager = connected(close_codes=codes)
     manager.handle(50, says(closing(code)))
     assert (manager.ending.error, manager.refusal is not None) == (error, is_final is not None)
 
 
 def test_a_close_may_say_that_the_cursor_is_too_old() -> None:
-    """Then the next connection asks for no place, as after a frame that says so."""
+    """Then the next connection asks without a cursor, as after a frame that says so."""
     manager = connected(Resumption("7"), close_codes={"4010": "expired"})
     manager.handle(50, says(closing(4010)))
     assert manager.progress.forgot_ms == 50
@@ -255,7 +255,7 @@ def test_a_close_may_say_that_the_cursor_is_too_old() -> None:
     ("wire", "code"), [(b"\x81\x81abcdx", 1002), (encoded_frame(TEXT, b"\xff"), 1007), (b"\x83\x00", 1002)]
 )
 def test_what_breaks_the_protocol_is_closed_with_its_code(wire: bytes, code: int) -> None:
-    """Before it is connected and after; the events before it are stored."""
+    """This holds before it is connected and after; the events before it are stored."""
     manager = connected()
     effects = manager.handle(50, says({"n": 1}, wire))
     assert (sent(effects), stored(effects)) == ([(CLOSE, code.to_bytes(2, "big"))], ["1"])
@@ -266,7 +266,7 @@ def test_what_breaks_the_protocol_is_closed_with_its_code(wire: bytes, code: int
 
 
 def test_the_last_words_are_said_once() -> None:
-    """Where this side closes: the profile's own, then the close; none where the upstream is gone."""
+    """If this side closes, the profile's words come first, then the close; none if the upstream is gone."""
     manager = connected(leave={"send": {"op": "bye", "channel": "{name}"}})
     effects = manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken())
     effects += manager.handle(DEADLINE_MS - MARGIN_MS // 2 + 1, Woken())
@@ -277,7 +277,7 @@ def test_the_last_words_are_said_once() -> None:
 
 
 def test_a_hole_in_the_numbers_is_a_loss_of_so_many() -> None:
-    """Behind the cursor too; a repetition or a restart is none, and a snapshot begins its row."""
+    """This holds after the cursor too; a repetition or a restart is no hole, and a snapshot begins its row."""
     manager = connected(Resumption("7"), sequence="$.n", snapshot={"json": {"$.type": "all"}})
 
     def lost(*numbers: int, **more: Any) -> list[int | None]:
@@ -295,7 +295,7 @@ def test_a_hole_in_the_numbers_is_a_loss_of_so_many() -> None:
 
 
 def test_each_product_has_numbers_of_its_own() -> None:
-    """Where the profile says so; an event without a number, or with one that is none, makes no hole."""
+    """The profile says so; an event without a valid number makes no hole."""
     manager = connected(sequence={"path": "$.seq", "by": "$.product"})
     messages = [("a", 1), ("b", 7), ("a", 2), ("b", "9"), ("a", None), ("a", "x"), ("a", 4)]
     effects = manager.handle(
@@ -305,14 +305,14 @@ def test_each_product_has_numbers_of_its_own() -> None:
 
 
 def test_a_snapshot_is_stored_under_its_name() -> None:
-    """So whoever reads the table can tell a state from a change."""
+    """So a reader of the table can tell a state from a change."""
     manager = connected(snapshot={"json": {"$.type": "all"}})
     effects = manager.handle(50, says({"n": 1, "type": "all"}, {"n": 2}))
     assert [event.name for one in effects if isinstance(one, Write) for event in one.events] == ["snapshot", None]
 
 
 def test_an_answer_that_is_no_switch_is_a_refusal() -> None:
-    """200 among them; nothing is sent, and nothing that follows is read."""
+    """This includes 200; nothing is sent, and nothing that follows is read."""
     for status in (200, 204, 302, 404):
         manager = talking()
         effects = manager.handle(30, Opened(status))
@@ -320,7 +320,7 @@ def test_an_answer_that_is_no_switch_is_a_refusal() -> None:
 
 
 def test_a_ticket_fills_places_of_messages_and_is_not_shown() -> None:
-    """Those of the opening that was answered; what the upstream repeats of it in a refusal is hidden."""
+    """The ticket is that of the answered opening; in a refusal it is hidden."""
     send = {"op": "login", "key": "{ticket}", "bearer": "{token}"}
     login = {"send": send, "expect": {"$.op": "in"}, "refuse": {"$.op": "no"}, "reason": "$.text"}
     token = {"kind": "client_credentials", "address": "https://a.example", "id": "i", "secret": "${secret:key}"}

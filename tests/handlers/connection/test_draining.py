@@ -1,4 +1,4 @@
-"""Why a connection leaves and how it ends."""
+"""Why a connection leaves, and how it ends."""
 
 from dataclasses import replace
 
@@ -54,14 +54,14 @@ def test_closed_by_its_successor_is_taken_over() -> None:
 
 
 def test_closed_while_it_holds_the_lease_is_dropped() -> None:
-    """Nobody came after: the stream was dropped, and the lane must not wait."""
+    """Nobody came after it, so the stream was dropped, and the lane must not wait."""
     manager = connected()
     manager.handle(40, Closed("reset"))
     assert outcome(manager.handle(40, LeaseRead(Lease(fence=FENCE)))).error == "StreamDropped"
 
 
 def test_a_successor_that_is_closed_again_is_not_waited_for() -> None:
-    """It was connected, so this one was relieved; but now nobody is known to be, and the lane must not wait."""
+    """It was connected, so this one was relieved; but now nobody may be connected, and the lane must not wait."""
     manager = connected()
     manager.handle(40, Closed("reset"))
     gone = Lease(fence=FENCE + 1, connected_token=FENCE + 1, released_token=FENCE + 1, execution="mine")
@@ -69,7 +69,7 @@ def test_a_successor_that_is_closed_again_is_not_waited_for() -> None:
 
 
 def test_closed_while_the_successor_connects_watches_for_its_mark() -> None:
-    """Claimed but not connected is not taken over yet: the mark within the watch decides, its absence means dropped."""
+    """A claim is no takeover yet: the mark within the watch decides; without it the stream was dropped."""
     claimed = Lease(fence=FENCE + 1, connected_token=FENCE)
     manager = connected()
     manager.handle(40, Closed("ended_by_upstream"))
@@ -88,7 +88,7 @@ def test_closed_while_the_successor_connects_watches_for_its_mark() -> None:
 
 @pytest.mark.parametrize("overlap", ["evicts", "tolerates"])
 def test_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
-    """Where the upstream leaves the older open, it reads on for overlap_s, checks the lease, drains and goes."""
+    """If the upstream leaves the older open, it reads on for overlap_s, checks the lease, drains and goes."""
     manager = connected(overlap, overlap_s=1.5)
     newer = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1))
     assert manager.handle(1_030, newer) == []
@@ -103,7 +103,7 @@ def test_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
 
 
 def test_one_whose_successor_is_closed_again_stays() -> None:
-    """It checks the lease before it leaves, stays as if nobody had come, and overlaps anew with the next."""
+    """It checks the lease before it leaves, stays as if nobody had come, and overlaps with the next one."""
     manager = connected("tolerates", overlap_s=0.5)
     newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine")
     assert manager.handle(1_030, LeaseRead(newer)) == []
@@ -122,7 +122,7 @@ def test_one_whose_successor_is_closed_again_stays() -> None:
 
 
 def test_one_whose_successor_is_closed_again_stays_until_its_deadline() -> None:
-    """While the next one connects it reads on for half its margin, as if it had never been taken over."""
+    """While the next one connects, it reads on for half its margin, as if it had never been taken over."""
     manager = connected("tolerates", overlap_s=60)
     newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1)
     gone = LeaseRead(replace(newer, fence=FENCE + 2, released_token=FENCE + 1))
@@ -137,7 +137,7 @@ def test_one_whose_successor_is_closed_again_stays_until_its_deadline() -> None:
 
 
 def test_nobody_stays_whose_successor_was_told_the_end() -> None:
-    """The stream is over, so nobody is to come; after any other end an execution goes on with it."""
+    """The stream is over, so nobody will come; after any other end an execution goes on with it."""
     for ending, phase in (("StreamEnded", Phase.DRAINING), ("RenewalFailed", Phase.CONNECTED)):
         manager = connected("tolerates", overlap_s=2)
         newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1)
@@ -147,7 +147,7 @@ def test_nobody_stays_whose_successor_was_told_the_end() -> None:
 
 
 def test_where_two_are_forbidden_nobody_reads_on() -> None:
-    """Whoever stood still until its turn was taken closes at once."""
+    """A connection that waited until its turn was taken closes at once."""
     manager = connected("forbids", overlap_s=2)
     newer = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1))
     assert outcome(drained(manager, 1_030, manager.handle(1_030, newer))).error == "StreamTakenOver"
@@ -165,7 +165,7 @@ def test_taken_over_at_the_deadline_is_taken_over() -> None:
 
 
 def test_an_overlap_is_bounded_by_the_settings() -> None:
-    """A profile that asks for more gets what leaves its lane in time for its next turn."""
+    """If a profile asks for more, the overlap still ends early enough for the lane's next turn."""
     manager = connected("tolerates", overlap_s=60, overlap_max_ms=2_000)
     manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1)))
     assert manager.wake_at_ms == 3_030
@@ -193,7 +193,7 @@ def test_the_deadline_is_left_before() -> None:
     ],
 )
 def test_the_deadline_is_put_off_while_somebody_is_on_the_way(standby: str, lease: Lease) -> None:
-    """A successor that connects, or the first function of the execution that has claimed the stream.
+    """This is a successor that connects, or the first function of the execution that has claimed the stream.
 
     It reads on for half the margin, so that a slow connect leaves no gap.
     """
@@ -205,7 +205,7 @@ def test_the_deadline_is_put_off_while_somebody_is_on_the_way(standby: str, leas
 
 
 def test_another_execution_that_took_over_makes_it_return() -> None:
-    """Taken over by another execution's connection, a lane must not come back: the function returns superseded."""
+    """A lane must not come back after another execution's connection: the function returns superseded."""
     manager = connected()
     manager.handle(40, Closed("ended_by_upstream"))
     effects = manager.handle(40, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="other")))
@@ -213,7 +213,7 @@ def test_another_execution_that_took_over_makes_it_return() -> None:
 
 
 def test_one_that_leaves_at_half_its_margin_has_time_to_drain() -> None:
-    """What it has read is stored and its cursor saved, though the driver's alarm comes before the close."""
+    """Its events are stored and its cursor is saved, though the driver's alarm comes before the close."""
     late_ms = DEADLINE_MS - MARGIN_MS // 2
     manager = connected("tolerates", standby="hot")
     manager.handle(DEADLINE_MS - MARGIN_MS, Woken())
@@ -227,7 +227,7 @@ def test_one_that_leaves_at_half_its_margin_has_time_to_drain() -> None:
 
 
 def test_a_requested_stop_drains_and_returns() -> None:
-    """A holder that reads of a requested stop closes, drains and returns stopped."""
+    """A holder that reads a requested stop closes, drains and returns stopped."""
     manager = connected()
     effects = drained(manager, 1_030, manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True))))
     assert kinds(effects) == [SaveRecord, RecordGaps, Release, Finish]
@@ -235,7 +235,7 @@ def test_a_requested_stop_drains_and_returns() -> None:
 
 
 def test_a_store_that_refuses_ends_the_connection() -> None:
-    """What cannot be stored is not passed by the cursor: the function raises StoreUnavailable without saving it."""
+    """The cursor does not pass what cannot be stored: the function raises StoreUnavailable without saving it."""
     manager = connected()
     manager.handle(40, Chunk(event(8)))
     effects = manager.handle(50, StoreFailed("throttled"))
@@ -247,7 +247,7 @@ def test_a_store_that_refuses_ends_the_connection() -> None:
     ("reason", "closed_ms"), [*((reason, 40) for reason in sorted(BROKEN)), ("ended_by_upstream", 9_000)]
 )
 def test_the_ledger_covers_nothing_after_the_last_byte_of_a_broken_connection(reason: str, closed_ms: int) -> None:
-    """When the peer died is not known, only when it was last heard; a proper end is an end."""
+    """Nobody knows when the peer died, only when it was last heard; a proper end is known."""
     manager = connected()
     manager.handle(40, Chunk(event(8)))
     manager.handle(41, Written(1, 0))
@@ -265,7 +265,7 @@ def test_a_close_that_came_with_the_answer_is_not_before_the_opening() -> None:
 
 
 def test_what_was_read_before_leaving_is_stored_before_the_cursor_is_saved() -> None:
-    """Chunks that were queued when it began to leave are events like any other; the end waits until they are stored."""
+    """Queued chunks are events like any other; the end waits until they are stored."""
     manager = connected()
     assert kinds(manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True)))) == [CloseUpstream]
     assert kinds(manager.handle(1_031, Chunk(event(8)))) == [Write]
@@ -277,7 +277,7 @@ def test_what_was_read_before_leaving_is_stored_before_the_cursor_is_saved() -> 
 
 
 def test_gaps_are_written_down_once_the_predecessor_must_be_dead() -> None:
-    """A connection looks for gaps once, when whoever was silent before it must be dead."""
+    """A connection looks for gaps once, when a silent predecessor must be dead."""
     holder = LeaseRead(Lease(fence=FENCE))
     manager = connected()
     ttl_ms = LEASE_TTL_READS * 5_000
@@ -288,7 +288,7 @@ def test_gaps_are_written_down_once_the_predecessor_must_be_dead() -> None:
 
 
 def test_a_drain_that_takes_too_long_is_cut_at_half_the_margin() -> None:
-    """Where the queue is not empty in time, the function ends all the same and covers nothing unstored."""
+    """If the queue is not empty in time, the function still ends, and covers nothing unstored."""
     manager = connected()
     manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True)))
     assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS // 2
@@ -299,7 +299,7 @@ def test_a_drain_that_takes_too_long_is_cut_at_half_the_margin() -> None:
 
 @pytest.mark.parametrize(("looked", "is_dropped", "looks"), [(0, True, True), (1, True, False), (1, False, True)])
 def test_of_many_that_break_off_one_looks_for_gaps(looked: int, is_dropped: bool, looks: bool) -> None:
-    """One that is dropped leaves that to the next, which looks further back; after a stop nobody comes."""
+    """A dropped one leaves that to the next, which looks further back; after a stop nobody comes."""
     manager = claimed(at=Resumption("7", looked=looked), lease=Lease(fence=LOOK_EVERY, execution="mine"))
     manager.handle(30, Opened(200))
     if is_dropped:
@@ -314,7 +314,7 @@ def test_of_many_that_break_off_one_looks_for_gaps(looked: int, is_dropped: bool
     ("again", "status", "is_released"), [(False, 502, False), (False, 503, True), (True, 502, True)]
 )
 def test_what_may_have_begun_and_is_requested_once_keeps_its_turn(again: bool, status: int, is_released: bool) -> None:
-    """The other lane waits for the turn, and would make the request anew before the machine knows of the end."""
+    """The other lane waits for the turn; it would otherwise repeat the request before the machine knows of the end."""
     manager = claimed("forbids", again=again)
     manager.handle(20, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine"), Resumption("7")))
     effects = drained(manager, 60, manager.handle(50, Opened(status)))

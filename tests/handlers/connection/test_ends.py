@@ -1,4 +1,4 @@
-"""As what a connection ends."""
+"""The result with which a connection ends."""
 
 from dataclasses import replace
 from itertools import product
@@ -16,21 +16,21 @@ TAKEOVER = Outcome("StreamTakenOver", "", "connection 4 has taken over")
 
 @pytest.mark.parametrize(("view", "ending"), list(product(LeaseView, [ends.EXPIRED, ends.LET_GO])))
 def test_only_a_connected_successor_makes_an_end_a_takeover(view: LeaseView, ending: Outcome) -> None:
-    """A stop outranks all, a claim alone is waited for, and whoever has no successor ends as it would have."""
+    """A stop goes first; a claim alone is waited for; a connection without a successor ends with its own reason."""
     wanted = {LeaseView.STOPPED: ends.STOPPED, LeaseView.TAKEN_OVER: TAKEOVER, LeaseView.CLAIMED: None}
     assert ends.explained(view, ending, TAKEOVER) == wanted.get(view, ending)
     assert ends.explained(view, ending, None) == (ends.STOPPED if view is LeaseView.STOPPED else ending)
 
 
 def test_a_takeover_names_the_successor_or_the_end_of_the_execution() -> None:
-    """The lane waits for the one; it does not come back after the other."""
+    """The lane waits for a successor of its execution; after another execution's it does not come back."""
     lease = Lease(fence=4, connected_token=4)
     assert ends.taken_over(lease, is_superseded=False) == TAKEOVER
     assert ends.taken_over(lease, is_superseded=True).error == ""
 
 
 def test_a_renewal_that_is_due_stands_in_the_place_of_a_usual_end() -> None:
-    """It names what it stands for; an end that the machine counts, and a clean one, stay as they are."""
+    """It names the end that it replaces; an end that the machine counts, and a clean one, stay."""
     message = "StreamTakenOver: connection 4 has taken over"
     assert ends.renewal_due(TAKEOVER) == Outcome("RenewalDue", "", message)
     assert ends.renewal_due(ends.EXPIRED).message.startswith("ConnectionExpired: ")
@@ -39,7 +39,7 @@ def test_a_renewal_that_is_due_stands_in_the_place_of_a_usual_end() -> None:
 
 
 def test_a_renewal_is_due_from_the_cycle_on_that_the_machine_names() -> None:
-    """It may name none, as an older one does; a cycle may be missed."""
+    """The machine may name none, as an older one does; a cycle may be missed."""
     who = Invocation("demo", "A", "", "r1", 0, 0, 0, 0, 0)
     cycles = [(0, 0), (3, 5), (4, 5), (9, 5)]
     is_due = [replace(who, cycles=before, renew_after=after).is_renewal_due for before, after in cycles]
@@ -55,6 +55,6 @@ def test_a_renewal_is_due_from_the_cycle_on_that_the_machine_names() -> None:
     ],
 )
 def test_a_close_says_why(closed: Closed, was_connected: bool, error: str, message: str) -> None:
-    """What no retry can help is rejected; the rest is dropped."""
+    """An end that no retry can help is rejected, any other is dropped."""
     outcome = ends.dropped(closed, was_connected, 300).outcome
     assert (outcome.error, outcome.message) == (error, message)

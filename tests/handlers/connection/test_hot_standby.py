@@ -1,4 +1,4 @@
-"""Two lanes that both stay connected: who leaves when, and that they get apart."""
+"""Two lanes that both stay connected: who leaves when, and how they move apart."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from tests.handlers.connection.managers import (
 
 
 def fresh_saves(standby: str) -> list[MarkConnected | Heartbeat]:
-    """What the holder saves from its opening to its margin."""
+    """Return what the holder saves from its opening to its margin."""
     manager = claimed("tolerates", standby=standby)
     effects = manager.handle(30, Opened(200))
     for now_ms in range(5_000, DEADLINE_MS - MARGIN_MS, 5_000):
@@ -28,7 +28,7 @@ def fresh_saves(standby: str) -> list[MarkConnected | Heartbeat]:
 
 
 def test_a_hot_standby_stays_when_it_is_taken_over() -> None:
-    """Taken over is no reason to go, an end is retried at once, the deadline is an expiry: both stay connected."""
+    """A takeover is no reason to leave, an end is retried at once, the deadline is an expiry."""
     newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine", expires_at_ms=DEADLINE_MS)
     manager = connected("tolerates", standby="hot")
     assert CloseUpstream not in kinds(manager.handle(1_030, LeaseRead(newer)))
@@ -45,7 +45,7 @@ def test_a_hot_standby_stays_when_it_is_taken_over() -> None:
 
 
 def test_a_hot_standby_goes_when_another_execution_has_taken_over() -> None:
-    """Superseded by the execution that renews it, it lets go like any other and returns."""
+    """The execution that renews it supersedes it; it releases like any other and returns."""
     manager = connected("tolerates", standby="hot", overlap_s=2)
     superseding = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="other"))
     manager.handle(1_030, superseding)
@@ -55,7 +55,7 @@ def test_a_hot_standby_goes_when_another_execution_has_taken_over() -> None:
 
 
 def test_of_two_hot_connections_that_began_together_the_older_leaves_half_way() -> None:
-    """In phase, they would reach their deadlines together: the older ends half-way, the newer stays."""
+    """They would reach their deadlines together, so the older ends half-way and the newer stays."""
     newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine", expires_at_ms=DEADLINE_MS)
     older = connected("tolerates", standby="hot")
     half_ms = 1_030 + (DEADLINE_MS - MARGIN_MS) // 2
@@ -71,7 +71,7 @@ def test_of_two_hot_connections_that_began_together_the_older_leaves_half_way() 
 
 
 def test_the_older_hot_connection_waits_for_a_newer_one_that_is_about_to_go() -> None:
-    """The newer one's lease ends where its stay does; until it is back, or half the margin is over, the older stays."""
+    """The newer one's lease ends with its stay; until it is back, or half the margin is over, the older stays."""
     leave_ms = DEADLINE_MS - MARGIN_MS
     going = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine", expires_at_ms=leave_ms + 1_000)
     manager = connected("tolerates", standby="hot")

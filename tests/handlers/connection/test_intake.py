@@ -1,4 +1,4 @@
-"""What the upstream's answer and its bytes come to, as the manager makes effects of it."""
+"""The manager's effects for the upstream's answer and its bytes."""
 
 import pytest
 
@@ -59,7 +59,7 @@ INSTANT = "Wed, 21 Oct 2026 07:28:00 GMT"
     ],
 )
 def test_the_answer_decides(status: int, headers: dict[str, str], error: str, retry_after_s: float | None) -> None:
-    """Each status that is no stream ends the connection with the error of the design's table; 204 ends the stream."""
+    """A status that is no stream ends the connection with the error of the design's table; 204 ends the stream."""
     manager = claimed(at=Resumption(None))
     effects = drained(manager, 30, manager.handle(30, Opened(status, headers)))
     assert kinds(effects) == [SaveRecord, Finish]
@@ -75,7 +75,7 @@ def test_the_answer_decides(status: int, headers: dict[str, str], error: str, re
     ],
 )
 def test_a_page_is_no_stream(framing: str, content_type: str, message: str) -> None:
-    """A 200 of another Content-Type is refused where server-sent events are promised, one of HTML everywhere."""
+    """A 200 with another Content-Type is refused if server-sent events are promised; HTML always is."""
     manager = claimed(at=Resumption(None), framing=framing)
     effects = manager.handle(30, Opened(200, {"content-type": content_type}))
     assert (kinds(effects) == [CloseUpstream]) is bool(message)
@@ -86,7 +86,7 @@ def test_a_page_is_no_stream(framing: str, content_type: str, message: str) -> N
 
 
 def test_bytes_that_cannot_be_framed_end_it_after_the_events_before_them() -> None:
-    """What was whole is stored; then it is a drop that says what is wrong."""
+    """Whole events are stored; then it is a drop that says what is wrong."""
     manager = connected(framing="length")
     effects = manager.handle(40, Chunk(b"1\na<html>\n"))
     assert kinds(effects) == [Write, CloseUpstream]
@@ -102,7 +102,7 @@ def test_bytes_that_cannot_be_framed_end_it_after_the_events_before_them() -> No
 
 
 def test_the_end_of_the_stream_is_stored_and_returned() -> None:
-    """The event that ends the stream is stored like any other, and nothing behind it; then the function returns."""
+    """The event that ends the stream is stored like any other, and nothing after it; then the function returns."""
     manager = connected()
     effects = manager.handle(40, Chunk(event(8) + b"event: end\ndata: y\n\n" + event(9)))
     assert kinds(effects) == [Write, CloseUpstream]
@@ -116,7 +116,7 @@ def test_the_end_of_the_stream_is_stored_and_returned() -> None:
 
 
 def test_an_unterminated_tail_is_noted_not_stored() -> None:
-    """Bytes behind the last delimiter are no event; the ledger counts them."""
+    """Bytes after the last delimiter are no event; the ledger counts them."""
     manager = connected()
     manager.handle(40, Chunk(b"data: half"))
     effects = manager.handle(50, Closed("truncated"))
@@ -125,7 +125,7 @@ def test_an_unterminated_tail_is_noted_not_stored() -> None:
 
 
 def test_half_an_event_at_a_handover_is_in_the_gap() -> None:
-    """The pause before it was longer than the handover: what was cut off happened before the connection was let go."""
+    """The pause before it was longer than the handover, so the event happened before the connection was released."""
     manager = connected("forbids")
     manager.handle(1_000, Chunk(event(8)))
     manager.handle(1_005, Written(1, 0))
@@ -137,7 +137,7 @@ def test_half_an_event_at_a_handover_is_in_the_gap() -> None:
 
 
 def test_behind_the_end_of_the_stream_no_event_is_missing() -> None:
-    """Nothing that comes after counts, so half of it is nothing either."""
+    """Nothing after it counts, and neither does half an event."""
     manager = connected()
     manager.handle(1_000, Chunk(b"event: end\ndata: y\n\ndata: half"))
     manager.handle(1_010, Closed("closed_here"))
@@ -155,7 +155,7 @@ def test_behind_the_end_of_the_stream_no_event_is_missing() -> None:
     ],
 )
 def test_a_block_with_an_id_alone_sets_where_to_resume(wire: bytes, cursor: str | None) -> None:
-    """WHATWG sets the last event ID though nothing is dispatched; what stands behind the end does not count."""
+    """WHATWG sets the last event ID though nothing is dispatched; a block after the end does not count."""
     manager = connected()
     effects = manager.handle(40, Chunk(wire))
     for write in [effect for effect in effects if isinstance(effect, Write)]:
@@ -165,7 +165,7 @@ def test_a_block_with_an_id_alone_sets_where_to_resume(wire: bytes, cursor: str 
 
 
 def test_many_events_of_one_chunk_are_several_writes_each_with_its_cursor() -> None:
-    """The cursor moves on with each that is stored, and stands behind none that is not."""
+    """The cursor moves on with each stored event and never passes an unstored one."""
     manager = connected()
     wire = b"".join(event(number) for number in range(8, 8 + 2 * MOST_EVENTS + 1)) + b"id: 9999\n\n"
     writes = [effect for effect in manager.handle(40, Chunk(wire)) if isinstance(effect, Write)]
@@ -178,14 +178,14 @@ def test_many_events_of_one_chunk_are_several_writes_each_with_its_cursor() -> N
 
 
 def test_the_events_of_a_connection_are_numbered_on_from_chunk_to_chunk() -> None:
-    """Two chunks of one millisecond: only the number tells the positions of their events apart."""
+    """In two chunks of one millisecond, only the number tells their events' positions apart."""
     manager = connected()
     writes = [write for at in (8, 10) for write in manager.handle(40, Chunk(event(at) + event(at + 1)))]
     assert [write.first for write in writes if isinstance(write, Write)] == [0, 2]
 
 
 def test_an_id_alone_waits_for_the_events_before_it() -> None:
-    """A place to resume at is saved only when all that came before it is stored."""
+    """A place to resume at is saved only once all earlier events are stored."""
     manager = connected()
     assert kinds(manager.handle(6_000, Chunk(event(8)))) == [Write]
     assert manager.handle(6_010, Chunk(b"id: 9\n\n")) == []
@@ -195,7 +195,7 @@ def test_an_id_alone_waits_for_the_events_before_it() -> None:
 
 
 def test_the_ledger_covers_up_to_the_oldest_thing_that_is_not_stored() -> None:
-    """What arrived while a write was under way, and what was read and is not answered for, die with the function."""
+    """Events that arrived during a write, or were read and not answered for, are lost if the function dies."""
     holder = LeaseRead(Lease(fence=FENCE))
     manager = connected()
     effects = manager.handle(6_000, holder, unread_ms=4_000)
@@ -207,7 +207,7 @@ def test_the_ledger_covers_up_to_the_oldest_thing_that_is_not_stored() -> None:
 
 
 def test_a_heartbeat_does_not_cover_what_waits_to_be_read() -> None:
-    """It falls due by the clock, whatever waits: were the function to die then, what waits must lie behind it."""
+    """It comes by the clock; if the function died then, the waiting bytes must be after its instant."""
     manager = connected()
     assert manager.lease_due_ms is not None
     (heartbeat,) = manager.ask_lease(6_000, 4_000)
@@ -216,7 +216,7 @@ def test_a_heartbeat_does_not_cover_what_waits_to_be_read() -> None:
 
 
 def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_event() -> None:
-    """What the connection brought before is known; the fallback is saved in place of the cursor."""
+    """What the connection brought before is known; the fallback is saved instead of the cursor."""
     resume = {"header": "Last-Event-ID", "fallback": "start", "expired": {"event": "gone"}}
     manager = connected(resume=resume)
     manager.handle(2_000, Chunk(event(8)))
@@ -238,7 +238,7 @@ def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_ev
     ],
 )
 def test_only_whole_signs_of_life_are_idle(data: bytes, is_idle: bool) -> None:
-    """What goes on from a cursor has caught up when nothing else came for five seconds, and then anything."""
+    """A resumed connection has caught up after five seconds without anything else, and then any sign of life."""
     manager = connected(at=Resumption("7", saved_ms=-60_000), heartbeat={"event": "beat"}, loss={"event": "lost"})
     effects = manager.handle(3_000, Chunk(data)) + manager.handle(5_030, Chunk(b": still here\n\n"))
     for _ in [effect for effect in effects if isinstance(effect, Write)]:
@@ -248,14 +248,14 @@ def test_only_whole_signs_of_life_are_idle(data: bytes, is_idle: bool) -> None:
 
 
 def test_what_comes_after_a_silence_is_stored() -> None:
-    """A quiet stream is connected all the same, and its next event is one like any other."""
+    """A quiet stream is still connected, and its next event is like any other."""
     manager = connected()
     assert kinds(manager.handle(40, Chunk(event(8)))) == [Write]
     assert kinds(manager.handle(50_000, Chunk(event(9)))) == [Write]
 
 
 def test_a_loss_is_recorded_before_the_cursor_passes_it() -> None:
-    """The cursor may pass it with any event of its chunk, so it comes before the writes: a kill forgets no loss."""
+    """Any event of its chunk may move the cursor past it, so its record goes first: no kill forgets a loss."""
     manager = connected(loss={"event": "lost"})
     effects = manager.handle(5_040, Chunk(event(8) + b"id: 9\nevent: lost\ndata: y\n\n" + event(10)))
     assert kinds(effects) == [RecordLoss, Write]
@@ -269,7 +269,7 @@ def test_a_loss_is_recorded_before_the_cursor_passes_it() -> None:
     [('{"missed": 12}', 12), ('{"missed": 0}', 0), ('{"missed": -1}', None), ('{"missed": true}', None), ("12", None)],
 )
 def test_a_loss_is_of_as_many_events_as_the_upstream_says(data: str, count: int | None) -> None:
-    """By the path of its mark; what is no number, or none that can be, says nothing."""
+    """Its mark has a path to the number; a value that is no possible number says nothing."""
     manager = connected(loss={"event": "lost", "count": "$.missed"})
     (loss,) = [
         one
@@ -280,7 +280,7 @@ def test_a_loss_is_of_as_many_events_as_the_upstream_says(data: str, count: int 
 
 
 def test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connection_has_caught_up() -> None:
-    """A resumed connection hears first of what was lost while nobody was connected, and later of what is lost now."""
+    """A resumed connection first hears of losses while nobody was connected, and later of present ones."""
     manager = fresh(resume={"header": "Last-Event-ID"}, loss={"event": "lost"})
     manager.start(90_000)
     manager.handle(90_020, Claimed(Lease(fence=FENCE), Resumption("7", 5, known_ms=89_000, behind_ms=2_040)))
@@ -294,7 +294,7 @@ def test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connectio
 
 
 def test_a_cursor_that_the_answer_refuses_is_written_down_before_anything_is_saved() -> None:
-    """Where the answer does not begin behind the cursor, nobody can ask for what came since: the record says so."""
+    """If the answer does not begin after the cursor, nobody can ask for the events between; the record says so."""
     manager = claimed(at=Resumption("7", 5), resume={"header": "Last-Event-ID", "confirmed_by": "x-from"})
     effects = manager.handle(30, Opened(200, {"x-from": "1"}))
     assert kinds(effects) == [MarkConnected]
@@ -316,7 +316,7 @@ def test_a_cursor_that_the_answer_refuses_is_written_down_before_anything_is_sav
     ],
 )
 def test_an_event_shows_by_its_own_time_how_far_the_connection_is_behind(date: str, own: str, live_ms: int) -> None:
-    """By the upstream's clock alone, and once what came is stored; an older event behind it takes nothing back."""
+    """Only the upstream's clock counts, once the event is stored; a later, older event takes nothing back."""
     record = Record(900_000)
     record.fence = 3
     record.resumes(1_000, Resumption("7", 700, behind_ms=99_000), is_asked=True)

@@ -1,4 +1,4 @@
-"""What a profile leaves out, as the manager makes effects of it: counted, passed by the cursor, never stored."""
+"""The manager's effects for events that a profile leaves out: they are counted, passed by the cursor, never stored."""
 
 import json
 from typing import Any
@@ -45,13 +45,13 @@ def keys(effects: list[Effect]) -> list[str]:
 
 
 def released(manager: Manager) -> Release:
-    """Its end, at the upstream's close."""
+    """Return its end, at the upstream's close."""
     effects = manager.handle(9_000, Closed("closed"))
     return next(effect for effect in effects if isinstance(effect, Release))
 
 
 def test_what_is_left_out_is_counted_and_moves_the_cursor() -> None:
-    """Without a write, where nothing of a chunk is kept; the end saves the place behind it."""
+    """If nothing of a chunk is kept there is no write; the end saves the place after it."""
     manager = reading()
     assert chunk(manager, 40, quote(1), quote(2)) == []
     end = released(manager)
@@ -59,7 +59,7 @@ def test_what_is_left_out_is_counted_and_moves_the_cursor() -> None:
 
 
 def test_the_cursor_of_what_is_left_out_waits_for_what_came_before_it() -> None:
-    """It passes nothing that is not stored."""
+    """It never passes an unstored event."""
     manager = reading()
     effects = chunk(manager, 40, quote(1), trade(2), quote(3), quote(4))
     assert keys(effects) == ["2"]
@@ -71,7 +71,7 @@ def test_the_cursor_of_what_is_left_out_waits_for_what_came_before_it() -> None:
 
 
 def test_a_store_that_refuses_what_is_kept_keeps_the_cursor_before_it() -> None:
-    """What was left out behind it is asked for again with it."""
+    """The next connection asks for it again, and for what was left out after it."""
     manager = reading()
     chunk(manager, 40, trade(1), quote(2))
     assert manager.handle(6_000, Woken()) == []
@@ -80,7 +80,7 @@ def test_a_store_that_refuses_what_is_kept_keeps_the_cursor_before_it() -> None:
 
 
 def test_marks_count_whatever_is_kept() -> None:
-    """A heartbeat moves the cursor and is not left out, a loss is written down and stored, an end ends."""
+    """A heartbeat moves the cursor and is not left out, a loss is recorded and stored, an end ends the stream."""
     manager = reading()
     assert chunk(manager, 40, {"alive": True, "alive_at": "7"}) == []
     effects = chunk(manager, 50, {"missed": 3}, quote(8), {"bye": True}, trade(9))
@@ -91,7 +91,7 @@ def test_marks_count_whatever_is_kept() -> None:
 
 
 def test_an_upstream_that_sends_what_is_left_out_is_not_idle() -> None:
-    """So a connection that is 20 s behind has not caught up while that comes: what is kept may stand behind it."""
+    """A connection that is 20 s behind has not caught up meanwhile, for kept events may follow."""
     live_ms = []
     for frames in ([quote(n) for n in range(1, 5)], [{"alive": True}] * 4):
         manager = claimed(at=Resumption("0", 0, behind_ms=20_000), **FIELDS)
@@ -104,7 +104,7 @@ def test_an_upstream_that_sends_what_is_left_out_is_not_idle() -> None:
 
 @pytest.mark.parametrize("partitions", [1, LOG])
 def test_items_and_log_keep_the_same(partitions: int) -> None:
-    """What waits to be appended is what is kept; its cursor is that of what was left out behind it."""
+    """Only kept events wait for the append; its cursor is that of what was left out after them."""
     manager = reading(partitions, store="log" if partitions == LOG else "items")
     effects = chunk(manager, 40, trade(1), quote(2), trade(3), quote(4))
     effects += manager.handle(41, Closed("closed"))
@@ -114,7 +114,7 @@ def test_items_and_log_keep_the_same(partitions: int) -> None:
 
 
 def test_elements_that_are_left_out_move_the_cursor() -> None:
-    """Of a batch as of single frames; a frame of which nothing is kept writes nothing."""
+    """This holds for batches and single frames; a frame of which nothing is kept writes nothing."""
     fields: dict[str, Any] = {
         "split": {"path": "$.items"},
         "key": "$.items[*].n",
@@ -130,7 +130,7 @@ def test_elements_that_are_left_out_move_the_cursor() -> None:
 
 
 def test_each_delivery_that_is_kept_has_a_key_of_its_own() -> None:
-    """They are numbered among what is stored."""
+    """The numbers count only what is stored."""
     manager = reading(key="each")
     assert keys(chunk(manager, 40, quote(1), trade(1), quote(2), trade(1))) == [
         f"{FENCE:012d}-{number:09d}" for number in (0, 1)

@@ -10,7 +10,7 @@ counters = st.integers(0, 6)
 
 @given(counters, counters, st.integers(1, 6))
 def test_a_connection_stands_in_exactly_one_way(fence: int, connected: int, mine: int) -> None:
-    """Where connected <= fence, a connection is holder, claimed or taken over as the counters say."""
+    """If connected <= fence, the counters make it holder, claimed or taken over."""
     fence, connected = max(fence, connected, mine), min(fence, connected)
     expected = {
         (False, False): LeaseView.HOLDER,
@@ -21,7 +21,7 @@ def test_a_connection_stands_in_exactly_one_way(fence: int, connected: int, mine
 
 
 def test_nobody_waits_for_a_successor_that_is_closed_again() -> None:
-    """Released, it is no reason to let go; one that has claimed since may be."""
+    """A released successor is no reason to leave; one that has claimed since may be."""
     assert lease_view(Lease(fence=2, connected_token=2, released_token=2), 1) is LeaseView.HOLDER
     assert lease_view(Lease(fence=3, connected_token=2, released_token=2), 1) is LeaseView.CLAIMED
     assert lease_view(Lease(fence=3, connected_token=3, released_token=2), 1) is LeaseView.TAKEN_OVER
@@ -34,7 +34,7 @@ def test_a_requested_stop_outranks_everything(fence: int, connected: int, mine: 
 
 
 def test_only_another_execution_supersedes() -> None:
-    """An execution is superseded by another's claim, never by its own, by none, or where it names none itself."""
+    """Another execution's claim supersedes it; its own, none, or one without a name does not."""
     assert superseded(Lease(execution="other"), "mine")
     assert not superseded(Lease(execution="mine"), "mine")
     assert not superseded(Lease(execution=""), "mine")

@@ -1,4 +1,4 @@
-"""Gaps from the ledger's records, against a count millisecond by millisecond."""
+"""The gaps from the ledger's records, compared with a count of each millisecond."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,13 +14,13 @@ NOW = 100_000
 
 
 def connection(fence: int, opened_ms: int, closed_ms: int | None, **more: Any) -> Record:
-    """One that asked for what came since a cursor, and closed where it says so."""
+    """Return a connection that asked from a cursor and closed at a given instant."""
     seen_ms = NOW if closed_ms is None else closed_ms
     return Record(fence, opened_ms, seen_ms, closed_ms, "" if closed_ms is None else "reset", True, **more)
 
 
 def history(steps: list[tuple[int, int, int | None]]) -> list[Record]:
-    """Connections one after the other as they would be written down: how long after the one before, how long, reach."""
+    """Draw connections as they would be recorded: each one's distance from the one before, length and reach."""
     written: list[Record] = []
     opened_ms = 0
     for fence, (after_ms, lasted_ms, reach_ms) in enumerate(steps, 1):
@@ -47,7 +47,7 @@ steps = st.lists(
 
 @given(st.lists(closed, max_size=6))
 def test_gaps_are_the_milliseconds_between_connections_that_none_covers(between: list[Record]) -> None:
-    """The gaps hold exactly the milliseconds from the first opening to the last in which nothing was connected."""
+    """The gaps hold exactly the unconnected milliseconds from the first opening to the last."""
     first = min((r.opened_ms for r in between), default=0)
     last = max((r.opened_ms for r in between), default=0)
     missed = [at for at in range(first, last) if not any(r.opened_ms <= at < r.seen_ms for r in between)]
@@ -58,7 +58,7 @@ def test_gaps_are_the_milliseconds_between_connections_that_none_covers(between:
 def test_no_instant_that_an_upstream_may_have_forgotten_is_told_as_brought(
     taken: list[tuple[int, int, int | None]],
 ) -> None:
-    """Of an upstream that keeps so much, and sends it as slowly as is assumed, what never came lies in an open gap."""
+    """The upstream keeps so much and sends it as slowly as is assumed; what never came is in an open gap."""
     written = history(taken)
     never_came: set[int] = set()
     due_ms = written[0].opened_ms  # the oldest instant that has not come
@@ -79,7 +79,7 @@ def test_no_instant_that_an_upstream_may_have_forgotten_is_told_as_brought(
 
 @given(steps)
 def test_what_is_told_as_delivered_has_come_and_stays_so(taken: list[tuple[int, int, int | None]]) -> None:
-    """At any instant, of an upstream that keeps so much, and sends it as slowly as is assumed."""
+    """This holds at any instant, for an upstream that keeps so much and sends it as slowly as is assumed."""
     written: list[Record] = []
     never_came: set[int] = set()
     delivered: set[int] = set()
@@ -105,7 +105,7 @@ def test_what_is_told_as_delivered_has_come_and_stays_so(taken: list[tuple[int, 
 
 @given(steps)
 def test_no_gap_is_open_where_the_upstream_forgets_nothing(taken: list[tuple[int, int, int | None]]) -> None:
-    """Whatever broke off, the connection that is open now has asked for all of it."""
+    """Whatever broke off, the open connection has asked for all of it."""
     written = history([(after_ms, lasted_ms, None) for after_ms, lasted_ms, _ in taken])
     now = connection(99, written[-1].last_ms + 7, None, since_ms=known(written).at_ms)
     assert all(gap.state == DELIVERED for gap in gaps([*written, now], NOW, DEAD_AFTER_MS))
@@ -113,7 +113,7 @@ def test_no_gap_is_open_where_the_upstream_forgets_nothing(taken: list[tuple[int
 
 @given(steps)
 def test_what_is_known_never_falls(taken: list[tuple[int, int, int | None]]) -> None:
-    """Each connection is asked for no more than the one before, and records that are out of sight change nothing."""
+    """Each connection asks from no earlier place than the one before; records out of sight change nothing."""
     written = history(taken)
     instants = [known(written[:count]).at_ms or 0 for count in range(1, len(written) + 1)]
     assert instants == sorted(instants)
@@ -121,7 +121,7 @@ def test_what_is_known_never_falls(taken: list[tuple[int, int, int | None]]) -> 
 
 
 def test_a_killed_connection_covers_until_it_was_last_seen() -> None:
-    """Silent for longer than dead_after_ms it counts as killed; before that nothing is said of what follows it."""
+    """After dead_after_ms of silence it counts as killed; until then nothing is said of the time after it."""
     killed = Record(fence=1, opened_ms=0, seen_ms=40, closed_ms=None, ended_by="", resumed=False)
     after = Record(fence=2, opened_ms=43, seen_ms=90, closed_ms=None, ended_by="", resumed=True)
     assert gaps([killed, after], 45, DEAD_AFTER_MS) == []
@@ -129,7 +129,7 @@ def test_a_killed_connection_covers_until_it_was_last_seen() -> None:
 
 
 def test_what_a_killed_connection_had_read_is_a_gap_though_the_clock_of_a_stop_says_later() -> None:
-    """It was seen good until 50, and heard more until 58: a stop at 40 by another clock does not take that back."""
+    """It was good until 50 and heard more until 58; a stop at 40 by another clock does not change that."""
     killed = Record(1, 0, 50, None, "", False, heard_ms=58)
     after = Record(2, 80, NOW, None, "", False, since_ms=50, live_ms=80, stopped_ms=40)
     assert gaps([killed, after], NOW, DEAD_AFTER_MS) == [Gap(2, 50, 58, "unrecorded", OPEN)]
@@ -138,7 +138,7 @@ def test_what_a_killed_connection_had_read_is_a_gap_though_the_clock_of_a_stop_s
 
 
 def test_two_that_were_answered_in_another_order_than_they_claimed_leave_nothing_open() -> None:
-    """The one evicts the other at once; a default resume that is relieved so leaves nothing open."""
+    """One evicts the other at once; a default resume that is relieved so leaves nothing open."""
     before = connection(1, 0, 30_000, reach_ms=0)
     older = connection(2, 30_060, 30_900, reach_ms=0, since_ms=29_000, live_ms=32_000)
     newer = connection(3, 30_000, 30_060, reach_ms=0, since_ms=29_000, live_ms=30_090)
@@ -155,7 +155,7 @@ def test_an_open_connection_covers_all_that_follows() -> None:
 
 
 def test_one_whose_events_wait_is_open_as_long_as_it_is_written_down() -> None:
-    """It is known good until the first of them came, and not dead for that; when it is silent it ended there."""
+    """It is known good until the first of them came, and is not dead for that; if it falls silent, it ended there."""
     waits = Record(fence=1, opened_ms=0, seen_ms=40, closed_ms=None, ended_by="", resumed=False, saved_ms=98)
     after = Record(fence=2, opened_ms=43, seen_ms=44, closed_ms=44, ended_by="reset", resumed=False)
     assert gaps([waits, after], 100, DEAD_AFTER_MS) == []
@@ -163,7 +163,7 @@ def test_one_whose_events_wait_is_open_as_long_as_it_is_written_down() -> None:
 
 
 def test_one_that_caught_up_has_proved_it_though_an_open_one_stands_before_it() -> None:
-    """By a clock that is behind, a successor opened before its predecessor: what that one brought is brought."""
+    """With a late clock, a successor opened before its predecessor; what the predecessor brought counts."""
     first = connection(1, 0, 40)
     second = connection(2, 60, 90, since_ms=40, live_ms=80)
     third = connection(3, 50, None, since_ms=40, live_ms=95)
@@ -172,7 +172,7 @@ def test_one_that_caught_up_has_proved_it_though_an_open_one_stands_before_it() 
 
 @pytest.mark.parametrize(("reach_ms", "closed"), [(None, True), (30, True), (29, False), (0, False)])
 def test_a_gap_is_closed_where_the_upstream_still_has_what_came_in_it(reach_ms: int | None, closed: bool) -> None:
-    """What was asked for is as old as the last instant at which all was known; nobody vouches for a reach of none."""
+    """A connection asks from the last instant at which all was known; a reach of none vouches for nothing."""
     before = connection(1, 0, 10, since_ms=None, live_ms=0)
     after = connection(2, 40, None, reach_ms=reach_ms, since_ms=10, live_ms=70)
     told = gaps([before, after], NOW, DEAD_AFTER_MS)
@@ -202,7 +202,7 @@ def test_what_was_asked_for_and_is_not_proved_yet_is_not_missing() -> None:
 def test_a_default_resume_that_is_relieved_leaves_nothing_open(
     before_ms: int, short_ms: int, after_ms: int, open_gaps: list[tuple[int, int]]
 ) -> None:
-    """It was live, or the next asks for the same at once; not where nobody was connected in between."""
+    """It was live, or the next asks for the same at once; this fails if nobody was connected in between."""
     evicted = connection(1, 0, before_ms, live_ms=0)
     short = connection(2, 7_000, short_ms, reach_ms=0, live_ms=30_000)
     relief = connection(3, after_ms, None, reach_ms=0, live_ms=after_ms)
@@ -228,7 +228,7 @@ def test_whoever_relieves_a_default_resume_has_to_bring_what_that_was_behind_wit
 def test_a_default_resume_that_is_relieved_late_leaves_open_only_what_its_successor_does_not_bring(
     live_ms: int, open_gaps: list[tuple[int, int]]
 ) -> None:
-    """At the assumed speed it is behind by the time that it still lacks; the next one asks 5 s back."""
+    """At the assumed speed it still lacks some time; the next one asks 5 s back."""
     before = connection(1, 0, 44_000, live_ms=0)
     long = connection(2, 43_000, 61_000, reach_ms=0, since_ms=34_000, live_ms=live_ms)
     relief = connection(3, 59_000, 90_000, reach_ms=0, since_ms=43_000, live_ms=75_000)
@@ -237,7 +237,7 @@ def test_a_default_resume_that_is_relieved_late_leaves_open_only_what_its_succes
 
 
 def test_a_gap_is_open_until_a_connection_has_brought_it() -> None:
-    """What breaks off has brought a part; the next one may ask for the rest too late, and then that stays open."""
+    """One that breaks off has brought a part; if the next asks too late for the rest, the rest stays open."""
     first = connection(1, 0, 5_000, live_ms=0)
     second = connection(2, 18_000, None, reach_ms=20_000, since_ms=5_000, live_ms=31_000)
     for heard_ms, brought_ms, state in ((18_000, 5_000, OPEN), (24_499, 17_998, OPEN), (24_500, 18_000, DELIVERED)):
@@ -268,7 +268,7 @@ def test_a_gap_is_open_until_a_connection_has_brought_it() -> None:
     ],
 )
 def test_a_stop_or_a_kill_in_a_silence_proves_nothing(closed_ms: int | None, ended_by: str, state: str) -> None:
-    """It was heard last before it can have brought all: nobody knows whether its peer lived on."""
+    """It was last heard before it can have brought all, so nobody knows whether its peer lived on."""
     first = connection(1, 0, 5_000, live_ms=0)
     second = connection(2, 18_000, closed_ms, since_ms=5_000, live_ms=31_000, heard_ms=20_000)
     second = replace(second, seen_ms=32_000, ended_by="" if closed_ms is None else ended_by)
@@ -279,7 +279,7 @@ def test_a_stop_or_a_kill_in_a_silence_proves_nothing(closed_ms: int | None, end
 @pytest.mark.parametrize("heard", [True, False])
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_an_upstream_that_ends_each_connection_soon_leaves_nothing_open(heard: bool, is_stopped: bool) -> None:
-    """Each lives 3 s, the next opens 2 s later. What is open is what the last may not have brought, stopped or not."""
+    """Each lives 3 s, the next opens 2 s later. Only what the last may not have brought is open, stopped or not."""
     written: list[Record] = []
     for fence, opened_ms in enumerate(range(0, 500_000, 5_000), 1):
         before, ended_ms = known(written), opened_ms + 3_000
@@ -293,7 +293,7 @@ def test_an_upstream_that_ends_each_connection_soon_leaves_nothing_open(heard: b
 
 
 def test_what_a_dead_peer_may_have_kept_back_is_made_up_for_as_well() -> None:
-    """Let go in a silence, it was good until its close, and whoever goes on is behind by the silence too."""
+    """Released in a silence, it was good until its close; the next one is behind by the silence too."""
     heard = connection(1, 0, 15_000, live_ms=0, heard_ms=12_000)
     assert known([heard]).at_ms == 15_000
     assert known([heard]).behind_ms(1, 16_000) == 4_000
@@ -305,7 +305,7 @@ def test_what_a_dead_peer_may_have_kept_back_is_made_up_for_as_well() -> None:
 
 
 def test_who_breaks_off_while_it_is_sent_what_a_dead_peer_kept_back_has_caught_up_with_nothing() -> None:
-    """The upstream forgets what is older than 9 s; the peer had been dead for three when it was let go."""
+    """The upstream forgets what is older than 9 s; the peer had been dead for three when it was released."""
     first = connection(1, 0, 15_400, live_ms=0, heard_ms=12_400)
     asked = known([first])
     live_ms = 15_600 + (asked.behind_ms(1, 15_500) or 0) + 100
@@ -317,13 +317,13 @@ def test_who_breaks_off_while_it_is_sent_what_a_dead_peer_kept_back_has_caught_u
 
 
 def test_an_upstream_that_ended_the_stream_has_sent_all_of_it() -> None:
-    """Its end stands behind everything, however short the connection was."""
+    """Its end comes after everything, however short the connection was."""
     ended = replace(connection(2, 40, 41, since_ms=10, live_ms=100), ended_by="ended")
     assert gaps([connection(1, 0, 10), ended], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 40, "reset", DELIVERED)]
 
 
 def test_what_the_upstream_has_forgotten_is_open_but_for_what_another_connection_covers() -> None:
-    """The answer that the cursor is too old is a connection of no length; what is behind it may be asked for again."""
+    """The answer that the cursor is too old is a connection of no length; later events can be requested again."""
     refused = records(connection(2, 30, 30, since_ms=10, live_ms=None), None, 30)
     expired = records(replace(connection(2, 30, 30, since_ms=10), ended_by="cursor_expired"), None, 30)
     after = connection(3, 35, None, since_ms=30, live_ms=50)
@@ -337,7 +337,7 @@ def test_what_the_upstream_has_forgotten_is_open_but_for_what_another_connection
 
 
 def test_a_connection_that_is_told_so_after_a_while_keeps_what_it_brought() -> None:
-    """From the last that it heard to the notice nothing can be asked for."""
+    """From the last sign of life to the notice nothing can be requested."""
     record = replace(connection(2, 20, 60, since_ms=10, live_ms=40), ended_by="cursor_expired")
     told = records(record, 20, 75)
     after = connection(3, 80, None, since_ms=75, live_ms=99)
@@ -356,7 +356,7 @@ def test_an_answer_that_begins_elsewhere_leaves_the_gap_open() -> None:
 
 
 def test_a_gap_is_seen_though_the_connection_before_it_is_out_of_sight() -> None:
-    """A long outage has more tries than anybody looks back over; what was known then stands in the only record."""
+    """A long outage has more tries than anybody looks back over; the only record in sight has what was known then."""
     alone = connection(40, 90, None, reach_ms=50, since_ms=10, live_ms=200)
     assert gaps([alone], NOW, DEAD_AFTER_MS) == [Gap(40, 10, 90, "unrecorded", OPEN)]
     assert gaps([replace(alone, since_ms=None)], NOW, DEAD_AFTER_MS) == []

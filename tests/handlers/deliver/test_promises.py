@@ -180,7 +180,7 @@ def test_a_stream_whose_profile_delivers_nothing_is_not_noted() -> None:
 
 
 def test_a_request_that_is_not_full_waits_for_more() -> None:
-    """`wait_s` of a profile: what comes within it goes together; a full request goes at once."""
+    """Events within a profile's `wait_s` go together; a full request goes at once."""
     stage = Stage(replace(TARGET, wait_ms=1_000), order="request", most=3)
     stage.come("a", event("0"))
     stage.come("a", event("1"), at_ms=NOW_MS + 6)

@@ -1,4 +1,4 @@
-"""What single sinks make of an event's names, and how they read an answer."""
+"""How single sinks use an event's names, and how they read an answer."""
 
 import io
 import json
@@ -14,12 +14,12 @@ from tests.handlers.deliver import rigs
 
 
 def message(stream_id: str, key: str) -> Message:
-    """An event with these names."""
+    """Return an event with these names."""
     return Message(stream_id, key, "1", None, 0, json.dumps({"stream": stream_id, "key": key}))
 
 
 def test_a_queue_that_compares_by_group_gets_the_key() -> None:
-    """As it is, where SQS takes it; else its hash, of which two keys have two."""
+    """The key is unchanged if SQS takes it, otherwise its hash; two keys have two hashes."""
     assert sqs.deduplication_id(message("a", "7"), is_by_group=True) == "7"
     ids = {sqs.deduplication_id(message("a", key), is_by_group=True) for key in ("ü", "ö", " ", "x" * 129)}
     assert {len(one) for one in ids} == {64}
@@ -27,14 +27,14 @@ def test_a_queue_that_compares_by_group_gets_the_key() -> None:
 
 
 def test_a_queue_that_compares_across_groups_gets_an_id_of_stream_and_key() -> None:
-    """Two streams' events of one key are two, and one event has one id."""
+    """Two streams' events with one key have two ids, and one event has one id."""
     one, other = (sqs.deduplication_id(message(stream_id, "7"), is_by_group=False) for stream_id in "ab")
     assert one != other
     assert one == sqs.deduplication_id(message("a", "7"), is_by_group=False)
 
 
 def send_to_a_small_queue(endpoint: str | None) -> Any:
-    """What a queue of messages of 2 KB refuses of a small event and a large one, and what it has then."""
+    """Send a small event and a large one to a queue for 2 KB; return the refusals and the queue's content."""
     client = rigs.client("sqs", endpoint)
     url = client.create_queue(
         QueueName="small.fifo", Attributes={"FifoQueue": "true", "MaximumMessageSize": "2048"}
@@ -48,13 +48,13 @@ TOO_LARGE = {1: Refusal("too large for the queue: 2049 bytes of 2048", is_final=
 
 
 def test_a_queue_says_how_large_a_message_may_be(endpoint: str) -> None:
-    """A larger one is poison: it would be refused for ever, and hold up its stream for a day."""
+    """A larger event is poison: it would be refused again and again, and hold up its stream for a day."""
     assert send_to_a_small_queue(endpoint) == (TOO_LARGE, ["1"])
 
 
 @pytest.mark.long
 def test_a_queue_of_moto_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same of another who plays SQS."""
+    """moto, another player of SQS, answers the same."""
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     with mock_aws():
@@ -63,7 +63,7 @@ def test_a_queue_of_moto_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("size", [2049, 300_000])
 def test_what_a_queue_calls_too_large_is_poison(endpoint: str, size: int) -> None:
-    """Also where nobody knew its limit beforehand, as of one that was made smaller since."""
+    """This holds even if the limit was unknown, as for a queue that was made smaller since."""
     client = rigs.client("sqs", endpoint)
     url = rigs.fifo(client, f"shrunk-{size}.fifo")
     target, tools = Target("sqs", f"shrunk-{size}.fifo"), Tools(lambda _: client, str, lambda: 0)
@@ -74,7 +74,7 @@ def test_what_a_queue_calls_too_large_is_poison(endpoint: str, size: int) -> Non
 
 
 class Function:
-    """Lambda's client, of a function that answers with these keys, or so."""
+    """Lambda's client for a function that answers with these keys."""
 
     def __init__(self, failures: str = "", poison: str = "", answer: Any = None) -> None:
         lists = {"batchItemFailures": failures, "poison": poison}
@@ -82,7 +82,7 @@ class Function:
         self.answer = named if answer is None else answer
 
     def invoke(self, **_: Any) -> dict[str, Any]:
-        """Its answer."""
+        """Return the function's answer."""
         return {"Payload": io.BytesIO(json.dumps(self.answer).encode())}
 
 
@@ -93,7 +93,7 @@ class Function:
 def test_a_function_names_what_failed_and_what_it_never_takes(
     failures: str, poison: str, again: str, final: str
 ) -> None:
-    """From the first failure on all comes again, in the order; poison before it goes to the dead-letter queue."""
+    """From the first failure on all events come again in order; poison before it goes to the dead-letter queue."""
     tools = Tools(lambda _: Function(failures, poison), str, lambda: 0)
     refused = lambda_function.send([message("a", key) for key in "1234"], Target("lambda", "mine"), tools)
     keys = {is_final: "".join("1234"[at] for at in sorted(refused) if refused[at].is_final == is_final)

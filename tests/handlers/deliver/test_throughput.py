@@ -28,7 +28,7 @@ BATCH = {
 
 
 class Slow:
-    """Tables whose requests take their time."""
+    """Tables whose requests take time."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -52,7 +52,7 @@ def promised(target: Target) -> contract.Promises:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", sorted(BATCH))
 def test_a_thousand_events_a_second_are_delivered(kind: str) -> None:
-    """What is noted after six seconds still arrives within one."""
+    """An event that is noted after six seconds still arrives within one."""
     stage, target = Stage(BATCH[kind]), BATCH[kind]
     late_ms: list[int] = []
 

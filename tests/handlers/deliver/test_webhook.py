@@ -1,4 +1,4 @@
-"""What each answer of a webhook means, at a real server on a socket."""
+"""The meaning of each answer of a webhook, with a real server on a socket."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from tests.http_server import Answer, Request, answering
 
 
 class Server:
-    """Answers each POST with `status` and `head`; `asked` are the requests' headers."""
+    """Answers each POST with `status` and `head`; `asked` holds the requests' headers."""
 
     def __init__(self) -> None:
         self.status, self.head = 204, dict[str, str]()
@@ -26,7 +26,7 @@ class Server:
         self.url = ""
 
     def send(self, key: str = "7", stream_id: str = "orders:a") -> Refusal | None:
-        """Why an event is refused; None where it is taken."""
+        """Return why an event is refused; None if it is taken."""
         target = Target("webhook", self.url, secret=Reference("secret", "hook"), allow_private=True)
         message = Message(stream_id, key, "1", None, 0, '{"x": 1}')
         tools = Tools(lambda _: None, lambda _: rigs.SECRET, lambda: 1_767_225_600_000)
@@ -35,7 +35,7 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A server of its own for each test."""
+    """Yield a server for each test."""
     made = Server()
 
     def answer(request: Request) -> Answer | None:
@@ -94,7 +94,7 @@ def test_a_2xx_takes_the_event_whatever_becomes_of_its_body(body: bytes, *, keep
 
 
 def test_a_redirect_is_not_followed(server: Server) -> None:
-    """One request and no more, though the new place is the same server; the event waits."""
+    """There is only one request, even if the new place is on the same server; the event waits."""
     server.head = {"location": server.url}
     redirects = (301, 302, 303, 307, 308)
     for server.status in redirects:
@@ -110,7 +110,7 @@ def test_a_server_that_says_nothing_is_tried_again(server: Server, monkeypatch: 
 
 
 def test_a_request_ends_before_lambda_ends_the_function() -> None:
-    """Names aside, a server that drips may take both limits, the second twice: no more is begun when less is left."""
+    """A server that drips may use both limits, the second twice; no request begins with less time left."""
     connect_s, read_s = webhook.TIMEOUT.connect_timeout, webhook.TIMEOUT.read_timeout
     assert isinstance(connect_s, int)
     assert isinstance(read_s, int)
@@ -118,20 +118,20 @@ def test_a_request_ends_before_lambda_ends_the_function() -> None:
 
 
 def test_the_status_alone_says_what_became_of_an_event() -> None:
-    """As `post` returns it, which the chaos hands in."""
+    """`post` returns the status, and chaos passes one in."""
     refusals = {status: posted(status) for status in (204, 307, 422)}
     assert refusals == {204: None, 307: Refusal("answered 307"), 422: Refusal("answered 422", is_final=True)}
 
 
 def posted(status: int) -> Refusal | None:
-    """What becomes of an event where the answer has this status."""
+    """Return the fate of an event if the answer has this status."""
     target = Target("webhook", "https://example.org", secret=Reference("secret", "hook"))
     tools = Tools(lambda _: None, lambda _: rigs.SECRET, lambda: 0, lambda _request: status)
     return webhook.send([Message("orders:a", "7", "1", None, 0, "{}")], target, tools).get(0)
 
 
 def test_an_event_has_one_id_each_time_and_no_other_has_it() -> None:
-    """By its stream and its key."""
+    """The id comes from its stream and its key."""
     events = [("7", "orders:a"), ("7", "orders:b"), ("8", "orders:a"), ("7", "orders:a")]
     ids = [webhook.message_id([Message(stream_id, key, "1", None, 0, "{}")]) for key, stream_id in events]
     assert ids[3] == ids[0]

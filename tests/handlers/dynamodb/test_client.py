@@ -1,4 +1,4 @@
-"""The small DynamoDB client: as boto3's on the embedded AWS, and on a wire where everything goes wrong."""
+"""The small DynamoDB client answers like boto3's on the embedded AWS, and on a wire where everything goes wrong."""
 
 import base64
 import json
@@ -28,7 +28,7 @@ __all__ = ["closing"]
 
 
 class Small:
-    """The client upon a server of scripts, with the delays that it took."""
+    """The client on a server of scripts, with the delays that it waited."""
 
     def __init__(self, server: Server | str, *, tries: int = 4, read_timeout_s: float = WAIT_S) -> None:
         self.delays: list[float] = []
@@ -61,7 +61,7 @@ def refusal(code: str, status: int = 400) -> bytes:
 
 
 def answers(*parts: bytes) -> Script:
-    """One answer after the other on one connection, each to a whole request; then the connection is closed."""
+    """Send one answer after the other on one connection, each to a whole request; then close the connection."""
 
     def script(peer: Peer) -> None:
         for number, part in enumerate(parts):
@@ -75,7 +75,7 @@ def answers(*parts: bytes) -> Script:
 
 
 def metadata(retries: int) -> dict[str, Any]:
-    """Of an answer without an id."""
+    """Return the metadata of an answer without an id."""
     return {"RequestId": "", "HTTPStatusCode": 200, "RetryAttempts": retries}
 
 
@@ -85,7 +85,7 @@ def code_of(error: Exception) -> str:
 
 
 def test_a_request_is_what_dynamodb_expects() -> None:
-    """A signed POST to the root, the operation in a header, the parameters as JSON."""
+    """It is a signed POST to the root, with the operation in a header and the parameters as JSON."""
     with serving(answers(answer({"Item": {}}))) as server:
         assert Small(server).call() == {"Item": {}, "ResponseMetadata": metadata(0)}
         head, _, body = server.peers[0].request.decode().partition("\r\n\r\n")
@@ -99,7 +99,7 @@ def test_a_request_is_what_dynamodb_expects() -> None:
 
 
 def test_a_connection_is_kept_and_used_again() -> None:
-    """One request after the other on the same connection; one that the endpoint closes while idle is not a retry."""
+    """Requests follow each other on one connection; one that the endpoint closed while idle costs no retry."""
     with serving(answers(answer({"n": 1}), answer({"n": 2})), answers(answer({"n": 3}))) as server:
         small = Small(server)
         assert [small.call()["n"] for _ in range(2)] == [1, 2]
@@ -134,7 +134,7 @@ BROKEN: list[tuple[Script, str]] = [
 
 @pytest.mark.parametrize(("script", "name"), BROKEN)
 def test_a_connection_that_breaks_is_tried_again_and_then_named(script: Script, name: str) -> None:
-    """A lost answer, a reset, a cut: the next try is counted in the answer; the last one raises botocore's error."""
+    """After a lost answer, a reset or a cut, the answer counts the tries; the last one raises botocore's error."""
     with serving(script, answers(answer({}))) as server:
         small = Small(server, read_timeout_s=0.2)
         assert small.call()["ResponseMetadata"]["RetryAttempts"] == 1
@@ -155,7 +155,7 @@ def test_a_connection_that_breaks_is_tried_again_and_then_named(script: Script, 
     ],
 )
 def test_what_passes_is_tried_again(bad: bytes) -> None:
-    """Throttles, errors of the server and answers that are none of DynamoDB's; a success afterwards is a success."""
+    """These are throttles, server errors and answers that are not DynamoDB's; a later success counts as one."""
     with serving(answers(bad, bad, answer({"n": 1}))) as server:
         small = Small(server)
         assert small.call() == {"n": 1, "ResponseMetadata": metadata(2)}
@@ -169,7 +169,7 @@ def test_what_passes_is_tried_again(bad: bytes) -> None:
     ["ConditionalCheckFailedException", "ValidationException", "ResourceNotFoundException", "AccessDeniedException"],
 )
 def test_what_does_not_pass_is_raised_at_once(code: str) -> None:
-    """The error's code and message are DynamoDB's; a condition that failed after a retry says so."""
+    """The error has DynamoDB's code and message; a condition that failed after a retry says so."""
     with serving(answers(refusal(code))) as server:
         small = Small(server)
         assert (code_of(small.fails()), small.delays) == (code, [])
@@ -181,7 +181,7 @@ def test_what_does_not_pass_is_raised_at_once(code: str) -> None:
 
 
 def test_tries_end() -> None:
-    """After the last one the error is raised as it is; the delays grow, each of them random below its bound."""
+    """The last error is raised unchanged; the delays grow, each of them random below its bound."""
     throttle = refusal("ThrottlingException")
     with serving(answers(*[throttle] * 12)) as server:
         small = Small(server, tries=12)
@@ -192,7 +192,7 @@ def test_tries_end() -> None:
 
 
 def test_an_endpoint_that_is_not_there_is_named() -> None:
-    """A port where nothing listens, and a name that nobody has."""
+    """It is a port where nothing listens, or a name that does not exist."""
     with socket.socket() as nobody_listens:
         nobody_listens.bind(("127.0.0.1", 0))
         for url in (f"http://127.0.0.1:{nobody_listens.getsockname()[1]}", "http://nobody.invalid"):
@@ -201,7 +201,7 @@ def test_an_endpoint_that_is_not_there_is_named() -> None:
 
 
 def test_a_certificate_that_is_not_trusted_ends_it_at_once(tmp_path: Path, trusting: Callable[[Path], None]) -> None:
-    """TLS is verified; with a trusted certificate the request goes through."""
+    """TLS is verified; with a trusted certificate the request succeeds."""
     tls, trusted = certificate(tmp_path)
     with serving(answers(answer({"n": 1})), tls=tls) as server:
         small = Small(server)
@@ -211,7 +211,7 @@ def test_a_certificate_that_is_not_trusted_ends_it_at_once(tmp_path: Path, trust
 
 
 def test_threads_never_share_a_connection() -> None:
-    """A request that hangs holds its own connection, and another goes past it."""
+    """A request that hangs holds its own connection, and another one passes it."""
     go_on = threading.Event()
 
     def hangs(peer: Peer) -> None:
@@ -231,7 +231,7 @@ def test_threads_never_share_a_connection() -> None:
 
 
 def test_it_answers_as_boto3_does(aws: Aws, tables: str) -> None:
-    """At an emulator each call has the answer of boto3's client, bytes as bytes, and the same errors."""
+    """With an emulator each call has the answer of boto3's client, bytes as bytes, and the same errors."""
     small = Small(tables).client
     item = {"PK": {"S": "s"}, "SK": {"S": "k"}, "data": {"B": b"\xff\0"}, "B": {"S": "b"}, "n": {"N": "1"}}
     once = {"TableName": EVENTS, "Item": item, "ConditionExpression": "attribute_not_exists(PK)"}
@@ -280,7 +280,7 @@ PLAIN = {"AWS_DEFAULT_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "id", "AWS_S
 
 
 def test_the_environment_of_a_function_is_plain() -> None:
-    """Region, endpoint and credentials come from the SDK's own variables, and the secret does not show itself."""
+    """Region, endpoint and credentials come from the SDK's own variables; no text of it shows the secret."""
     token = {"AWS_SESSION_TOKEN": "secret-token"}
     hosts = [f"https://{host}.eu-central-1.amazonaws.com" for host in ("dynamodb", "{bucket}.s3", "sqs", "lambda")]
     assert plain_aws({**PLAIN, **token}) == PlainAws(
@@ -310,12 +310,12 @@ def test_the_environment_of_a_function_is_plain() -> None:
     ],
 )
 def test_what_is_not_plain_is_left_to_boto3(change: dict[str, str]) -> None:
-    """Without credentials or a region, in another partition, with a profile, a proxy and the like."""
+    """This means no credentials or region, another partition, a profile, a proxy and the like."""
     assert plain_aws({**PLAIN, **change}) is None
 
 
 def test_tls_is_the_systems_own() -> None:
-    """Certificates are required and host names checked."""
+    """Certificates are required and host names are checked."""
     client = Small("https://localhost").client
     connection = client._new()
     context: ssl.SSLContext = connection._context  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Answers to a POST: those that are read here are read as http.client reads them."""
+"""Answers to a POST are read as http.client reads them."""
 
 import http.client
 import io
@@ -47,7 +47,7 @@ ANSWERS = st.builds(
 
 
 def read(by: Callable[[io.BufferedReader], Response], answer: bytes) -> Response | str:
-    """What is made of an answer, or the name of the error that is raised."""
+    """Return the answer that is read, or the name of the raised error."""
     try:
         return by(io.BufferedReader(io.BytesIO(answer)))
     except http.client.HTTPException as error:
@@ -56,13 +56,13 @@ def read(by: Callable[[io.BufferedReader], Response], answer: bytes) -> Response
 
 @given(ANSWERS)
 def test_an_answer_is_what_http_client_takes_it_for(answer: bytes) -> None:
-    """Status, body, whether the connection goes on, and the error of one that is cut, false or no HTTP at all."""
+    """Status, body, keep-alive and error agree, also for an answer that is cut, wrong or no HTTP."""
     assert read(read_response, answer) == read(by_http_client, answer)
 
 
 @pytest.mark.parametrize("name", ["Connection: keep-alive", "X: y"])
 def test_an_answer_of_dynamodb_is_read_without_http_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A head with a length and nothing odd about it; in two pieces it is read all the same."""
+    """This is a plain head with a length, also in two pieces."""
     answer = f"HTTP/1.1 200 OK\r\nServer: Server\r\n{name}\r\nContent-Length: 2\r\nDate: now\r\n\r\n{{}}".encode()
     assert read(by_http_client, answer) == Response(200, b"{}", True, "")
     monkeypatch.delattr(http.client, "HTTPResponse")
@@ -70,6 +70,6 @@ def test_an_answer_of_dynamodb_is_read_without_http_client(name: str, monkeypatc
 
 
 def test_a_header_with_a_line_end_is_not_sent() -> None:
-    """It would be two headers."""
+    """It would become two headers."""
     with pytest.raises(ValueError, match=r"^a header holds the end of a line$"):
         post(http.client.HTTPConnection("x"), {"host": "x\r\ny: z"}, b"")

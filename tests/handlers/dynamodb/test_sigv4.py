@@ -1,4 +1,4 @@
-"""The signature, against botocore's own signer."""
+"""The signature equals that of botocore's own signer."""
 
 import datetime
 from unittest import mock
@@ -22,7 +22,7 @@ TIMES = st.integers(946_684_800, 4_102_444_799).map(lambda at_s: datetime.dateti
 def botocore_signs(
     credentials: Credentials, region: str, host: str, operation: str, body: bytes, at: datetime.datetime
 ) -> str:
-    """The Authorization header that botocore makes of the request."""
+    """Return the Authorization header that botocore makes for the request."""
     headers = HTTPHeaders()
     for name, value in (("X-Amz-Target", f"DynamoDB_20120810.{operation}"), ("Content-Type", CONTENT_TYPE)):
         headers[name] = value
@@ -39,7 +39,7 @@ def botocore_signs(
 def test_any_request_is_signed_as_botocore_signs_it(
     key_id: str, secret: str, token: str, region: str, host: str, operation: str, body: bytes, at: datetime.datetime
 ) -> None:
-    """The same credentials, request and time give the same Authorization header, the day's key kept or not."""
+    """Equal credentials, request and time give the same header, with or without a kept day's key."""
     credentials = Credentials(key_id, secret, token)
     expected = botocore_signs(credentials, region, host, operation, body, at)
     signer = Signer(credentials, region)
@@ -53,7 +53,7 @@ def test_any_request_is_signed_as_botocore_signs_it(
 def test_any_address_is_presigned_as_botocore_presigns_it(
     key_id: str, secret: str, token: str, region: str, cluster: str, value: str, at: datetime.datetime
 ) -> None:
-    """The same credentials, query, header and time give the same parameters, the signature among them."""
+    """Equal credentials, query, header and time give the same parameters, the signature included."""
     keys, host = BotocoreCredentials(key_id, secret, token or None), f"sts.{region}.amazonaws.com"
     request = AWSRequest("GET", f"https://{host}/", params={"Action": "Get", "value": value})
     request.headers["x-k8s-aws-id"] = cluster
@@ -68,5 +68,5 @@ def test_any_address_is_presigned_as_botocore_presigns_it(
 
 
 def test_credentials_do_not_show_themselves() -> None:
-    """What a traceback or a log may print of them holds nothing."""
+    """A traceback or a log that prints them shows no secret."""
     assert "secret" not in repr(Credentials("secret-id", "secret-key", "secret-token"))

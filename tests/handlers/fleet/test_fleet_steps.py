@@ -1,4 +1,4 @@
-"""Steps apply a document to played streams: killed at any request they go on, and the end says what is not yet so."""
+"""Steps apply a document to played streams: after a kill they go on, and the end says what is not so yet."""
 
 import itertools
 import json
@@ -27,7 +27,7 @@ class Killed(Exception):
 
 @dataclass
 class World:
-    """Streams that were ever started, by their status; each that is started runs two looks later."""
+    """Streams that were ever started, by status; a started stream runs two looks later."""
 
     status: dict[str, str] = field(default_factory=dict)
     draws: random.Random = field(default_factory=lambda: random.Random(1))
@@ -42,11 +42,11 @@ class World:
         self._clock = itertools.count(0, 200)
 
     def begin(self, lines: str, execution: str = ME) -> None:
-        """Has the document applied."""
+        """Begin to apply the document."""
         self.records.begin(read(lines, LINES), execution, self.now_ms())
 
     def apply(self, execution: str = ME, *, is_dry: bool = False) -> int:
-        """How many steps it took until all was done."""
+        """Return how many steps it took until all was done."""
         for number in itertools.count(1):
             try:
                 if step(self.ports(is_dry), execution, is_dry=is_dry)["is_done"]:
@@ -56,22 +56,22 @@ class World:
         raise AssertionError
 
     def ports(self, is_dry: bool) -> Ports:
-        """What a step has; it ends as late after some hundred looks at the clock."""
+        """Return the ports of a step; it ends as late after some hundred looks at the clock."""
         ends_ms = self.now_ms() + 60_000
         records = FleetRecords(self.dynamodb, CONTROL, is_dry=is_dry)
         round_of = lambda fleet, number: Round(records.document(fleet), self.known, self.state, number)  # noqa: E731
         return Ports(records, round_of, self.ask, 1000, self.now_ms, lambda: self.now_ms() > ends_ms, lambda: 0.0)
 
     def now_ms(self) -> int:
-        """The time goes on with each look at it."""
+        """Return the time, which goes on with each look at it."""
         return next(self._clock)
 
     def known(self, after: str) -> Sequence[str]:
-        """Those behind one that were ever started."""
+        """Return the streams after a given one that were ever started."""
         return sorted(one for one in self.status if one > after)
 
     def state(self, stream_ids: Sequence[str]) -> Mapping[str, tuple[str, str]]:
-        """Their statuses; the function may be killed here."""
+        """Return their statuses; the function may be killed here."""
         if self.draws.random() < self.kills:
             raise Killed
         shown = {one: (self.status[one], "") for one in stream_ids if one in self.status}
@@ -83,7 +83,7 @@ class World:
         return shown
 
     def ask(self, wanted: Ask) -> tuple[Outcome, str]:
-        """Starts or stops it, or refuses."""
+        """Start or stop a stream, or refuse."""
         self.asked[wanted.stream_id] += 1
         if self.draws.random() < self.refuses:
             return Outcome.REFUSED, "too many"
@@ -92,7 +92,7 @@ class World:
 
 
 def test_streams_are_as_the_document_wants_them() -> None:
-    """Those that are so already are not asked for; patterns speak of those that were ever started."""
+    """It does not ask for those that are so already; patterns cover streams that were ever started."""
     world = World({"a:1": "running", "a:2": "stopped", "b:1": "running", "b:2": "ended", "c:1": "running"})
     world.begin("a:{1..4}\n!b:*\n!d:1")
     world.apply()
@@ -118,7 +118,7 @@ def test_killed_at_any_place_it_goes_on(seed: int) -> None:
 
 
 def test_the_end_says_what_is_not_yet_so_and_why() -> None:
-    """After all rounds, of the first hundred; whoever cannot be started is not started in every round."""
+    """It names the first hundred after all rounds; a stream that cannot start is not tried in every round."""
     world = World({"r:1": "rejected"}, stuck=frozenset({"s:1"}))
     world.begin("s:{1..3}\nr:1")
 
@@ -140,7 +140,7 @@ def test_the_end_says_what_is_not_yet_so_and_why() -> None:
 
 
 def test_a_later_document_ends_the_earlier_one() -> None:
-    """Its execution changes nothing from then on; the same document again goes on where it was."""
+    """The earlier execution changes nothing from then on; the same document again goes on where it was."""
     world = World()
     world.begin("s:{1..3}")
     world.begin("s:1", execution="later")
@@ -167,7 +167,7 @@ def test_a_dry_run_changes_no_stream() -> None:
 
 
 def test_a_large_document_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than an item of DynamoDB's has; what lies there of another document is not taken for it."""
+    """It exceeds an item of DynamoDB's; parts of another document are never mistaken for its own."""
     monkeypatch.setattr("handlers.fleet.fleet_records.PART", 3_000)
     world, draws = World(), random.Random(3)
     world.begin("\n".join(f"s:{draws.getrandbits(200):x}" for _ in range(200)))
@@ -177,7 +177,7 @@ def test_a_large_document_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_before_the_first_document_nothing_is_applied() -> None:
-    """GET answers so before any PUT, and in the first round, too."""
+    """GET says so before any PUT, and in the first round too."""
     records = World().records
     answer = shown(records.read(), 1, is_dry=False)
     assert (answer["state"], answer["not_yet"], answer["begun_at"]) == ("never applied", [], None)

@@ -1,4 +1,4 @@
-"""Streams are asked for in turn, as fast as nothing refuses; whoever goes on at the place that was kept misses none."""
+"""Streams are asked for in turn, as fast as nothing refuses; going on at the kept place misses none."""
 
 import random
 from collections import Counter
@@ -9,12 +9,12 @@ NAMES = [f"s:{number:04d}" for number in range(400)]
 
 
 def asking(rate: Rate, draws: random.Random, after: str = "") -> Asking:
-    """All streams behind one are to be connected."""
+    """Ask for a connection of all streams after a given one."""
     return Asking((Ask(name, is_connected=True) for name in NAMES if name > after), rate, draws.random, after)
 
 
 def test_the_rate_grows_and_never_exceeds_its_bound() -> None:
-    """In no second are more asked for than the bound; without a refusal the rate reaches it."""
+    """No second has more requests than the bound; without a refusal the rate reaches it."""
     rate, sent = Rate(50, 0), Counter[int]()
     now_ms = 0
     while now_ms < 20_000:
@@ -26,7 +26,7 @@ def test_the_rate_grows_and_never_exceeds_its_bound() -> None:
 
 
 def test_refusals_of_one_cause_halve_the_rate_once() -> None:
-    """Then it grows slowly; two follow a pause, and no burst."""
+    """Then the rate grows slowly; after a pause come two requests, and no burst."""
     rate = Rate(100, 0)
     for now_ms in range(0, 10_001, 10):
         rate.take(now_ms)
@@ -41,7 +41,7 @@ def test_refusals_of_one_cause_halve_the_rate_once() -> None:
 
 
 def test_generated_answers_leave_nobody_out() -> None:
-    """Under refusals and kills each stream is done in the end, none is under way twice, and few are asked for again."""
+    """Under refusals and kills each stream is done once at a time, and few are asked for again."""
     for seed in range(12):
         draws, now_ms, after, done = random.Random(seed), 0, "", Counter[str]()
         while after != NAMES[-1]:
@@ -52,7 +52,7 @@ def test_generated_answers_leave_nobody_out() -> None:
 
 
 def stretch(draws: random.Random, now_ms: int, after: str, done: Counter[str]) -> tuple[int, str]:
-    """Runs until all is answered or somebody kills it; when that is, and the place that was written down last."""
+    """Run until all is answered or a kill; return its instant, and the place that was written last."""
     asks = asking(Rate(most_per_s(100), now_ms), draws, after)
     under_way: dict[str, tuple[int, Ask]] = {}
     saved, dies_ms = after, now_ms + draws.randrange(200, 8_000)
@@ -80,7 +80,7 @@ def stretch(draws: random.Random, now_ms: int, after: str, done: Counter[str]) -
 
 
 def test_who_is_refused_too_often_is_left_with_the_reason() -> None:
-    """To the next round; the others are done."""
+    """The next round tries it again; the others are done."""
     asks, now_ms = Asking(iter([Ask("a", True), Ask("b", False)]), Rate(1000, 0), lambda: 0.0), 0
     while (due := asks.due(now_ms)) is not None:
         if isinstance(due, Ask):

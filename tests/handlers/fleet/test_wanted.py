@@ -1,4 +1,4 @@
-"""A document says of each stream whether it should be connected; what is wrong is a sentence with its place."""
+"""A document says of each stream whether it should be connected; an error is a sentence with its place."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ stopped = ["orders:test-*", "orders:test-?", "*", "prices:old"]
 
 
 def test_ids_ranges_and_patterns() -> None:
-    """A range is a list of ids, padded as its first number is; an id comes before a pattern, the longer one first."""
+    """A range is a list of ids, padded like its first number; an id goes before a pattern, a longer one first."""
     wanted = read(TEXT)
     assert [one for one, is_connected in wanted.ids.items() if is_connected] == [
         *("a:x-1", "a:x-2", "a:y-1", "a:y-2", "prices:eur-usd"),
@@ -29,14 +29,14 @@ def test_ids_ranges_and_patterns() -> None:
 
 
 def test_lines_are_a_document_too() -> None:
-    """`!` stands before what should not be connected; comments and empty lines are passed over."""
+    """`!` marks a stream that should not be connected; comments and empty lines are ignored."""
     wanted = read("# mine\n\nprices:a\n! prices:b\n!orders:*\n", LINES)
     assert [wanted.of(one) for one in ("prices:a", "prices:b", "orders:1", "x:1")] == [True, False, False, None]
 
 
 @given(st.dictionaries(st.from_regex(r"\A[a-z]{1,3}(:[a-z0-9é]{0,3})?\Z"), st.booleans(), min_size=1, max_size=30))
 def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
-    """Its shortest form says of each stream the same, in the order of the ids' bytes."""
+    """Its shortest form says the same of each stream, in the order of the ids' bytes."""
     lines = "\n".join(one if is_connected else f"!{one}" for one, is_connected in ids.items())
     wanted = read(lines, LINES)
     assert read(wanted.text(), JSON) == wanted
@@ -70,14 +70,14 @@ def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(text: str, kind: str, words: str, place: str) -> None:
-    """One sentence, of the first thing that is wrong."""
+    """One sentence describes the first error."""
     with pytest.raises(DocumentError) as refusal:
         read(text, kind)
     assert (str(refusal.value), refusal.value.place) == (words, place)
 
 
 def test_a_bad_stream_id_is_refused_as_everywhere() -> None:
-    """By the same rule as a POST's."""
+    """The rule is that of a POST."""
     with pytest.raises(DocumentError) as refusal:
         read('connected = ["a", "b/c:d"]')
     assert refusal.value.place == "connected"

@@ -1,4 +1,4 @@
-"""Streams of one function share what their decoders may hold: never more together, and never less than a sure part."""
+"""Streams of one function share their decoders' memory: never more in all, and each has a guaranteed part."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ WANTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2 * TOTAL)), max_si
 
 @given(st.integers(1, 10), WANTS)
 def test_together_they_never_hold_more_and_each_is_sure_of_its_part(count: int, wants: list[tuple[int, int]]) -> None:
-    """Whatever each takes and frees, in any order: offered is never more than is free, nor less than the sure part."""
+    """In any order of taking and freeing, the offer is at most what is free, and at least the guaranteed part."""
     shared = SharedBufferBudget(TOTAL, lambda: count)
     for number, wanted in wants:
         stream = f"{number % count}"
@@ -33,7 +33,7 @@ def test_together_they_never_hold_more_and_each_is_sure_of_its_part(count: int, 
 
 @given(st.lists(st.tuples(st.integers(1, 10), st.integers(0, 9), st.integers(0, 2 * TOTAL)), max_size=60))
 def test_together_they_never_hold_more_while_their_number_changes(changes: list[tuple[int, int, int]]) -> None:
-    """What was taken while they were few counts, and nothing is offered that is not there."""
+    """Memory taken while they were few counts, and no more is offered than exists."""
     now = [1]
     shared = SharedBufferBudget(TOTAL, lambda: now[0])
     for now[0], stream, wanted in changes:
@@ -42,7 +42,7 @@ def test_together_they_never_hold_more_while_their_number_changes(changes: list[
 
 
 def test_the_bound_shrinks_with_the_number_and_with_what_others_hold() -> None:
-    """The first of a hundred may hold a quarter, a second half of what that left; neither grows by coming again."""
+    """The first of a hundred may hold a quarter, a second half of the rest; asking again gives no more."""
     shared = SharedBufferBudget(16_000_000, lambda: 100)
     assert (shared.sure_bytes, shared.most_bytes("a")) == (80_000, 4_080_000)
     shared.holds("a", 4_080_000)
@@ -56,7 +56,7 @@ def test_the_bound_shrinks_with_the_number_and_with_what_others_hold() -> None:
 
 
 def profile(framing: Framing, oversize: str = "dead-letter") -> Profile:
-    """One whose own bound is far above the room."""
+    """Return a profile whose own bound is far above the room."""
     table = {
         "address": "https://example.org/x",
         "framing": framing,
@@ -67,7 +67,7 @@ def profile(framing: Framing, oversize: str = "dead-letter") -> Profile:
 
 
 class Stream:
-    """One of a function's: what its wire came to, each write of which is answered when `answers` is called."""
+    """One stream of a function: its results; `answers` answers its writes."""
 
     def __init__(self, shared: SharedBufferBudget, name: str, framing: Framing, oversize: str = "dead-letter") -> None:
         self.intake = Intake(profile(framing, oversize), BufferBudget(shared, name))
@@ -78,7 +78,7 @@ class Stream:
         self._unanswered: list[Write] = []
 
     def feed(self, data: bytes) -> None:
-        """What comes of a chunk."""
+        """Return the results of a chunk."""
         effects, end = self.intake.chunk(1, data, self.record)
         self._unanswered += [effect for effect in effects if isinstance(effect, Write)]
         self.bodies += [event.data for effect in effects if isinstance(effect, Write) for event in effect.events]
@@ -86,13 +86,13 @@ class Stream:
 
     @property
     def held_bytes(self) -> int:
-        """How much it holds indeed: of what has not ended, and of what is not stored."""
+        """Return how much it really holds: of unfinished frames, and of unstored events."""
         bodies = [event.data for write in self._unanswered for event in write.events]
         unstored = sum(len(body.head if isinstance(body, Oversize) else body) for body in bodies)
         return unstored + self.intake._decoder.held_bytes
 
     def answers(self) -> None:
-        """The store's answer to what is unanswered."""
+        """Let the store answer what is unanswered."""
         for write in self._unanswered:
             self.record.stored(Written(len(write.events), 0, 0))
             self.intake.stored(self.record)
@@ -101,7 +101,7 @@ class Stream:
 
 @given(st.lists(st.integers(1, 900), max_size=60), st.integers(2, 20))
 def test_what_waits_to_be_stored_makes_no_short_frame_too_long(sizes: list[int], count: int) -> None:
-    """Of a stream in a log, beside others that hold all there is: half of the sure part is there for each frame."""
+    """A stream in a log, beside others that hold all there is, has half of its guaranteed part for each frame."""
     shared = SharedBufferBudget(2_000 * count, lambda: count)
     for number in range(count - 1):
         shared.holds(f"other {number}", shared.most_bytes(f"other {number}"))
@@ -122,10 +122,10 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4_000), st.booleans
 def test_decoders_hold_no_more_than_the_room_and_skip_by_name(
     framings: tuple[Framing, ...], steps: list[tuple[int, int, bool, bool]]
 ) -> None:
-    """Of all framings beside each other, in pieces, with answers of the store that come late.
+    """Streams of all framings share it, in pieces, with late answers of the store.
 
-    A frame within what the sure part leaves beside its stream's unstored bytes always comes whole. One that does not is
-    left with its size and its hash, says that its function had no room, and what follows it comes.
+    A frame that fits into the guaranteed part beside its stream's unstored bytes always comes whole. Another is left
+    with its size and its hash, says that its function had no room, and the next ones come.
     """
     shared = SharedBufferBudget(TOTAL // 4, lambda: 4)
     streams = [Stream(shared, f"{at}", framing) for at, framing in enumerate(framings)]
@@ -166,7 +166,7 @@ def test_decoders_hold_no_more_than_the_room_and_skip_by_name(
 
 @pytest.mark.parametrize("framing", FRAMED)
 def test_a_profile_that_rejects_ends_by_name(framing: Framing) -> None:
-    """With `oversize = "reject"` the stream ends, and its message says which bound it met; the others are kept."""
+    """With `oversize = "reject"` the stream ends, and its message names the bound; the other streams stay."""
     shared = SharedBufferBudget(TOTAL, lambda: 2)
     others = Stream(shared, "others", framing)
     one = Stream(shared, "one", framing, "reject")

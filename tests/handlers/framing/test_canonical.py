@@ -1,4 +1,4 @@
-"""Canonical JSON: one value has one form, two values have two, and nothing raises."""
+"""Canonical JSON: equal values have one form, different values have two, and nothing raises."""
 
 import json
 import random
@@ -22,7 +22,7 @@ BODIES = st.lists(VALUES, max_size=4) | st.dictionaries(st.sampled_from("abcdé"
 
 
 def shuffled(value: Any, draws: random.Random) -> Any:
-    """The same value with the names of its objects in another order."""
+    """Return the same value with the names of its objects in another order."""
     if isinstance(value, list):
         return [shuffled(item, draws) for item in value]
     if not isinstance(value, dict):
@@ -32,7 +32,7 @@ def shuffled(value: Any, draws: random.Random) -> Any:
 
 
 def typed(value: Any) -> Any:
-    """The value such that True is not 1, and 1.0 is 1."""
+    """Return the value in a form in which True is not 1, and 1.0 is 1."""
     if isinstance(value, dict):
         return {name: typed(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -42,7 +42,7 @@ def typed(value: Any) -> Any:
 
 @given(BODIES, st.randoms(use_true_random=False), st.booleans())
 def test_the_spelling_of_a_value_does_not_count(body: Any, draws: random.Random, escapes: bool) -> None:
-    """Order of names, white space and escapes differ between two deliveries; the form is the same, and stays it."""
+    """Deliveries may differ in name order, white space and escapes; the form is the same, and is its own form."""
     one = json.dumps(body)
     other = json.dumps(shuffled(body, draws), indent=1, ensure_ascii=escapes)
     assert canonical_json(one) == canonical_json(other.encode())
@@ -51,7 +51,7 @@ def test_the_spelling_of_a_value_does_not_count(body: Any, draws: random.Random,
 
 @given(BODIES, BODIES)
 def test_two_values_never_have_one_form(one: Any, other: Any) -> None:
-    """Two events are never taken for one: equal forms mean equal values."""
+    """Equal forms mean equal values, so two events are never taken for one."""
     same = canonical_json(json.dumps(one)) == canonical_json(json.dumps(other))
     assert not same or typed(one) == typed(other)
 
@@ -68,7 +68,7 @@ def test_two_values_never_have_one_form(one: Any, other: Any) -> None:
     ],
 )
 def test_forms(text: str, form: str) -> None:
-    """Names in order, no white space, the shortest number, characters unescaped; whole numbers keep all digits."""
+    """Names are in order, without white space, with the shortest number; whole numbers keep all digits."""
     assert canonical_json(text) == form.encode()
 
 
@@ -92,11 +92,11 @@ def test_forms(text: str, form: str) -> None:
     ],
 )
 def test_what_cannot_be_compared_safely_keeps_its_bytes(text: str) -> None:
-    """Names twice, numbers that would be rounded, nesting without end, and whatever is not an object or array."""
+    """Duplicate names, numbers that would be rounded, endless nesting, and values that are no object or array."""
     assert canonical_json(text) == text.encode()
 
 
 @given(st.binary(max_size=60) | st.text(st.sampled_from('{}[]":,0.e-\\ua'), max_size=30).map(str.encode))
 def test_no_input_raises(data: bytes) -> None:
-    """Bytes that are not a text, and texts that are nearly JSON, have a form too."""
+    """Bytes that are not text, and texts that are nearly JSON, have a form too."""
     assert canonical_json(canonical_json(data)) == canonical_json(data)

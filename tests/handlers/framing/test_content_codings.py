@@ -1,4 +1,4 @@
-"""Content codings, at any split: what was flushed comes out at once, in bounded pieces, and damage has a name."""
+"""Content codings, at any split: flushed data comes out at once, in bounded pieces, and damage has a name."""
 
 import gzip
 import zlib
@@ -17,14 +17,14 @@ CODINGS: dict[str, Coding] = {"gzip": "gzip", "zlib": "deflate", "raw": "deflate
 
 
 def flushed(parts: list[bytes], wbits: int) -> list[bytes]:
-    """Each part compressed and flushed, and the end of the stream behind the last."""
+    """Return each part compressed and flushed, and the end of the stream after the last."""
     compressor = zlib.compressobj(wbits=wbits)
     sent = [compressor.compress(part) + compressor.flush(zlib.Z_SYNC_FLUSH) for part in parts]
     return [*sent, compressor.flush()]
 
 
 def cut(data: bytes, cuts: list[int]) -> Iterator[bytes]:
-    """`data` cut at the places."""
+    """Return `data` cut at the places."""
     places = [0, *sorted(place % (len(data) + 1) for place in cuts), len(data)]
     return (data[a:b] for a, b in pairwise(places))
 
@@ -34,7 +34,7 @@ def cut(data: bytes, cuts: list[int]) -> Iterator[bytes]:
     parts=st.lists(st.binary(max_size=3000), min_size=1, max_size=4), cuts=st.lists(st.integers(0, 2**16), max_size=6)
 )
 def test_what_comes_out_is_what_went_in_however_it_is_cut(wire: str, parts: list[bytes], cuts: list[int]) -> None:
-    """Both forms of deflate and gzip; no piece is longer than it may be."""
+    """This covers gzip and both forms of deflate; no piece is longer than it may be."""
     decoder = BodyDecoder(CODINGS[wire], MOST)
     pieces = [piece for data in cut(b"".join(flushed(parts, WBITS[wire])), cuts) for piece in decoder.pieces(data)]
     decoder.close()
@@ -45,7 +45,7 @@ def test_what_comes_out_is_what_went_in_however_it_is_cut(wire: str, parts: list
 @pytest.mark.parametrize("wire", WBITS)
 @given(parts=st.lists(st.binary(min_size=1, max_size=3000), min_size=1, max_size=4))
 def test_each_flush_is_handed_over_at_once(wire: str, parts: list[bytes]) -> None:
-    """Nothing waits for the next bytes, also where a part is exactly as long as a piece may be."""
+    """Nothing waits for the next bytes, even if a part is exactly as long as a piece may be."""
     decoder = BodyDecoder(CODINGS[wire], MOST)
     for part, data in zip([*parts, b"x" * MOST], flushed([*parts, b"x" * MOST], WBITS[wire]), strict=False):
         assert b"".join(decoder.pieces(data)) == part
@@ -63,7 +63,7 @@ def test_gzip_members_follow_each_other(parts: list[bytes], cuts: list[int]) -> 
 
 
 def test_a_bomb_comes_in_pieces_that_somebody_must_take() -> None:
-    """A thousand times its size is never made at once: each piece is made when the one before is taken."""
+    """A thousand times its size never exists at once: each piece is made after the one before is taken."""
     pieces = BodyDecoder("gzip", MOST).pieces(gzip.compress(b"\n" * 10_000_000))
     assert [len(next(pieces)) for _ in range(5)] == [MOST] * 5
     assert 5 * MOST + sum(len(piece) for piece in pieces) == 10_000_000
@@ -71,7 +71,7 @@ def test_a_bomb_comes_in_pieces_that_somebody_must_take() -> None:
 
 @pytest.mark.parametrize("wire", WBITS)
 def test_what_stands_before_damage_comes_before_the_error(wire: str) -> None:
-    """Flushed parts in the same read as the damage are not lost with it."""
+    """Flushed parts in the same read as the damage are not lost."""
     first, second, _ = flushed([b"one\n" * 1000, b"two\n"], WBITS[wire])
     decoder = BodyDecoder(CODINGS[wire], MOST)
     pieces: list[bytes] = []
@@ -82,7 +82,7 @@ def test_what_stands_before_damage_comes_before_the_error(wire: str) -> None:
 
 
 def test_what_follows_the_end_is_no_part_of_a_body() -> None:
-    """Bytes behind a gzip member are another member or damage; nothing stands behind a deflate stream."""
+    """Bytes after a gzip member are another member or damage; after a deflate stream nothing may come."""
     goes_on = "the body has bytes after its compressed data"
     no_member = "the body is not compressed as its header says"
     for wire, why in (("gzip", no_member), ("zlib", goes_on), ("raw", goes_on)):
@@ -94,7 +94,7 @@ def test_what_follows_the_end_is_no_part_of_a_body() -> None:
 
 
 def test_a_wrong_checksum_is_damage() -> None:
-    """gzip's own check is made."""
+    """gzip's own checksum is verified."""
     data = bytearray(gzip.compress(b"one"))
     data[-8] ^= 1
     with pytest.raises(Corrupt):
@@ -103,7 +103,7 @@ def test_a_wrong_checksum_is_damage() -> None:
 
 @pytest.mark.parametrize("wire", WBITS)
 def test_a_body_that_ends_too_early_is_unfinished(wire: str) -> None:
-    """At every place before its end; a body without a byte is only empty."""
+    """This holds at every place before its end; a body without a byte is only empty."""
     data = b"".join(flushed([b"one"], WBITS[wire]))
     for end in range(len(data) + 1):
         decoder = BodyDecoder(CODINGS[wire], MOST)
@@ -117,7 +117,7 @@ def test_a_body_that_ends_too_early_is_unfinished(wire: str) -> None:
 
 @given(data=st.binary(max_size=200), named=st.sampled_from(["gzip", "deflate"]))
 def test_no_bytes_break_it(data: bytes, named: Coding) -> None:
-    """Anything is a body, damage or the beginning of a body."""
+    """Any bytes are a body, damage or the beginning of a body."""
     decoder = BodyDecoder(named, MOST)
     try:
         list(decoder.pieces(data))
@@ -131,20 +131,20 @@ def test_no_bytes_break_it(data: bytes, named: Coding) -> None:
     [(None, ""), ("", ""), ("identity", ""), ("gzip", "gzip"), (" X-GZip ", "gzip"), ("identity, deflate", "deflate")],
 )
 def test_codings_go_by_their_names(header: str | None, named: Coding) -> None:
-    """As RFC 9110 has them, in any case."""
+    """The names are RFC 9110's, in any case."""
     assert coding(header) == named
 
 
 @pytest.mark.parametrize("header", ["br", "zstd", "compress", "gzip, gzip", "deflate, gzip", "gzip;q=1", "sécret"])
 def test_other_codings_are_refused(header: str) -> None:
-    """A body that cannot be read, or that is compressed twice; the sentence holds nothing of the header."""
+    """These cannot be read, or are compressed twice; the sentence repeats nothing of the header."""
     with pytest.raises(UnknownCoding) as caught:
         coding(header)
     assert str(caught.value) == "the body is compressed by a coding that was not requested"
 
 
 def test_a_body_without_a_coding_is_as_it_comes() -> None:
-    """One piece for one read."""
+    """Each read gives one piece."""
     decoder = BodyDecoder("", MOST)
     assert list(decoder.pieces(b"x" * 5000)) == [b"x" * 5000]
     decoder.close()

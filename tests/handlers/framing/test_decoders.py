@@ -1,4 +1,4 @@
-"""What holds for every framing: no bytes crash a decoder, memory is bounded, and no split changes what it says."""
+"""For every framing: no bytes crash a decoder, memory is bounded, and no split changes the result."""
 
 import math
 import time
@@ -26,7 +26,7 @@ WIRES = st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join) | st.binary
 
 
 def test_every_framing_of_the_type_is_made() -> None:
-    """The names in the type and those that can be made are the same."""
+    """The type names exactly the framings that can be made."""
     assert tuple(ALL) == get_args(Framing)
 
 
@@ -35,9 +35,9 @@ def test_every_framing_of_the_type_is_made() -> None:
 def test_any_wire_cut_anywhere_says_the_same(
     skips: bool, framing: Framing, wire: bytes, places: list[int], most: int
 ) -> None:
-    """Frames, what is left of skipped ones, the error, the dropped bytes, ids and times do not hang on chunks.
+    """Frames, rests of skipped ones, error, dropped bytes, ids and times do not depend on chunks.
 
-    Nor does whether it ends inside a frame; where it does, something is dropped. With `skips` none is too long.
+    Nor does whether it ends inside a frame; if it does, something is dropped. With `skips` no frame is too long.
     """
     whole = says(framing, [wire], most=most, comments=True, skips=skips)
     assert whole.dropped_bytes > 0 or not whole.is_inside
@@ -58,7 +58,7 @@ def test_any_wire_cut_anywhere_says_the_same(
     ],
 )
 def test_between_two_frames_none_has_begun(framing: Framing, wires: tuple[bytes, ...]) -> None:
-    """Nor inside what is no event: a comment, a heartbeat, a reconnection time."""
+    """A comment, a heartbeat and a reconnection time are no event either."""
     assert [says(framing, [wire]).is_inside for wire in wires] == [False] * len(wires)
 
 
@@ -73,7 +73,7 @@ def test_between_two_frames_none_has_begun(framing: Framing, wires: tuple[bytes,
     ],
 )
 def test_inside_a_frame_its_end_is_missing(framing: Framing, wires: tuple[bytes, ...]) -> None:
-    """From its first byte on; of one that is skipped something is told in any case."""
+    """This holds from its first byte on; a skipped frame is reported in any case."""
     assert [says(framing, [wire]).is_inside for wire in wires] == [True] * len(wires)
     # A number alone is not the beginning of what is skipped.
     begins = {"sse": b"data: 123456789", "length": b"12\n1", "websocket": b"\x81\x0c123456789"}
@@ -92,7 +92,7 @@ def test_no_bytes_crash_a_decoder(framing: Framing, chunks: list[bytes], most: i
 
 @pytest.mark.parametrize("framing", ALL)
 def test_an_error_comes_back_at_every_later_call(framing: Framing) -> None:
-    """A stream that cannot be framed any further does not begin anew with the next chunk."""
+    """A stream that cannot be framed does not begin anew with the next chunk."""
     made = decoder(framing, 4)
     long = {"json-seq": b"\x1e12345678\n\n", "websocket": b"\x81\x0512345"}.get(framing, b"5\n345678\n\n")
     for data in (long, b"\x1e1\n\n"):
@@ -150,7 +150,7 @@ WRITE = 'write framing = "{}" in the profile'
     ],
 )
 def test_a_content_type_that_is_no_stream_is_named(framing: Framing, content_type: str | None, phrase: str) -> None:
-    """An event stream must say that it is one; what says that it is another framing's is refused with that framing."""
+    """An event stream must say that it is one; the type of another framing is refused with that framing's name."""
     assert refuses(framing, content_type) == phrase
 
 
@@ -175,9 +175,9 @@ def test_a_drip_differs_from_progress(framing: Framing, begin: bytes, drip: byte
 
 
 def is_linear(cost_s: Callable[[int], float], size: int) -> bool:
-    """Whether four times the size costs less than ten times the time, where sixteen would be quadratic.
+    """Return whether four times the size costs less than ten times the time; quadratic would be sixteen.
 
-    What a busy machine adds is left out: the least of up to ten measurements of each counts.
+    The least of up to ten measurements counts, to leave out what a busy machine adds.
     """
     small = large = math.inf
     for _ in range(10):
@@ -189,7 +189,7 @@ def is_linear(cost_s: Callable[[int], float], size: int) -> bool:
 
 @pytest.mark.parametrize("framing", CUT_ANYWHERE)
 def test_time_is_linear_in_what_comes(framing: Framing) -> None:
-    """Of one line, a byte a chunk; and of text that makes a careless pattern try again at every quote.
+    """The input is one line, a byte a chunk, and text at which a careless pattern would try again at every quote.
 
     Four times the bytes take far less than sixteen times the time.
     """

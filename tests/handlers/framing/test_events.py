@@ -1,4 +1,4 @@
-"""Dedup keys and cursors: the same event has the same key, and nothing an upstream sends is without one."""
+"""Dedup keys and cursors: the same event always has the same key, and every event has one."""
 
 import hashlib
 import json
@@ -54,7 +54,7 @@ def test_a_path_is_names_and_indices(text: str, steps: tuple[str | int, ...]) ->
     "text", ["", "$", "seq", "$.", "$..a", "$.a b", "$[01]", "$[-0]", "$[*]", "$['a']", "$.a[", " $.a"]
 )
 def test_what_is_no_path_is_refused(text: str) -> None:
-    """Anything else is not a path; wildcards, filters and quoted names are not supported."""
+    """Wildcards, filters and quoted names are not supported."""
     assert parse_path(text) is None
 
 
@@ -83,7 +83,7 @@ def test_what_is_no_path_is_refused(text: str) -> None:
     ],
 )
 def test_a_json_path_finds_the_key_or_the_hash_stands_in(data: str, rule: str, expected: str | None) -> None:
-    """What stands at the path is the key; where nothing usable does, the hash of the frame is."""
+    """The value at the path is the key; if it is not usable, the frame's hash is."""
     assert key_of(Frame(data), path(rule)) == (sha(canonical(Frame(data))) if expected is None else expected)
 
 
@@ -95,7 +95,7 @@ def test_an_id_that_an_event_inherited_is_no_key() -> None:
 
 
 def test_the_hash_of_a_bare_line_is_that_of_its_bytes() -> None:
-    """Anyone with the line can compute its key, of JSON in its canonical form; of bytes that are not text too."""
+    """Anyone with the line can compute its key: of JSON from its canonical form, else from its bytes."""
     assert key_of(Frame('{"b": 1, "a": "é"}'), "hash") == sha('{"a":"é","b":1}'.encode())
     assert key_of(Frame("12.0"), "hash") == sha(b"12.0")
     assert key_of(Frame(b"\xff"), "hash") == sha(b"\xff")
@@ -103,7 +103,7 @@ def test_the_hash_of_a_bare_line_is_that_of_its_bytes() -> None:
 
 
 def test_a_key_longer_than_dynamodb_allows_is_hashed() -> None:
-    """1024 bytes of UTF-8 are a key, 1025 become their hash; characters are not what is counted."""
+    """1024 bytes of UTF-8 are a key, 1025 become their hash; characters do not count."""
     longest = "é" * (MAX_KEY_BYTES // 2)
     assert key_of(Frame("x", longest), "id") == longest
     assert key_of(Frame("x", longest + "a"), "id") == sha((longest + "a").encode())
@@ -128,7 +128,7 @@ def test_the_cursor_is_the_last_event_id_or_what_stands_at_the_path(
 
 
 def test_an_event_carries_what_the_wire_said() -> None:
-    """Data, id and name are the frame's, the instant is the caller's."""
+    """Data, id and name come from the frame, the instant from the caller."""
     event = to_event(Frame("a", "1", "add", "1"), 123, key="id", cursor="id")
     assert event == StreamEvent(key="1", data="a", id="1", name="add", cursor="1", received_at_ms=123)
 
@@ -147,7 +147,7 @@ FRAMES = st.builds(
 
 @given(FRAMES, FRAMES)
 def test_two_frames_have_the_same_bytes_only_if_they_are_the_same(one: Frame, other: Frame) -> None:
-    """The canonical bytes differ for any two frames that differ in data, id or name."""
+    """Frames that differ in data, id or name have different canonical bytes."""
     assert (canonical(one) == canonical(other)) == (one == other)
 
 
@@ -166,7 +166,7 @@ def test_any_body_gives_a_key_that_dynamodb_takes(body: object) -> None:
 
 @pytest.mark.parametrize("value", ["{}", "[]", '{"a":1}', "1.5", "[[]]"])
 def test_json_of_too_many_values_is_looked_into_by_nobody(value: str) -> None:
-    """16 MB of the most wasteful JSON take no memory of Python's but copies of the text; its hash is of its bytes."""
+    """16 MB of the most wasteful JSON take no Python memory but copies of the text; its hash is that of its bytes."""
     text = f'{{"id":"x","list":[{",".join([value] * (16_000_000 // (len(value) + 1)))}]}}'
     tracemalloc.start()
     try:
@@ -178,7 +178,7 @@ def test_json_of_too_many_values_is_looked_into_by_nobody(value: str) -> None:
 
 
 def test_json_of_many_values_is_looked_into() -> None:
-    """Up to so many brackets and commas that they fit into the smallest function; those of a text count as well."""
+    """The bound is how many brackets and commas fit into the smallest function; those in texts count too."""
     for count, key in ((MOST_MARKS - 3, "x"), (MOST_MARKS - 2, None)):
         text = f'{{"id":"x","list":[{",".join("1" * (count + 1))}]}}'
         assert to_event(Frame(text), 0, key="hash", cursor=path("$.id")).cursor == key

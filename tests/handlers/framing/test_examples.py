@@ -1,4 +1,4 @@
-"""Wires with what each says, of every framing whose frames are not the reads: whole, and at every split point."""
+"""Wires with their results, for every framing whose frames are not the reads: whole, and at every split point."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -122,7 +122,7 @@ AT_MOST_10: list[Example] = [(b"10\n0123456789", ["0123456789"], "", 0), (b"11\n
     ],
 )
 def test_every_split_of_an_example_says_the_same(framing: Framing, most: int, examples: Sequence[Example]) -> None:
-    """One, two and three chunks, and one byte a chunk, give the frames, the error, and what is dropped."""
+    """One, two and three chunks, and one byte a chunk, give the same frames, error, and dropped bytes."""
     for wire, data, *more in examples:
         whole = says(framing, [wire], most=most)
         failed, dropped_bytes = more or ("", whole.dropped_bytes)

@@ -1,4 +1,4 @@
-"""JSON text sequences as RFC 7464 has them, at every split point."""
+"""JSON text sequences of RFC 7464, at every split point."""
 
 import json
 
@@ -16,7 +16,7 @@ JSON = st.recursive(
 
 @given(st.lists(st.tuples(JSON, st.sampled_from([None, 0, 2]), st.booleans()), max_size=6))
 def test_what_an_encoder_writes_is_read_back(texts: list[tuple[object, int | None, bool]]) -> None:
-    """Values laid out over lines or not, escaped or not, come back as the same values."""
+    """Values come back equal, laid out over lines or not, escaped or not."""
     wire = b"".join(
         b"\x1e" + json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass") + b"\n"
         for value, indent, ascii_only in texts
@@ -30,7 +30,7 @@ def test_what_an_encoder_writes_is_read_back(texts: list[tuple[object, int | Non
 def test_a_sequence_cut_off_in_the_middle_and_gone_on_gives_only_whole_texts(
     values: list[object], data: st.DataObject
 ) -> None:
-    """A writer that died and began again (section 2.3) costs the text that it was writing and no other."""
+    """A writer that died and began again (section 2.3) loses the text that it was writing and no other."""
     texts = [json.dumps(value).encode() for value in values]
     cut_at = data.draw(st.integers(0, len(texts[-1]) - 1))
     wire = b"".join(b"\x1e" + text + b"\n" for text in texts[:-1]) + b"\x1e" + texts[-1][:cut_at] + b"\x1e7\n"

@@ -1,4 +1,4 @@
-"""Frames whose length is known before they come, at every split point; and frames that are the reads."""
+"""Frames with a length before them, at every split point; and frames that are the reads."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ from tests.handlers.connection.wires import cut, says
 
 @given(st.lists(st.binary(max_size=20) | st.just(b""), max_size=6), st.lists(st.integers(0, 150), max_size=8))
 def test_what_a_sender_wrote_is_read_back(messages: list[bytes], places: list[int]) -> None:
-    """Any bytes come back whole; texts without the line end that the sender put behind them."""
+    """Any bytes come back whole, texts without the line end that the sender added."""
     wire = b"".join(b"%d\r\n%s\r\n\r\n" % (len(message) + 2, message) for message in messages)
     bodies = says("length", cut(wire, places)).data
     assert [data if isinstance(data, bytes) else data.encode() + b"\r\n" for data in bodies] == [
@@ -19,7 +19,7 @@ def test_what_a_sender_wrote_is_read_back(messages: list[bytes], places: list[in
 
 
 def test_a_raw_frame_is_a_chunk() -> None:
-    """Each chunk as it came, as text where it is UTF-8; an empty one is none; one too long is an error."""
+    """Each chunk comes unchanged, as text if it is UTF-8; an empty one is no frame; one too long is an error."""
     made = decoder("raw", 4)
     assert [made.feed(chunk) for chunk in (b"ab\n", b"", b"\xff", b"<a>")] == [
         ["ab\n"],

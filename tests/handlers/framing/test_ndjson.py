@@ -23,26 +23,26 @@ LONG_PIECES = [b"x" * 700, b" " * 700, "é".encode() * 300, b"\n", b"\r\n", b"\r
 
 
 def plain_reading(wire: bytes) -> list[bytes]:
-    """Whole lines, without their ends, that hold more than blanks."""
+    """Return the whole lines, without their ends, that are not blank."""
     lines = [line.removesuffix(b"\r") for line in wire.split(b"\n")[:-1]]
     return [line for line in lines if line.translate(None, b" \t\r")]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join), st.lists(st.integers(0, 90), max_size=8))
 def test_any_wire_decodes_as_a_plain_reading(wire: bytes, places: list[int]) -> None:
-    """Whole lines, without their ends, that hold more than blanks."""
+    """The decoder finds the whole lines, without their ends, that are not blank."""
     lines = [data if isinstance(data, bytes) else data.encode() for data in says("ndjson", cut(wire, places)).data]
     assert lines == plain_reading(wire)
 
 
 @given(st.lists(st.sampled_from(LONG_PIECES), max_size=12).map(b"".join), st.lists(st.integers(0, 9000), max_size=5))
 def test_long_lines_beside_short_ones_decode_as_a_plain_reading(wire: bytes, places: list[int]) -> None:
-    """How lines are looked for depends on how long they are; the lines do not, nor whether they are text."""
+    """The search depends on the lines' length; the lines, and whether they are text, do not."""
     lines = decode(b"1\n", *cut(wire, places), most=1 << 16)[0]
     assert [frame.data for frame in lines] == ["1", *map(text_or_bytes, plain_reading(wire))]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map(lambda pieces: b"".join([*pieces, b"\n"])))
 def test_reads_that_are_lines_decode_as_the_whole(wire: bytes) -> None:
-    """A read that is exactly one line takes a way of its own, and says the same."""
+    """A read that is exactly one line takes its own path, with the same result."""
     assert decode(b"1\n", *wire.splitlines(keepends=True)) == decode(b"1\n" + wire)

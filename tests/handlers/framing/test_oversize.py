@@ -1,4 +1,4 @@
-"""Frames that are too long are skipped: counted, hashed, their beginning kept, and the stream goes on behind them."""
+"""Frames that are too long are skipped: counted, hashed, their beginning kept, and the stream goes on after them."""
 
 import hashlib
 import tracemalloc
@@ -18,12 +18,12 @@ from tests.handlers.framing.test_decoders import ALL, CUT_ANYWHERE, PLACES
 
 
 def what_is_left(data: bytes, *, is_whole: bool = True) -> Oversize:
-    """What is left of a frame with this body."""
+    """Return what is left of a frame with this body."""
     return Oversize(len(data), hashlib.sha256(data).hexdigest(), data[:HEAD_BYTES], is_whole)
 
 
 def framed(framing: Framing, body: bytes) -> bytes:
-    """A body without line ends as this framing sends it."""
+    """Return a body without line ends as this framing sends it."""
     if framing == "sse":
         return b"data: " + body + b"\n\n"
     if framing == "length":
@@ -37,7 +37,7 @@ def framed(framing: Framing, body: bytes) -> bytes:
 def test_frames_that_are_too_long_are_hashed_and_the_others_come(
     framing: Framing, sizes: list[int], places: list[int], most: int
 ) -> None:
-    """Each in its place, however the wire is cut; size and SHA-256 are those of the body alone."""
+    """Each is in its place, however the wire is cut; size and SHA-256 are those of the body alone."""
     bodies = [b"%d" % (number % 10) * size for number, size in enumerate(sizes)]
     # What a block of server-sent events has besides its data counts: its name, a colon, a space and a line end.
     most_body = most - 6 if framing == "sse" else most
@@ -49,7 +49,7 @@ def test_frames_that_are_too_long_are_hashed_and_the_others_come(
 
 
 def test_a_large_chunk_of_raw_is_left_out() -> None:
-    """It is a frame by itself."""
+    """The chunk is a frame by itself."""
     said = says("raw", [b"a", b"abcde", b"b"], most=4, skips=True)
     assert said.frames == [Frame("a"), Frame(what_is_left(b"abcde")), Frame("b")]
 
@@ -63,7 +63,7 @@ ID_AND_NAME = [
 
 @pytest.mark.parametrize("block", ID_AND_NAME)
 def test_an_event_keeps_its_id_wherever_the_line_stands(block: bytes) -> None:
-    """Before the data, behind it or within; and the last event ID is as after any event."""
+    """It may be before, after or within the data; the last event ID is as after any event."""
     for chunks in ([block + b"\ndata: a\n\n"], one_by_one(block + b"\ndata: a\n\n")):
         said = says("sse", chunks, most=12, skips=True)
         assert said.frames == [Frame(what_is_left(b"12345678\n9"), "7", "x", "7"), Frame("a", None, None, "7")]
@@ -71,26 +71,26 @@ def test_an_event_keeps_its_id_wherever_the_line_stands(block: bytes) -> None:
 
 
 def test_a_block_without_data_is_no_event_however_long_it_is() -> None:
-    """WHATWG: nothing is dispatched; its id counts."""
+    """By WHATWG nothing is dispatched, but its id counts."""
     said = says("sse", [b"foo: 12345678\nid: 7\n\ndata: a\n\n"], most=10, skips=True)
     assert (said.frames, said.last_event_id) == ([Frame("a", last_id="7")], "7")
 
 
 def test_a_long_comment_makes_no_block_too_long() -> None:
-    """It is no part of one; where comments are asked for, it comes as far as it was kept."""
+    """A comment is no part of a block; if comments are kept, it comes as far as it was kept."""
     said = says("sse", [b"id: 1\n: dropped 12345678\ndata: a\n\n"], most=16, comments=True, skips=True)
     assert said.frames == [Frame("dropped ", is_comment=True), Frame("a", "1", None, "1")]
 
 
 def test_an_id_that_is_too_long_is_left_out() -> None:
-    """Nobody could ask for it; the event is told by its data."""
+    """Nobody could resume from it; the event is identified by its data."""
     said = says("sse", [b"data: 1\nid: " + b"9" * (HEAD_BYTES + 1) + b"\n\n"], most=100, skips=True)
     assert said.frames == [Frame(what_is_left(b"1"))]
 
 
 @pytest.mark.parametrize("framing", CUT_ANYWHERE)
 def test_what_has_not_ended_is_told_apart(framing: Framing) -> None:
-    """What came of it until then, with a drip recognised as one."""
+    """The result so far is reported, and a drip is recognised as one."""
     made = decoder(framing, 4, skips=True)
     begins = {"sse": b"data: 12", "length": b"900\n12", "json-seq": b"\x1e12", "websocket": b"\x81\x7e\x03\x8412"}
     start = begins.get(framing, b"12")
@@ -103,7 +103,7 @@ def test_what_has_not_ended_is_told_apart(framing: Framing) -> None:
 
 @pytest.mark.parametrize("framing", ALL)
 def test_memory_does_not_grow_with_the_frame(framing: Framing) -> None:
-    """4 MB of a frame without an end leave less than a chunk and its pieces take; also where all of it is blanks."""
+    """4 MB of an endless frame take less memory than a chunk and its pieces, even if it is all blanks."""
     for body in (b"{ x\t" * 16384, b" " * 65536):
         made = decoder(framing, 1000, skips=True)
         endless = b"\x81\x7f%bx" % (10**11).to_bytes(8, "big")
@@ -126,7 +126,7 @@ def pieces_of(data: bytes, places: list[int]) -> Iterator[bytes]:
 def test_what_trails_belongs_to_it_only_where_there_is_too_much(
     runs: list[tuple[bool, int]], places: list[int]
 ) -> None:
-    """Up to 64 KB of it are held back until something else follows; the cuts change nothing."""
+    """Up to 64 KB of blanks are held back until something else follows; cuts change nothing."""
     data = b"x" + b"".join((b"x" if is_visible else b" ") * size for is_visible, size in runs)
     skipping = Skipping(b" ")
     for piece in pieces_of(data, places):
@@ -147,5 +147,5 @@ def test_what_trails_belongs_to_it_only_where_there_is_too_much(
     ],
 )
 def test_a_line_without_anything_to_see_is_a_heartbeat(wire: bytes, frames: list[Any]) -> None:
-    """However long it is; and a line end is no part of a line."""
+    """This holds for any length; a line end is no part of a line."""
     assert says("ndjson", one_by_one(wire), most=4, skips=True).frames == frames

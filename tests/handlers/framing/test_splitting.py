@@ -1,4 +1,4 @@
-"""Frames that are batches: which events they come to, with which keys, and which cursors may be passed when."""
+"""Frames that are batches: their events and keys, and when the cursor may pass which of them."""
 
 import hashlib
 import itertools
@@ -48,7 +48,7 @@ def sha(text: str) -> str:
 
 @given(st.lists(st.tuples(BLANKS, VALUES, BLANKS)), BLANKS, BLANKS)
 def test_the_elements_stand_as_they_were_spelled(elements: list[tuple[str, Any, str]], before: str, after: str) -> None:
-    """Whatever stands around them, and however the upstream spells a number or a character."""
+    """They keep it in any context, however the upstream spells a number or a character."""
     texts = [json.dumps(value) for _, value, _ in elements]
     inner = ",".join(f"{left}{text}{right}" for (left, _, right), text in zip(elements, texts, strict=True))
     frame = f'{before}{{"a": [1, {{}}],{after}"items"{before}:{after}[{inner}]{before}, "z": null}}{after}'
@@ -58,13 +58,13 @@ def test_the_elements_stand_as_they_were_spelled(elements: list[tuple[str, Any, 
 
 @pytest.mark.parametrize("spelled", ["1.0", "1e400", "-0", "12345678901234567890.5", r'"\ud800"', '{"b":1,"a":2}'])
 def test_a_number_or_a_character_is_not_written_anew(spelled: str) -> None:
-    """What Python would spell otherwise, or cannot hold, is stored byte for byte."""
+    """A spelling that Python would change, or cannot hold, is stored byte for byte."""
     assert data(SPLIT, f'{{"items": [{spelled}]}}') == [spelled]
 
 
 @given(st.text() | VALUES.map(json.dumps) | VALUES.map(lambda value: json.dumps({"items": value})))
 def test_nothing_raises_and_what_is_read_is_what_stands_there(text: str) -> None:
-    """A frame with a list comes apart, any other stays whole; the value that the marks see is JSON's own."""
+    """A frame with a list is split, any other stays whole; the marks see JSON's own value."""
     try:
         body = json.loads(text)
     except ValueError:
@@ -88,7 +88,7 @@ def test_nothing_raises_and_what_is_read_is_what_stands_there(text: str) -> None
     ],
 )  # fmt: skip
 def test_a_frame_without_one_such_list_stays_whole(text: str) -> None:
-    """No list, two lists, no valid JSON, or more than a function can hold."""
+    """It has no list, two lists, invalid JSON, or more than a function can hold."""
     assert events(SPLIT, text) is None
 
 
@@ -128,7 +128,7 @@ def test_however_it_is_batched_an_element_is_the_same_event(
     st.booleans(),
 )
 def test_a_cursor_passes_only_what_is_stored_whole(revisions: list[int | None], is_unfinished: bool) -> None:
-    """However many of the events are stored before a kill, no element behind them has the cursor's revision."""
+    """However many events are stored before a kill, no later element has the cursor's revision."""
     split = Split(ITEMS, unfinished=(Mark(json=((path("$.more"), True),)),))
     text = json.dumps({"more": is_unfinished, "items": [{"r": revision} for revision in revisions]})
     cursors = [event.cursor for event in events(split, text, cursor=REVISION) or []]
@@ -142,7 +142,7 @@ def test_a_cursor_passes_only_what_is_stored_whole(revisions: list[int | None], 
 
 
 def test_a_cursor_of_the_frame_counts_behind_its_last_element() -> None:
-    """By a path outside the list, and by the frame's own id; not where the frame goes on in the next."""
+    """It is at a path outside the list, or the frame's own id; it does not count if the next frame goes on."""
     frame = Frame('{"at": 9, "items": [1, 2, 3]}', "i", None, "i")
     at = path("$.at")
     assert [event.cursor for event in events(SPLIT, frame, cursor=at) or []] == [None, None, "9"]
@@ -152,7 +152,7 @@ def test_a_cursor_of_the_frame_counts_behind_its_last_element() -> None:
 
 
 def test_keys_names_and_ids() -> None:
-    """Of the element, of the frame, of both; what the rule does not find is the hash of the element and its name."""
+    """They come from the element, the frame or both; if the rule finds none, from the hash of element and name."""
     frame = Frame('{"of": "f", "items": [{"i": 1, "t": "put"}, {"i": 2}, 5]}', "id-1", "change", "id-1")
     split = Split(ITEMS, name=path("$.items[0].t"))
 
@@ -170,7 +170,7 @@ def test_keys_names_and_ids() -> None:
 
 
 def test_what_is_kept_stands_before_the_element_in_the_frames_own_shape() -> None:
-    """As the upstream spelled it; what a frame lacks is left out, and the key is the element's as before."""
+    """It keeps the upstream's spelling; a missing part is left out, and the element's key is as before."""
     split = Split(
         JsonPath("$.result.events", ("result", "events")),
         keep=(path("$.result.header.revision"), path("$.result.header.u"), path("$.at"), path("$.none")),
@@ -183,7 +183,7 @@ def test_what_is_kept_stands_before_the_element_in_the_frames_own_shape() -> Non
 
 
 def test_which_paths_lead_into_an_element() -> None:
-    """Those that begin with the list's and its only element."""
+    """They begin with the list's path and its only element."""
     paths = ["$.items[0].r", "$.items[-1]", "$.items[1].r", "$.items", "$.other[0]"]
     assert [SPLIT.is_of_element(path(text)) for text in paths] == [True, True, False, False, False]
     assert WHOLE.is_of_element(path("$[0].r"))

@@ -24,14 +24,14 @@ def test_a_name_lasts_for_its_block_and_an_id_for_ever() -> None:
 
 
 def test_a_block_of_only_an_id_dispatches_nothing_and_is_remembered() -> None:
-    """The id of a block without data becomes the last event ID, also of the events after it."""
+    """The id of a block without data becomes the last event ID of later events too."""
     frames, _, _, last_event_id, *_ = decode(b"id: 7\n\ndata: a\n\nid: 8\n\n")
     assert frames == [Frame("a", None, None, "7")]
     assert last_event_id == "8"
 
 
 def test_an_id_counts_only_once_its_block_is_complete() -> None:
-    """The id of an unterminated block is not a last event ID: the event it belongs to was not dispatched."""
+    """The id of an unterminated block is not a last event ID, because its event was not dispatched."""
     assert decode(b"id: 7\ndata: a\n\nid: 8\ndata: b\n")[3] == "7"
 
 
@@ -65,7 +65,7 @@ def test_a_reconnection_time_is_ascii_digits(value: bytes, expected: int | None)
 
 
 def test_a_line_end_is_acted_upon_when_it_is_seen() -> None:
-    """A blank line that ends with CR dispatches at once; a LF that comes later belongs to it."""
+    """A blank line that ends with CR dispatches at once; a later LF belongs to it."""
     decoder = SseDecoder(MAX)
     assert decoder.feed(b"data: a\r\r") == [Frame("a")]
     assert decoder.feed(b"\n") == []
@@ -74,7 +74,7 @@ def test_a_line_end_is_acted_upon_when_it_is_seen() -> None:
 
 
 def test_a_comment_is_handed_over_where_it_stands_as_soon_as_its_line_ends() -> None:
-    """Asked for, a comment is a frame before the event in whose block it lies, without its colon and one space."""
+    """If asked for, it is a frame before its block's event, without its colon and one space."""
     wire = b": one\ndata: a\n:two\n\n:  three\n:\n"
     expected = [Frame("one", is_comment=True), Frame("two", is_comment=True), Frame("a")]
     expected += [Frame(" three", is_comment=True), Frame("", is_comment=True)]
@@ -84,7 +84,7 @@ def test_a_comment_is_handed_over_where_it_stands_as_soon_as_its_line_ends() -> 
 
 
 def test_comments_without_a_blank_line_are_no_frame_that_grows() -> None:
-    """Heartbeats that no blank line ever follows add nothing to the frame, asked for or not."""
+    """Heartbeats that no blank line follows add nothing to the frame, asked for or not."""
     for comments in (False, True):
         said = decode(*[b": beat\n"] * 100, b"data: a\n\n", most=10, comments=comments)
         assert ([frame for frame in said.frames if not frame.is_comment], said.failed) == ([Frame("a")], "")
@@ -115,7 +115,7 @@ WIRES = st.lists(st.sampled_from([*FIELDS, *ENDS, *BYTES]), max_size=30).map(b""
 
 @given(WIRES, st.lists(st.integers(0, 120), max_size=6))
 def test_any_wire_decodes_as_the_plain_reading_of_the_specification(wire: bytes, places: list[int]) -> None:
-    """A second decoder, which reads the whole text at once as the specification is written, finds the same."""
+    """A second decoder, which reads the whole text as the specification is written, agrees."""
     frames, failed, _, last_event_id, reconnection_ms, *_ = decode(*cut(wire, places))
     assert ([(f.data, f.name, f.last_id or "") for f in frames], failed) == (plain_reading(wire)[0], "")
     assert (last_event_id or "", reconnection_ms) == plain_reading(wire)[1:]
@@ -123,7 +123,7 @@ def test_any_wire_decodes_as_the_plain_reading_of_the_specification(wire: bytes,
 
 @given(WIRES, st.lists(st.integers(0, 120), max_size=6))
 def test_comments_stand_among_the_events_and_change_none(wire: bytes, places: list[int]) -> None:
-    """Asked for or not, the events are the same; the comments are the lines that begin with a colon."""
+    """The events are the same, asked for or not; the comments are the lines that begin with a colon."""
     frames = decode(*cut(wire, places), comments=True).frames
     assert [frame for frame in frames if not frame.is_comment] == frames_of(wire)
     lines = wire.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")[:-1]
@@ -132,9 +132,9 @@ def test_comments_stand_among_the_events_and_change_none(wire: bytes, places: li
 
 
 def plain_reading(wire: bytes) -> tuple[list[tuple[str, str | None, str]], str, int | None]:
-    """The specification's parser on a whole text: the byte order mark, then lines, then fields.
+    """Read a whole text as the specification does: the byte order mark, then lines, then fields.
 
-    The events, the last event ID string and the reconnection time.
+    Return the events, the last event ID string and the reconnection time.
     """
     text = wire.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:-1]
