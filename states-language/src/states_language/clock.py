@@ -94,14 +94,6 @@ class _Timer:
     def cancelled(self) -> bool:
         return self._cancelled
 
-    def _run(self) -> None:
-        try:
-            self._context.run(self._callback, *self._args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            self._loop.call_exception_handler({"exception": error})
-
 
 class _VirtualLoop(asyncio.BaseEventLoop):
     """An event loop without selector, sockets or threads; its time is a number of milliseconds that it sets itself."""
@@ -175,8 +167,14 @@ class _VirtualLoop(asyncio.BaseEventLoop):
             if handle._cancelled:
                 continue
             running = handle._context.get(owner)
-            if running is None or not running.killed:
-                handle._run()
+            if running is not None and running.killed:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self.call_exception_handler({"exception": error})
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep the exception for `VirtualClock.run` to raise; an unfinished task is not a failure."""

@@ -17,6 +17,7 @@ from states_language.scheduling.lanes import give_way
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 # What `_ENCODER.encode` makes anew each time. Without a table of containers it finds no circle, but nests too deeply.
 _encode = c_make_encoder(None, _ENCODER.default, encode_basestring, None, ":", ",", False, False, True)
+_PLAIN = frozenset({int, float, bool, type(None)})
 _HALF = re.compile("[\ud800-\udfff]")
 # A half of a surrogate pair, alone or in a pair, as JSON spells it.
 _WIDE = re.compile("[\U00010000-\U0010ffff]")
@@ -52,6 +53,24 @@ def _text(value: Any) -> str:
         return "".join(_encode(value, 0))
     except RecursionError:
         return _ENCODER.encode(value)  # names a circle as such
+
+
+def copied(value: Any) -> Any:
+    """Return what reading the value's JSON text returns: a copy, whose arrays are lists and whose keys are texts."""
+    kind = type(value)
+    if kind in _PLAIN or (kind is str and value.isascii()):
+        return value
+    if kind is list:
+        elements = []
+        for element in value:
+            elements.append(copied(element))
+        return elements
+    if kind is dict and all(type(name) is str and name.isascii() for name in value):
+        members = {}
+        for name, member in value.items():
+            members[name] = copied(member)
+        return members
+    return json.loads(json.dumps(value))
 
 
 def written(value: Any) -> tuple[Any, str]:

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from machines import at_ms, machine, named, task, types
 from states_language import TaskFailure
 from states_language.clock import EPOCH_2026_MS, VirtualClock
 from states_language.tasks.lambdas import RESPONSE_LIMIT_BYTES, Function, Functions
+from states_language.values import copied
 
 
 def invoked(function: Function, payload: Any = None, **options: Any) -> Any:
@@ -37,6 +40,25 @@ def raises(error: BaseException, after_s: int | None = None) -> Function:
         raise error
 
     return function if after_s is None else later
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just("\ud83d\ude00"),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner),
+        st.dictionaries(st.text(max_size=2) | st.integers() | st.booleans(), inner, max_size=3),
+    ),
+    max_leaves=6,
+)
+
+
+@given(ANYTHING)
+def test_a_payload_is_what_its_json_text_spells(payload: Any) -> None:
+    """Arrays are lists, keys are texts and pairs of surrogates one character; nothing is shared with the payload."""
+    copy, read = copied(payload), json.loads(json.dumps(payload))
+    assert repr(copy) == repr(read)
+    assert copy is not payload or not isinstance(payload, dict | list)
 
 
 def test_a_function_may_be_plain_or_async_and_sees_its_time_run_down() -> None:

@@ -182,7 +182,7 @@ class _Read(Frame):
             value: Any = self._data.library
         elif (value := self._variable(name)) is MISSING:
             value = self.parent.lookup(name)
-        else:
+        elif not isinstance(value, _SCALARS):
             value = to_library(value)
         self.bindings[name] = value
         return value

@@ -82,12 +82,9 @@ class Attempts:
 
 def matches(names: tuple[str, ...], error: str | None) -> bool:
     """Return whether ErrorEquals names the error; States.TaskFailed names every one but States.Timeout."""
-    for name in names:
-        if name in (error, "States.ALL"):
-            return True
-        if name == "States.TaskFailed" and error != "States.Timeout":
-            return True
-    return False
+    if error in names or "States.ALL" in names:
+        return True
+    return "States.TaskFailed" in names and error != "States.Timeout"
 
 
 def named(names: tuple[str, ...], error: StateError) -> bool:

@@ -30,7 +30,7 @@ from states_language.tasks.stubs import (
     event_of,
     named,
 )
-from states_language.values import compact
+from states_language.values import compact, copied
 
 Function = Callable[[Any, Any], Any]
 """Called with the payload and a lambda_context; returns the result, or an awaitable of it."""
@@ -158,9 +158,7 @@ class Functions:
         lambda_context = LambdaContext(self.clock, name, invocation.request_id, deadline_ms, call)
         context = copy_context()
         context.run(owner.set, invocation)
-        work = loop.create_task(
-            _run(invocation, function, json.loads(json.dumps(payload)), lambda_context), context=context
-        )
+        work = loop.create_task(_run(invocation, function, copied(payload), lambda_context), context=context)
         _KEPT.add(work)
         work.add_done_callback(_KEPT.discard)
         message = f"Task timed out after {self.function_timeout_s:.2f} seconds"
