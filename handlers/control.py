@@ -10,8 +10,8 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aws_lambda_powertools import Logger
 
@@ -22,7 +22,7 @@ from handlers.api.connection_records import Connections, Records
 from handlers.api.known_profiles import KnownProfiles
 from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
-from handlers.api.queries import BadQuery, is_dry_run, parameters_of
+from handlers.api.queries import BadQuery, PageRequest, is_dry_run, parameters_of
 from handlers.aws import executions
 from handlers.aws.clients import boto3_client, bucket, dynamodb, functions
 from handlers.connection.inputs import Layout
@@ -36,6 +36,9 @@ from handlers.store.event_reader import EventReader
 from handlers.store.ledger_records import LedgerRecords
 from handlers.store.overflow import Objects
 from handlers.store.stream_records import StreamRecords
+
+if TYPE_CHECKING:
+    from handlers.api.parted import Parted
 
 # To show and to stop a stream takes six requests at most, and the function has 20 seconds.
 TRIES = 2
@@ -87,12 +90,16 @@ sqs = functools.partial(boto3_client, "sqs", TRIES)
 
 
 class Asked(NamedTuple):
-    """A request: its stream and the stream's profile, "" if the route has none; its query, and the proxy's event."""
+    """A request: its stream and that one's profile, "" where its route has none; its query, and the proxy's event.
+
+    `parts` are the ids of the streams in which the stream is read, none where it is connected itself.
+    """
 
     stream_id: str
     profile: str
     query: object
     fields: Mapping[str, Any]
+    parts: tuple[str, ...] = ()
 
     def header(self, name: str) -> str:
         """Returns the header with this name, in lower case; "" if the request has none."""
@@ -139,10 +146,14 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     """Returns the answer to the request; raises Problem, ProfileError, BadQuery and StoreUnavailable."""
     resource = str(fields.get("resource", STREAM))
     profile = check_stream_id(stream_id) if resource.startswith(STREAM) else ""
-    answer = _ROUTES.get(f"{method} {resource}")
-    if answer is None:
+    route, parts = f"{method} {resource}", known.parts(stream_id) if profile else ()
+    if route not in _ROUTES:
         raise routes.bad_method(method, resource)
-    return answer(Asked(stream_id, profile, fields.get("queryStringParameters"), fields))
+    if parts and route not in _OF_PARTS:
+        words = f"the stream {stream_id!r} is read in parts, and this each has for itself: ask {', '.join(parts)}"
+        raise Problem("in-parts", words, "streamId")
+    answer = (_ROUTES | _OF_PARTS)[route] if parts else _ROUTES[route]
+    return answer(Asked(stream_id, profile, fields.get("queryStringParameters"), fields, parts))
 
 
 def _openapi(asked: Asked) -> Answer:
@@ -253,51 +264,91 @@ def _streams(asked: Asked) -> Answer:
     ids = store.streams(request.after, request.limit + 1)
     read = store.read_briefly(ids[: request.limit])
     page = status.page(ids, read, request.limit, _now_ms(), DEAD_AFTER_MS, RETRIES, is_late, _lag_ms)
+    if any(known.parts(row["stream"].partition(":")[0]) for row in page["streams"]):
+        page["streams"] = _parted().listed(page["streams"], _lag_ms)
     return said(200, page)
 
 
 def _events(asked: Asked) -> Answer:
     """200 with a page of events, as docs/store.md describes it, in the representation that the client accepts."""
-    stream_id, is_late = asked.stream_id, _late_after(PAGE_S)
+    is_late = _late_after(PAGE_S)
     request = event_pages.LISTING.read(asked.query, asked.header("last-event-id"))
     kind = event_pages.representation(asked.header("accept"))
-    layout = _layout(asked)
+    if request.order and kind == event_pages.EVENT_STREAM:
+        raise BadQuery("order", "an event stream is in order of arrival", "Leave order out, or ask for JSON.")
+
+    def at_ms(event: Mapping[str, Any]) -> str:
+        return str(event.get("happened_at") or event["received_at"])
+
+    page = _paged(asked, request, "events", lambda one, part: _event_page(one, part, is_late), at_ms)
+    headers, text = event_pages.answer(kind, page, request)
+    return text_answer(200, text, headers)
+
+
+def _paged(
+    asked: Asked, request: PageRequest, kind: str, page: Callable[[Asked, PageRequest], dict[str, Any]],
+    at: Callable[[Mapping[str, Any]], str],
+) -> dict[str, Any]:  # fmt: skip
+    """Returns the page of a stream, or the one that those of its parts come to."""
+    if not asked.parts:
+        return page(asked, request)
+
+    def read(part_id: str, of_part: PageRequest) -> dict[str, Any]:
+        return page(asked._replace(stream_id=part_id, parts=()), of_part)
+
+    return _parted().page(asked.stream_id, asked.parts, request, kind, read, at)
+
+
+def _event_page(asked: Asked, request: PageRequest, is_late: Callable[[], bool]) -> dict[str, Any]:
+    """Returns a page of the events of a stream that is connected itself."""
+    stream_id, layout = asked.stream_id, _layout(asked)
     event_pages.check_place(request.after, layout.order, by_time=bool(request.order))
     by_time, after, limit = None, request.after, request.limit
     if request.order:
         from handlers.api import own_order
 
-        if kind == event_pages.EVENT_STREAM:
-            raise BadQuery("order", "an event stream is in order of arrival", "Leave order out, or ask for JSON.")
         by_time, after, limit = own_order.time_of(known.text(asked.profile)), "", own_order.MOST + 1
     begin = reader.place_at(stream_id, layout, request.from_ms)
     entries = reader.entries(stream_id, layout, _now_ms(), max(after, begin), limit, event_pages.BODY_BYTES)
     wanted = event_pages.within(entries, request, layout)
     if by_time is not None:
-        page = own_order.page(stream_id, wanted, request, by_time, is_late)
-    else:
-        page = event_pages.page(stream_id, wanted, request.limit, is_late, order=layout.order)
-    headers, text = event_pages.answer(kind, page, request)
-    return text_answer(200, text, headers)
+        return own_order.page(stream_id, wanted, request, by_time, is_late)
+    return event_pages.page(stream_id, wanted, request.limit, is_late, order=layout.order)
 
 
 def _gaps(asked: Asked) -> Answer:
     """200 with a page of gaps, as handlers/api/gaps.py builds it."""
-    request, records = gaps.LISTING.read(asked.query), _read(asked)
+    request = gaps.LISTING.read(asked.query)
+    return said(200, _paged(asked, request, "gaps", _gap_page, lambda gap: str(gap["from_at"])))
+
+
+def _gap_page(asked: Asked, request: PageRequest) -> dict[str, Any]:
+    records = _read(asked)
     connections = Connections(records, _now_ms(), DEAD_AFTER_MS)
     written = store.gaps(asked.stream_id, gaps.sort_key(request.after), request.limit + 1)
     word = status_words.status(connections)
-    return said(200, gaps.gap_page(asked.stream_id, word, connections, written, records.repairs, request))
+    return gaps.gap_page(asked.stream_id, word, connections, written, records.repairs, request)
+
+
+def _parted() -> "Parted":
+    """Returns what answers about streams that are read in parts; imported here, for few are."""
+    from handlers.api.parted import Parted
+
+    return Parted(store, known, _begun, _now_ms(), DEAD_AFTER_MS, RETRIES)
 
 
 def _delete(asked: Asked) -> Answer:
-    """202 once the stop request is recorded, with what follows from it; a stream that has stopped gets the same."""
-    stream_id, requested_at = asked.stream_id, at(_now_ms())
+    """202 with what follows from the stop request, which is recorded; a stream that has stopped gets the same."""
+    requested_at = at(_now_ms())
     assert requested_at is not None
-    if store.stop(stream_id, requested_at, may_start=known.has(asked.profile)) is None:
-        raise known.problem_without(stream_id, asked.profile)
-    logger.info("stop requested", extra={"stream_id": stream_id})
-    stream = status.answer(stream_id, _records(asked), _now_ms(), DEAD_AFTER_MS, RETRIES)
+    for stream_id in asked.parts or (asked.stream_id,):
+        if store.stop(stream_id, requested_at, may_start=known.has(asked.profile)) is None:
+            raise known.problem_without(stream_id, asked.profile)
+        logger.info("stop requested", extra={"stream_id": stream_id})
+    if asked.parts:
+        stream = _parted().whole(asked.stream_id, asked.parts)
+    else:
+        stream = status.answer(asked.stream_id, _records(asked), _now_ms(), DEAD_AFTER_MS, RETRIES)
     names = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
     shown = {name: stream[name] for name in names}
     return said(202, {**shown, "message": status_words.what_follows(stream, RENEWED_MS // 1000)})
@@ -305,7 +356,8 @@ def _delete(asked: Asked) -> Answer:
 
 def _redrive(asked: Asked) -> Answer:
     """200 with the outcomes of the stream's dead-letter messages."""
-    _layout(asked)
+    if not asked.parts:
+        _layout(asked)
     from handlers.redrive.redriving import Stage, redriven
     from handlers.redrive.restore import Events
 
@@ -316,11 +368,19 @@ def _redrive(asked: Asked) -> Answer:
         boto3_client("sqs", TRIES, RECEIVED_WITHIN_S), settings.dead_letter_queue_url, tables, settings.control_table,
         Events(tables, settings.events_table, _objects()), states(), "", REDRIVE_HELD_S, is_late,
     )  # fmt: skip
-    return said(200, redriven(stage, asked.stream_id))
+    return said(200, redriven(stage, asked.stream_id, asked.parts))
 
 
 def _repair(asked: Asked) -> Answer:
-    """200 with the gaps that are repaired now; with `dry_run=true`, what their repair would bring."""
+    """200 with the gaps that are repaired now; with `dry_run=true` with what they would bring."""
+    if not asked.parts:
+        return said(200, _repaired(asked))
+    every = [_repaired(asked._replace(stream_id=part_id, parts=())) for part_id in _parted().started(asked.parts)]
+    gaps = [gap for one in every for gap in one["gaps"]]
+    return said(200, {"stream": asked.stream_id, "is_dry_run": any(one["is_dry_run"] for one in every), "gaps": gaps})
+
+
+def _repaired(asked: Asked) -> dict[str, Any]:
     _layout(asked)
     from handlers.api import repair_route
 
@@ -330,7 +390,7 @@ def _repair(asked: Asked) -> Answer:
         store, RepairWork(client, settings.control_table), LedgerRecords(client, settings.control_table, 0),
         lambda: boto3_client("lambda", 1, repair_route.DRY_RUN_S), settings.repair_function,
     )  # fmt: skip
-    return said(200, repair_route.answer(stage, asked.stream_id, asked.query, _now_ms()))
+    return repair_route.answer(stage, asked.stream_id, asked.query, _now_ms())
 
 
 def _late_after(seconds: float) -> Callable[[], bool]:
@@ -342,9 +402,13 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _dead_letters(stream_id: str, _: Records) -> dict[str, Any]:
+def _dead_letters(stream_id: str, _: Records | None, parts: Sequence[str] = ()) -> dict[str, Any]:
     messages, is_all = dead_letter_pages.received(sqs(), settings.dead_letter_queue_url, _late_after(QUEUE_S))
-    return dead_letter_pages.page(stream_id, messages, is_all)
+    return dead_letter_pages.page(stream_id, messages, is_all, parts)
+
+
+def _latest(stream_id: str, parts: Sequence[str] = ()) -> dict[str, Any]:
+    return views.latest(store, settings.events_table, stream_id, parts)
 
 
 _ROUTES: dict[str, Callable[[Asked], Answer]] = {
@@ -367,5 +431,17 @@ _ROUTES: dict[str, Callable[[Asked], Answer]] = {
     f"GET {STREAM}/machine": _view(functools.partial(views.newest_machine, states)),
     f"GET {STREAM}/cost": _view(lambda one, records: cost(one, records, _now_ms(), DEAD_AFTER_MS)),
     f"GET {STREAM}/dead-letters": _view(_dead_letters),
-    f"GET {STREAM}/latest": _view(lambda one, _: views.latest(store, settings.events_table, one)),
+    f"GET {STREAM}/latest": _view(lambda one, _: _latest(one)),
+}
+# What is answered of a stream that is read in parts.
+_OF_PARTS: dict[str, Callable[[Asked], Answer]] = {
+    f"GET {STREAM}": lambda asked: said(200, _parted().whole(asked.stream_id, asked.parts)),
+    f"DELETE {STREAM}": _delete,
+    f"GET {STREAM}/events": _events,
+    f"GET {STREAM}/gaps": _gaps,
+    f"POST {STREAM}/redrive": _redrive,
+    f"POST {STREAM}/repair": _repair,
+    f"GET {STREAM}/cost": lambda asked: said(200, _parted().cost(asked.stream_id, asked.parts)),
+    f"GET {STREAM}/dead-letters": lambda asked: said(200, _dead_letters(asked.stream_id, None, asked.parts)),
+    f"GET {STREAM}/latest": lambda asked: said(200, _latest(asked.stream_id, asked.parts)),
 }

@@ -8,7 +8,7 @@ stream.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from handlers.api.answers import at
@@ -46,17 +46,17 @@ def received(sqs: Any, queue_url: str, is_late: Callable[[], bool]) -> tuple[lis
     return messages, is_all
 
 
-def page(stream_id: str, messages: list[dict[str, Any]], is_all: bool) -> dict[str, Any]:
-    """Returns the answer: the stream's messages, the oldest first, and whether that is the whole queue."""
-    shown = [one for message in messages if (one := _shown(stream_id, message)) is not None]
+def page(stream_id: str, messages: list[dict[str, Any]], is_all: bool, parts: Collection[str] = ()) -> dict[str, Any]:
+    """Returns the answer: the stream's messages, or its parts', the oldest first, and whether the queue was seen."""
+    shown = [one for message in messages if (one := _shown(parts or (stream_id,), message)) is not None]
     return {"stream": stream_id, "dead_letters": sorted(shown, key=lambda one: str(one["sent_at"])), "is_all": is_all}
 
 
-def _shown(stream_id: str, message: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns what a message says, without the event's body; None if it belongs to another stream."""
+def _shown(stream_ids: Collection[str], message: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns what a message says, without the event's body; None where it is of another stream."""
     try:
         fields = json.loads(message["Body"])
-        if fields["stream"] != stream_id:
+        if fields["stream"] not in stream_ids:
             return None
         if "error" in fields:
             reason, key = f"{fields['error']}: {of_cause(str(fields['cause']))}", None
@@ -70,6 +70,7 @@ def _shown(stream_id: str, message: dict[str, Any]) -> dict[str, Any] | None:
     sent_ms = int((message.get("Attributes") or {}).get("SentTimestamp", 0)) or None
     return {
         "id": message["MessageId"],
+        **({"stream": fields["stream"]} if len(stream_ids) > 1 else {}),
         "sent_at": at(sent_ms),
         "is_event": key is not None,
         "key": key,

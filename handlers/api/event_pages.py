@@ -12,13 +12,13 @@ there, so no event is skipped and none comes twice.
 
 import base64
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
 from handlers.api.answers import JSON, at, laid_out
+from handlers.api.part_places import PARTS, or_of_parts
 from handlers.api.problems import Problem
 from handlers.api.queries import FOR_EVER, Listing, PageRequest
 from handlers.connection.inputs import LOG, LONGEST_WAIT_MS, Layout, Order
@@ -32,10 +32,11 @@ PAGE_BYTES = 6_000_000
 BODY_BYTES = 5_000_000
 # The beginning of a place in the order of the events' own times (`own_order.py`).
 TIME = "time."
-_POSITION = re.compile(r"(time\.[0-9]{15}\.)?([0-9]{15}/[0-9]{12}/[0-9]{12}|key\.[A-Za-z0-9_-]{2,1366})")
-_POSITION_IS = "an event's position: 15 digits/12 digits/12 digits, or key. and 2 to 1366 characters"
-LISTING = Listing(_POSITION, _POSITION_IS, LIMIT, MOST, is_timed=True, orders=("time",))
-# How a page names its order if that is not the order of arrival.
+_ARRIVAL = r"[0-9]{15}/[0-9]{12}/[0-9]{12}"
+_POSITION = rf"(time\.[0-9]{{15}}\.)?({_ARRIVAL}|key\.[A-Za-z0-9_-]{{2,1366}})"
+_POSITION_IS = "an event's position: 15 digits/12 digits/12 digits, key. and 2 to 1366 characters, or parts and theirs"
+LISTING = Listing(or_of_parts(_POSITION), _POSITION_IS, LIMIT, MOST, is_timed=True, orders=("time",))
+# What a page says of its order where that is not the order in which the events came.
 BY_KEY = "by key, not by arrival"
 
 
@@ -50,6 +51,7 @@ def check_place(after: str, order: Order, *, by_time: bool = False) -> None:
     own = after[len(f"{TIME}{0:015d}.") :] if after.startswith(TIME) else after
     try:
         is_there = after.startswith(TIME) == by_time and own.startswith("key.") == (order == "none")
+        is_there = is_there and not after.startswith(PARTS)
         if is_there and order == "none":
             key_at(own)
     except ValueError:
@@ -164,25 +166,31 @@ def answer(kind: str, page: Mapping[str, Any], request: PageRequest) -> tuple[di
         last = page["events"][-1]["position"] if page["events"] else ""
         # The messages follow the time after which the client comes again.
         retry_ms = NO_MORE_MS if page["next"] is None else MORE_MS
-        return headers, f"retry: {retry_ms}\n\n{messages(page['events'], page['next'] or last, '')}"
+        return headers, f"retry: {retry_ms}\n\n{messages(page['events'], page['next'] or last, '', _last)}"
     if page["next"] is not None:
         headers["Link"] = f'<{_next(page["next"], request)}>; rel="next"'
     return headers, "".join(f"{json.dumps(event, ensure_ascii=False)}\n" for event in page["events"])
 
 
-def messages(events: Sequence[Mapping[str, Any]], place: str, before: str) -> str:
+def messages(events: Sequence[Mapping[str, Any]], place: str, before: str, later: Callable[[str, str], str]) -> str:
     """Returns a message for each event, its JSON on one line; after them a client has reached `place`.
 
-    `before` is its place until then: an event that was written late gets that place.
+    `before` is where it stood, and `later` returns the later of a place and the position of an event that came after
+    it: an event that was written late has the place of those that were before it.
     """
     lines = []
     for event in events:
-        before = max(before, event["position"])
+        before = later(before, event["position"])
         lines.append(f"id: {before}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n")
-    if place > before:
-        # The events there have expired, or are of another time: a client keeps an id by itself, and sees no message.
+    if place != before:
+        # What was there has expired, or is of another time: an id alone is kept, and no message comes of it.
         lines.append(f"id: {place}\n\n")
     return "".join(lines)
+
+
+def _last(_place: str, position: str) -> str:
+    """The events of one page stand in their order."""
+    return position
 
 
 def _next(place: str, request: PageRequest) -> str:

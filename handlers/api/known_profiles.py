@@ -11,6 +11,7 @@ from typing import Any
 
 from handlers.api.problems import Problem
 from handlers.errors import StoreUnavailable
+from handlers.profile.addresses import part_ids
 from handlers.run.profile_source import Profiles
 from handlers.settings import ControlSettings
 
@@ -30,6 +31,10 @@ class KnownProfiles:
     def fields(self, profile: str) -> frozenset[str]:
         """Returns the names of the fields of a profile."""
         return frozenset(fields_of(self.text(profile)))
+
+    def parts(self, stream_id: str) -> tuple[str, ...]:
+        """Returns the ids of the streams in which this one is read; none where it is connected itself."""
+        return () if ":" in stream_id else parts_of(stream_id, self.text(stream_id))
 
     def keeps_ms(self, profile: str) -> int:
         """Returns how far back the upstream goes according to the profile; 0 if it does not say."""
@@ -76,6 +81,13 @@ def fields_of(text: str) -> Mapping[str, Any]:
         return tomllib.loads(text)
     except ValueError:
         return {}
+
+
+def parts_of(name: str, text: str) -> tuple[str, ...]:
+    """Returns the ids of the streams in which the text of the profile `name` has its stream read; none mostly."""
+    listed = fields_of(text).get("parts")
+    is_sound = isinstance(listed, list) and all(isinstance(one, str) for one in listed)
+    return part_ids(name, listed) if is_sound and listed else ()
 
 
 def sinks_of(profile: str, text: str) -> frozenset[str]:

@@ -8,15 +8,16 @@ shows it as current; a cost is called an estimate, and names the rates behind it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from handlers.api import status_words
+from handlers.api import part_places, status_words
 from handlers.api.answers import at
 from handlers.api.connection_records import Connection, Connections, Records
 from handlers.api.figures import coverage
 from handlers.aws import executions
 from handlers.connection.inputs import Layout
+from handlers.profile.addresses import tag_of
 from handlers.store import event_reader
 from handlers.store.control_table import Table
 from handlers.store.stream_records import StreamRecords
@@ -44,11 +45,16 @@ def newest_machine(states: Client, stream_id: str, records: Records) -> dict[str
     return answer
 
 
-def latest(store: StreamRecords, events_table: str, stream_id: str) -> dict[str, Any]:
-    """Returns the position behind which `GET …/events` has the newest events; null for the beginning."""
-    layout = store.layout(stream_id) or Layout()
-    place = event_reader.newest_place(Table(store.dynamodb, events_table), stream_id, layout, LATEST)
-    return {"stream": stream_id, "after": place or None}
+def latest(store: StreamRecords, events_table: str, stream_id: str, parts: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns the position behind which `GET …/events` has the newest events; null for the beginning.
+
+    `parts` are the ids of those in which the stream is read.
+    """
+    table, each = Table(store.dynamodb, events_table), parts or (stream_id,)
+    layouts = {one: store.layout(one) or Layout() for one in each}
+    places = {one: event_reader.newest_place(table, one, layouts[one], -(-LATEST // len(each))) for one in each}
+    place = part_places.written({tag_of(one): places[one] for one in parts if places[one]})
+    return {"stream": stream_id, "after": (place if parts else places[stream_id]) or None}
 
 
 def timeline(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any]:

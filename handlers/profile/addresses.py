@@ -22,8 +22,9 @@ once; whatever looks like a placeholder in it stays as it is.
 """
 
 import base64
+import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import quote, urlsplit, urlunsplit
 
 KNOWN = "{streamId} and {name}, plain or with |base64, {name|from|base64} and {name|to|base64}"
@@ -69,6 +70,11 @@ def needs_name(text: str) -> bool:
     return any(match[1] == "name" or match[3] for match in _PLACEHOLDER.finditer(text))
 
 
+def has_id(text: str) -> bool:
+    """Returns whether `text` has a placeholder for what an id says."""
+    return any(match[1] or match[3] for match in _PLACEHOLDER.finditer(text))
+
+
 def misspelt(text: str) -> str:
     """Returns the first placeholder in `text` with an unknown filter; "" if there is none."""
     match = _MISSPELT.search(without_placeholders(text))
@@ -102,6 +108,8 @@ def _value(match: re.Match[str], stream_id: str) -> str:
 
 # The most characters of a stream id. At four bytes each they fill half of what DynamoDB allows for a partition key.
 STREAM_ID_LENGTH = 256
+# In how many parts a stream is read at most: an event's position has the place in each.
+MOST_PARTS, TAG_DIGITS = 16, 8
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # Control characters, halves of surrogate pairs, what SQS refuses in a message, and U+FFFD. A decoder writes that last
 # one for bytes that are not UTF-8, so two paths that differ in such bytes would name one stream.
@@ -137,6 +145,16 @@ def _stream_id_problem(stream_id: str) -> str:
     if not _PROFILE_NAME.fullmatch(parts[0]):
         return "it must begin with a profile's name, 1 to 64 of the characters A-Z a-z 0-9 . _ -"
     return ""
+
+
+def part_ids(name: str, parts: Iterable[str]) -> tuple[str, ...]:
+    """Returns the ids of the streams in which the stream `name` is read (packaging/parts.cjs has the same)."""
+    return tuple(f"{name}:{part}" for part in parts)
+
+
+def tag_of(part_id: str) -> str:
+    """Returns what stands for a part in a position, wherever it stands in the profile's list."""
+    return hashlib.sha256(part_id.encode()).hexdigest()[:TAG_DIGITS]
 
 
 def expand(address: str, variables: Mapping[str, str]) -> str:

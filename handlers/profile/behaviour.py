@@ -21,7 +21,7 @@ from handlers.framing.events import (
 )
 from handlers.framing.frames import Decoder, Frame
 from handlers.framing.marks import Kind, Marks
-from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name
+from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, part_ids
 from handlers.profile.checked_fields import EXPECTED, FLAG, Form, choice, duration, number, whole
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import Reference, Secrets, filled, places, references
@@ -91,6 +91,7 @@ class Profile:
     again: bool = field(metadata=_said(FLAG))  # by the method, where the file says nothing
     on_conflict: OnConflict = field(metadata=_said(choice(get_args(OnConflict)), "first"))
     deliver: "tuple[Target, ...]" = ()
+    parts: tuple[str, ...] = ()
     keep: "tuple[Keep, ...]" = ()
     subscribe: "tuple[Exchange, ...]" = ()
     ping: "Exchange | None" = None
@@ -293,6 +294,9 @@ class Profile:
         name = check_stream_id(stream_id)
         if name != self.name:
             raise ProfileError(f"the stream id {stream_id!r} belongs to the profile {name!r}, not to {self.name!r}")
+        if self.parts and stream_id == name:
+            listed = ", ".join(part_ids(name, self.parts))
+            raise ProfileError(f"the stream {stream_id!r} is read in parts, and only they are connected: {listed}")
         for text in (self.body or "", *(one.text for one in self.exchanges)):
             need_name(text, stream_id)
         if self.ticket is not None:

@@ -24,6 +24,7 @@ _OF_SOCKETS = ("subscribe", "ping", "leave", "close_codes")
 # The readers of rare fields, if their modules or functions have other names than the field.
 _RARE = {
     "deliver": ("deliver_field", "targets"),
+    "check_parts": ("parts_field", "check_parts"),
     "time": ("time_field", "own_time"),
     "sequence": ("message_fields", "numbering"),
     "conversation": ("message_fields", "conversation"),
@@ -102,6 +103,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         key=key,
         cursor=cursor,
         deliver=rare("deliver", absent=()),
+        parts=rare("parts", absent=()),
         keep=rare("keep", split, absent=(), has_names=has_ids),
         sequence=rare("sequence"),
         time=time,
@@ -120,6 +122,8 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
     _check_together(fields, profile, [mark for _, mark in marked], has_ids)
     _check_framing(fields, profile, table)
+    if profile.parts:
+        _reader("check_parts")(fields, profile)
     return profile
 
 

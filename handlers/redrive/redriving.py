@@ -192,13 +192,14 @@ def _is_wanted(letter: Letter, wanted: frozenset[str] | None) -> bool:
     return wanted is None or letter.stream_id in wanted
 
 
-def redriven(stage: Stage, stream_id: str) -> dict[str, Any]:
-    """Returns the answer to `POST /connections/{streamId}/redrive`, for as many messages as there is time for.
+def redriven(stage: Stage, stream_id: str, parts: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns the answer of `POST /connections/{streamId}/redrive`, as far as the request has time.
 
-    Raises StoreUnavailable if the queue does not answer.
+    `parts` are the ids of those in which the stream is read. Raises StoreUnavailable where the queue does not answer.
     """
     redrive = Redrive(stage, restart=False, dry_run=False)
-    with translate_errors("ReceiveMessage"), contextlib.closing(redrive.outcomes(frozenset([stream_id]))) as outcomes:
+    wanted = frozenset(parts or [stream_id])
+    with translate_errors("ReceiveMessage"), contextlib.closing(redrive.outcomes(wanted)) as outcomes:
         shown = [outcome.as_json() for outcome in outcomes]
     return {
         "stream": stream_id,

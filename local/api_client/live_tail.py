@@ -41,7 +41,7 @@ async def _messages(page: Page, after: str, body: bytes, every_s: float) -> Asyn
     while True:
         answer = json.loads(body)
         before = following.place
-        text = event_pages.messages(following.take(answer), following.place, before)
+        text = event_pages.messages(following.take(answer), following.place, before, following.later)
         if text or time.monotonic() - said_s >= SILENT_S:
             said_s = time.monotonic()
             yield text or ": still here\n\n"

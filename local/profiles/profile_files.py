@@ -11,7 +11,7 @@ from pathlib import Path
 
 from handlers.api import known_profiles
 from handlers.api.problems import Problem
-from handlers.profile.addresses import ProfileError, check_stream_id
+from handlers.profile.addresses import ProfileError, check_stream_id, part_ids
 from handlers.profile.parse import parse
 from local.user_error import UserError
 
@@ -70,7 +70,8 @@ def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> Problem
     except (ProfileError, UserError) as problem:
         return Problem("bad-profile", str(problem), "profile")
     try:
-        profile.address_for(stream_id)
+        for one in part_ids(name, profile.parts) if stream_id == name and profile.parts else (stream_id,):
+            profile.address_for(one)
     except ProfileError as problem:
         return Problem("bad-stream-id", str(problem), "streamId")
     return None

@@ -102,10 +102,11 @@ class Room:
         """Returns the number of running streams."""
         return len(set(self._running()))
 
-    def admits(self, stream_id: str) -> bool:
-        """Returns whether the stream runs already, has room, or joins a running group."""
+    def admits(self, *stream_ids: str) -> bool:
+        """Returns whether the streams run already, have room, or join running groups."""
         streams = set(self._running())
-        return stream_id in streams or len(streams) < self.capacity.most or self._joins(stream_id) in streams
+        fresh = sum(one not in streams and self._joins(one) not in streams for one in stream_ids)
+        return not fresh or len(streams) + fresh <= self.capacity.most
 
     @property
     def refusal(self) -> str:

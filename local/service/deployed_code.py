@@ -6,13 +6,15 @@ refusal is reported once, with its reason.
 
 import ast
 import itertools
+import json
 import re
 import shutil
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from handlers.api.known_profiles import parts_of
 from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
 from local.functions.function_versions import files_of
@@ -22,7 +24,10 @@ from local.stack import ProxyRoute, Route
 CODE, STREAMS = "handlers", "env/streams"
 # The names of profiles in the request template, as packaging/profile-names.cjs writes them.
 _NAMES = re.compile(r"\(\?:[A-Za-z0-9._|\[\]-]*\)(?=\(\?::\.\*\)\?)")
+# The streams that are read in parts, as packaging/parts.cjs writes them.
+_PARTS = re.compile(r"(?<=#set\(\$parts = )\{[^}]*\}")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NO_PARTS: Mapping[str, Sequence[str]] = {}
 HANDOVER, USABLE = "a stream has it from its next handover on", "is usable: POST /connections/"
 
 
@@ -109,8 +114,11 @@ class DeployedCode:
     def routes(self, compiled: Iterable[Route | ProxyRoute]) -> list[Route | ProxyRoute]:
         """Returns the template's routes with the deployed profiles instead of those it was compiled with."""
 
+        parts = {name: parts_of(name, data.decode("utf-8", "replace")) for name, data in self._copy.profiles.items()}
+        parts = {name: ids for name, ids in parts.items() if ids and not _problem(name, self._copy.profiles[name])}
+
         def known(templates: Mapping[str, str]) -> dict[str, str]:
-            return {kind: with_names(text, self.names) for kind, text in templates.items()}
+            return {kind: with_names(text, self.names, parts) for kind, text in templates.items()}
 
         return [
             route if isinstance(route, ProxyRoute) else replace(route, request_templates=known(route.request_templates))
@@ -149,10 +157,14 @@ class DeployedCode:
         return _Copy(folder)
 
 
-def with_names(template: str, names: list[str]) -> str:
-    """Returns a request template with the profiles `names` instead of those it was compiled with."""
+def with_names(template: str, names: list[str], parts: Mapping[str, Sequence[str]] = _NO_PARTS) -> str:
+    """Returns a request template with the profiles `names` instead of those it was compiled with.
+
+    `parts` are the ids of those in which a stream is read, by its name.
+    """
     joined = "|".join(name.replace(".", "[.]") for name in sorted(names))
-    return _NAMES.sub(lambda _: f"(?:{joined})", template)
+    listed = ", ".join(f"\"{name}\": '{json.dumps(ids)}'" for name, ids in sorted(parts.items()))
+    return _PARTS.sub(lambda _: f"{{{listed}}}", _NAMES.sub(lambda _: f"(?:{joined})", template))
 
 
 def by_upgrade(line: str) -> str:

@@ -128,6 +128,8 @@ const MACHINES = {
     // Whether the execution that holds a stream, or that another POST has started, still runs.
     allow('states', 'DescribeExecution', executions('connections')),
     allow('states', 'StartExecution', MACHINE),
+    // Each part of a stream is started by an execution of the machine itself.
+    allow('states', 'StartSyncExecution', named('states', 'stateMachine:${self:custom.names.start}')),
   ],
   upgrade: [allow('lambda', 'InvokeFunction', arn('ConnectionUpgradeLambdaFunction')), allow('sns', 'Publish', ref('AlertsTopic'))],
   fleet: [allow('lambda', 'InvokeFunction', arn('ConnectionFleetLambdaFunction'))],

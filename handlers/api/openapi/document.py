@@ -99,6 +99,8 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
         parameters += [
             _parameter(one, "query", given[one], words, required=one == "do") for one, words in sinks.FIELDS.items()
         ]
+    if path.endswith(("/timeline", "/machine", "/sinks")):
+        refusals.append(409)
     if path.endswith("/events"):
         parameters.append(_last_event_id())
         refusals.append(409)

@@ -85,6 +85,8 @@ _REPAIR = _object(
 )
 _OF_GAP = {"repair": _REPAIR}
 _SHOWN_GAP = _object(_GAP, _OF_GAP)
+# Of what a stream that is read in parts has: which part it is of.
+_OF_PART = _members("stream")
 # What a stream in the list has; its own answer has more.
 _BRIEF = _members(
     "stream status:status verdict since_at:instant? reason? execution? generation:count fence:count "
@@ -93,6 +95,8 @@ _BRIEF = _members(
 )
 # Of a stream that shares a function with others.
 _IN_GROUP = _members("group")
+# Of a stream that is read in parts.
+_IN_PARTS = {"parts": _list(_object("stream status:status verdict reason?"))}
 _LANE = _object("phase", "fence:count opened_at:instant? seen_at:instant? closed_at:instant? ended_by?")
 _COVERAGE = _object(
     _members("since:instant? to_at:instant? reaches_start:flag connected_since_at:instant?")
@@ -110,6 +114,7 @@ _DELIVERY = _object(
 _EVENT = _object(
     _members("position received_at:instant? id? name? key"),
     _members("happened_at:instant?")
+    | _OF_PART
     | {
         "conflict_of": TEXT,
         "data": TEXT | {"description": "The body, where it is text."},
@@ -194,8 +199,8 @@ def _schemas() -> dict[str, Schema]:
     return {
         "Index": _object({"service": {"const": "streamkeeper"}} | _members("routes:{} profiles:[] documentation")),
         "StreamPage": _object("streams:BriefStream[] next?"),
-        "BriefStream": _object(_BRIEF | _members("lag_ms:count?"), _IN_GROUP),
-        "Stream": _object(stream, _IN_GROUP | _members("profile_problem") | {"delivery": _list(_DELIVERY)}),
+        "BriefStream": _object(_BRIEF | _members("lag_ms:count?"), _IN_GROUP | _IN_PARTS),
+        "Stream": _object(stream, _IN_GROUP | _IN_PARTS | _members("profile_problem") | {"delivery": _list(_DELIVERY)}),
         "Holder": _object("lane fence:count request_id", description="The open connection that holds the lease."),
         "LastError": _object(
             "message cause http_status:count? detail? at:instant? since:instant? failures:count lane? fence:count? "
@@ -205,7 +210,7 @@ def _schemas() -> dict[str, Schema]:
         "Event": _EVENT,
         "EventPage": _object("stream events:Event[] next?", {"order": {"enum": [BY_KEY, ORDER]}}),
         "Gap": _object(
-            _GAP | _members("position?"), _OF_GAP, description="A gap without a position has not ended yet."
+            _GAP | _members("position?"), _OF_GAP | _OF_PART, description="A gap without a position has not ended yet."
         ),
         "Repairs": _object(
             _members("stream is_dry_run:flag")
@@ -214,7 +219,11 @@ def _schemas() -> dict[str, Schema]:
         "GapPage": _object("stream gaps:Gap[] next?"),
         # The counts of streams are the local run's alone.
         "Started": _object(
-            "executionArn startDate:number already_running:flag", {"streams": _object("running:count most:count")}
+            "executionArn startDate:number already_running:flag",
+            {
+                "streams": _object("running:count most:count"),
+                "parts": _list(_object("stream executionArn startDate:number already_running:flag")),
+            },
         ),
         "Stopped": _object({name: _BRIEF[name] for name in stopped} | _members("message")),
         "Timeline": _object(
@@ -232,7 +241,7 @@ def _schemas() -> dict[str, Schema]:
         ),
         "DeadLetterPage": _object(
             _members("stream")
-            | {"dead_letters": _list(_object("id sent_at:instant? is_event:flag key? part? reason"))}
+            | {"dead_letters": _list(_object("id sent_at:instant? is_event:flag key? part? reason", _OF_PART))}
             | _members("is_all:flag")
         ),
         "Problem": _PROBLEM,

@@ -1,0 +1,119 @@
+"""Makes one page of the pages of a stream's parts: of their events, or of their gaps.
+
+    part 1, share of the page   10:00:01  10:00:04 | more        page   10:00:01 (1)  10:00:02 (2)  10:00:04 (1)
+    part 2                      10:00:02  10:00:07               next page begins behind these
+
+Each part is asked for its share from its own place on. What came up to the last entry of the part that is furthest
+behind makes the page, so the page is in the order of arrival as far as each part's own is. Invariants: every entry of a
+part is on one page of a walk, in the part's order, however late it was stored in the part and wherever the walk was
+interrupted: a place holds each part's own. A page moves on in one part at least while there is more.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from handlers.api import part_places
+from handlers.api.event_pages import PAGE_BYTES
+from handlers.api.queries import PageRequest
+from handlers.profile.addresses import tag_of
+
+Page = dict[str, Any]
+# Later than every instant as the API writes it.
+_LATEST = "~"
+
+
+@dataclass(slots=True)
+class _Part:
+    """One part of the page: its entries, each with what it is sorted by, and how many of them are on the page."""
+
+    stream_id: str
+    tag: str
+    number: int
+    entries: list[tuple[str, Page]] = field(default_factory=list)
+    next: str | None = None
+    is_read: bool = True
+    shown: int = 0
+
+    @property
+    def is_more(self) -> bool:
+        """Whether the part has entries that are not on the page."""
+        return not self.is_read or self.next is not None or self.shown < len(self.entries)
+
+    @property
+    def horizon(self) -> str:
+        """Up to when all entries of the part are known."""
+        return self.entries[-1][0] if self.next is not None and self.entries else _LATEST
+
+    def keyed(self) -> Iterator[tuple[str, int, Page]]:
+        """The entries, to be merged."""
+        return ((key, self.number, entry) for key, entry in self.entries)
+
+
+def merged(
+    stream_id: str, part_ids: Sequence[str], request: PageRequest, kind: str,
+    read: Callable[[str, PageRequest], Page], at: Callable[[Page], str],
+) -> Page:  # fmt: skip
+    """Returns {"stream", kind, "next"} with the entries of the parts.
+
+    `read` returns a part's page, `at` when an entry came, as a text. Each entry says under "stream" which part it is
+    of. One without a position, which has not ended, comes last and on the last page.
+    """
+    places, size, share = part_places.read(request.after), 0, -(-request.limit // len(part_ids))
+    parts, said = [], dict[str, Any]()
+    for number, part_id in enumerate(part_ids):
+        part = _Part(part_id, tag_of(part_id), number)
+        # What does not fit is not read: a page of each part would be too much for the function's memory.
+        part.is_read = size <= PAGE_BYTES
+        page = read(part_id, replace(request, after=places.get(part.tag, ""), limit=share)) if part.is_read else {}
+        parts.append(part)
+        part.next = page.get("next")
+        part.entries = list(_sorted(page.get(kind, []), at))
+        size += sum(_bytes(entry) for _, entry in part.entries)
+        said |= {name: value for name, value in page.items() if name == "order"}
+    places = {part.tag: places[part.tag] for part in parts if part.tag in places}
+    entries = _page(parts, places, request.limit)
+    for part in parts:
+        if part.shown == len(part.entries) and part.next is not None:
+            places[part.tag] = part.next
+    is_more = any(part.is_more for part in parts)
+    return {"stream": stream_id, **said, kind: entries, "next": part_places.written(places) if is_more else None}
+
+
+def _sorted(entries: Sequence[Page], at: Callable[[Page], str]) -> Iterator[tuple[str, Page]]:
+    """The entries in their order, each with a text that is never smaller than the one before it."""
+    latest = ""
+    for entry in entries:
+        latest = max(latest, _LATEST if entry["position"] is None else at(entry))
+        yield latest, entry
+
+
+def _page(parts: Sequence[_Part], places: dict[str, str], limit: int) -> list[Page]:
+    """The entries of the page; `places` are moved behind them."""
+    horizon, size, entries = min(part.horizon for part in parts), 0, list[Page]()
+    for key, number, entry in heapq.merge(*(part.keyed() for part in parts), key=lambda one: one[:2]):
+        part = next(part for part in parts if part.number == number)
+        # What has not ended has no place, so it is on the last page alone.
+        is_last = entry["position"] is None
+        if key > horizon or (is_last and any(one.next is not None or not one.is_read for one in parts)):
+            break
+        behind = places if is_last else places | {part.tag: entry["position"]}
+        shown = entry | {"position": None if is_last else part_places.written(behind, part.tag)}
+        shown |= {"stream": part.stream_id}
+        size += _bytes(shown)
+        if entries and (size > PAGE_BYTES or (len(entries) >= limit and not is_last)):
+            break
+        # The place moves only with what is on the page.
+        places |= behind
+        part.shown += 1
+        entries.append(shown)
+    return entries
+
+
+def _bytes(entry: Page) -> int:
+    """At most how many bytes an entry takes in the function's answer, as in event_pages."""
+    return len(json.dumps(json.dumps(entry, ensure_ascii=False)))

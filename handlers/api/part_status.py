@@ -1,0 +1,152 @@
+"""Says how a stream stands that is read in parts: what the answers about its parts come to.
+
+It is connected while all parts are; its status is the worst of theirs, and its gaps are those of any. Pure. Invariants:
+the answer has every field of a stream's, and none says more of the whole than of each part; what is lost in one part is
+lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from handlers.api import status, status_words
+from handlers.api.connection_records import Connections, Records
+from handlers.api.figures import Coverage, coverage
+from handlers.api.last_error import Retries
+from handlers.api.verdict import Standing, verdict
+from handlers.connection.ledger import Interval
+
+WORST_FIRST = (
+    "broken", "rejected", "unknown", "reconnecting", "starting", "stopping", "stopped", "ended", "running",
+)  # fmt: skip
+NEVER: dict[str, Any] = {"status": "stopped", "verdict": "Never started.", "reason": "never started; start the whole"}
+Answer = dict[str, Any]
+
+
+def answer(
+    stream_id: str, records: Mapping[str, Records | None], now_ms: int, dead_after_ms: int, retries: Retries,
+    *, keeps_ms: int = 0, is_brief: bool = False,
+) -> Answer | None:  # fmt: skip
+    """Returns the answer about the whole, as `status.answer` does; None where no part was ever started.
+
+    `records` are those of the parts, by their ids; None for one that was never started.
+    """
+    answers = {
+        part_id: status.answer(part_id, one, now_ms, dead_after_ms, retries, keeps_ms=keeps_ms, is_brief=is_brief)
+        for part_id, one in records.items()
+        if one is not None
+    }
+    known = list(answers.values())
+    if not known:
+        return None
+    parts = [
+        {"stream": part_id} | {name: answers.get(part_id, NEVER)[name] for name in ("status", "verdict", "reason")}
+        for part_id in records
+    ]
+    worst = min(parts, key=lambda one: WORST_FIRST.index(one["status"]))
+    of_worst = {name: value for name, value in answers.get(worst["stream"], known[0]).items() if name != "group"}
+    whole = _whole(records.values(), now_ms, dead_after_ms)
+    running = sum(one["status"] == "running" for one in parts)
+    since_ms = None if whole is None else whole.connected_since_ms
+    standing = Standing("running", for_ms=None if since_ms is None else now_ms - since_ms, is_brief=is_brief)
+    said = verdict(standing, whole) if running == len(parts) else f"{worst['stream']}: {worst['verdict']}"
+    unwell = next((one for one in sorted(parts, key=lambda one: one is not worst) if one["reason"]), None)
+    return of_worst | {
+        "stream": stream_id,
+        "status": worst["status"],
+        "verdict": f"{running} of {len(parts)} parts connected. {said}",
+        "reason": None if unwell is None else f"{unwell['stream']}: {unwell['reason']}",
+        **dict.fromkeys(("execution", "holder", "cursor")),
+        "lanes": {},
+        **{name: max(one[name] for one in known) for name in ("generation", "fence")},
+        "started_at": _of(min, known, "started_at"),
+        "since_at": _of(max, known, "since_at") if running == len(parts) else of_worst["since_at"],
+        "ended_at": _of(max, known, "ended_at") if all(one["ended_at"] for one in known) else None,
+        "last_event_at": _of(max, known, "last_event_at"),
+        "events_per_s": _of(sum, known, "events_per_s"),
+        "ids_restarted_at": _of(max, known, "ids_restarted_at"),
+        "open_gaps": sum(one["open_gaps"] for one in known),
+        "pace": {name: _of(min, (one["pace"] for one in known), name) for name in of_worst["pace"]},
+        "coverage": None if whole is None else _shown(whole, known),
+        "stuck_at_cursor": next((one["stuck_at_cursor"] for one in known if one["stuck_at_cursor"]), None),
+        "budget": max((one["budget"] for one in known if one["budget"]), key=_used, default=None),
+        "bill": _bill([one["bill"] for one in known if one["bill"]]),
+        "counts": _counts([one["counts"] for one in known]),
+        "parts": parts,
+    }
+
+
+def _used(budget: Answer) -> int:
+    used: int = budget["used_percent"]
+    return used
+
+
+def _of(function: Callable[[Any], Any], answers: Iterable[Mapping[str, Any]], name: str) -> Any:
+    """Returns what the function makes of the values that are known; None where none is."""
+    values = [one[name] for one in answers if one[name] is not None]
+    return function(values) if values else None
+
+
+def _whole(records: Iterable[Records | None], now_ms: int, dead_after_ms: int) -> Coverage | None:
+    """Returns what the connections of all parts covered together: what any of them lacked in its time is lacking."""
+    every = []
+    for one in filter(None, records):
+        connections = Connections(one, now_ms, dead_after_ms)
+        every.append(coverage(status_words.status(connections), connections, one))
+    covered = [one for one in every if one is not None]
+    if not covered:
+        return None
+    since_ms, to_ms = min(one.since_ms for one in covered), max(one.to_ms for one in covered)
+    lacking = [part for one in covered for part in _outside(one.spans, one.since_ms, one.to_ms)]
+    gaps = [gap for one in covered for gap in (*one.gaps, *((one.away,) if one.away is not None else ()))]
+    connected = [one.connected_since_ms for one in every if one is not None and one.connected_since_ms is not None]
+    return Coverage(
+        since_ms, to_ms, tuple(_outside(lacking, since_ms, to_ms)), tuple(sorted(gaps, key=lambda gap: gap.from_ms)),
+        None, max(connected) if len(connected) == len(every) else None,
+        all(one.reaches_start for one in covered), all(one.is_over for one in covered),
+    )  # fmt: skip
+
+
+def _outside(intervals: Iterable[Interval], from_ms: int, to_ms: int) -> list[Interval]:
+    """Returns the intervals between those, within [from_ms, to_ms)."""
+    found, at_ms = [], from_ms
+    for begin_ms, end_ms in sorted(intervals):
+        if begin_ms > at_ms:
+            found.append((at_ms, begin_ms))
+        at_ms = max(at_ms, end_ms)
+    return [*found, (at_ms, to_ms)] if at_ms < to_ms else found
+
+
+def _shown(whole: Coverage, answers: Sequence[Answer]) -> Answer:
+    """The coverage as JSON; how many connections there were, and how long they overlapped, each part's own."""
+    shown = [one["coverage"] for one in answers if one["coverage"] is not None]
+    gaps = sorted((gap for one in shown for gap in one["gaps"]), key=lambda gap: gap["from_at"])
+    sums = {name: sum(one[name] for one in shown) for name in ("connections", "overlap_ms")}
+    return whole.as_json() | sums | {"gaps": gaps}
+
+
+def _bill(bills: Sequence[Answer]) -> Answer | None:
+    if not bills:
+        return None
+    sums = {name: round(sum(one[name] for one in bills), 6) for name in ("so_far_usd", "forecast_month_usd")}
+    return {"since_at": _of(min, bills, "since_at"), **sums}
+
+
+def _counts(counts: Sequence[Answer]) -> Answer:
+    ends = sum((Counter(one["ends"]) for one in counts), Counter[str]())
+    numbers = [name for name in counts[0] if name not in ("ends", "at_least")]
+    return {
+        **{name: sum(one[name] for one in counts) for name in numbers},
+        "at_least": any(one["at_least"] for one in counts),
+        "ends": dict(sorted(ends.items())),
+    }
+
+
+def cost(stream_id: str, costs: Sequence[Answer]) -> Answer:
+    """Returns what the costs of the parts come to."""
+    sums = {name: _of(sum, costs, name) for name in ("about_usd", "forecast_month_usd", "hours", "events")}
+    of_what = {name: _of(sum, (one["parts"] for one in costs), name) for name in costs[0]["parts"]}
+    begun = {"from_at": _of(min, costs, "from_at"), "to_at": _of(max, costs, "to_at")}
+    return costs[0] | {"stream": stream_id} | begun | sums | {"parts": of_what}

@@ -1,0 +1,87 @@
+"""Answers about a stream that is read in parts (`parts` of its profile), by the records and pages of its parts.
+
+Invariants: nothing is written; a part that was never started has no page, and keeps the whole from being connected; a
+whole is listed once in a walk, before the first of its parts that was started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from handlers.api import part_pages, part_places, part_status
+from handlers.api.bill import cost
+from handlers.api.connection_records import Records
+from handlers.api.known_profiles import KnownProfiles
+from handlers.api.last_error import Retries
+from handlers.api.part_pages import Page
+from handlers.api.problems import Problem
+from handlers.api.queries import PageRequest
+from handlers.api.status import SHOWN
+from handlers.store.stream_records import StreamRecords
+
+# Reads the page of one part.
+Read = Callable[[str, PageRequest], Page]
+
+
+class Parted:
+    """The answers at one instant; `begun` returns what is known of a part whose POST was answered a moment ago."""
+
+    def __init__(
+        self, store: StreamRecords, known: KnownProfiles, begun: Callable[[str], Records | None], now_ms: int,
+        dead_after_ms: int, retries: Retries,
+    ) -> None:  # fmt: skip
+        self._store, self._known, self._begun = store, known, begun
+        self._at = now_ms, dead_after_ms
+
+        def whole(stream_id: str, records: Mapping[str, Records | None], **more: Any) -> dict[str, Any] | None:
+            return part_status.answer(stream_id, records, now_ms, dead_after_ms, retries, **more)
+
+        self._answer = whole
+
+    def whole(self, stream_id: str, part_ids: Sequence[str]) -> dict[str, Any]:
+        """Returns the status; raises Problem where no part was ever started."""
+        records = {one: self._store.read(one) or self._begun(one) for one in part_ids}
+        found = self._answer(stream_id, records, keeps_ms=self._known.keeps_ms(stream_id))
+        if found is None:
+            raise self._known.problem_without(stream_id, stream_id)
+        return found
+
+    def listed(self, rows: list[dict[str, Any]], lag: Callable[[str], int | None]) -> list[dict[str, Any]]:
+        """Returns the rows of a page of streams, with one for each whole; `lag` returns a part's lag."""
+        found = list(rows)
+        for name in dict.fromkeys(row["stream"].partition(":")[0] for row in rows):
+            part_ids = self._known.parts(name)
+            read = self._store.read_briefly(part_ids)
+            records = {one: read(one) for one in part_ids}
+            first = min((one for one in part_ids if records[one] is not None), key=str.encode, default=None)
+            at = next((at for at, row in enumerate(found) if row["stream"] == first), None)
+            whole = None if at is None else self._answer(name, records, is_brief=True)
+            if at is not None and whole is not None:
+                lags = (lag(one) for one in part_ids)
+                row = {field: whole[field] for field in (*SHOWN, "parts") if field in whole}
+                found.insert(at, row | {"lag_ms": max((one for one in lags if one is not None), default=None)})
+        return found
+
+    def started(self, part_ids: Iterable[str]) -> list[str]:
+        """Returns the parts that were ever started."""
+        return [one for one in part_ids if self._store.layout(one) is not None]
+
+    def page(
+        self, stream_id: str, part_ids: Sequence[str], request: PageRequest, kind: str, read: Read,
+        at: Callable[[Page], str],
+    ) -> Page:  # fmt: skip
+        """Returns a page of the parts' events or gaps; raises Problem where none was started, or for another place."""
+        if request.after and not request.after.startswith(part_places.PARTS):
+            words = f"the position is not one of {stream_id!r}, which is read in parts"
+            raise Problem("no-such-position", words, "after")
+        if not (started := self.started(part_ids)):
+            raise self._known.problem_without(stream_id, stream_id)
+        return part_pages.merged(stream_id, started, request, kind, read, at)
+
+    def cost(self, stream_id: str, part_ids: Sequence[str]) -> dict[str, Any]:
+        """Returns about what the parts have cost together; raises Problem where none was started."""
+        costs = [cost(one, found, *self._at) for one in part_ids if (found := self._store.read(one)) is not None]
+        if not costs:
+            raise self._known.problem_without(stream_id, stream_id)
+        return part_status.cost(stream_id, costs)

@@ -1,0 +1,53 @@
+"""Parses the profile's field `parts`, and names the streams in which one stream is read.
+
+    address = "https://feed.example/trades?symbol={name}"
+    parts = ["btc", "eth"]
+
+A stream with the profile's bare name, `prices`, is then never connected itself: `prices:btc` and `prices:eth` are, each
+with a lease, a cursor and a ledger of its own, and its readers get both as one. Invariant: no two parts of a profile
+have one id or one tag.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from handlers.profile.addresses import MOST_PARTS, ProfileError, check_stream_id, has_id, part_ids, tag_of
+from handlers.profile.checked_fields import Fields
+
+if TYPE_CHECKING:
+    from handlers.profile.behaviour import Profile
+
+# What stands in a template of Velocity, a position and an address as it is.
+PART = re.compile(r"[A-Za-z0-9._~/*:,@+-]{1,64}")
+
+
+def parts(fields: Fields) -> tuple[str, ...]:
+    """Returns the parts."""
+    value = fields.take("parts")
+    is_list = isinstance(value, list) and 2 <= len(value) <= MOST_PARTS
+    if not is_list or not all(isinstance(one, str) and PART.fullmatch(one) for one in value):
+        fields.wrong("parts", f"must be a list of 2 to {MOST_PARTS} texts of 1 to 64 of the characters {PART.pattern}")
+        return ()
+    return tuple(value)
+
+
+def check_parts(fields: Fields, profile: Profile) -> None:
+    """Notes where the parts cannot be streams of their own, or not be read as one."""
+    ids = part_ids(profile.name, profile.parts)
+    for one in ids:
+        try:
+            check_stream_id(one)
+        except ProfileError as error:
+            fields.wrong("parts", f"make a stream that cannot be: {error}")
+    if len({tag_of(one) for one in ids}) < len(ids):
+        fields.wrong("parts", "must differ: each is a connection of its own")
+    texts = [profile.address, profile.body or "", *(one.text for one in profile.exchanges)]
+    texts += [] if profile.ticket is None else [profile.ticket.body or ""]
+    if not any(map(has_id, texts)):
+        fields.wrong("parts", "needs {name} in address, body or subscribe: without it each part would be the whole")
+    if not profile.again:
+        fields.wrong("parts", "cannot be where again = false: what must not be requested twice has one connection")
+    if profile.store == "items" and profile.order == "none":
+        fields.wrong("parts", 'needs the order in which events came, to be read as one: not order = "none"')

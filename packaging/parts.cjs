@@ -1,0 +1,17 @@
+// Resolves ${file(packaging/parts.cjs)}: the streams that are read in parts, each with the ids of its parts as JSON, as a
+// map of Velocity. handlers/profile/addresses.py makes an id in the same way; a test compares them. What a part may hold
+// (handlers/profile/parts_field.py) stands in a template as it is, so any other is refused here.
+'use strict';
+
+const { choose, table } = require('./shipped-profiles.cjs');
+
+const PART = /^[A-Za-z0-9._~/*:,@+-]{1,64}$/;
+
+module.exports = async ({ resolveVariable }) => {
+  const stage = await resolveVariable('sls:stage');
+  const { shipped } = choose(stage, await resolveVariable('self:custom.upstreams'));
+  const parts = shipped.map((name) => [name, table(name, stage).parts]).filter(([, listed]) => listed !== undefined);
+  const wrong = parts.find(([, listed]) => !Array.isArray(listed) || !listed.every((one) => PART.test(one)));
+  if (wrong) throw new Error(`env/streams/${wrong[0]}.toml has wrong parts: \`streamkeeper profile check\` says what.`);
+  return `{${parts.map(([name, listed]) => `"${name}": '${JSON.stringify(listed.map((one) => `${name}:${one}`))}'`).join(', ')}}`;
+};
