@@ -26,6 +26,11 @@ class Event:
     raw: Mapping[str, Any] = field(repr=False, compare=False)
 
     @property
+    def part(self) -> str | None:
+        """The id of the stream that it is of, where the stream is read in parts; the key is that part's."""
+        return self.raw.get("stream")
+
+    @property
     def bytes(self) -> "bytes | None":
         """The body of a binary event."""
         written = self.raw.get("data_base64")

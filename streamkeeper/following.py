@@ -20,6 +20,12 @@ LATE_MS, AGAIN_MS = 15_000, 10_000
 STARTS_S, STARTS_EVERY_S = 15.0, 1.0
 
 
+# The first number of a log that a stream of items went over to (docs/store.md).
+LOG_FROM = 10**14
+# How a position of a stream that is read in parts begins, and how many characters stand for a part.
+_PARTS, _TAG = "parts~", 8
+
+
 class Following:
     """How far a follower of one stream is; it begins after the position `after`, "" for the beginning.
 
@@ -31,38 +37,39 @@ class Following:
     def __init__(self, after: str = "") -> None:
         self._start = self._next = self.place = after
         self._by_arrival = False
-        self._recent: set[str] = set()
+        self._recent: set[tuple[str, str]] = set()
         self._again_ms = 0
 
     def after(self, now_ms: int) -> str:
         """The position after which to read; `now_ms` is the time of any clock that does not go back."""
         if self._by_arrival and self._next == self.place and now_ms >= self._again_ms:
             self._again_ms = now_ms + AGAIN_MS
-            self._next = max(self._start, _earlier(self.place))
+            self._next = _later(self._start, _earlier(self.place))
         return self._next
 
     def take(self, page: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The new events of the answer; `place` is then after all events that were ever taken."""
         events: list[dict[str, Any]] = page["events"]
-        fresh = [event for event in events if event["position"] not in self._recent]
+        fresh = [event for event in events if _own(event["position"]) not in self._recent]
         last = page["next"] or (events[-1]["position"] if events else "")
         if events and "order" not in page:
-            self._by_arrival = _is_instant(events[-1])
+            self._by_arrival = any(map(_is_instant, events))
         self.place = self.later(self.place, last or self.place)
         self._next, self.is_behind = page["next"] or self.place, page["next"] is not None
         if self._by_arrival:
-            oldest = _earlier(self.place)
-            self._recent = {one for one in self._recent if one >= oldest} | {one["position"] for one in fresh}
+            oldest = _places(_earlier(self.place))
+            self._recent |= {_own(one["position"]) for one in fresh}
+            self._recent = {(part, place) for part, place in self._recent if place >= oldest.get(part, "")}
         return fresh
 
     def later(self, place: str, position: str) -> str:
         """The later of a place and a position that was read after it; that position if nothing is ever read again."""
         # Positions of events by key cannot be compared as text.
-        return max(place, position) if self._by_arrival else position
+        return _later(place, position) if self._by_arrival else position
 
     def resume(self, position: str) -> str:
         """Where another follower must begin to miss nothing, once all events up to `position` were taken."""
-        return max(self._start, _earlier(position)) if self._by_arrival and position else position
+        return _later(self._start, _earlier(position)) if self._by_arrival and position else position
 
 
 def polling(following: Following, path: Callable[[str], str], every_s: float) -> Steps[list[dict[str, Any]]]:
@@ -86,13 +93,42 @@ def polling(following: Following, path: Callable[[str], str], every_s: float) ->
         left_s -= STARTS_EVERY_S
 
 
+def _places(position: str) -> dict[str, str]:
+    """The place in each part of the stream, by what stands for the part: "" where it is not read in parts."""
+    if not position.startswith(_PARTS):
+        return {"": position} if position else {}
+    return {one[:_TAG]: one[_TAG:] for one in position.removeprefix(_PARTS).split("~")}
+
+
+def _own(position: str) -> tuple[str, str]:
+    """The part and the place in it of an event with this position: they stand first."""
+    return next(iter(_places(position).items()), ("", ""))
+
+
+def _written(places: Mapping[str, str]) -> str:
+    return places[""] if "" in places else _PARTS + "~".join(f"{part}{place}" for part, place in places.items())
+
+
+def _later(one: str, other: str) -> str:
+    """The later of two positions: in each part, the later place."""
+    places, others = _places(one), _places(other)
+    if not places or not others:
+        return one or other
+    return _written(others | {part: max(place, others.get(part, "")) for part, place in places.items()})
+
+
 def _earlier(position: str) -> str:
     """The position before which nothing more will be written, judged by the time of the newest event."""
-    received_ms = int(position[:15]) - LATE_MS - AGAIN_MS
-    return f"{max(0, received_ms):015d}/{0:012d}/{0:012d}"
+    return _written({part: _before(place) for part, place in _places(position).items()})
+
+
+def _before(place: str) -> str:
+    number = int(place[:15])
+    # A stream that went over to a log has greater numbers than any instant, and a log is never read twice.
+    return place if number >= LOG_FROM else f"{max(0, number - LATE_MS - AGAIN_MS):015d}/{0:012d}/{0:012d}"
 
 
 def _is_instant(event: Mapping[str, Any]) -> bool:
     """Whether its position begins with its time of arrival; in a log, a position begins with a segment's number."""
     received = datetime.fromisoformat(event["received_at"])
-    return int(event["position"][:15]) == round(received.timestamp() * 1000)
+    return int(_own(event["position"])[1][:15]) == round(received.timestamp() * 1000)

@@ -56,17 +56,22 @@ def once(
     return _once(events, seen)
 
 
+def _name(event: Event) -> str:
+    """What tells an event from all others: two parts of a stream may have one key."""
+    return event.key if event.part is None else f"{event.part}\n{event.key}"
+
+
 def _once(events: Iterable[Event], given: Seen | None) -> Iterator[Event]:
     with nullcontext(given) if given is not None else Seen() as seen:
         for event in events:
-            if event.key not in seen:
+            if _name(event) not in seen:
                 yield event
-                seen.add(event.key)
+                seen.add(_name(event))
 
 
 async def _async_once(events: AsyncIterable[Event], given: Seen | None) -> AsyncIterator[Event]:
     with nullcontext(given) if given is not None else Seen() as seen:
         async for event in events:
-            if event.key not in seen:
+            if _name(event) not in seen:
                 yield event
-                seen.add(event.key)
+                seen.add(_name(event))

@@ -25,6 +25,7 @@ class StreamRow(TypedDict):
     ids_restarted_at: str | None
     lag_ms: NotRequired[int | None]
     group: NotRequired[str]
+    parts: NotRequired[list[dict[str, Any]]]
 
 
 class Status(StreamRow):
@@ -53,6 +54,7 @@ class Gap(TypedDict):
     state: str
     events: int | None
     repair: NotRequired[dict[str, Any]]
+    stream: NotRequired[str]
 
 
 class Started(TypedDict):
@@ -61,6 +63,7 @@ class Started(TypedDict):
     executionArn: str
     startDate: float
     already_running: bool
+    parts: NotRequired[list[dict[str, Any]]]
 
 
 class Stopped(TypedDict):

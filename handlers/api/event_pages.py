@@ -34,7 +34,7 @@ BODY_BYTES = 5_000_000
 TIME = "time."
 _ARRIVAL = r"[0-9]{15}/[0-9]{12}/[0-9]{12}"
 _POSITION = rf"(time\.[0-9]{{15}}\.)?({_ARRIVAL}|key\.[A-Za-z0-9_-]{{2,1366}})"
-_POSITION_IS = "an event's position: 15 digits/12 digits/12 digits, key. and 2 to 1366 characters, or parts and theirs"
+_POSITION_IS = "an event's position: 15 digits/12 digits/12 digits, key. and 2 to 1366 characters, or parts~ and theirs"
 LISTING = Listing(or_of_parts(_POSITION), _POSITION_IS, LIMIT, MOST, is_timed=True, orders=("time",))
 # What a page says of its order where that is not the order in which the events came.
 BY_KEY = "by key, not by arrival"

@@ -183,7 +183,7 @@ class Gateway:
     ) -> Response:
         # One at a time: nothing else may start between the check of the room and the start.
         async with self._starting:
-            parts = json.loads(start["input"]).get("parts", [stream_id])
+            parts = json.loads(start.get("input") or "{}").get("parts", [stream_id])
             if not await asyncio.to_thread(self._room.admits, *parts):
                 retry = {"Retry-After": str(_RETRY_AFTER_S)}
                 problem = Problem("full", self._room.refusal, headers=retry)

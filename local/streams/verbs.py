@@ -84,6 +84,8 @@ def _show(answer: dict[str, Any]) -> None:
     show(f"  {since(answer['verdict'], clock(answer['since_at']))}", 2)
     for lane, shown in answer["lanes"].items():
         print(f"  lane {lane}    {shown['phase']}")
+    for part in answer.get("parts", ()):
+        show(f"  part      {part['stream']}  {in_colour(part['status'])}  {part['reason'] or ''}".rstrip(), 12)
     for name, words in _figures(answer):
         show(f"  {name:<8}  {words}", 12)
 

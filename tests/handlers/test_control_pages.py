@@ -90,7 +90,7 @@ def test_events_of_a_stream_that_is_not_there(function: ModuleType) -> None:
         (
             {"after": "17"},
             "The parameter after must be an event's position: 15 digits/12 digits/12 digits, "
-            "or key. and 2 to 1366 characters.",
+            "key. and 2 to 1366 characters, or parts~ and theirs.",
         ),
         ({"since": "1"}, "The query has an unknown parameter; known are after, limit, from, to and order."),
         ({"from": "1"}, f"The parameter from must be {INSTANT_IS}."),
