@@ -34,7 +34,7 @@ export function figuresPart() {
     node,
 
     show({ counts, coverage, cursor, pace, last_event_at: lastAt, events_per_s: usual, status }, timeline) {
-      const rate = status === 'running' ? (rateNow(timeline) ?? usual) : null;
+      const rate = status === 'running' ? ((timeline && rateNow(timeline)) ?? usual) : null;
       put('rate', perSecond(rate), paceOf(lastAt, pace));
       const leftOut = counts.left_out ? `; ${number(counts.left_out)} left out` : '';
       put('stored', number(counts.stored), `${counts.at_least || coverage?.reaches_start === false ? 'at least; ' : ''}by ${counted(coverage?.connections ?? 0, 'connection')}${leftOut}`);

@@ -10,6 +10,7 @@ import { figuresPart } from './figures.js';
 import { graphPart } from './graph.js';
 import { groupPart } from './group.js';
 import { lanesPart } from './lanes.js';
+import { partsPart } from './parts.js';
 import { showStatus } from './streams.js';
 import { whyPart } from './why.js';
 import { HELD, since } from './words.js';
@@ -28,6 +29,7 @@ export function streamView(parent, server, id) {
   const figures = figuresPart();
   const lanes = lanesPart();
   const group = groupPart(id);
+  const parts = partsPart();
   const events = eventsPart(id);
   const letters = deadLettersPart(id);
   const delivery = deliveryPart(id);
@@ -37,14 +39,15 @@ export function streamView(parent, server, id) {
     element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')),
     element('div', { class: 'title' },
       element('h1', {}, id), badge, element('div', { class: 'actions' }, start, stop)),
-    verdict, problem, trouble.node, figures.node, lanes.node, group.node, events.node, delivery.node,
+    verdict, problem, trouble.node, parts.node, figures.node, lanes.node, group.node, events.node, delivery.node,
     letters.node, graph.node,
   );
   let known = null;
   let cursor = null;
+  let isInParts = false;
 
   async function load() {
-    const [status, timeline] = await Promise.all([ask(streamPath(id)), ask(streamPath(id, '/timeline'))]).catch(missing);
+    const [status, timeline] = await Promise.all([ask(streamPath(id)), timelineOf()]).catch(missing);
     server.answered();
     if (!status) return;
     if (known && known !== status.status) announce(`The stream ${id} is ${status.status}.`);
@@ -58,10 +61,22 @@ export function streamView(parent, server, id) {
     trouble.show(status);
     figures.show(status, timeline);
     events.know(status);
-    lanes.show(status, timeline);
+    parts.show(status);
+    for (const one of [lanes, graph]) one.node.hidden = isInParts;
+    if (timeline) lanes.show(status, timeline);
     group.show(status);
     letters.count(status.counts.dead_lettered);
     delivery.show(status);
+  }
+
+  /** The timeline; null of a stream that is read in parts, each of which has its own. */
+  async function timelineOf() {
+    if (isInParts) return null;
+    return ask(streamPath(id, '/timeline')).catch((failure) => {
+      if (failure.kind !== 'in-parts') throw failure;
+      isInParts = true;
+      return null;
+    });
   }
 
   /** A stream that was never started can be started here; one that no profile describes has nothing but a way back. */

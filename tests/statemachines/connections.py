@@ -1,7 +1,7 @@
 """The deployed machine on the interpreter, with the tables of virtual time behind its claims."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -78,6 +78,7 @@ class Account:
         self.started: list[Any] = []
         self.failures: dict[str, list[str]] = {}
         self.posts = 0
+        self._clock = VirtualClock(seed=0)
         if lease:
             self.put("demo", **lease)
 
@@ -94,6 +95,10 @@ class Account:
                 return described | {"StartDate": "2026-01-01T00:00:00.500Z"}
             case "startExecution":
                 return self.start(call.parameters)
+            case "startSyncExecution":
+                assert call.parameters["StateMachineArn"] == f"{self.prefix}:stateMachine:{NAMES['start']}"
+                found = await self._run(json.loads(call.parameters["Input"]), self._clock)
+                return {"Status": found.status, "Output": found.output_text, "Error": found.error}
         return request(self.tables, call)
 
     def start(self, parameters: dict[str, Any]) -> Any:
@@ -117,19 +122,20 @@ class Account:
         item: dict[str, Any] = found.get("Item", {})
         return item
 
-    def post(self, stream: str = "demo", most: int = 1) -> Any:
+    def post(self, stream: str = "demo", most: int = 1, parts: Sequence[str] = ()) -> Any:
         """What the machine behind a POST answers: its output, or the name of the error with which it failed."""
+        data: dict[str, Any] = {"pathParameters": {"streamId": stream}, "queryStringParameters": {"a": "1"}}
+        self._clock = VirtualClock(seed=self.posts + 1)
+        execution = self._clock.run(self._run(data | ({"parts": list(parts)} if parts else {}), self._clock, most))
+        return execution.output if execution.status == "SUCCEEDED" else execution.error
+
+    async def _run(self, data: dict[str, Any], clock: VirtualClock, most: int = 1) -> Execution:
         self.posts += 1
-        execution = executed(
-            loaded(definition("start", streams_per_function=most)),
-            self.perform,
-            {"pathParameters": {"streamId": stream}, "queryStringParameters": {"a": "1"}},
-            self.posts,
-            name=f"request-{self.posts}",
+        return await loaded(definition("start", streams_per_function=most)).start(
+            data, clock=clock, perform=self.perform, name=f"request-{self.posts}",
             machine_arn=f"{self.prefix}:stateMachine:{NAMES['start']}",
             arn=f"{self.prefix}:express:{NAMES['start']}:{self.posts}",
-        )
-        return execution.output if execution.status == "SUCCEEDED" else execution.error
+        ).wait()  # fmt: skip
 
 
 class Aws:

@@ -1,0 +1,187 @@
+"""Pages of a stream that is read in parts: each event once, in its part's order, wherever a walk is interrupted."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from handlers.api import event_pages, part_places
+from handlers.api.part_pages import merged
+from handlers.api.queries import PageRequest
+from handlers.profile.addresses import MOST_PARTS, part_ids, tag_of
+from handlers.store.event_items import Entry, StoredEvent
+from streamkeeper.following import LATE_MS, Following
+from tests.examples import examples
+
+PARTS = part_ids("prices", "abcdefgh")
+Page = dict[str, Any]
+
+
+class Upstreams:
+    """The entries of each part, each there from some instant on; one without an event has expired since."""
+
+    def __init__(self, came: list[tuple[int, int, int, bool]], parts: int, late_ms: int = 0) -> None:
+        """`came`: of which part, how long after the one before, how late it is written, whether it has expired."""
+        self.ids, self.now_ms = PARTS[:parts], 1_000_000_000_000
+        self.entries: dict[str, list[tuple[int, Entry]]] = {one: [] for one in self.ids}
+        there: dict[str, int] = dict.fromkeys(self.ids, 0)
+        for number, (part, wait_ms, delay_ms, has_expired) in enumerate(came):
+            self.now_ms += wait_ms
+            part_id = self.ids[part % parts]
+            # Without late events of its own a part stores them in the order in which they came.
+            there[part_id] = max(0 if late_ms else there[part_id], self.now_ms + delay_ms)
+            place = f"{self.now_ms:015d}/{1:012d}/{number:012d}"
+            event = StoredEvent(f"k{number}", str(number), None, None, self.now_ms, 1, place)
+            self.entries[part_id].append((there[part_id], Entry(place, None if has_expired else event)))
+        self.end_ms = max([self.now_ms, *there.values()])
+
+    def page(self, after: str, limit: int, at_ms: int) -> Page:
+        """The page as the API answers it at this instant."""
+
+        def read(part_id: str, request: PageRequest) -> Page:
+            there = sorted((one for when, one in self.entries[part_id] if when <= at_ms), key=lambda one: one.position)
+            left = (one for one in there if one.position > request.after)
+            return event_pages.page(part_id, left, request.limit, lambda: False)
+
+        assert not after or event_pages.LISTING.place.fullmatch(after)
+        return merged(
+            "prices", self.ids, PageRequest(after, limit), "events", read, lambda one: str(one["received_at"])
+        )
+
+    @property
+    def wanted(self) -> dict[str, list[str]]:
+        """The keys of all events that have not expired, by part."""
+        return {
+            part: [one.event.key for _, one in entries if one.event is not None]
+            for part, entries in self.entries.items()
+        }
+
+
+CAME = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3_000), st.integers(0, 20_000), st.booleans()), max_size=40)
+
+
+def by_part(events: list[Page], ids: tuple[str, ...]) -> dict[str, list[str]]:
+    return {part: [one["key"] for one in events if one["stream"] == part] for part in ids}
+
+
+@pytest.mark.cpu(6)
+@settings(max_examples=examples(400))
+@given(CAME, st.integers(2, 8), st.lists(st.integers(1, 9), min_size=1), st.data())
+def test_a_walk_has_each_event_once_in_its_parts_order(
+    came: list[tuple[int, int, int, bool]], parts: int, limits: list[int], data: st.DataObject
+) -> None:
+    """Whatever the pages, however late a part stores, and though the reader begins anew at any event's position."""
+    upstreams = Upstreams(came, parts)
+    taken: list[Page] = []
+    after, at_ms, turn = "", 1_000_000_000_000, 0
+    while True:
+        page = upstreams.page(after, limit := limits[turn % len(limits)], at_ms)
+        events, turn = page["events"], turn + 1
+        assert len(events) <= limit
+        if events and data.draw(st.booleans()):
+            # It was interrupted, and goes on behind the last event that it kept.
+            kept = data.draw(st.integers(1, len(events)))
+            taken, after = taken + events[:kept], events[kept - 1]["position"]
+            continue
+        assert page["next"] != after
+        taken, after = taken + events, page["next"] or (events[-1]["position"] if events else after)
+        if page["next"] is None:
+            if at_ms > upstreams.end_ms:
+                break
+            at_ms += data.draw(st.integers(1, 30_000))
+    assert by_part(taken, upstreams.ids) == upstreams.wanted
+
+
+@settings(max_examples=examples(200))
+@given(CAME, st.integers(2, 8), st.integers(1, 9))
+def test_what_is_all_there_comes_in_the_order_of_its_arrival(
+    came: list[tuple[int, int, int, bool]], parts: int, limit: int
+) -> None:
+    """Across parts too, page behind page."""
+    upstreams = Upstreams([(part, wait_ms, 0, False) for part, wait_ms, _, _ in came], parts)
+    received: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = upstreams.page(after, limit, upstreams.end_ms)
+        received += [one["received_at"] for one in page["events"]]
+        after = page["next"]
+    assert received == sorted(received)
+    assert len(received) == len(came)
+
+
+@pytest.mark.cpu(14)
+@settings(max_examples=examples(200))
+@given(CAME, st.integers(2, 8), st.lists(st.integers(1, 4_000), min_size=1), st.integers(1, 9), st.data())
+def test_a_follower_has_each_event_though_a_part_stores_it_late(
+    came: list[tuple[int, int, int, bool]], parts: int, waits: list[int], limit: int, data: st.DataObject
+) -> None:
+    """Up to 15 s after it came, behind later ones: once, and not one fewer behind a place that was kept."""
+    upstreams = Upstreams([(part, wait, late % LATE_MS, False) for part, wait, late, _ in came], parts, late_ms=LATE_MS)
+    following, kept, at_ms, turn = Following(), list[str](), 1_000_000_000_000, 0
+    before: set[str] = set()
+    while at_ms < upstreams.end_ms + 3 * LATE_MS:
+        page = upstreams.page(following.after(at_ms), limit, at_ms)
+        kept += [one["key"] for one in following.take(page)]
+        if following.is_behind:
+            continue
+        if data.draw(st.integers(0, 9)) == 0:
+            assert len(kept) == len(set(kept))
+            before, kept, following = before | set(kept), [], Following(following.resume(following.place))
+        at_ms, turn = at_ms + waits[turn % len(waits)] + 500, turn + 1
+    assert len(kept) == len(set(kept))
+    assert before | set(kept) == {key for keys in upstreams.wanted.values() for key in keys}
+
+
+def test_an_answer_has_room_for_the_largest_events_of_each_part() -> None:
+    """What does not fit is on a later page, and a part that is not read loses its place nowhere."""
+    big = "x" * 2_500_000
+
+    def entry(part: str, number: int) -> Entry:
+        place = f"{number:015d}/{1:012d}/{number:012d}"
+        return Entry(place, StoredEvent(f"{part}{number}", big, None, None, number, 1, place))
+
+    came = {part: [entry(part, number) for number in (1, 2)] for part in PARTS[:4]}
+
+    def read(part_id: str, request: PageRequest) -> Page:
+        left = [one for one in came[part_id] if one.position > request.after]
+        return event_pages.page(part_id, left, request.limit, lambda: False)
+
+    keys: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = merged("prices", PARTS[:4], PageRequest(after, 8), "events", read, lambda one: str(one["received_at"]))
+        assert 1 <= len(page["events"]) <= 2
+        keys += [one["key"] for one in page["events"]]
+        after = page["next"]
+    assert sorted(keys) == sorted(f"{part}{n}" for part in PARTS[:4] for n in (1, 2))
+
+
+def test_a_gap_that_has_not_ended_is_on_the_last_page_alone() -> None:
+    """Though every page of its part has it."""
+    rows = {part: [{"position": f"{n:012d}", "from_at": str(n)} for n in (1, 2, 3)] for part in PARTS[:2]}
+
+    def read(part_id: str, request: PageRequest) -> Page:
+        left = [one for one in rows[part_id] if str(one["position"]) > request.after]
+        if len(left) > request.limit:
+            return {"gaps": left[: request.limit], "next": left[request.limit - 1]["position"]}
+        return {"gaps": [*left, {"position": None, "from_at": "9"}], "next": None}
+
+    shown: list[Page] = []
+    after: str | None = ""
+    while after is not None:
+        page = merged("prices", PARTS[:2], PageRequest(after, 2), "gaps", read, lambda one: str(one["from_at"]))
+        shown += page["gaps"]
+        after = page["next"]
+    assert [one["from_at"] for one in shown] == ["1", "1", "2", "2", "3", "3", "9", "9"]
+
+
+def test_a_place_has_each_part_by_its_tag() -> None:
+    """The part of the event itself stands first, and a place has room for all parts that there may be."""
+    places = {tag_of(f"prices:{n}"): f"{n:015d}/{1:012d}/{n:012d}" for n in range(MOST_PARTS)}
+    first = tag_of("prices:3")
+    place = part_places.written(places, first)
+    assert part_places.read(place) == places
+    assert place.startswith(f"{part_places.PARTS}{first}")
+    assert event_pages.LISTING.place.fullmatch(place)
+    assert (part_places.written({}), part_places.read("")) == ("", {})

@@ -1,0 +1,56 @@
+"""A profile with parts: what may be one, what is refused, and which streams they are."""
+
+from typing import Any
+
+import pytest
+
+from handlers.profile.addresses import MOST_PARTS, ProfileError, part_ids
+from tests.handlers.profile.profiles import profile, refusal
+
+SOURCE = {"address": "https://feed.example/trades?symbol={name}", "framing": "sse"}
+SHAPE = f"parts must be a list of 2 to {MOST_PARTS} texts of 1 to 64 of the characters [A-Za-z0-9._~/*:,@+-]{{1,64}}"
+
+
+def test_each_part_is_a_stream_and_the_whole_is_none() -> None:
+    """A part is what {name} says; any other name is a stream beside them, and the bare name is connected nowhere."""
+    prices = profile(**SOURCE, parts=["btc", "eth"])
+    assert part_ids("demo", prices.parts) == ("demo:btc", "demo:eth")
+    assert prices.address_for("demo:eth") == "https://feed.example/trades?symbol=eth"
+    assert prices.address_for("demo:doge") == "https://feed.example/trades?symbol=doge"
+    with pytest.raises(ProfileError, match="read in parts, and only they are connected: demo:btc, demo:eth"):
+        prices.address_for("demo")
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"parts": "btc"}, SHAPE),
+        ({"parts": ["btc"]}, SHAPE),
+        ({"parts": [str(number) for number in range(MOST_PARTS + 1)]}, SHAPE),
+        ({"parts": ["btc", ""]}, SHAPE),
+        ({"parts": ["btc", "it's"]}, SHAPE),
+        ({"parts": ["btc", "a{b}"]}, SHAPE),
+        ({"parts": ["btc", 2]}, SHAPE),
+        ({"parts": ["btc", "eth", "btc"]}, "parts must differ: each is a connection of its own"),
+        (
+            {"parts": ["a", ".."]},
+            "parts make a stream that cannot be: the stream id 'demo:..' is malformed: no part between its colons "
+            "may be '.' or '..'",
+        ),
+        (
+            {"parts": ["a", "b"], "address": "https://feed.example/trades"},
+            "parts needs {name} in address, body or subscribe: without it each part would be the whole",
+        ),
+        (
+            {"parts": ["a", "b"], "method": "POST"},
+            "parts cannot be where again = false: what must not be requested twice has one connection",
+        ),
+        (
+            {"parts": ["a", "b"], "order": "none"},
+            'parts needs the order in which events came, to be read as one: not order = "none"',
+        ),
+    ],
+)
+def test_what_cannot_be_parts_is_refused(more: dict[str, Any], problem: str) -> None:
+    """In one sentence each."""
+    assert refusal(**SOURCE | more) == f"the profile 'demo': {problem}"
