@@ -1,0 +1,156 @@
+"""The control API about a stream that is read in parts: one status, one walk over its events, one stop."""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from handlers.connection.effects import Progress
+from handlers.framing.events import StreamEvent
+from handlers.store.event_items import StoragePolicy
+from tests.handlers.api_requests import MINE, asked, connected, events_of, streams_of
+from tests.handlers.aws import CONTROL, Aws, save_connection
+from tests.handlers.context import Context
+
+PARTS = ["prices:btc", "prices:eth"]
+STREAM = "/connections/{streamId}"
+
+
+@pytest.fixture(autouse=True)
+def _profile(tmp_path: Path) -> None:
+    (tmp_path / "prices.toml").write_text('address = "https://x/{name}"\nframing = "sse"\nparts = ["btc", "eth"]\n')
+
+
+def away(aws: Aws, stream_id: str) -> None:
+    """A stream whose only connection was reset a second after it was opened."""
+    aws.put_control(stream_id, "lease", execution={"S": MINE}, generation={"N": "1"})
+    store = aws.store()
+    store.claim(stream_id, execution=MINE, holder="A/request-1")
+    progress = Progress(
+        fence=1, claimed_ms=1_000, opened_ms=2_000, seen_ms=3_000, closed_ms=3_000, ended_by="reset", stored=1
+    )
+    save_connection(store, stream_id, progress, lane="A", execution=MINE, request_id="request-1")
+
+
+def stored(aws: Aws, stream_id: str, *numbers: int) -> None:
+    """Events of a part, by when they came."""
+    events = [StreamEvent(f"k{number}", str(number), None, None, None, number) for number in numbers]
+    aws.store().write(stream_id, 1, 0, events, StoragePolicy(keep_days=0, on_conflict=None))
+
+
+def test_a_whole_that_was_never_started_is_a_404(function: ModuleType) -> None:
+    """By any of its routes, but for the stop, which comes before a start."""
+    for path in ("", "/events", "/gaps", "/cost"):
+        code, body = asked(function, "GET", "prices", resource=f"{STREAM}{path}")
+        assert (code, body["detail"]) == (404, "The stream 'prices' was never started.")
+    assert streams_of(function) == (200, {"streams": [], "next": None})
+
+
+def test_the_whole_is_as_its_worst_part(aws: Aws, function: ModuleType) -> None:
+    """Connected while all are; what a part lacks, the whole lacks; numbers are sums."""
+    for part in PARTS:
+        connected(aws, part)
+    code, whole = asked(function, "GET", "prices")
+    assert (code, whole["status"], whole["reason"]) == (200, "running", None)
+    assert whole["verdict"].startswith("2 of 2 parts connected. Connected")
+    assert (whole["counts"]["stored"], whole["counts"]["connections"]) == (10, 2)
+    assert whole["coverage"]["connected_percent"] == 100
+    assert (whole["execution"], whole["cursor"], whole["lanes"]) == (None, None, {})
+
+
+def test_a_part_that_is_away_keeps_the_whole_from_being_connected(aws: Aws, function: ModuleType) -> None:
+    """Its share is not of the connected time, though the other part is connected."""
+    connected(aws, PARTS[0])
+    away(aws, PARTS[1])
+    whole = asked(function, "GET", "prices")[1]
+    parts = [asked(function, "GET", part)[1] for part in PARTS]
+    assert [one["status"] for one in parts] == ["running", "unknown"]
+    assert whole["status"] == "unknown"
+    assert whole["verdict"] == f"1 of 2 parts connected. prices:eth: {parts[1]['verdict']}"
+    assert whole["parts"] == [
+        {"stream": one["stream"], "status": one["status"], "verdict": one["verdict"], "reason": one["reason"]}
+        for one in parts
+    ]
+    percents = [one["coverage"]["connected_percent"] for one in (whole, *parts)]
+    assert percents[0] == min(percents)
+    assert percents[0] < 1
+    assert whole["coverage"]["missing"]["intervals"] == sum(one["coverage"]["missing"]["intervals"] for one in parts)
+    assert whole["open_gaps"] == sum(one["open_gaps"] for one in parts)
+
+
+def test_a_part_that_was_never_started_is_named(aws: Aws, function: ModuleType) -> None:
+    """The others are as they are."""
+    connected(aws, PARTS[0])
+    whole = asked(function, "GET", "prices")[1]
+    assert (whole["status"], whole["verdict"]) == ("stopped", "1 of 2 parts connected. prices:eth: Never started.")
+    assert [row["stream"] for row in streams_of(function)[1]["streams"]] == ["prices", "prices:btc"]
+
+
+def test_events_of_the_parts_are_one_walk(aws: Aws, function: ModuleType) -> None:
+    """In the order of their arrival, behind one position, which no part of it takes."""
+    for part in PARTS:
+        connected(aws, part)
+    stored(aws, PARTS[0], 1, 4, 5)
+    stored(aws, PARTS[1], 2, 3, 6)
+    shown: list[tuple[str, str]] = []
+    place, after = "", ""
+    while after is not None:
+        code, page = events_of(function, "prices", limit="2", **({"after": after} if after else {}))
+        assert (code, page["stream"]) == (200, "prices")
+        shown += [(one["stream"], one["data"]) for one in page["events"]]
+        place, after = (page["events"] or [{"position": place}])[-1]["position"], page["next"]
+    assert shown == [(PARTS[number in (2, 3, 6)], str(number)) for number in range(1, 7)]
+    code, refused = events_of(function, PARTS[0], after=place)
+    assert (code, refused["detail"].startswith("The position is not that of an event of this stream")) == (404, True)
+    code, refused = events_of(function, "prices", after=f"{1:015d}/{1:012d}/{0:012d}")
+    assert (code, refused["detail"]) == (404, "The position is not one of 'prices', which is read in parts.")
+    newest = asked(function, "GET", "prices", resource=f"{STREAM}/latest")[1]
+    assert newest == {"stream": "prices", "after": None}
+
+
+def test_as_lines_and_as_messages_they_are_the_same(aws: Aws, function: ModuleType) -> None:
+    """A client that comes again with the last id goes on behind it."""
+    for part in PARTS:
+        connected(aws, part)
+    stored(aws, PARTS[0], 1)
+    stored(aws, PARTS[1], 2)
+    event = {"httpMethod": "GET", "resource": f"{STREAM}/events", "pathParameters": {"streamId": "prices"}}
+    answer = function.handler(event | {"headers": {"Accept": "text/event-stream"}}, Context())
+    ids = [line.removeprefix("id: ") for line in answer["body"].split("\n") if line.startswith("id: ")]
+    assert [one["position"] for one in events_of(function, "prices")[1]["events"]] == ids
+    again = {"Accept": "text/event-stream", "Last-Event-ID": ids[0]}
+    assert ids[1] in function.handler(event | {"headers": again}, Context())["body"]
+    assert f"id: {ids[0]}" not in function.handler(event | {"headers": again}, Context())["body"]
+
+
+def test_a_stop_stops_every_part(aws: Aws, function: ModuleType) -> None:
+    """Also one that was never started; it may be repeated."""
+    connected(aws, PARTS[0])
+    for _ in range(2):
+        code, body = asked(function, "DELETE", "prices")
+        assert (code, body["stream"], body["status"]) == (202, "prices", "stopping")
+    for part in PARTS:
+        assert aws.items(CONTROL, part)["lease"]["stop"] is True
+
+
+@pytest.mark.parametrize("path", ["/timeline", "/machine", "/sinks"])
+def test_what_each_part_has_names_the_parts(aws: Aws, function: ModuleType, path: str) -> None:
+    """One sentence."""
+    connected(aws, PARTS[0])
+    code, body = asked(function, "GET", "prices", resource=f"{STREAM}{path}")
+    words = "The stream 'prices' is read in parts, and this each has for itself: ask prices:btc, prices:eth."
+    assert (code, body["detail"]) == (409, words)
+
+
+def test_the_list_has_a_whole_before_its_first_part(aws: Aws, function: ModuleType) -> None:
+    """Once in a walk, whatever the pages."""
+    for part in ("demo", *PARTS, "prices:other"):
+        connected(aws, part)
+    for limit in ("1", "2", "10"):
+        rows: list[Any] = []
+        after: str | None = ""
+        while after is not None:
+            page = streams_of(function, limit=limit, **({"after": after} if after else {}))[1]
+            rows, after = rows + [one["stream"] for one in page["streams"]], page["next"]
+        assert rows == ["demo", "prices", *PARTS, "prices:other"]
