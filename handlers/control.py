@@ -181,7 +181,9 @@ def _fleet(asked: Asked, *, is_put: bool = False) -> Answer:
     records, now_ms = FleetRecords(client, settings.control_table, is_dry=is_dry), _now_ms()
     if not is_put:
         return said(200, fleet_routes.shown(records.read(), now_ms, is_dry=is_dry))
-    wanted = fleet_routes.document(str(asked.fields.get("body") or ""), asked.header("content-type"), known.has)
+    wanted = fleet_routes.document(
+        str(asked.fields.get("body") or ""), asked.header("content-type"), known.has, known.parts
+    )
     return said(200, fleet_routes.put(records, wanted, states, settings.fleet_machine_arn, now_ms, is_dry=is_dry))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from handlers.api.answers import at
@@ -41,8 +41,14 @@ def put(
     return shown(fleet, now_ms, is_dry=is_dry)
 
 
-def document(text: str, kind: str, has_profile: Callable[[str], bool]) -> Wanted:
-    """Returns what a document of the Content-Type `kind` wants; raises Problem."""
+def document(
+    text: str, kind: str, has_profile: Callable[[str], bool], parts_of: Callable[[str], Sequence[str]]
+) -> Wanted:
+    """Returns what a document wants, whose Content-Type is `kind`; raises Problem.
+
+    `parts_of` returns the ids of those in which a stream is read: what is wanted of it is wanted of each of them that
+    the document does not name itself.
+    """
     known = _KINDS.get(kind.partition(";")[0].strip().lower())
     if known is None:
         fix = f"Send TOML ({TOML}), JSON ({JSON}) or lines ({LINES})."
@@ -55,7 +61,12 @@ def document(text: str, kind: str, has_profile: Callable[[str], bool]) -> Wanted
     for name in sorted(names):
         if not has_profile(name):
             raise Problem("unknown-stream", f"no profile is named {name!r}", "connected")
-    return wanted
+    ids = dict(wanted.ids)
+    for name in wanted.ids:
+        if parts := parts_of(name):
+            is_connected = ids.pop(name)
+            ids = dict.fromkeys(parts, is_connected) | ids
+    return Wanted(dict(sorted(ids.items(), key=lambda one: one[0].encode())), wanted.patterns)
 
 
 def shown(fleet: Fleet, now_ms: int, *, is_dry: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from handlers.api.verdict import counted
+from handlers.profile.addresses import MOST_PARTS
 from handlers.profile.deliver_field import KINDS
 from local.costs import delivered, model, month, prices, repair_costs, stage_costs
 from local.costs.model import PARTITION_UNITS, Costs, Load
@@ -66,6 +67,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--stage", default="prod", metavar="S", help="whose settings to use (default prod)")
     parser.add_argument("--streams", metavar="N", help="how many streams the stage has (default as --per-function)")
     parser.add_argument("--per-function", default="1", metavar="N", help="how many of them share a function (1)")
+    parser.add_argument("--parts", default="1", metavar="N", help="how many parts each stream is read in (1)")
     parser.add_argument("--events-per-s", default="1", metavar="R", help="events a second of each stream (default 1)")
     parser.add_argument("--event-bytes", default="200", metavar="B", help="bytes of an event's body (default 200)")
     parser.add_argument("--store", default="items", metavar="KIND", help="items or log (default items)")
@@ -112,6 +114,9 @@ def run(arguments: argparse.Namespace) -> int:
     with saying("counting the requests of its functions …"):
         found = model.costs(source, months, load, listed)
     notes = _notes(load, source.settings, listed)
+    if (parts := int(arguments.parts)) > 1:
+        usd = parts * found.stream_month["sum"]
+        notes.insert(0, f"a stream in {parts} parts counts as {parts} streams here, {usd:,.2f} USD a month in all.")
     if arguments.json:
         print(json.dumps(_as_json(arguments.stage, load, found, listed, notes), indent=1))
         return 0
@@ -131,9 +136,11 @@ def _load(arguments: argparse.Namespace) -> Load:
     order = one_of("--order", ORDERS[0] if arguments.order is None else arguments.order, ORDERS)
     if arguments.flush_s is not None and store != "log":
         raise UserError("--flush-s works only with --store log: an item is written at once.")
+    parts = whole("--parts", arguments.parts, 1, MOST_PARTS)
     return Load(
-        streams=whole("--streams", arguments.streams or str(per_function), 1, MOST_STREAMS),
-        events_per_s=number("--events-per-s", arguments.events_per_s, 0, MOST_EVENTS_PER_S),
+        streams=whole("--streams", arguments.streams or str(per_function), 1, MOST_STREAMS) * parts,
+        # Each part is a stream with its share of the events.
+        events_per_s=number("--events-per-s", arguments.events_per_s, 0, MOST_EVENTS_PER_S) / parts,
         event_bytes=whole("--event-bytes", arguments.event_bytes, 1, MOST_BYTES),
         store=store,
         flush_s=None if arguments.flush_s is None else number("--flush-s", arguments.flush_s, 0, 60),

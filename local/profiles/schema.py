@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from handlers.api.answers import laid_out
+from handlers.profile.addresses import MOST_PARTS
 from handlers.profile.checked_fields import A_PATH, FLAG, TEXT, Fields, Form
 from handlers.profile.columns_field import KINDS as COLUMN_KINDS
 from handlers.profile.columns_field import MOST_COLUMNS, RESERVED
@@ -20,6 +21,7 @@ from handlers.profile.deliver_field import BATCH, FROM, LABEL, MORE, MOST_TARGET
 from handlers.profile.keep_field import MOST_VALUES
 from handlers.profile.messages import CLOSE_MEANINGS
 from handlers.profile.parse import read
+from handlers.profile.parts_field import PART
 from handlers.profile.sections import MEANINGS
 
 Schema = dict[str, Any]
@@ -116,6 +118,13 @@ _WHOLE: dict[str, Schema] = {
     "resume.body": {"type": "string", "pattern": "^/"},
     "deliver": _targets(),
     "keep": _keep(),
+    "parts": {
+        "type": "array",
+        "items": {"type": "string", "pattern": f"^{PART.pattern}$"},
+        "minItems": 2,
+        "maxItems": MOST_PARTS,
+        "uniqueItems": True,
+    },
     "columns": {
         "type": "object",
         "propertyNames": {"pattern": f"^{COLUMN_NAME.pattern}$", "not": {"enum": sorted(RESERVED)}},
@@ -228,7 +237,7 @@ def schema() -> Schema:
     fields = Recorder()
     # The parser reads these only if they are present.
     table: Schema = {name: {} for name in ("split", "repair", "token", "ticket", "tls", "columns", "time")}
-    table |= {"budget": {}, "deliver": [], "keep": [], "subscribe": [], "sequence": ""}
+    table |= {"budget": {}, "deliver": [], "keep": [], "parts": [], "subscribe": [], "sequence": ""}
     read(fields, "schema", table, {}, 0)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -2,15 +2,22 @@
 
 import argparse
 import json
+import os
 import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 from handlers.api.verdict import counted
 from handlers.connection.inputs import MOST_PARTITIONS
+from handlers.profile.addresses import ProfileError
+from handlers.profile.parse import parse
 from local.costs import prices
 from local.costs.command import MOST_BYTES, MOST_EVENTS_PER_S, MOST_STREAMS
 from local.options import Wrapped, number, one_of, whole
 from local.printable import saying, show
+from local.profiles import folders
+from local.profiles.profile_files import placeholders, profile_text
 from local.scale.fleet import REGIONS
 from local.scale.planning import MOST_FLUSH_S, Asked, Plan, plan
 from local.user_error import UserError
@@ -21,6 +28,7 @@ EXAMPLES = """examples:
   streamkeeper plan --rate 100/s
   streamkeeper plan --rate 6/min --event-bytes 2000 --streams 1000 --wait-s 60
   streamkeeper plan --rate 30000/s --connect-s 0.2 --region large --json
+  streamkeeper plan --rate 60000/s --profile prices
 
 docs/plan.md explains the rules of the choice."""
 
@@ -47,6 +55,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--within-s", default="600", metavar="S", help="seconds in which all are started (default 600)")
     parser.add_argument("--region", default=REGIONS[0], metavar="KIND", help=f"{' or '.join(REGIONS)}: whose quotas")
     parser.add_argument("--stage", default="prod", metavar="S", help="whose settings to begin with (default prod)")
+    parser.add_argument("--profile", metavar="P", help="a profile's name or file: whether it can be read in parts")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -62,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         keep=number("--keep", arguments.keep, 0, 1),
         within_s=number("--within-s", arguments.within_s, 1, 86_400),
         region=one_of("--region", arguments.region, REGIONS),
+        **({} if arguments.profile is None else in_parts(arguments.profile)),
     )
     listed = prices.read()
     with saying("running the streams for a while in virtual time; hundreds in a function take some minutes …"):
@@ -75,6 +85,24 @@ def run(arguments: argparse.Namespace) -> int:
         print()
         show(note[:1].upper() + note[1:], 0)
     return 0
+
+
+def in_parts(named: str) -> dict[str, Any]:
+    """What a profile says of parts, as Asked takes it; raises UserError if it is wrong in another way."""
+    path = folders.known(os.environ).get(named, Path(named))
+    text = profile_text(path)
+    try:
+        table = tomllib.loads(text)
+        profile = parse(path.stem, table, placeholders(text))
+    except (ProfileError, tomllib.TOMLDecodeError) as problem:
+        raise UserError(f"--profile: {path} is wrong: {problem}.") from None
+    why = ""
+    try:
+        # The rules are those of a profile that has parts.
+        parse(path.stem, table | {"parts": ["1", "2"]}, placeholders(text))
+    except ProfileError as problem:
+        why = str(problem)
+    return {"profile": path.stem, "parts": len(profile.parts), "why_not_in_parts": why}
 
 
 def rate(text: str) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 
 from handlers.api.verdict import counted
 from handlers.connection.inputs import MOST_PARTITIONS
+from handlers.profile.addresses import MOST_PARTS
 from local import settings_schema
 from local.costs import model, month, stage_costs
 from local.costs.counted_run import NAMES
@@ -39,7 +40,8 @@ class Asked:
     """The streams: their number, what each sends, how long its upstream takes to answer, and what its readers need.
 
     A share of `keep` is stored. Readers may wait `wait_s` for an event. All streams are started within `within_s`, in a
-    region of a kind in quotas.toml.
+    region of a kind in quotas.toml. Of their `profile`, "" where none was named, `parts` is how many it has, and
+    `why_not_in_parts` what keeps it from having any, "" where nothing does.
     """
 
     streams: int
@@ -50,6 +52,9 @@ class Asked:
     keep: float = 1
     within_s: float = 600
     region: str = "others"
+    profile: str = ""
+    parts: int = 0
+    why_not_in_parts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +219,26 @@ def plan(stage: str, asked: Asked, prices: Prices) -> Plan:
     return Plan(asked, source, chosen, load, usage, costs, months.ours, other)
 
 
+def _in_parts(asked: Asked, needed: int) -> str:
+    """How the upstream is read by so many connections, or why it cannot be and what to do."""
+    fewer = "request fewer events of it, or read it elsewhere"
+    if needed > MOST_PARTS:
+        return f"A stream is read in {MOST_PARTS} parts at most: make several streams of it, or {fewer}."
+    if asked.why_not_in_parts:
+        return f"The profile cannot be read in parts: {asked.why_not_in_parts}. Else {fewer}."
+    if asked.parts >= needed:
+        return f"The profile {asked.profile!r} has {asked.parts} parts, which is enough if they are about as busy."
+    if asked.profile:
+        has = f"has {asked.parts} parts" if asked.parts else "has a placeholder and no list"
+        words = f"The profile {asked.profile!r} {has}: write at least {needed} equally busy parts into parts = [...]"
+    else:
+        words = (
+            "If the upstream serves parts (topics, symbols, shards), write {name} into the profile's address and at "
+            f"least {needed} of them into parts = [...]"
+        )
+    return f"{words}: {needed} connections, one stream to its readers. If it serves none, {fewer}."
+
+
 def _notes(plan: Plan) -> list[str]:
     asked, chosen, load = plan.asked, plan.fit, plan.load
     notes = []
@@ -221,11 +246,7 @@ def _notes(plan: Plan) -> list[str]:
         most = stage_costs.events_per_s(MEMORY_MB[-1], asked.event_bytes)
         notes.append(
             f"a function stores about {most:,.0f} such events a second at most, and half of that is planned, so one "
-            f"connection is not enough: it takes {chosen.connections}. Streamkeeper splits no stream over "
-            "connections and does not merge any: if the upstream serves parts (topics, symbols, shards), write "
-            "{name} into the profile's address and list the parts for `streamkeeper apply`. Each is then a separate "
-            "stream with its own order. If it does not serve parts, request fewer events of it, or read it "
-            "elsewhere."
+            f"connection is not enough: it takes {chosen.connections}. {_in_parts(asked, chosen.connections)}"
         )
     if load.partitions > MOST_PARTITIONS:
         notes.append(

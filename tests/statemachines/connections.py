@@ -1,7 +1,7 @@
 """The deployed machine on the interpreter, with the tables of virtual time behind its claims."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Any
 
@@ -122,11 +122,14 @@ class Account:
         item: dict[str, Any] = found.get("Item", {})
         return item
 
-    def post(self, stream: str = "demo", most: int = 1, parts: Sequence[str] = ()) -> Any:
+    def post(self, stream: str = "demo", most: int = 1) -> Any:
         """What the machine behind a POST answers: its output, or the name of the error with which it failed."""
-        data: dict[str, Any] = {"pathParameters": {"streamId": stream}, "queryStringParameters": {"a": "1"}}
+        return self.answer({"pathParameters": {"streamId": stream}, "queryStringParameters": {"a": "1"}}, most)
+
+    def answer(self, data: dict[str, Any], most: int = 1) -> Any:
+        """The same of any input."""
         self._clock = VirtualClock(seed=self.posts + 1)
-        execution = self._clock.run(self._run(data | ({"parts": list(parts)} if parts else {}), self._clock, most))
+        execution = self._clock.run(self._run(data, self._clock, most))
         return execution.output if execution.status == "SUCCEEDED" else execution.error
 
     async def _run(self, data: dict[str, Any], clock: VirtualClock, most: int = 1) -> Execution:

@@ -1,5 +1,7 @@
 """The machine that answers a POST of a stream that is read in parts: each part is started as by a POST of its own."""
 
+from typing import Any
+
 import pytest
 
 from tests.statemachines.connections import NAMES, Account
@@ -8,24 +10,29 @@ PREFIX = "arn:aws-cn:states:cn-north-1:111111111111"
 PARTS = ["prices:btc", "prices:eth", "prices:sol"]
 
 
+def post(account: Account, parts: list[str] = PARTS) -> Any:
+    """What a POST of the whole answers, as the request template makes its input."""
+    return account.answer({"pathParameters": {"streamId": "prices"}, "queryStringParameters": {}, "parts": parts})
+
+
 def test_a_post_starts_every_part_and_a_second_says_that_all_run() -> None:
     """Each by an execution of its own; the answer names them."""
     account = Account(PREFIX)
-    first = account.post("prices", parts=PARTS)
+    first = post(account)
     assert [one["Input"]["pathParameters"]["streamId"] for one in account.started] == PARTS
     assert [(one["stream"], one["already_running"]) for one in first["parts"]] == [(one, False) for one in PARTS]
     assert len({one["executionArn"] for one in first["parts"]}) == 3
     assert (first["executionArn"], first["already_running"]) == (first["parts"][0]["executionArn"], False)
-    again = account.post("prices", parts=PARTS)
+    again = post(account)
     assert (again["already_running"], len(account.started)) == (True, 3)
 
 
 def test_a_part_that_is_over_is_started_beside_those_that_run() -> None:
     """The whole does not run already then."""
     account = Account(PREFIX)
-    first = account.post("prices", parts=PARTS)
+    first = post(account)
     account.executions[first["parts"][1]["executionArn"].rpartition(":")[2]] = "FAILED"
-    again = account.post("prices", parts=PARTS)
+    again = post(account)
     assert [one["already_running"] for one in again["parts"]] == [True, False, True]
     assert (again["already_running"], len(account.started)) == (False, 4)
 
@@ -41,8 +48,8 @@ def test_a_part_that_cannot_be_started_fails_the_post(error: str, name: str) -> 
     """As it would a POST of the part; the next POST starts what is missing, and nothing twice."""
     account = Account(PREFIX)
     account.failures["startExecution"] = [error] * 2
-    assert account.post("prices", parts=PARTS[:1]) == name
-    assert [one["already_running"] for one in account.post("prices", parts=PARTS)["parts"]] == [False] * 3
+    assert post(account, PARTS[:1]) == name
+    assert [one["already_running"] for one in post(account)["parts"]] == [False] * 3
     assert len(account.started) == 3
 
 
@@ -53,11 +60,11 @@ def test_a_machine_that_may_not_be_called_fails_the_post(error: str, name: str) 
     """By its name, as in any other start."""
     account = Account(PREFIX)
     account.failures["startSyncExecution"] = [error]
-    assert account.post("prices", parts=PARTS) == name
+    assert post(account) == name
 
 
 def test_the_machine_that_starts_a_part_is_this_one() -> None:
     """Its role allows no other."""
     account = Account(PREFIX)
-    account.post("prices", parts=PARTS)
+    post(account)
     assert {one["StateMachineArn"] for one in account.started} == {f"{PREFIX}:stateMachine:{NAMES['connections']}"}
