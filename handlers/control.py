@@ -90,9 +90,9 @@ sqs = functools.partial(boto3_client, "sqs", TRIES)
 
 
 class Asked(NamedTuple):
-    """A request: its stream and that one's profile, "" where its route has none; its query, and the proxy's event.
+    """A request: its stream and that one's profile, "" if its route has none; its query, and the proxy's event.
 
-    `parts` are the ids of the streams in which the stream is read, none where it is connected itself.
+    `parts` are the ids of the streams in which the stream is read, none if it is connected itself.
     """
 
     stream_id: str

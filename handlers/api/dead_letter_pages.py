@@ -53,7 +53,7 @@ def page(stream_id: str, messages: list[dict[str, Any]], is_all: bool, parts: Co
 
 
 def _shown(stream_ids: Collection[str], message: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns what a message says, without the event's body; None where it is of another stream."""
+    """Returns what a message says, without the event's body; None if it belongs to another stream."""
     try:
         fields = json.loads(message["Body"])
         if fields["stream"] not in stream_ids:

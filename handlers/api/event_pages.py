@@ -36,7 +36,7 @@ _ARRIVAL = r"[0-9]{15}/[0-9]{12}/[0-9]{12}"
 _POSITION = rf"(time\.[0-9]{{15}}\.)?({_ARRIVAL}|key\.[A-Za-z0-9_-]{{2,1366}})"
 _POSITION_IS = "an event's position: 15 digits/12 digits/12 digits, key. and 2 to 1366 characters, or parts~ and theirs"
 LISTING = Listing(or_of_parts(_POSITION), _POSITION_IS, LIMIT, MOST, is_timed=True, orders=("time",))
-# What a page says of its order where that is not the order in which the events came.
+# How a page names its order if that is not the order of arrival.
 BY_KEY = "by key, not by arrival"
 
 
@@ -175,15 +175,15 @@ def answer(kind: str, page: Mapping[str, Any], request: PageRequest) -> tuple[di
 def messages(events: Sequence[Mapping[str, Any]], place: str, before: str, later: Callable[[str, str], str]) -> str:
     """Returns a message for each event, its JSON on one line; after them a client has reached `place`.
 
-    `before` is where it stood, and `later` returns the later of a place and the position of an event that came after
-    it: an event that was written late has the place of those that were before it.
+    `before` is its place until then, and `later` returns the later one of a place and an event's position: an event
+    that was written late gets the place of those before it.
     """
     lines = []
     for event in events:
         before = later(before, event["position"])
         lines.append(f"id: {before}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n")
     if place != before:
-        # What was there has expired, or is of another time: an id alone is kept, and no message comes of it.
+        # The events there have expired, or are of another time: a client keeps an id by itself, and sees no message.
         lines.append(f"id: {place}\n\n")
     return "".join(lines)
 

@@ -44,10 +44,10 @@ def put(
 def document(
     text: str, kind: str, has_profile: Callable[[str], bool], parts_of: Callable[[str], Sequence[str]]
 ) -> Wanted:
-    """Returns what a document wants, whose Content-Type is `kind`; raises Problem.
+    """Returns what a document of the Content-Type `kind` wants; raises Problem.
 
-    `parts_of` returns the ids of those in which a stream is read: what is wanted of it is wanted of each of them that
-    the document does not name itself.
+    `parts_of` returns the ids of a stream's parts: what the document wants of the stream it wants of each part that it
+    does not name itself.
     """
     known = _KINDS.get(kind.partition(";")[0].strip().lower())
     if known is None:
