@@ -5,7 +5,9 @@ Each claim is checked at what Apache Velocity renders, and the other engine rend
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -13,10 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handlers.profile.addresses import ProfileError, check_stream_id
+from handlers.profile.addresses import ProfileError, check_stream_id, part_ids
 from local.service import osls, vtl
+from local.service.deployed_code import with_names
 from local.stack import Route, read
+from local.stages import ROOT
 from tests import problems, shipped
+from tests.deploy import node
 from tests.deploy.apache_velocity import Apache, Rendered, apache_velocity
 from tests.examples import examples
 
@@ -269,3 +274,44 @@ def test_the_function_of_a_template_is_javas(apache: Apache, text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
     rendered = apache.render(FUNCTION, params={"path": {"v": text}})
     assert vtl.render(FUNCTION, vtl.Call("", {"v": text})) == rendered["text"]
+
+
+PACKAGED = """
+const stage = { 'sls:stage': 'test', 'self:custom.upstreams': {} };
+return require('./packaging/parts.cjs')({ resolveVariable: async (name) => stage[name] });
+"""
+PARTS = ["btc", "config/a..m", "~x,y*@+:2"]
+
+
+def packaged(folder: Path, parts: list[str]) -> str:
+    """What packaging puts into the template for one profile with these parts and one without."""
+    shutil.copytree(ROOT / "packaging", folder / "packaging")
+    (folder / "node_modules").symlink_to(ROOT / "node_modules")
+    (folder / "env" / "streams").mkdir(parents=True)
+    for name, more in (("prices", f"parts = {json.dumps(parts)}"), ("demo", "")):
+        text = f'address = "https://x/{{name}}"\nframing = "sse"\n{more}\n'
+        (folder / "env" / "streams" / f"{name}.toml").write_text(text)
+    said: str = node.run(PACKAGED, folder=folder)
+    return said
+
+
+def test_a_start_of_the_whole_names_its_parts(apache: Apache, route: Route, tmp_path: Path) -> None:
+    """And a start of a part, or of another stream, names none; the local run writes the same as packaging."""
+    parts = list(part_ids("prices", PARTS))
+    template = with_names(route.request_templates["application/json"], ["demo", "prices"], {"prices": parts})
+    assert json.loads(packaged(tmp_path, PARTS).split("'")[1]) == parts
+    assert json.loads(template.partition("#set($parts = ")[2].split("'")[1]) == parts
+    for stream_id, expected in (("prices", parts), ("prices:btc", None), ("demo", None)):
+        call = vtl.Call("", {"streamId": stream_id}, {"a": "'"})
+        params = {"path": {"streamId": stream_id}, "querystring": {"a": "'"}, "header": {}}
+        text = vtl.render(template, call)
+        assert apache.render(template, body={"body": ""}, params=params, context={})["text"] == text
+        data = json.loads(json.loads(text)["input"])
+        assert (data.get("parts"), data["queryStringParameters"]) == (expected, {"a": "'"})
+
+
+@pytest.mark.parametrize("part", ["it's", "$x", "#end", "a b", ""])
+def test_what_would_change_the_template_is_refused(tmp_path: Path, part: str) -> None:
+    """By packaging, before anything is made."""
+    with pytest.raises(node.Failed, match=r"prices\.toml has wrong parts"):
+        packaged(tmp_path, ["a", part])
