@@ -12,7 +12,11 @@ from tests.statemachines.connections import definition
 from tests.statemachines.test_definitions import states
 
 # The integrations whose permission is called otherwise.
-INTEGRATIONS = {"lambda:Invoke": "lambda:InvokeFunction", "sfn:DescribeExecution": "states:DescribeExecution"}
+INTEGRATIONS = {
+    "lambda:Invoke": "lambda:InvokeFunction",
+    "sfn:DescribeExecution": "states:DescribeExecution",
+    "sfn:StartSyncExecution": "states:StartSyncExecution",
+}
 
 # What a resource may end with: any execution of the machine, any object, any secret or log stream of the stage.
 OWN = re.compile(r"[^*?]*[:/]streamkeeper[-/]dev(-[^*?]*|-[^*?]*[:/]\*|/\*)")

@@ -36,11 +36,11 @@ console.log(JSON.stringify({ problems: Object.fromEntries(problems), said }));
 
 
 def states(machine: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every state of a machine by its name, those in branches too."""
+    """Every state of a machine by its name, those in branches and of a Map too."""
     for name, state in machine["States"].items():
         yield name, state
-        for branch in state.get("Branches", []):
-            yield from states(branch)
+        for inner in (*state.get("Branches", []), *([state["ItemProcessor"]] if "ItemProcessor" in state else [])):
+            yield from states(inner)
 
 
 def raised() -> set[str]:
