@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streamkeeper import Client, Event, NotFound, Seen, StreamkeeperError, Unreachable, once
+from streamkeeper.event import event_of
 from streamkeeper.following import LATE_MS, Following
 from tests.client.api_server import STREAM, afters, answers, event, page, problem
 from tests.handlers.servers import Peer, serving
@@ -153,3 +154,9 @@ def test_events_by_key_are_followed_in_the_order_of_their_keys() -> None:
         raw = event(1) | {"position": position}
         assert following.take({"events": [raw], "next": None, "order": "by key, not by arrival"}) == [raw]
         assert (following.place, following.after(10**9)) == (position, position)
+
+
+def test_parts_may_have_one_key() -> None:
+    """A key is unique within its part: the same key of another part is another event."""
+    raw = [{"position": str(at), "key": "1", "stream": part} for at, part in enumerate(("a:1", "a:2", "a:1"))]
+    assert [one.part for one in once(map(event_of, raw))] == ["a:1", "a:2"]
