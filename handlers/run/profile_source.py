@@ -191,6 +191,8 @@ class Profiles:
             return "it is not UTF-8 text"
         except InvalidRequest as error:
             return str(error)
+        if profile.parts:
+            return f"the profile {name!r}: parts must be packaged, because the API's template names them"
         why = numeric_refusal(profile.address, allow_private=profile.allow_private)
         return f"the profile {name!r}: address leads to {why}" if why else ""
 

@@ -46,6 +46,13 @@ def once(profile: Profile) -> str:
     return f"is requested once ({why}): no handover, and an end without its end mark is broken, with an alert"
 
 
+def in_parts(profile: Profile) -> str:
+    """How many connections a profile with parts opens, as a sentence without its full stop."""
+    count = len(profile.parts)
+    twice = f", and {2 * count} at handovers" if profile.overlap == "tolerates" else ""
+    return f"is read in {count} parts: {count} connections{twice}, which the upstream must allow at a time"
+
+
 def selection(profile: Profile) -> str:
     """The events that a profile with `keep` stores, as a sentence without its full stop."""
     rules = []

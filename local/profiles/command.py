@@ -104,6 +104,7 @@ class Report:
             stored = advice.storage(self.profile)
             says = advice.resumption(self.profile) + (f"; it {stored}" if stored else "")
             says += f"; it {advice.selection(self.profile)}" if self.profile.keep else ""
+            says += f"; it {advice.in_parts(self.profile)}" if self.profile.parts else ""
             says += "" if self.profile.again else f"; it {advice.once(self.profile)}"
             print(printable(f"{self.path}: sound; it {says}"))
         for warning in self.warnings:
