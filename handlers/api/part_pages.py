@@ -36,13 +36,12 @@ class _Part:
     number: int
     entries: list[tuple[str, Page]] = field(default_factory=list)
     next: str | None = None
-    is_read: bool = True
     shown: int = 0
 
     @property
     def is_more(self) -> bool:
         """Whether the part has entries that are not on the page."""
-        return not self.is_read or self.next is not None or self.shown < len(self.entries)
+        return self.next is not None or self.shown < len(self.entries)
 
     @property
     def horizon(self) -> str:
@@ -67,10 +66,12 @@ def merged(
     parts, said = [], dict[str, Any]()
     for number, part_id in enumerate(part_ids):
         part = _Part(part_id, tag_of(part_id), number)
-        # What does not fit is not read: a page of each part would be too much for the function's memory.
-        part.is_read = size <= PAGE_BYTES
-        page = read(part_id, replace(request, after=places.get(part.tag, ""), limit=share)) if part.is_read else {}
         parts.append(part)
+        # No more is read than fits: a page of each part would be too much for the function's memory. Then the page does
+        # not hold all that was read either, so there is another one.
+        if size > PAGE_BYTES:
+            continue
+        page = read(part_id, replace(request, after=places.get(part.tag, ""), limit=share))
         part.next = page.get("next")
         part.entries = list(_sorted(page.get(kind, []), at))
         size += sum(_bytes(entry) for _, entry in part.entries)
@@ -99,7 +100,7 @@ def _page(parts: Sequence[_Part], places: dict[str, str], limit: int) -> list[Pa
         part = next(part for part in parts if part.number == number)
         # What has not ended has no place, so it is on the last page alone.
         is_last = entry["position"] is None
-        if key > horizon or (is_last and any(one.next is not None or not one.is_read for one in parts)):
+        if key > horizon or (is_last and any(one.next is not None for one in parts)):
             break
         behind = places if is_last else places | {part.tag: entry["position"]}
         shown = entry | {"position": None if is_last else part_places.written(behind, part.tag)}

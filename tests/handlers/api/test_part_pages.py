@@ -122,7 +122,10 @@ def test_a_follower_has_each_event_though_a_part_stores_it_late(
     before: set[str] = set()
     while at_ms < upstreams.end_ms + 3 * LATE_MS:
         page = upstreams.page(following.after(at_ms), limit, at_ms)
+        place = part_places.read(following.place)
         kept += [one["key"] for one in following.take(page)]
+        later = part_places.read(following.place)
+        assert all(later.get(part, "") >= place[part] for part in place)
         if following.is_behind:
             continue
         if data.draw(st.integers(0, 9)) == 0:
@@ -159,7 +162,10 @@ def test_an_answer_has_room_for_the_largest_events_of_each_part() -> None:
 
 def test_a_gap_that_has_not_ended_is_on_the_last_page_alone() -> None:
     """Though every page of its part has it."""
-    rows = {part: [{"position": f"{n:012d}", "from_at": str(n)} for n in (1, 2, 3)] for part in PARTS[:2]}
+    rows = {
+        part: [{"position": f"{n:012d}", "from_at": str(n)} for n in range(1, most)]
+        for part, most in zip(PARTS[:2], (2, 6), strict=True)
+    }
 
     def read(part_id: str, request: PageRequest) -> Page:
         left = [one for one in rows[part_id] if str(one["position"]) > request.after]
@@ -173,7 +179,7 @@ def test_a_gap_that_has_not_ended_is_on_the_last_page_alone() -> None:
         page = merged("prices", PARTS[:2], PageRequest(after, 2), "gaps", read, lambda one: str(one["from_at"]))
         shown += page["gaps"]
         after = page["next"]
-    assert [one["from_at"] for one in shown] == ["1", "1", "2", "2", "3", "3", "9", "9"]
+    assert [one["from_at"] for one in shown] == ["1", "1", "2", "3", "4", "5", "9", "9"]
 
 
 def test_a_place_has_each_part_by_its_tag() -> None:
