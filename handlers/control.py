@@ -340,7 +340,7 @@ def _parted() -> "Parted":
 
 
 def _delete(asked: Asked) -> Answer:
-    """202 with what follows from the stop request, which is recorded; a stream that has stopped gets the same."""
+    """202 once the stop request is recorded, with what follows from it; a stream that has stopped gets the same."""
     requested_at = at(_now_ms())
     assert requested_at is not None
     for stream_id in asked.parts or (asked.stream_id,):
@@ -374,7 +374,7 @@ def _redrive(asked: Asked) -> Answer:
 
 
 def _repair(asked: Asked) -> Answer:
-    """200 with the gaps that are repaired now; with `dry_run=true` with what they would bring."""
+    """200 with the gaps that are repaired now; with `dry_run=true`, what their repair would bring."""
     if not asked.parts:
         return said(200, _repaired(asked))
     every = [_repaired(asked._replace(stream_id=part_id, parts=())) for part_id in _parted().started(asked.parts)]

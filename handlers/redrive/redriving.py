@@ -193,9 +193,9 @@ def _is_wanted(letter: Letter, wanted: frozenset[str] | None) -> bool:
 
 
 def redriven(stage: Stage, stream_id: str, parts: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the answer of `POST /connections/{streamId}/redrive`, as far as the request has time.
+    """Returns the answer to `POST /connections/{streamId}/redrive`, for as many messages as there is time for.
 
-    `parts` are the ids of those in which the stream is read. Raises StoreUnavailable where the queue does not answer.
+    `parts` are the ids of those in which the stream is read. Raises StoreUnavailable if the queue does not answer.
     """
     redrive = Redrive(stage, restart=False, dry_run=False)
     wanted = frozenset(parts or [stream_id])
