@@ -90,7 +90,7 @@ sqs = functools.partial(boto3_client, "sqs", TRIES)
 
 
 class Asked(NamedTuple):
-    """A request: its stream and that one's profile, "" if its route has none; its query, and the proxy's event.
+    """A request: its stream and the stream's profile, "" if the route has none; its query, and the proxy's event.
 
     `parts` are the ids of the streams in which the stream is read, none if it is connected itself.
     """

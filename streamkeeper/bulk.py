@@ -107,9 +107,9 @@ class Archive:
             ) from None
 
     def batches(self, stream_id: str, from_ms: int, to_ms: int, after: str, jobs: int) -> Iterator[Any]:
-        """The events of this time behind a position, in their order, as Arrow's record batches."""
+        """The events of this time after a position, in their order, as Arrow's record batches."""
         if after.startswith(("key.", "parts~")):
-            raise InvalidRequest("The archive has a stream without an order by time: say since, and not after.")
+            raise InvalidRequest("This stream's archive has no order by time: give since instead of after.")
         imported("pyarrow")
         read = lambda name: self._read(name, from_ms, to_ms, after)  # noqa: E731
         return said("The archive", lambda: side_by_side(read, self._names(stream_id, from_ms, to_ms), jobs))
