@@ -14,7 +14,7 @@ EVENT = b"id: 1\ndata: 1\n\n"
 
 
 def connect(aws: Aws, script: Script, *, lasts_ms: int = 120_000, **fields: Any) -> Report:
-    """The report of one connection to a server that plays `script` to the first and to all that follow."""
+    """Return the report of one connection to a server that plays `script` to each connection."""
     table = {"framing": "sse", "allow_private": True, "max_frame_bytes": 100_000, "overlap_s": 0.1, **fields}
     with serving(script) as server:
         profile = parse(STREAM, {"address": server.address + "/s?q=hidden", "stall_after_s": 60, **table}, {})
@@ -24,7 +24,7 @@ def connect(aws: Aws, script: Script, *, lasts_ms: int = 120_000, **fields: Any)
 
 
 def ending(aws: Aws, script: Script, **fields: Any) -> tuple[str, str]:
-    """The error's name and its sentence."""
+    """Return the error's name and its sentence."""
     outcome = connect(aws, script, **fields).outcome
     return outcome.error, outcome.message
 
@@ -45,7 +45,7 @@ class Flood:
 
 
 def drips(head: bytes, text: bytes) -> Script:
-    """Sends a head, then `text` for ever in single bytes, twenty a second."""
+    """Send a head, then `text` for ever in single bytes, twenty a second."""
 
     def script(peer: Peer) -> None:
         peer.send(head)

@@ -16,7 +16,7 @@ from tests.local.support import PATIENCE
 
 
 class OneSecret:
-    """Secrets Manager and the Parameter Store, where everything has the same value."""
+    """Secrets Manager and the Parameter Store, in which everything has the same value."""
 
     def get_secret_value(self, **_named: str) -> dict[str, str]:
         return {"SecretString": "s3cret"}
@@ -37,7 +37,7 @@ class Lane:
 
     @property
     def last(self) -> Report:
-        """Its last connection, once the invocation has ended."""
+        """Return its last connection, once the invocation has ended."""
         assert self.thread is not None
         self.thread.join(60 * PATIENCE)
         assert not self.thread.is_alive()
@@ -45,7 +45,7 @@ class Lane:
 
 
 def no_client(service: str) -> Any:
-    """Raises: no profile here refers to a secret."""
+    """Raise: no profile here refers to a secret."""
     raise AssertionError(f"no profile here refers to a secret, and {service} is asked for one")
 
 
@@ -65,7 +65,7 @@ def run(
     log: LogReport = lambda *_report: None,
     **fields: Any,
 ) -> Report:
-    """The report of an invocation that is killed after `lasts_ms`; fails if it is still running then."""
+    """Return the report of an invocation that is killed after `lasts_ms`; fail if it is still running then."""
     clock, secrets = clock or SystemClock(), secrets or SecretValues(no_client, SECRETS)
     invocation = Invocation(deadline_ms=clock.now_ms() + lasts_ms, **USUAL | fields)
     report = run_invocation(profile, store, secrets, invocation, clock, log)
@@ -76,7 +76,7 @@ def run(
 def start(
     aws: Aws, profile: Profile, stream_id: str, lane: str = "A", lasts_ms: int = 120_000, progress_every_ms: int = 100
 ) -> Lane:
-    """Starts an invocation of the stream, which may last so long; it reads the lease between two heartbeats."""
+    """Start an invocation of the stream, which may last so long; it reads the lease between two heartbeats."""
     started = Lane()
     fields: dict[str, Any] = {
         "stream_id": stream_id, "lane": lane, "request_id": lane, "lasts_ms": lasts_ms, "margin_ms": 200,

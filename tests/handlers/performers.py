@@ -1,8 +1,7 @@
-"""Performs one invocation on two kinds of ports and the same wire: those of a replay and those of chaos.
+"""Performs one invocation on the ports of a replay and on those of chaos, with the same wire.
 
-The clocks stand still while a step is performed, so both can be asked for the same steps at the same instants.
-`compare` holds them to that. A replay may leave out readings of the lease that show nothing new (`Await`), and it has
-no store that fails.
+The clocks stand still while a step is performed, so both can have the same steps at the same instants; `compare`
+asserts that. A replay may leave out readings of the lease that show nothing new (`Await`), and its store never fails.
 """
 
 import json
@@ -33,7 +32,7 @@ LIFE_MS, MARGIN_MS = 30_000, 4_000
 
 @dataclass(frozen=True)
 class Wire:
-    """What happens to an invocation: the script of each opening, and what others do to the tables, and when."""
+    """The fate of an invocation: the script of each opening, and what others do to the tables, and when."""
 
     openings: tuple[Script, ...]
     others: tuple[tuple[int, str], ...] = ()
@@ -66,7 +65,7 @@ INVOCATION = Invocation(
 
 
 class World:
-    """The tables of one run on a clock, whatever others do to them, and the steps that a performer was asked for."""
+    """The tables of one run on a clock, the changes by others, and the steps that a performer was asked for."""
 
     def __init__(self, wire: Wire, clock: Any, on_change: Callable[[str], None] = lambda _key: None) -> None:
         self._clock = clock
@@ -79,7 +78,7 @@ class World:
         self.dead_letters: list[Any] = []
 
     def send_message(self, **message: str) -> None:
-        """Takes a dead-letter message as the queue does."""
+        """Take a dead-letter message as the queue does."""
         self.dead_letters.append(json.loads(message["MessageBody"]))
 
     def _store(self, client: Any) -> Store:
@@ -93,11 +92,11 @@ class World:
         )
 
     def play(self) -> Script:
-        """The script of the next opening; where there is none, nobody answers."""
+        """Return the script of the next opening; without one, nobody answers."""
         return next(self._scripts, [])
 
     def actions(self) -> list[tuple[int, Callable[[], object]]]:
-        """What others do, and when."""
+        """Return what others do, and when."""
         return [(EPOCH_2026_MS + at_ms, lambda what=what: self._act(what)) for at_ms, what in self._others]  # type: ignore[misc]
 
     def _act(self, what: str) -> None:
@@ -122,11 +121,11 @@ class World:
             )
 
     def traced(self, profile: Profile, invocation: Invocation, now_ms: int, _draw: object) -> Steps[Report]:
-        """The steps, each noted; what is drawn is the most."""
+        """Yield the steps and note each; a drawn number is the greatest."""
         return noted(attempts(profile, invocation, now_ms, lambda _least, most: most), self.steps)
 
     def contents(self) -> list[Any]:
-        """What the tables and the queue hold."""
+        """Return what the tables and the queue hold."""
         keys = {":stream": {"S": STREAM}}
         return [
             self.tables.query(TableName=table, KeyConditionExpression="PK = :stream", ExpressionAttributeValues=keys)
@@ -145,7 +144,7 @@ class ScriptedUpstream:
         self._world = world
 
     def open(self, client: Any, _cursor: str | None = None) -> "Link":
-        """A link that brings the next script."""
+        """Return a link that brings the next script."""
         link = Link()
         for after_ms, arrival in self._world.play():
             self._clock.call_at(
@@ -155,18 +154,18 @@ class ScriptedUpstream:
         return link
 
     def close(self, link: "Link") -> None:
-        """Nothing more comes."""
+        """Bring nothing more."""
         link.closed_ms = self._clock.now_ms()
 
 
 class Link:
-    """An opening of it."""
+    """One opening of the upstream."""
 
     closed_ms: int | None = None
 
 
 def in_a_replay(wire: Wire, patched: pytest.MonkeyPatch) -> World:
-    """By a function in virtual time that leaves out what a replay needs not."""
+    """Run a function in virtual time, which leaves out what a replay does not need."""
     is_watched = wire.profile.get("overlap") == "forbids" or wire.profile.get("standby") == "hot"
     return _in_virtual_time(
         wire, patched, lambda function, upstream: SkippingSlot(function, upstream, is_watched=is_watched)
@@ -174,7 +173,7 @@ def in_a_replay(wire: Wire, patched: pytest.MonkeyPatch) -> World:
 
 
 def in_chaos(wire: Wire, patched: pytest.MonkeyPatch) -> World:
-    """By one that leaves nothing out, and makes its requests itself."""
+    """Run a function that leaves nothing out, and makes its requests itself."""
     return _in_virtual_time(wire, patched, Slot)
 
 
@@ -209,7 +208,7 @@ def _in_virtual_time(
 
 
 def run(perform: Callable[[Wire, pytest.MonkeyPatch], World], wire: Wire) -> World:
-    """The world after the wire was performed."""
+    """Return the world after the wire was performed."""
     with pytest.MonkeyPatch.context() as patched:
         return perform(wire, patched)
 

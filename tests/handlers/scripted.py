@@ -1,7 +1,7 @@
-"""The performer's ports in a world of scripts: upstreams that play, requests that take no time, others who act.
+"""The performer's ports in a world of scripts: played upstreams, requests that take no time, other actors.
 
-Time passes only where the performer waits. What others do at an instant comes before anything else does then.
-Invariant: `steps` are all that were asked for, in order.
+Time passes only while the performer waits. Others act at an instant before anything else happens then. Invariant:
+`steps` has all requested steps, in order.
 """
 
 import functools
@@ -36,7 +36,7 @@ MOST_WAITS = 20_000
 
 
 class Reader:
-    """One opening; `get` brings what has come of its script."""
+    """One opening; `get` returns what has come of its script."""
 
     blocked_ms = 0
     unread_s = None
@@ -49,11 +49,11 @@ class Reader:
 
     @property
     def next_ms(self) -> int | None:
-        """When it rings next: a reader that was closed does no more."""
+        """Return when it rings next; a closed reader rings no more."""
         return self.arrivals[0][0] if self.arrivals and not self.is_closed else None
 
     def get(self, _wait_s: float) -> Arrival | None:
-        """What has come, or None."""
+        """Return what has come, or None."""
         if not self.arrivals or self.arrivals[0][0] > self._world.now_ms:
             return None
         at_ms, arrival = self.arrivals.popleft()
@@ -62,10 +62,10 @@ class Reader:
         return arrival
 
     def send(self, _frame: bytes) -> None:
-        """Sends nothing."""
+        """Send nothing."""
 
     def close(self, _join_s: float) -> None:
-        """Only what has come can still be taken, then Closed."""
+        """Let only what has come be taken, then Closed."""
         now_ms = self._world.now_ms
         if not self.is_closed:
             self.arrivals = deque(one for one in self.arrivals if one[0] <= now_ms)
@@ -79,7 +79,7 @@ class _Bell(Bell):
         self._world = world
 
     def wait(self, for_s: float) -> set[str]:
-        """Lets time pass until something comes, where nobody has rung."""
+        """Let time pass until something comes, if nobody has rung."""
         world = self._world
         world.waits += 1
         assert world.waits < MOST_WAITS, "the steps come to no end"
@@ -96,7 +96,7 @@ class _Bell(Bell):
 class World:
     """Performs steps on `store`; `play` returns the script of the next opening of a stream's upstream.
 
-    A number that is drawn is `lot` of the way from the least to the most.
+    A drawn number is `lot` of the way from the least to the greatest.
     """
 
     lot = 1.0
@@ -115,13 +115,13 @@ class World:
         self._actions = deque(sorted(actions, key=lambda action: action[0]))
 
     def ports(self) -> Ports:
-        """What a performer is given."""
+        """Return the ports of a performer."""
         secrets = SecretValues(repr, SECRETS)
         pool = functools.partial(PromptPool, self.bell)
         return Ports(_Clock(self), self.bell, pool, self._open, secrets, lambda *_report: None)
 
     def run(self, profile: Profile, invocation: Invocation) -> Report:
-        """How an invocation of one stream ended."""
+        """Return how an invocation of one stream ended."""
         performer: Performer[Report] = Performer(self.ports())
         steps = attempts(profile, invocation, self.now_ms, self.draw)
         performer.begin(profile, invocation, noted(steps, self.steps), self.requests(profile, invocation))
@@ -131,15 +131,15 @@ class World:
         return report
 
     def requests(self, profile: Profile, invocation: Invocation) -> Requests:
-        """What its steps ask of the store."""
+        """Return its steps' requests of the store."""
         return Requests(profile, self.store, invocation, lambda: self.now_ms)
 
     def draw(self, least: float, most: float) -> float:
-        """What is drawn."""
+        """Return the drawn number."""
         return least + (most - least) * self.lot
 
     def wait_until(self, until_ms: int) -> None:
-        """Lets time pass, and others do what they do then."""
+        """Let time pass, and let others act meanwhile."""
         while self._actions and self._actions[0][0] <= until_ms:
             at_ms, act = self._actions.popleft()
             self.now_ms = max(self.now_ms, at_ms)
@@ -170,15 +170,15 @@ class Functions(World):
 
     @property
     def asked_ms(self) -> list[int]:
-        """When the upstream was asked."""
+        """Return when the upstream was asked."""
         return [at_ms - self.origin_ms for _, at_ms in self.opened]
 
     def profile(self, **fields: Any) -> Profile:
-        """The stream's, with some fields of its own."""
+        """Return the stream's profile, with some fields of its own."""
         return parse("demo", {"address": "https://example.com", "framing": "sse", **self.usual, **fields}, {})
 
     def invocation(self, lane: str = "A", execution: str = "") -> Invocation:
-        """The next one."""
+        """Return the next invocation."""
         self.called += 1
         deadline_ms = self.now_ms + 900_000
         return Invocation(
@@ -186,17 +186,17 @@ class Functions(World):
         )
 
     def start(self, lane: str = "A", **fields: Any) -> Report:
-        """How the next function ends."""
+        """Return how the next function ends."""
         return self.run(self.profile(**fields), self.invocation(lane))
 
 
 def plain_store(tables: MemoryDynamoDB) -> Store:
-    """The store on these tables, without a queue."""
+    """Return the store on these tables, without a queue."""
     return Store(tables, dict, events_table="events", control_table="control", dead_letter_queue_url="", sleep=print)
 
 
 def noted(steps: Steps[T], into: list[Step]) -> Generator[Step, Answer, T]:
-    """The steps, each noted."""
+    """Yield the steps, and note each."""
     move: Callable[[], Step] = steps.__next__
     try:
         while True:

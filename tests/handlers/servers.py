@@ -1,4 +1,4 @@
-"""Small HTTP servers on real sockets, each a script of bytes for one connection after the other."""
+"""Small HTTP servers on real sockets; each plays a script of bytes for each connection in turn."""
 
 import datetime
 import ipaddress
@@ -28,7 +28,7 @@ MADE: list[Any] = []
 
 @pytest.fixture(autouse=True)
 def closing() -> Iterator[None]:
-    """No connection of a client in MADE outlives its test, in a module that imports this."""
+    """Check that no client's connection in MADE outlives its test, in a module that imports this."""
     yield
     while MADE:
         MADE.pop().close()
@@ -50,7 +50,7 @@ class Peer:
             self.request += data
 
     def read_body(self) -> None:
-        """Has `request` hold the body too, as long as its head says."""
+        """Let `request` hold the body too, as long as its head says."""
         head, _, body = self.request.partition(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0] or 0)
         while len(body) < length:
@@ -64,20 +64,20 @@ class Peer:
         self.send(b"%x\r\n%s\r\n" % (len(data), data))
 
     def wait_until_gone(self) -> None:
-        """Returns once the client has closed its side."""
+        """Return once the client has closed its side."""
         with suppress(OSError):
             while self.connection.recv(65536):
                 pass
         self.gone.set()
 
     def reset(self) -> None:
-        """Ends the connection with RST in place of FIN."""
+        """End the connection with RST instead of FIN."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.connection.close()
 
 
 def sends(*parts: bytes, then: Callable[[Peer], None] | None = None) -> Script:
-    """Sends the parts, and ends, or does `then`."""
+    """Send the parts, then end, or do `then`."""
 
     def script(peer: Peer) -> None:
         for part in parts:
@@ -89,7 +89,7 @@ def sends(*parts: bytes, then: Callable[[Peer], None] | None = None) -> Script:
 
 
 class Server:
-    """Where it listens, and the peers it has had so far."""
+    """Its address, and the peers that it has had so far."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -98,14 +98,16 @@ class Server:
         self.arrived = threading.Condition()
 
     def wait_for_peers(self, count: int) -> None:
-        """Returns once `count` connections were accepted; fails after a minute."""
+        """Return once `count` connections were accepted; fail after a minute."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: len(self.peers) >= count, 60)
 
 
 @contextmanager
 def serving(*scripts: Script, reads_request: bool = True, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
-    """A server that plays one script a connection, in order, the last one for all that follow, each in a thread."""
+    """Yield a server that plays one script a connection, in order, the last one for all later ones, each in
+    a thread.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     server = Server(listener)
     if tls is not None:
@@ -158,7 +160,7 @@ def serving(*scripts: Script, reads_request: bool = True, tls: ssl.SSLContext | 
 
 
 def certificate(folder: Path, *, names_authority: bool = True) -> tuple[ssl.SSLContext, Path]:
-    """A server's TLS for 127.0.0.1, and the file of the certificate of the authority that a client must trust.
+    """Return a server's TLS for 127.0.0.1, and the certificate file of the authority that a client must trust.
 
     RFC 5280, section 4.2.1.1: a certificate must have the key identifier of the authority that issued it.
     """

@@ -44,7 +44,7 @@ class Run:
         self.world.run(LIFE_MS * len(lengths))
 
     def _live(self, life: int, lengths: list[int]) -> None:
-        """Plans a life of the upstreams; `lengths` are how many events those before it had."""
+        """Plan a life of the upstreams; `lengths` are how many events the earlier lives had."""
         begin_ms, count = LIFE_MS * life, self.draw.randint(1, 7)
         if life:
             self.world.at(begin_ms, self.world.upstreams[self.restarted].restart)
@@ -65,7 +65,7 @@ class Run:
         self.world.at(begin_ms + self.draw.randint(1, LIFE_MS - QUIET_MS), act)
 
     def stored(self, stream: str) -> list[tuple[str, str]]:
-        """Body and key of each event."""
+        """Return the body and the key of each event."""
         tables, now_ms = self.world.tables, self.world.now_ms
         if self.store == "log":
             entries = SegmentReader(tables, EVENTS, lambda _key: None).entries(stream, now_ms, "", 1_000)
@@ -76,7 +76,7 @@ class Run:
         return sorted((str(event.data), event.key) for event in events)
 
     def delivered(self) -> list[Message]:
-        """What a sink takes that is away now and then."""
+        """Return what a sink takes that is away from time to time."""
         stage = Stage(layout=Layout(LOG if self.store == "log" else 1), client=self.world.tables)
 
         def answer(_target: Target, batch: Sequence[Message]) -> Mapping[int, Refusal]:
@@ -89,7 +89,7 @@ class Run:
         return [one for _, one in stage.taken]
 
     def drop_all(self) -> None:
-        """Drops who is connected."""
+        """Drop all connections."""
         for upstream in self.world.upstreams.values():
             for link in [*upstream.links]:
                 upstream.drop(link)
@@ -101,7 +101,7 @@ class Run:
 @example(seed=449565)  # a sink refuses the second of two events that came together
 @given(seed=st.integers(0, 2**32))
 def test_ids_that_start_over_in_a_group_lose_nothing_and_deliver_nothing_twice(seed: int) -> None:
-    """Whatever dies meanwhile; each new event has a key of the new epoch, in the table as at the sink.
+    """Whatever dies meanwhile, each new event has a key of the new epoch, in the table and at the sink.
 
     A stream beside it keeps its keys.
     """

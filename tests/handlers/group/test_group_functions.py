@@ -20,7 +20,7 @@ STREAMS = [f"{policy}:{name}" for name, policy in POLICIES.items()]
 
 
 def running(**policies: str) -> World:
-    """A group whose streams have joined and are connected by one function, with an event each every 0.7 s."""
+    """Return a group whose streams one function has connected, with an event each every 0.7 s."""
     world = World(policies or POLICIES)
     world.join(*world.upstreams)
     world.start("r1")
@@ -30,7 +30,7 @@ def running(**policies: str) -> World:
 
 
 def check(world: World, *streams: str) -> None:
-    """Each event is stored, no limit was exceeded, and each interval without a connection is written down."""
+    """Check that each event is stored, no limit was exceeded, and each interval without a connection is recorded."""
     for stream in streams or tuple(world.upstreams):
         upstream = world.upstreams[stream]
         assert upstream.most <= LIMIT[upstream.policy], stream
@@ -39,7 +39,7 @@ def check(world: World, *streams: str) -> None:
 
 
 def test_one_function_keeps_all_its_streams() -> None:
-    """It opens them a few at a time, and all are stored; each record says after how long a silence it would end."""
+    """It opens them a few at a time, and all are stored; each record says after what silence it would end."""
     world = running()
     world.run(20_000)
     leases = [typed_values.key(stream, "lease") for stream in STREAMS]
@@ -50,7 +50,7 @@ def test_one_function_keeps_all_its_streams() -> None:
 
 
 def test_a_handover_is_made_stream_by_stream() -> None:
-    """Without a gap where two are allowed for a moment; the older function ends as taken over."""
+    """There is no gap if two may overlap for a moment; the older function ends as taken over."""
     world = running()
     world.at(20_000, lambda: world.start("r2"))
     world.run(35_000)
@@ -64,7 +64,7 @@ def test_a_handover_is_made_stream_by_stream() -> None:
 
 
 def test_what_the_successor_cannot_open_stays_with_the_older() -> None:
-    """Until its deadline; the others are handed over at once."""
+    """It stays until the older one's deadline; the others are handed over at once."""
     world = running()
     down = world.upstreams["tolerates:b"]
     world.at(19_900, lambda: setattr(down, "is_down", True))
@@ -90,7 +90,7 @@ def test_what_the_successor_cannot_open_stays_with_the_older() -> None:
     ],
 )
 def test_who_was_taken_over_late_says_so(longest_ms: int, error: str, message: str) -> None:
-    """Where it was longer beside the newer one than leaves no gap."""
+    """It was longer beside the newer one than is safe against a gap."""
     world = World(POLICIES)
     world.overlap_max_ms = longest_ms
     world.join(*STREAMS)
@@ -115,9 +115,9 @@ def test_who_was_taken_over_late_says_so(longest_ms: int, error: str, message: s
 def test_a_join_and_a_leave_take_effect_within_a_heartbeat(
     after_ms: int, number: int, handover_ms: int | None, leaves: bool
 ) -> None:
-    """At any moment, also of a handover that begins before or after: the settings bound it, and no other has a gap.
+    """This holds at any moment, also around a handover: the settings bound it, and no other stream has a gap.
 
-    A heartbeat is at most 4 s in any stage, and an opening is young for 1 s: so both take effect within 5 s.
+    A heartbeat is at most 4 s in any stage, and an opening is young for 1 s, so both take effect within 5 s.
     """
     assert HEARTBEAT_EVERY_MS + YOUNG_MS == 5_000
     moved = STREAMS[number]
@@ -168,7 +168,7 @@ def test_between_heartbeats_that_are_far_apart_a_check_is_enough(after_ms: int, 
 @example(35_000, True)
 @example(2_001, True)  # the stop is never read
 def test_a_stream_that_rests_leaves_and_joins_as_soon(after_ms: int, joins: bool) -> None:
-    """However long its rest is: whoever stops it, or starts it anew, does not wait for the end of that."""
+    """A stop or a new start does not wait for the end of its rest, however long that is."""
     world, moved = World(POLICIES), "tolerates:b"
     world.upstreams[moved].is_down = True
     world.join(*STREAMS)
@@ -183,7 +183,7 @@ def test_a_stream_that_rests_leaves_and_joins_as_soon(after_ms: int, joins: bool
 
 
 def test_who_left_may_join_again() -> None:
-    """At once, and at any time after."""
+    """It may do so at once, and at any later time."""
     world = running()
     for after_ms in (10_000, 20_000):
         world.at(after_ms, lambda: world.leave("forbids:c"))
@@ -196,7 +196,7 @@ def test_who_left_may_join_again() -> None:
 
 
 def test_a_post_that_came_no_further_than_the_record_is_gone_on_with() -> None:
-    """Its caller was told of a failure. The stream goes on, can be stopped, and its record says so."""
+    """Its caller got a failure; the stream still goes on, can be stopped, and its record says so."""
     world, moved = running(a="evicts", b="tolerates"), "evicts:a"
     world.at(10_300, lambda: world.leave(moved))
     world.at(10_310, lambda: world.begins_to_join(moved))
@@ -233,7 +233,7 @@ def test_a_function_of_another_execution_is_turned_away() -> None:
 
 @pytest.mark.parametrize("proved", [False, True])
 def test_a_killed_function_is_followed_stream_by_stream(proved: bool) -> None:
-    """Where a second is forbidden, once it is ended: by the proof at once, else when its heartbeat has run out."""
+    """If two are forbidden, a proof of its end is enough; else its heartbeat must have run out."""
     world = running()
     world.at(20_000, lambda: world.kill("r1"))
     world.at(20_500, lambda: world.start("r2", "RequestId: r1 Error: Runtime exited" if proved else ""))
@@ -246,7 +246,7 @@ def test_a_killed_function_is_followed_stream_by_stream(proved: bool) -> None:
 
 
 def test_a_function_that_ends_releases_what_the_store_had_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has the stream outside of the group sees no heartbeat of it, and would wait for its limit."""
+    """Outside the group nobody sees its heartbeat, and the next holder would wait for its limit."""
     world = running(a="forbids")
     updates, refused = world.tables.update_item, list[str]()
 
@@ -265,7 +265,7 @@ def test_a_function_that_ends_releases_what_the_store_had_refused(monkeypatch: p
 
 @pytest.mark.parametrize("fields", [{"store": "log"}, {"budget": {"events_per_day": 20, "then": "log"}}])
 def test_streams_in_logs_are_kept_as_well(fields: dict[str, Any]) -> None:
-    """Each in its order, over a handover and a kill, and where it went over to a log."""
+    """Each keeps its order, over a handover, a kill, and its change to a log."""
     world = World(POLICIES, **fields, flush_s=3)
     world.join(*STREAMS)
     world.start("r1")
@@ -281,7 +281,7 @@ def test_streams_in_logs_are_kept_as_well(fields: dict[str, Any]) -> None:
 
 
 def test_functions_that_follow_soon_are_no_further_behind_each_time() -> None:
-    """In a log each connection has caught up after as long as the last event was ago."""
+    """With a log, each connection catches up within the time since the last event."""
     world = World({"a": "tolerates"}, store="log", flush_s=0)
     world.join("tolerates:a")
     for number in range(1, 70):
@@ -311,7 +311,7 @@ ACTS = st.lists(
 
 
 def act_of(world: World, kind: str, number: int) -> Callable[[], object]:
-    """What one of those is."""
+    """Return what one of those acts does."""
     stream = STREAMS[number % len(STREAMS)]
     upstream = world.upstreams[stream]
     match kind:
@@ -331,7 +331,7 @@ def act_of(world: World, kind: str, number: int) -> Callable[[], object]:
 
 
 def is_at_rest(world: World, wanted: set[str], until_ms: int) -> bool:
-    """Whether all is as it was asked for at that instant: one function has what is wanted, and nothing else."""
+    """Return whether all is as requested at that instant: one function has the wanted streams and nothing else."""
     world.run(until_ms)
     holders = [world.holders(stream) for stream in sorted(wanted)]
     is_one = len(world.functions) == 1 and holders == [[world.functions[0].who.request_id]] * len(wanted)
@@ -339,7 +339,7 @@ def is_at_rest(world: World, wanted: set[str], until_ms: int) -> bool:
 
 
 def schedule(acts: list[tuple[int, str, int]]) -> None:
-    """Runs a group with these faults and requests, and holds what must be so when they are over."""
+    """Run a group with these faults and requests, and check the invariants at their end."""
     world = World(POLICIES)
     world.join(*STREAMS)
     world.run_lanes()
@@ -376,7 +376,7 @@ KILLED_TOO_SOON += [(3_143, "drop", 9), (63_265, "vanish", 1)]
 @settings(max_examples=examples(6))
 @example(KILLED_TOO_SOON)
 def test_drawn_schedules_lose_nothing(acts: list[tuple[int, str, int]]) -> None:
-    """Kills, joins, leaves, drops and upstreams that are down, at any moment, to streams of each policy."""
+    """Kills, joins, leaves, drops and outages come at any moment, to streams of each policy."""
     schedule(acts)
 
 
@@ -384,12 +384,12 @@ def test_drawn_schedules_lose_nothing(acts: list[tuple[int, str, int]]) -> None:
 @given(ACTS)
 @settings(max_examples=500)
 def test_many_drawn_schedules_lose_nothing(acts: list[tuple[int, str, int]]) -> None:
-    """The same, more often."""
+    """This is the same with more examples."""
     schedule(acts)
 
 
 def test_who_leaves_gives_its_place_back_and_who_is_away_is_counted() -> None:
-    """The next function counts the places, and a POST finds that there is one; its heartbeats say who is away."""
+    """The next function counts the places, and a POST finds a free one; its heartbeats say who is away."""
     world = running()
     world.run(20_000)
     lease = world.groups.read()
@@ -410,7 +410,7 @@ def test_who_leaves_gives_its_place_back_and_who_is_away_is_counted() -> None:
 
 @pytest.mark.parametrize("is_down", [True, False])
 def test_an_opening_that_is_over_makes_room_for_the_next(is_down: bool) -> None:
-    """As many streams as may open at once, answered or refused, and one behind them: it does not wait for their age."""
+    """As many streams as may open at once are answered or refused; the next one does not wait for their age."""
     world = World(dict.fromkeys("abcdefgh", "evicts") | {"z": "tolerates"})
     for stream, upstream in world.upstreams.items():
         upstream.is_down = is_down and stream != "tolerates:z"
@@ -433,7 +433,7 @@ def test_where_a_renewal_is_due_the_function_says_so_at_its_end() -> None:
 
 
 def test_the_cursor_of_who_is_evicted_is_as_young_as_the_heartbeats() -> None:
-    """Of any other it may wait for the eighth part of the function's life: nobody asks before that is over."""
+    """Any other cursor may wait for an eighth of the function's life: nobody asks for it earlier."""
     world = running(a="evicts", b="tolerates")
     behind: dict[str, list[int]] = {stream: [] for stream in world.upstreams}
 
@@ -449,7 +449,7 @@ def test_the_cursor_of_who_is_evicted_is_as_young_as_the_heartbeats() -> None:
 
 
 def test_the_record_of_a_log_says_how_long_its_events_may_wait() -> None:
-    """Beside the time for which the function's heartbeats count."""
+    """That comes beside the time for which the function's heartbeats count."""
     lags = {}
     for flush_s in (1, 3):
         world = World({"a": "tolerates"}, store="log", flush_s=flush_s)

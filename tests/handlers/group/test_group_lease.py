@@ -43,14 +43,14 @@ records = st.builds(
 
 
 def test_the_holder_lives_as_long_as_its_function_heartbeats() -> None:
-    """The record says the function's limit, the heartbeat says more; the execution is the group's."""
+    """The record has the function's limit, the heartbeat extends it; the execution is the group's."""
     own = Lease(fence=7, connected_token=7, expires_at_ms=900, execution="E1", connected_by="r1")
     group = GroupLease(execution="E2", heartbeats={"r1": GroupHeartbeat(3, 80, 100), "r2": GroupHeartbeat(4, 90, 110)})
     assert composed(own, group) == replace(own, expires_at_ms=100, execution="E2")
 
 
 def test_a_buried_function_holds_nothing() -> None:
-    """Its connection counts as over, and it is told by which token."""
+    """Its connection counts as over; the result names the token that buried it."""
     own = Lease(fence=8, connected_token=7, expires_at_ms=900, connected_by="r1")
     group = GroupLease(heartbeats={"r1": GroupHeartbeat(3, 80, 100, is_ended=True)})
     assert known_over(own, group) == 7
@@ -58,7 +58,7 @@ def test_a_buried_function_holds_nothing() -> None:
 
 
 def test_who_has_run_out_is_buried_before_its_turn_is_taken() -> None:
-    """One that heartbeats is not, nor one whose connection is closed; a proof of its death suffices."""
+    """A function with a heartbeat or a closed connection is not buried; a proof of its death is enough."""
     own = Lease(fence=8, connected_token=7, released_token=6, connected_by="r1")
     group = GroupLease(heartbeats={"r1": GroupHeartbeat(3, 80, 100)})
     assert [to_bury(own, group, 8, now_ms) for now_ms in (99, 100)] == ["", "r1"]
@@ -69,7 +69,7 @@ def test_who_has_run_out_is_buried_before_its_turn_is_taken() -> None:
 
 @given(records, groups)
 def test_the_counters_are_the_streams_own(own: Lease, group: GroupLease) -> None:
-    """What is composed changes no counter, says no stop less, and gives nobody longer than his record does."""
+    """Composing changes no counter, hides no stop, and gives nobody more time than his record does."""
     both = composed(own, group)
     names = ("fence", "connected_token", "released_token", "holder", "connected_by", "ending", "stop_at_ms")
     assert all(getattr(both, name) == getattr(own, name) for name in names)
@@ -80,7 +80,7 @@ def test_the_counters_are_the_streams_own(own: Lease, group: GroupLease) -> None
 
 @given(records, groups, st.integers(0, 60), st.integers(1, 10))
 def test_nobody_opens_beside_one_that_is_not_buried(own: Lease, group: GroupLease, now_ms: int, fence: int) -> None:
-    """Where its own limit has not passed, a connection before is closed, or over, or its function is to be ended."""
+    """Until its own limit has passed, an earlier connection is closed, over, or its function is to be ended first."""
     if not may_open(composed(own, group), fence, now_ms) or now_ms >= own.expires_at_ms:
         return
     is_open = own.released_token < own.connected_token < fence
@@ -108,14 +108,14 @@ def test_turns_of_others_change_with_each_of_theirs() -> None:
 
 
 def test_a_heartbeat_answers_for_what_was_good_before() -> None:
-    """By the lag that the record says; not for one that says none, and never for less than the record."""
+    """It does so by the lag in the record, not for a record without one, and never for less than the record."""
     heartbeat = GroupHeartbeat(1, 1_000, 1_200)
     assert [good_until_ms(400, lag_ms, heartbeat) for lag_ms in (100, 700, None)] == [900, 400, 400]
     assert good_until_ms(400, 100, None) == 400
 
 
 def test_a_group_is_well_by_the_word_of_its_newest_living_function() -> None:
-    """An older or a dead one says nothing; nor is a group well that nobody keeps."""
+    """An older or dead function says nothing; a group without a function is not well."""
     older, newer = GroupHeartbeat(1, 0, 100, away=1), GroupHeartbeat(2, 0, 50)
     group = GroupLease(heartbeats={"r1": older, "r2": newer})
     assert [is_well(group, now_ms) for now_ms in (49, 50, 100)] == [True, False, False]
@@ -130,7 +130,7 @@ def test_a_group_surely_lived_until_its_last_heartbeat_runs_out() -> None:
 
 
 def test_nobody_is_away_whom_somebody_has_stopped() -> None:
-    """Of others the connection must be open, and its lease must last."""
+    """Every other connection must be open, with a lease that lasts."""
     lease = Lease(fence=7, connected_token=7, expires_at_ms=100)
     assert [is_away(lease, now_ms) for now_ms in (99, 100)] == [False, True]
     assert is_away(replace(lease, released_token=7), 99)

@@ -8,7 +8,7 @@ from tests.handlers.group.world import World
 
 
 def test_a_run_keeps_what_must_be_so() -> None:
-    """A handover of which one opening comes late, a drop, a kill that nothing proves, a leave: what must be so is."""
+    """It has a handover with one late opening, a drop, a kill that nothing proves, and a leave."""
     world = World({"a": "evicts", "b": "tolerates", "c": "forbids"})
     streams = [*world.upstreams]
 

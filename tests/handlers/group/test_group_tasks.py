@@ -1,4 +1,4 @@
-"""What a function requests for its group as a whole: a heartbeat in time, whatever a check between two finds."""
+"""A function's requests for its whole group: a heartbeat in time, whatever a check in between finds."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ BESIDE = {"r1": MINE, "r2": OTHERS}
 
 
 def begun(every_ms: int = EVERY_MS, lease: GroupLease | None = None) -> GroupTasks:
-    """Those of a function that sent a heartbeat at 0, and has read its members and its records."""
+    """Return the tasks of a function that sent a heartbeat at 0 and has read its members and its records."""
     lease = lease or GroupLease(1, "E", version=3, heartbeats=ALONE)
     group_tasks = GroupTasks(Roster(1, "E", DEADLINE_MS), 1, every_ms, OFTEN_MS)
     group_tasks.claimed(lease, 0)
@@ -35,14 +35,14 @@ def begun(every_ms: int = EVERY_MS, lease: GroupLease | None = None) -> GroupTas
 
 
 def asked(group_tasks: GroupTasks, now_ms: int) -> object:
-    """What is asked for then, and nothing a millisecond before."""
+    """Return what is requested at that instant, and nothing a millisecond before."""
     assert group_tasks.due_ms == now_ms
     assert group_tasks.next(now_ms - 1) is None
     return group_tasks.next(now_ms)
 
 
 def test_a_later_version_brings_the_heartbeat_forward() -> None:
-    """The heartbeat's own answer says who is there; the next check is as long after it."""
+    """The heartbeat's own answer names the members; the next check comes as long after it."""
     group_tasks, lease = begun(), GroupLease(1, "E", version=4, heartbeats=ALONE)
     assert asked(group_tasks, CHECK_MS) == CHECK
     group_tasks.answered(CHECK_MS + 5, 4)
@@ -57,7 +57,7 @@ def test_a_later_version_brings_the_heartbeat_forward() -> None:
 
 @pytest.mark.parametrize("seen", [3, 2, 0, None])
 def test_any_other_look_changes_nothing(seen: int | None) -> None:
-    """The same version, one that is older than what is known, none at all, or a read that failed."""
+    """It finds the same version, an older one, none, or its read failed."""
     group_tasks = begun()
     assert asked(group_tasks, CHECK_MS) == CHECK
     group_tasks.answered(CHECK_MS + 5, seen)
@@ -66,7 +66,7 @@ def test_any_other_look_changes_nothing(seen: int | None) -> None:
 
 @given(st.lists(st.sampled_from([0, 3, 4, None]), max_size=12), st.integers(0, 900))
 def test_a_heartbeat_is_never_late(checks: Sequence[int | None], late_ms: int) -> None:
-    """Whatever checks return, however long each takes: heartbeats are at most so far apart, with a check between."""
+    """Whatever checks return and however long they take, heartbeats keep their distance, with a check between."""
     group_tasks, lease, beaten_ms = begun(), GroupLease(1, "E", version=3, heartbeats=ALONE), 0
     for seen in checks:
         now_ms = group_tasks.due_ms
@@ -83,13 +83,13 @@ def test_a_heartbeat_is_never_late(checks: Sequence[int | None], late_ms: int) -
     ("every_ms", "heartbeats"), [(2 * CHECK_LEAST_MS - 1, ALONE), (EVERY_MS, BESIDE)], ids=["soon", "beside"]
 )
 def test_nobody_looks_where_the_next_heartbeat_is_as_near(every_ms: int, heartbeats: dict[str, GroupHeartbeat]) -> None:
-    """Nor beside a newer function, for whoever joins is that one's."""
+    """Nor does a function beside a newer one, which takes whoever joins."""
     group_tasks = begun(every_ms, GroupLease(2, "E", version=3, heartbeats=heartbeats))
     assert asked(group_tasks, min(every_ms, OFTEN_MS)) == HEARTBEAT
 
 
 def test_what_the_store_refuses_is_asked_for_again_after_a_pause() -> None:
-    """A heartbeat too: the store has answered nobody."""
+    """A heartbeat waits too, because the store has answered nobody."""
     group_tasks = begun()
     assert group_tasks.next(EVERY_MS) == HEARTBEAT
     group_tasks.answered(EVERY_MS + 5, None)
@@ -97,7 +97,7 @@ def test_what_the_store_refuses_is_asked_for_again_after_a_pause() -> None:
 
 
 def test_a_heartbeat_comes_before_the_place_of_who_is_over() -> None:
-    """A function that is late with it counts as dead."""
+    """A function that is late with a heartbeat counts as dead."""
     group_tasks = begun()
     group_tasks.over("a")
     assert group_tasks.next(EVERY_MS) == HEARTBEAT

@@ -1,4 +1,4 @@
-"""Many streams kept by one function: each has its own next step, whatever becomes of the others."""
+"""One function keeps many streams: each has its own next step, whatever happens to the others."""
 
 import itertools
 from dataclasses import replace
@@ -22,7 +22,7 @@ REJECTS: Script = [(10, Opened(410))]
 
 
 def event(number: int) -> Chunk:
-    """An event with an id."""
+    """Return an event with an id."""
     return Chunk(b"id: %d\ndata: %d\n\n" % (number, number))
 
 
@@ -39,7 +39,7 @@ PROFILE = parse(
 
 
 class Group(World):
-    """A function whose streams' upstreams play scripts; `kept_until` is until when a stream is to be kept."""
+    """A function whose streams' upstreams play scripts; `kept_until` is the instant until which it keeps a stream."""
 
     lot = 0.5
     profile = PROFILE
@@ -64,7 +64,7 @@ class Group(World):
         return script
 
     def keep(self, until_ms: int = LIFE_MS) -> dict[str, Kept | Exception]:
-        """What each of them came to by then."""
+        """Return the result of each stream by then."""
         rung: set[str] = set()
         while len(self.ended) < len(self.openings):
             is_busy = self.performer.turn(rung)
@@ -76,11 +76,11 @@ class Group(World):
         return self.ended
 
     def opened_ms(self, name: str) -> list[int]:
-        """When a stream was opened."""
+        """Return when a stream was opened."""
         return [at_ms for stream, at_ms in self.opened if stream == f"demo:{name}"]
 
     def stored(self, name: str) -> list[str]:
-        """The keys of its events in the table."""
+        """Return the keys of its events in the table."""
         key = partition_keys(f"demo:{name}", 1)[0]
         answer = self.tables.query(
             TableName="events", KeyConditionExpression="PK = :key", ExpressionAttributeValues={":key": {"S": key}}
@@ -89,7 +89,7 @@ class Group(World):
 
 
 def next_step_of(end: Kept | Exception) -> tuple[NextStep, str]:
-    """What followed, and the error."""
+    """Return the next step, and the error."""
     assert isinstance(end, Kept)
     return end.next_step, end.report.outcome.error
 
@@ -99,7 +99,7 @@ PAGE: Script = [(10, Opened(200, {"content-type": "text/html"}))]
 
 @pytest.mark.parametrize("refuses", [REJECTS, PAGE])
 def test_one_that_is_rejected_ends_alone(refuses: Script) -> None:
-    """After its profile's `reject_after`; the others stay to the deadline, and what they were sent is stored."""
+    """It ends after its profile's `reject_after`; the others stay to the deadline, and their events are stored."""
     calm: Script = [(10, Opened(200)), *((1_000 * number, event(number)) for number in range(1, 6))]
     group = Group(a=[refuses] * 9, b=[calm], c=[calm], d=[refuses, STAYS])
     ends = group.keep()
@@ -112,7 +112,7 @@ def test_one_that_is_rejected_ends_alone(refuses: Script) -> None:
 
 
 def test_one_that_drops_is_connected_again_after_a_rest() -> None:
-    """As the machine would: by half of a second here, for half of each rest is drawn."""
+    """The rest is the machine's: half a second here, for half of each rest is drawn."""
     group = Group(a=[DROPS, DROPS, STAYS], b=[STAYS])
     group.keep()
     assert group.opened_ms("b") == [0]
@@ -121,7 +121,7 @@ def test_one_that_drops_is_connected_again_after_a_rest() -> None:
 
 
 def test_failures_in_a_row_rest_ever_longer() -> None:
-    """Half of 1, 2, 4 and 5 s, then a rest of the lane, and from the first again."""
+    """The rests are half of 1, 2, 4 and 5 s, then a rest of the lane, and from the first again."""
     refused: Script = [(0, Closed("refused"))]
     group = Group(a=[refused] * 20)
     group.keep(30_000)
@@ -131,7 +131,7 @@ def test_failures_in_a_row_rest_ever_longer() -> None:
 
 
 def test_a_rest_holds_up_the_end_of_a_function_for_a_second_at_most() -> None:
-    """However long it is: this one lasts from 6 s to 11.5 s, and a newer function comes at 7 s."""
+    """This one lasts from 6 s to 11.5 s, and a newer function comes at 7 s."""
     refused: Script = [(0, Closed("refused"))]
     group = Group(a=[refused] * 9)
     group.kept_until["a"] = 7_000
@@ -140,7 +140,7 @@ def test_a_rest_holds_up_the_end_of_a_function_for_a_second_at_most() -> None:
 
 
 def test_another_error_begins_a_row_of_its_own() -> None:
-    """Half of what the first of its kind rests: the stage's delay after a 429, whatever failed before."""
+    """It rests half of its kind's first rest; a 429 the stage's delay, whatever failed before."""
     refused: Script = [(0, Closed("refused"))]
     group = Group(a=[refused, refused, [(0, Opened(429))], refused, STAYS])
     group.keep(30_000)
@@ -149,7 +149,7 @@ def test_another_error_begins_a_row_of_its_own() -> None:
 
 
 def test_a_defect_closes_what_is_open() -> None:
-    """A chunk that is none: the manager raises, and its upstream would count the connection for ever."""
+    """The manager raises at an invalid chunk; an open upstream would count the connection for ever."""
     broken: Script = [(10, Opened(200)), (20, "no chunk")]  # type: ignore[list-item]
     group = Group(a=[broken, STAYS])
     group.keep(25)
@@ -157,7 +157,7 @@ def test_a_defect_closes_what_is_open() -> None:
 
 
 def test_one_with_a_hot_standby_is_needed_again_at_its_deadline() -> None:
-    """Any other has expired then."""
+    """Any other stream has expired then."""
 
     class Hot(Group):
         profile = replace(PROFILE, standby="hot")
@@ -167,7 +167,7 @@ def test_one_with_a_hot_standby_is_needed_again_at_its_deadline() -> None:
 
 
 def test_a_defect_ends_one_connection() -> None:
-    """What a stream's steps raise reaches no other; the stream rests and is connected again."""
+    """An exception in a stream's steps reaches no other; the stream rests and is connected again."""
     group = Group(a=[DROPS], b=[STAYS])
     ends = group.keep(20_000)
     assert ends == {}
@@ -181,7 +181,7 @@ def test_a_defect_ends_one_connection() -> None:
 
 @pytest.mark.parametrize("count", [2, 20])
 def test_one_that_floods_holds_up_nobody(count: int) -> None:
-    """Between two chunks of one stream every other that has one is served."""
+    """Between two chunks of one stream every other stream with a chunk is served."""
     flood: Script = [(10, Opened(200)), *((10, event(number)) for number in range(200))]
     calm: Script = [(10, Opened(200)), *((10, event(number)) for number in range(3))]
     names = [f"n{number}" for number in range(count)]

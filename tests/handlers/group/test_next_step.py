@@ -1,4 +1,4 @@
-"""What follows from the end of a stream's connection in a group: what the machine does for a stream alone."""
+"""What follows the end of a stream's connection in a group, as the machine decides for a single stream."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ DELAYS = Delays(
 
 
 def retriers() -> dict[str, dict[str, Any]]:
-    """The Retriers of the Task that keeps a stream connected, by the names of their errors, settings filled in."""
+    """Return the Retriers of the Task that keeps a stream connected, by error name, with settings filled in."""
     text = (ROOT / "statemachines" / "connections.asl.yml").read_text(encoding="utf-8")
     machine = stages.resolve(yaml.safe_load(text), SETTINGS, stages.names("prod"))
     lane = machine["States"]["Lanes"]["Branches"][0]["States"]["Connect A"]
@@ -30,7 +30,7 @@ def retriers() -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("error", ["StreamDropped", "StoreUnavailable", "StreamThrottled"])
 def test_the_rests_are_those_of_the_machine(error: str) -> None:
-    """As long at the most and as often, then a rest of the lane, and again from the first."""
+    """They are at most as long and as many, then a rest of the lane, and again from the first."""
     retrier = retriers()[error]
     tries, factor = retrier["MaxAttempts"], retrier.get("BackoffRate", 2.0)
     longest = [min(retrier.get("IntervalSeconds", 1) * factor**n, retrier["MaxDelaySeconds"]) for n in range(tries)]
@@ -42,7 +42,7 @@ def test_the_rests_are_those_of_the_machine(error: str) -> None:
 
 
 def test_a_defect_rests_as_long_as_a_lane() -> None:
-    """The machine retries no error that it does not know."""
+    """The machine does not retry an error that it does not know."""
     assert rest_bounds_s(BROKEN, 1, DELAYS) == rest_bounds_s(BROKEN, 2, DELAYS) == (20.0, 30.0)
 
 
@@ -68,5 +68,5 @@ def test_each_end_has_its_next_step(outcome: Outcome, expected: NextStep) -> Non
 
 
 def test_a_hot_standby_is_wanted_again_beside_the_other() -> None:
-    """Its lane starts at once; any other that has come to its deadline was relieved or is lost."""
+    """Its lane starts at once; any other that reached its deadline was relieved or is lost."""
     assert next_step(ends.EXPIRED, is_hot=True) is NextStep.STANDBY

@@ -18,7 +18,7 @@ STREAMS = ("a", "b", "c")
 
 
 def roster(*members: str, lease: GroupLease = LEASE) -> Roster:
-    """One that has seen the lease and read these members."""
+    """Return a roster that has seen the lease and read these members."""
     one = Roster(1, "E1", LAST_MS)
     one.sees(lease, 0)
     one.listed(lease.version, dict.fromkeys(members, "1"))
@@ -26,13 +26,13 @@ def roster(*members: str, lease: GroupLease = LEASE) -> Roster:
 
 
 def end(one: Roster, now_ms: int) -> str:
-    """The error or the status with which the function has ended; "" while it goes on."""
+    """Return the error or the status with which the function has ended; "" while it goes on."""
     outcome = one.outcome(now_ms)
     return "" if outcome is None else outcome.error or outcome.status
 
 
 def test_it_begins_what_is_a_member() -> None:
-    """Each once; and what joins, when the version is another and the members were read."""
+    """Each begins once, and a new one after the version has changed and the members were read."""
     one = roster("b", "a")
     assert one.to_open(0) == ["a", "b"]
     one.begins("a")
@@ -45,7 +45,7 @@ def test_it_begins_what_is_a_member() -> None:
 
 
 def test_an_older_function_begins_nothing() -> None:
-    """It keeps what runs, and has ended once nothing does, whatever the newer one could not open yet."""
+    """It keeps what runs, and ends once nothing does, whatever the newer one could not open yet."""
     one = roster("a", "b")
     one.begins("a")
     one.sees(NEWER, 5)
@@ -65,7 +65,7 @@ def test_a_newer_function_that_is_dead_relieves_nobody() -> None:
 
 
 def test_a_lane_with_a_hot_standby_starts_again() -> None:
-    """Its sibling keeps the others, and the standby is needed at once."""
+    """The other lane keeps the other streams, and the standby is needed at once."""
     one = roster("a", "b")
     one.begins("a")
     one.ended("a", NextStep.STANDBY)
@@ -74,7 +74,7 @@ def test_a_lane_with_a_hot_standby_starts_again() -> None:
 
 
 def test_an_empty_group_is_ended_at_the_version_of_its_reading() -> None:
-    """Not while the members are to be read again, and not while one runs or waits to be removed."""
+    """It is not ended while members must be read again, or while one runs or waits to be removed."""
     one = roster("a")
     one.begins("a")
     one.ended("a", NextStep.OVER)
@@ -91,7 +91,7 @@ def test_an_empty_group_is_ended_at_the_version_of_its_reading() -> None:
 
 @pytest.mark.parametrize("what", [NextStep.OVER, NextStep.UNREAD])
 def test_who_is_over_is_begun_again_only_if_it_joins_anew(what: NextStep) -> None:
-    """The same membership says nothing new; and who waits for its profile asks for it anew."""
+    """The same membership says nothing new; a stream that waits for its profile asks for it again."""
     one = roster("a")
     one.begins("a")
     assert one.removes("a") is None
@@ -103,7 +103,7 @@ def test_who_is_over_is_begun_again_only_if_it_joins_anew(what: NextStep) -> Non
 
 
 def test_what_was_taken_though_no_newer_function_is_known_is_asked_for_again() -> None:
-    """Not before the lease was read again, for it may be older than the claim that took it."""
+    """It waits until the lease was read again, which may be older than the claim that took it."""
     one = roster("a")
     one.begins("a")
     one.ended("a", NextStep.RELIEVED)
@@ -115,7 +115,7 @@ def test_what_was_taken_though_no_newer_function_is_known_is_asked_for_again() -
 
 
 def test_who_was_relieved_at_the_end_of_its_life_looks_for_the_newer_one() -> None:
-    """Its lane waits where that is seen, and starts again at once where none is."""
+    """Its lane waits if it sees one, and starts again at once if not."""
     ends = []
     for seen in (NEWER, LEASE):
         one = roster("a")
@@ -128,7 +128,7 @@ def test_who_was_relieved_at_the_end_of_its_life_looks_for_the_newer_one() -> No
 
 
 def test_a_buried_function_ends() -> None:
-    """Where nobody newer lives its lane starts again at once; no lane waits for one that is gone."""
+    """If nobody newer lives, its lane starts again at once; no lane waits for a dead function."""
     one = roster("a")
     one.begins("a")
     one.sees(replace(LEASE, heartbeats={"r1": replace(ALIVE["r1"], is_ended=True)}), 5)
@@ -138,7 +138,7 @@ def test_a_buried_function_ends() -> None:
 
 
 def test_it_knows_for_how_long_a_newer_function_has_lived_beside_it() -> None:
-    """From when it saw that first, and anew where none was seen to live in between."""
+    """The time counts from the first sight, and anew if none was seen to live in between."""
     one = roster("a")
     assert one.beside_newer_ms(5) == 0
     for lease, at_ms in ((NEWER, 5), (NEWER, 8), (LEASE, 9), (NEWER, 12)):
@@ -149,7 +149,7 @@ def test_it_knows_for_how_long_a_newer_function_has_lived_beside_it() -> None:
 
 
 def test_a_group_that_another_execution_has_is_left() -> None:
-    """It returns, as a stream's function does."""
+    """The function returns, as a single stream's does."""
     one = roster("a")
     one.sees(replace(NEWER, execution="E2"), 5)
     assert end(one, 5) == "superseded"
@@ -166,7 +166,7 @@ def test_a_group_that_another_execution_has_is_left() -> None:
     ids=["newer", "stop", "superseded", "ended"],
 )
 def test_a_function_that_does_not_go_on_connects_nothing_again(seen: GroupLease) -> None:
-    """Whatever the reason: neither what runs nor what waits, and it ends no group."""
+    """For any reason, it connects neither what ran nor what waits, and ends no group."""
     one = roster("a", "b")
     one.begins("a")
     one.sees(seen, 5)
@@ -176,7 +176,7 @@ def test_a_function_that_does_not_go_on_connects_nothing_again(seen: GroupLease)
 
 
 def test_who_leaves_is_forgotten() -> None:
-    """What rests at once, what runs with its end; neither is connected again."""
+    """A resting stream is forgotten at once, a running one at its end; neither is connected again."""
     one = roster("a", "b")
     one.begins("a")
     one.listed(5, {})
@@ -191,7 +191,7 @@ def test_nothing_begins_from_its_last_instant_on() -> None:
 
 
 def test_what_a_newer_function_has_claimed_is_not_wanted_when_that_has_died() -> None:
-    """It has the greater token: no claim of this function would be granted."""
+    """It has the greater token, so no claim of this function would be granted."""
     one = roster("a")
     one.begins("a")
     one.ended("a", NextStep.RELIEVED)
@@ -210,7 +210,7 @@ ACTS = st.one_of(
 
 @given(st.lists(ACTS, max_size=30))
 def test_whatever_happens_it_keeps_its_promises(acts: list[tuple[str, object]]) -> None:
-    """No stream is begun twice, or is no member; nothing runs at its end; and only a newer one lets its lane wait."""
+    """Only members begin, once each; nothing runs at its end; only a newer function makes its lane wait."""
     one, running, members, lease = roster(), list[str](), set[str](), LEASE
     for act, value in acts:
         match act, value:

@@ -42,7 +42,7 @@ LIMIT = {"evicts": 1, "forbids": 1, "tolerates": 2}
 
 @dataclass
 class Link:
-    """One opening; `who` is the function's."""
+    """One opening; `who` is the function's request."""
 
     who: Invocation
     client: Client
@@ -50,9 +50,9 @@ class Link:
 
 @dataclass
 class Upstream:
-    """One stream's; `most` is how many connections were ever open at a time, `gaps` when none was.
+    """The upstream of one stream; `most` is how many connections were ever open at once, `gaps` when none was.
 
-    One that was restarted counts from 1 again and knows no cursor: whoever connects gets all that it has sent since.
+    A restarted one counts from 1 again and knows no cursor: each connection gets all that it has sent since.
     """
 
     policy: str
@@ -91,7 +91,7 @@ class Upstream:
             link.client.arrived(link, event(self.emitted, self.life))
 
     def restart(self) -> None:
-        """Drops all who are connected, and begins the next life."""
+        """Drop all connections, and begin the next life."""
         self.emitted, self.life = 0, self.life + 1
         for link in [*self.links]:
             self.drop(link)
@@ -104,7 +104,7 @@ class Upstream:
                 self.bare_since = self.now_ms()
 
     def drop(self, link: Link, reason: str = "reset") -> None:
-        """Closes it from this side."""
+        """Close a link from the upstream's side."""
         self.close(link)
         link.client.arrived(link, Closed(reason))
 
@@ -161,47 +161,47 @@ class World:
     # --- who asks -----------------------------------------------------------------------------------------------------
 
     def at(self, after_ms: int, act: Callable[[], object]) -> None:
-        """Lets something happen so long after the start."""
+        """Let something happen so long after the start."""
         self.clock.call_at(START_MS + after_ms, act)
 
     def join(self, *streams: str) -> None:
-        """What a POST writes, in its order."""
+        """Write what a POST writes, in its order."""
         for stream in streams:
             self.groups.joins(stream, self.begins_to_join(stream))
         self.groups.changed()
 
     def begins_to_join(self, stream: str) -> str:
-        """What a POST writes first; returns the stamp."""
+        """Write what a POST writes first; return the stamp."""
         joined = f"{self.now_ms}"
         self._update(stream, "SET #joined = :joined, #group = :group REMOVE #stop", joined=joined, group=GROUP)
         return joined
 
     def leave(self, stream: str) -> None:
-        """What a DELETE writes, in its order."""
+        """Write what a DELETE writes, in its order."""
         self._update(stream, "SET #stop = :stop", stop=True)
         self.groups.changed()
 
     def start(self, request_id: str, died: str = "", lane: str = "") -> None:
-        """Starts a function of the group."""
+        """Start a function of the group."""
         self.functions.append(VirtualGroup(self, request_id, died, lane))
         self.functions[-1].advance()
 
     def run_lanes(self) -> None:
-        """Starts the machine's lanes: from now on what follows from a function's end is theirs."""
+        """Start the machine's lanes, which decide from now on what follows a function's end."""
         self.in_a_while(0, lambda: self.start_next("B"))
         self.in_a_while(WAIT_MS, lambda: self.start_next("A"))
 
     def start_next(self, lane: str, died: str = "") -> None:
-        """Starts the next function of a lane."""
+        """Start the next function of a lane."""
         self._started += 1
         self.start(f"r{self._started}", died, lane)
 
     def in_a_while(self, after_ms: int, act: Callable[[], object]) -> None:
-        """Lets something happen so long after now."""
+        """Let something happen so long after now."""
         self.at(self.now_ms - START_MS + after_ms, act)
 
     def has_ended(self, one: VirtualGroup, outcome: Outcome) -> None:
-        """Lets the lane of a function that has ended do what the machine does."""
+        """Let the lane of an ended function do what the machine does."""
         self.outcomes[one.who.request_id] = outcome
         self.functions.remove(one)
         if one.lane and outcome.error == "StreamTakenOver":
@@ -210,12 +210,12 @@ class World:
             self.start_next(one.lane)
 
     def freeze_one(self, number: int, for_ms: int) -> None:
-        """Lets nothing of one of those that run happen for so long; what arrives waits."""
+        """Freeze one of the running functions for so long; arrivals wait."""
         if self.functions:
             self.functions[number % len(self.functions)].freeze_for(for_ms)
 
     def kill_one(self, number: int, *, is_proved: bool) -> None:
-        """Kills one of those that run; its lane starts another a moment later."""
+        """Kill one of the running functions; its lane starts another a moment later."""
         if self.functions:
             one = self.functions[number % len(self.functions)]
             died = f"RequestId: {one.who.request_id} Error" if is_proved else ""
@@ -223,7 +223,7 @@ class World:
             self.in_a_while(500, lambda: self.start_next(one.lane, died))
 
     def kill(self, request_id: str) -> None:
-        """Ends a function as SIGKILL does."""
+        """End a function as SIGKILL does."""
         for one in [one for one in self.functions if one.who.request_id == request_id]:
             one.kill()
             self.functions.remove(one)
@@ -247,7 +247,7 @@ class World:
     # --- what came of it ----------------------------------------------------------------------------------------------
 
     def stored(self, stream: str) -> list[int]:
-        """The numbers of its events in the table; of those in a log in their order."""
+        """Return the numbers of its events in the table, those of a log in their order."""
         layout = StreamRecords(self.tables, CONTROL).layout(stream) or Layout()
         reader = EventReader(self.tables, EVENTS, lambda _key: None)
         entries = reader.entries(stream, layout, self.now_ms + SETTLES_MS, "", 100_000)
@@ -255,7 +255,7 @@ class World:
         return numbers if layout == IN_A_LOG else sorted(numbers)
 
     def uncovered(self, stream: str) -> list[tuple[int, int]]:
-        """The intervals without a connection of which no gap is written down that holds them."""
+        """Return the intervals without a connection that no recorded gap covers."""
         answer = self.tables.query(
             TableName=CONTROL,
             KeyConditionExpression="PK = :key AND begins_with(SK, :gap)",
@@ -276,11 +276,11 @@ class World:
         return missing
 
     def holders(self, stream: str) -> list[str]:
-        """The requests of the functions that are connected."""
+        """Return the requests of the connected functions."""
         return [link.who.request_id for link in self.upstreams[stream].links]
 
     def run(self, until_ms: int) -> None:
-        """Lets so much happen as happens until so long after the start."""
+        """Let time pass until so long after the start."""
 
         async def comes() -> None:
             await self.clock.sleep_until(START_MS + until_ms)
@@ -291,12 +291,12 @@ class World:
 
 
 def event(number: int, life: int = 0) -> Chunk:
-    """One event with its id; no two lives have the same body."""
+    """Return one event with its id; no two lives have the same body."""
     return Chunk(b"id: %d\ndata: %d\n\n" % (number, 1_000 * life + number))
 
 
 class VirtualGroup(VirtualFunction):
-    """One function of the group, which is the product's."""
+    """One function of the group: the product's own code."""
 
     def __init__(self, world: World, request_id: str, died: str, lane: str) -> None:
         self.world, self.lane = world, lane
@@ -308,7 +308,7 @@ class VirtualGroup(VirtualFunction):
         self.draw = lambda least, most: least + (most - least) * world.draws.random()
 
     def advance(self) -> None:
-        """Begins: claims the group, and ends at once where that is refused."""
+        """Begin: claim the group, and end at once if that is refused."""
         upstreams = {stream: Door(upstream, self.who) for stream, upstream in self.world.upstreams.items()}
         settings = {name: getattr(DELAYS, name) for name in DELAYS.__slots__} | {"ledger_keep_days": 0}
         names = {"events_table": EVENTS, "control_table": CONTROL}
@@ -316,7 +316,7 @@ class VirtualGroup(VirtualFunction):
         self.start(group.needs(self))
 
     def freeze_for(self, for_ms: int) -> None:
-        """Lets nothing of it happen for so long; what arrives waits."""
+        """Freeze it for so long; arrivals wait."""
         self.freeze(self.world.now_ms + for_ms)
 
     def _profile(self, stream_id: str) -> Profile:

@@ -1,4 +1,4 @@
-"""Profiles for the tests: the least that one needs, with fields put over it."""
+"""Profiles for the tests: the least that one needs, with further fields over it."""
 
 from typing import Any
 

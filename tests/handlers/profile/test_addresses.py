@@ -38,7 +38,7 @@ from tests.handlers.profile.profiles import profile
     ],
 )
 def test_a_malformed_stream_id_is_refused(stream_id: str) -> None:
-    """One clear sentence for each."""
+    """Each gets one clear sentence."""
     with pytest.raises(ProfileError, match=r"^the stream id .* is malformed: .*$"):
         check_stream_id(stream_id)
 
@@ -51,7 +51,7 @@ def test_a_stream_id_names_its_profile_before_the_first_colon() -> None:
 
 
 def test_placeholders_come_in_as_one_piece() -> None:
-    """The whole id and the part after the colon are percent-encoded into path and query."""
+    """The whole id and the part after the colon are percent-encoded in path and query."""
     assert profile().address_for("demo:a:b") == "https://example.org/demo%3Aa%3Ab?q=a%3Ab"
     assert profile().address_for("demo") == "https://example.org/demo?q="
     with pytest.raises(ProfileError, match="needs a name after a colon, as in 'demo:orders'"):
@@ -60,7 +60,7 @@ def test_placeholders_come_in_as_one_piece() -> None:
 
 @pytest.mark.parametrize("name", ["Zm9vL2Jhcg==", "a/b", "a b+c", "100%", "%2F", "ä😀", "a?b#c", "'\"\\$", "x" * 251])
 def test_a_name_may_be_what_a_segment_of_a_path_can_hold(name: str) -> None:
-    """Percent-decoded; it comes into path and query as one piece."""
+    """It is percent-decoded, and becomes one piece of the path and the query."""
     assert check_stream_id(f"demo:{name}") == "demo"
     address = urlsplit(profile().address_for(f"demo:{name}"))
     assert [unquote(part) for part in address.path.split("/")] == ["", f"demo:{name}"]
@@ -72,7 +72,7 @@ IDS = st.text(st.sampled_from("ab.:_-/%?#+= \\é"), max_size=12).map(lambda rest
 
 @given(IDS)
 def test_no_stream_id_leaves_the_profiles_host_or_path(stream_id: str) -> None:
-    """Whatever the id is, the address has the profile's host, and the path its two segments, neither of them dots."""
+    """For any id, the address has the profile's host and its two path segments, neither of them dots."""
     parsed = profile(address="https://example.org:8443/streams/{name}")
     try:
         address = urlsplit(parsed.address_for(stream_id))

@@ -1,4 +1,4 @@
-"""What a profile means: its requests with cursor and secrets, its marks, its statuses and its keys."""
+"""The meaning of a profile: its requests with cursor and secrets, its marks, its statuses and its keys."""
 
 from urllib.parse import unquote
 
@@ -12,7 +12,7 @@ from tests.handlers.profile.profiles import profile
 
 
 def test_the_cursor_goes_where_the_profile_says() -> None:
-    """A header of UTF-8 bytes, a query parameter in place of the profile's own, or nowhere."""
+    """It is a header of UTF-8 bytes, a query parameter in place of the profile's own, or nowhere."""
     by_header = profile(resume={"header": "Last-Event-ID"})
     assert request_of(by_header, "demo", "é 1").headers["last-event-id"] == "é 1".encode()
     by_query = profile(address="https://example.org/x?since=now&a=1", resume={"query": "since"})
@@ -25,13 +25,13 @@ def test_the_cursor_goes_where_the_profile_says() -> None:
 
 @pytest.mark.parametrize("cursor", [None, "", "1\r\nX-Evil: 1", "1\n2", "1\0"])
 def test_a_cursor_that_no_header_can_carry_is_left_out(cursor: str | None) -> None:
-    """An empty cursor asks for no place, and a line end would begin another header."""
+    """An empty cursor asks from no place, and a line end would begin another header."""
     request = request_of(profile(resume={"header": "Last-Event-ID"}), "demo", cursor)
     assert "last-event-id" not in request.headers
 
 
 def test_compression_is_asked_for_only_where_the_profile_wants_it() -> None:
-    """The default is identity; what is asked for is what can be decoded."""
+    """The default is identity; a request names only codings that can be decoded."""
     asked = [
         request_of(profile(**more), "demo", None).headers["accept-encoding"] for more in ({}, {"compression": True})
     ]
@@ -39,7 +39,7 @@ def test_compression_is_asked_for_only_where_the_profile_wants_it() -> None:
 
 
 def test_a_profiles_headers_replace_ours() -> None:
-    """Names are compared without regard to case; a header is sent once."""
+    """Names compare without regard to case; a header is sent once."""
     headers = request_of(profile(headers={"ACCEPT": "x/y", "User-Agent": "me"}), "demo", None).headers
     assert headers == {
         "accept": b"x/y",
@@ -50,7 +50,7 @@ def test_a_profiles_headers_replace_ours() -> None:
 
 
 def test_a_frame_is_what_the_first_mark_that_fits_says() -> None:
-    """Names and texts are compared whole, comments by how they begin, JSON by every place that the mark names."""
+    """Names and texts compare as a whole, comments by their beginning, JSON by every place that the mark names."""
     parsed = profile(
         end={"data": "[DONE]"},
         heartbeat=[{"event": "ping"}, {"json": {"$.type": "BOOKMARK"}}],
@@ -82,7 +82,7 @@ def test_a_frame_is_what_the_first_mark_that_fits_says() -> None:
 
 
 def test_secrets_stand_where_the_profile_refers_to_them_and_nowhere_else() -> None:
-    """Header, query and body take values; what a cursor or an id spells is not a reference; a repr shows none."""
+    """Header, query and body take values; a cursor's or id's text is no reference; no repr shows one."""
     parsed = profile(
         address="https://example.org/{name}?token=${secret:a:t}",
         method="POST",
@@ -106,7 +106,7 @@ def test_secrets_stand_where_the_profile_refers_to_them_and_nowhere_else() -> No
 
 
 def test_a_cursor_is_moved_and_spelled_as_the_profile_says() -> None:
-    """`add` moves numbers alone, `pattern` surrounds or replaces, the fallback goes as it is and asks for nothing."""
+    """`add` moves only numbers, `pattern` surrounds or replaces, the fallback goes unchanged and needs no cursor."""
     moved = profile(resume={"query": "from", "add": 1, "pattern": "rev-{cursor}", "fallback": "first"})
     assert request_of(moved, "demo", "41").address.endswith("from=rev-42")
     assert request_of(moved, "demo", "4a").address.endswith("from=rev-4a")
@@ -127,13 +127,13 @@ def test_a_cursor_is_moved_and_spelled_as_the_profile_says() -> None:
     ],
 )
 def test_an_instant_is_asked_for_some_time_before(cursor: str, asked: str) -> None:
-    """`back_s` goes back in the cursor's own offset; what is not an instant, or has no such past, is sent as it is."""
+    """`back_s` goes back in the cursor's own offset; a text that is no instant, or has no such past, goes unchanged."""
     parsed = profile(address="https://example.org/", resume={"query": "since", "back_s": 120})
     assert unquote(request_of(parsed, "demo", cursor).address) == f"https://example.org/?since={asked}"
 
 
 def test_a_status_means_what_the_profile_says_and_else_what_http_says() -> None:
-    """The profile's word outranks the default."""
+    """The profile's word goes before the default."""
     parsed = profile(statuses={"416": "expired", "403": "dropped", "200": "success"})
     assert [parsed.meaning(status) for status in (200, 204, 403, 416, 429, 420, 404, 503, 408)] == [
         "success", "ended", "dropped", "expired", "throttled", "throttled", "refused", "dropped", "dropped"
@@ -141,7 +141,7 @@ def test_a_status_means_what_the_profile_says_and_else_what_http_says() -> None:
 
 
 def test_several_places_name_one_event() -> None:
-    """Joined so that no two lists of texts look the same; an event that lacks one is known by its hash."""
+    """No two lists of texts join to the same key; an event that lacks one is identified by its hash."""
     parsed = profile(key=["$.a", "$.b[-1]"], framing="ndjson")
     assert parsed.event(Frame('{"a":"x","b":[1,2]}'), 0).key == '["x","2"]'
     assert len(parsed.event(Frame('{"a":"x"}'), 0).key) == 64

@@ -1,4 +1,4 @@
-"""Where a profile's events go next: what is taken, and what is refused in one sentence."""
+"""The field `deliver`: what a profile may write, and what is refused in one sentence."""
 
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
@@ -22,18 +22,18 @@ NO_REFERENCE = "not refer to a secret: a webhook is authenticated by its signatu
 
 
 def read(value: Any) -> tuple[tuple[Target, ...], list[str]]:
-    """What the field means, and what is wrong with it."""
+    """Return the meaning of the field, and its problems."""
     fields = Fields("demo", {"deliver": value} if value is not None else {}, [])
     return targets(fields), fields.problems
 
 
 def test_without_the_field_events_go_nowhere() -> None:
-    """A profile that does not say delivers nothing."""
+    """A profile without it delivers nothing."""
     assert read(None) == ((), [])
 
 
 def test_each_kind_is_read() -> None:
-    """One table or a list of them; of an address the label shows the host alone."""
+    """It is one table or a list of them; an address's label shows only the host."""
     webhook = {"webhook": HOOK, "secret": "${secret:hook}"}
     given = [
         {"sqs": "a.fifo"},
@@ -66,12 +66,12 @@ def test_each_kind_is_read() -> None:
     ],
 )
 def test_a_new_sink_may_begin_with_what_came_before(since: Any, from_ms: int) -> None:
-    """From the start or an instant on, as a text or as TOML's own; without an offset it is in UTC."""
+    """It may begin at the start or an instant, as a text or TOML's own type; without an offset it is UTC."""
     assert read({"sqs": "a.fifo", "from": since}) == ((Target("sqs", "a.fifo", from_ms=from_ms),), [])
 
 
 def test_a_webhook_may_take_batches_or_several_requests_at_a_time() -> None:
-    """Each with its bounds."""
+    """Each option has its bounds."""
     several = {"webhook": HOOK, **SECRET, "batch": 100, "wait_s": 1.5}
     (target,), problems = read(several)
     assert (target.batch, target.wait_ms, target.in_order, problems) == (100, 1_500, True, [])
@@ -80,7 +80,7 @@ def test_a_webhook_may_take_batches_or_several_requests_at_a_time() -> None:
 
 
 def test_webhooks_of_one_host_are_told_apart_by_a_port_or_a_label() -> None:
-    """An address stands nowhere: its path may be secret."""
+    """The address itself is never shown, for its path may be secret."""
     addresses = ["https://example.org/a", "https://example.org:8443/a", "https://example.org/b"]
     hooks = [{"webhook": one, **SECRET} for one in addresses]
     read_all, problems = read([*hooks[:2], hooks[2] | {"label": "orders"}])
@@ -90,7 +90,7 @@ def test_webhooks_of_one_host_are_told_apart_by_a_port_or_a_label() -> None:
 
 
 def test_each_kind_has_a_sink() -> None:
-    """Its module says what it promises, within what it takes."""
+    """Its module says what it promises, within the limits that it takes."""
     for kind in KINDS:
         promises = sink(kind).PROMISES
         assert promises.most_messages >= 1

@@ -1,4 +1,4 @@
-"""The field `keep`: what a profile may spell, and which frames its rules keep."""
+"""The field `keep`: what a profile may write, and which frames its rules keep."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def bodies(rules: Any, *data: Body) -> list[bool]:
 
 
 def test_a_name_keeps_and_an_event_without_one_is_a_message() -> None:
-    """As in a mark; one text may stand for a list of one."""
+    """This is as in a mark; a single text means a list of one."""
     frames = Frame("1", name="trade"), Frame("2", name="quote"), Frame("3"), Frame("4", name="message")
     assert kept({"name": ["trade"]}, *frames) == [True, False, False, False]
     assert kept({"name": "message"}, *frames) == [False, False, True, True]
@@ -54,7 +54,7 @@ def test_a_name_keeps_and_an_event_without_one_is_a_message() -> None:
 
 
 def test_a_place_keeps_by_its_value_or_by_being_there() -> None:
-    """True is not 1, null is nothing, and a list is no value."""
+    """True is not 1, null is no value, and neither is a list."""
     data = '{"t":"trade"}', '{"t":1}', '{"t":1.0}', '{"t":true}', '{"t":null}', '{"t":["trade"]}', '{"u":1}', "trade"
     assert bodies({"path": "$.t", "is": ["trade", 1]}, *data) == [True, True, True, *[False] * 5]
     assert bodies({"path": "$.t", "is": True}, *data) == [False, False, False, True, *[False] * 4]
@@ -70,7 +70,7 @@ def test_both_parts_of_a_rule_must_hold() -> None:
 
 
 def test_what_cannot_be_read_is_kept_unless_its_name_decides() -> None:
-    """Too long, too many values, too deep, a number of thousands of digits; what is no JSON holds nothing."""
+    """It is too long, too deep or has too many values or digits; a text that is not JSON has no places."""
     unreadable: list[Body] = [
         Oversize(9, "0" * 64, b"{"),
         "[" + "1," * MOST_MARKS + "1]",
@@ -87,7 +87,7 @@ def test_what_cannot_be_read_is_kept_unless_its_name_decides() -> None:
 
 
 def test_elements_are_kept_by_themselves_or_by_their_frame() -> None:
-    """A path leads into the element or to what stands beside the list; a name is that of the element."""
+    """A path leads into the element or beside the list; a name is the element's."""
     split = {"path": "$.items", "name": "$.items[*].t"}
     fields: dict[str, Any] = {"framing": "ndjson", "split": split, "key": "$.items[*].n", "cursor": "$.items[*].n"}
     frame = Frame('{"c":"x","items":[{"n":1,"t":"a"},{"n":2,"t":"b"},{"n":3,"t":"a"}]}')
@@ -103,7 +103,7 @@ def test_elements_are_kept_by_themselves_or_by_their_frame() -> None:
 
 
 def test_a_list_that_is_not_taken_apart_is_not_judged_by_its_first_element() -> None:
-    """It is one event, stored whole; a frame without a list lacks what the rule asks for."""
+    """It is one event, stored whole; a frame without a list lacks the place that the rule names."""
     fields: dict[str, Any] = {"framing": "ndjson", "split": {"path": "$.items"}, "key": "$.items[*].n"}
     twice = Frame('{"items":[{"n":1,"t":"b"}],"items":[{"n":2,"t":"b"},{"n":3,"t":"a"}]}')
     rule = {"path": "$.items[*].t", "is": "a"}

@@ -1,4 +1,4 @@
-"""What a profile says of a socket: what is refused by name, the handshake, and how a message is spelled."""
+"""A profile's socket fields: what is refused by name, the handshake, and the text of a message."""
 
 from typing import Any
 
@@ -112,14 +112,14 @@ CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, r
     ],
 )
 def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], sentence: str) -> None:
-    """With what would be right."""
+    """The sentence says what would be right."""
     with pytest.raises(BadProfile) as caught:
         profile(**fields)
     assert f"the profile 'feed': {sentence}" in caught.value.problems
 
 
 def test_the_handshake_is_a_request() -> None:
-    """As RFC 6455 says, but for the key, which belongs to one connection; headers and secrets as in any other."""
+    """It is RFC 6455's, without the key, which belongs to one connection; headers and secrets are as elsewhere."""
     said = profile(headers={"Authorization": "Bearer ${secret:key}"}, compression=True)
     request = request_of(said, "feed:EUR/USD", None, {Reference("secret", "key"): "s3cret"})
     assert (request.method, request.address, request.upgrades) == ("GET", "https://feed.example/EUR%2FUSD?v=1", True)
@@ -136,7 +136,7 @@ def test_the_handshake_is_a_request() -> None:
 
 
 def test_the_cursor_may_stand_in_the_address_or_a_message() -> None:
-    """`resume` names a place of the handshake; where a message holds the cursor, that is the place."""
+    """`resume` names a place of the handshake; if a message holds the cursor, the message is the place."""
     by_query = profile(cursor="$.n", resume={"query": "cursor"})
     assert request_of(by_query, "feed:a", "7").address == "https://feed.example/a?v=1&cursor=7"
     by_message = profile(cursor="$.n", subscribe=[SUBSCRIBE])
@@ -147,7 +147,7 @@ def test_the_cursor_may_stand_in_the_address_or_a_message() -> None:
 
 
 def test_a_value_is_filled_in_once() -> None:
-    """What a secret, a stream's name or a cursor spells stands there as it is, whatever it looks like."""
+    """The text of a secret, a stream's name or a cursor stays unchanged, whatever it looks like."""
     said = profile(
         cursor="$.n", subscribe=[{"send": {"a": "${secret:key}|{name}|{cursor|text}", "b": [1, True, None]}}]
     )
@@ -161,7 +161,7 @@ def test_a_value_is_filled_in_once() -> None:
 
 
 def test_numbers_may_be_counted_by_product() -> None:
-    """A path alone has one row."""
+    """Without a product there is one row."""
     path, by = parse_path("$.seq"), parse_path("$.product")
     assert path is not None
     assert profile(sequence="$.seq").sequence == Numbering(path)

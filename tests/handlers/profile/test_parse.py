@@ -106,14 +106,14 @@ def test_address_and_framing_are_enough() -> None:
 
 
 def test_a_key_of_the_bodys_own_has_no_conflict() -> None:
-    """An id or a path may come with two bodies; a hash is of the body, and with "each" nothing comes twice."""
+    """An id or a path may come with two bodies; a hash is the body's own, and with "each" no key recurs."""
     rules: dict[str, Any] = {"id": "both", "$.a": "both", "hash": None, "each": None}
     assert {key: profile(key=key, on_conflict="both").key_conflict for key in rules} == rules
     assert profile(key=["$.a", "$.b"]).key_conflict == "first"
 
 
 def test_the_profiles_that_ship_are_sound() -> None:
-    """Every one of them parses, its address and its request are what its file says."""
+    """Each parses, and its address and its request are what its file says."""
     tables = {file.stem: tomllib.loads(file.read_text()) for file in shipped.files()}
     variables = {
         f"UPSTREAM_{name}": "https://example.org" for name in ("KUBERNETES", "ETCD", "MERCURE", "MASTODON", "MCP")
@@ -124,7 +124,7 @@ def test_the_profiles_that_ship_are_sound() -> None:
 
 
 def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
-    """As WHATWG says: the last event ID in Last-Event-ID. Where the cursor is something else, no standard says how."""
+    """By WHATWG the last event ID goes into Last-Event-ID; for any other cursor no standard says how."""
     assert Resume("header", "Last-Event-ID", is_default=True) == LAST_EVENT_ID
     assert profile(key="$.a", method="POST").resume == LAST_EVENT_ID
     assert [profile(**fields).resume for fields in ({"resume": "none"}, {"cursor": "$.at"})] == [None, None]
@@ -253,7 +253,7 @@ def test_a_wrong_field_is_refused_by_name() -> None:
 
 
 def test_every_problem_of_a_profile_is_reported() -> None:
-    """The error's own sentence is the first; `problems` has them all."""
+    """The error's own sentence is the first problem; `problems` has them all."""
     with pytest.raises(BadProfile) as caught:
         parse("demo", {"framing": "csv", "key": 7, "more": 1}, {})
     assert [problem.removeprefix("the profile 'demo': ").split()[0] for problem in caught.value.problems] == [
@@ -265,7 +265,7 @@ def test_every_problem_of_a_profile_is_reported() -> None:
 
 
 def test_what_only_sounds_like_a_secret_may_stand_there() -> None:
-    """Another name, a number, a reference, and what the stream id brings."""
+    """This is another name, a number, a reference, or a part of the stream id."""
     address = "https://example.org/?token={name}&tokens=5&key=a&secret=${secret:/streamkeeper/prod/x}"
     body = '{"max_tokens": "5", "token": 7, "password": "", "access_token": "${ssm:x}"}'
     assert profile(address=address, method="POST", body=body).body == body
@@ -332,7 +332,7 @@ VALUES_OF_TOML = st.recursive(
 
 @given(st.sampled_from(["sse", "ndjson"]), st.dictionaries(st.sampled_from(FIELDS), VALUES_OF_TOML, max_size=3))
 def test_any_table_is_a_profile_or_is_refused_in_sentences(framing: str, table: dict[str, Any]) -> None:
-    """Whatever TOML holds: nothing but BadProfile is raised; a profile that exists can be asked and judge any frame."""
+    """Any TOML raises nothing but BadProfile; a valid profile makes requests and judges any frame."""
     problems: tuple[str, ...] = ()
     try:
         parsed = parse("demo", {"address": "https://example.org/", "framing": framing} | table, VARIABLES)
@@ -353,12 +353,12 @@ def test_any_table_is_a_profile_or_is_refused_in_sentences(framing: str, table: 
     [(0, 0), (0.5, 0.5), (90, 90), ("90s", 90), ("5m", 300), ("24h", 86_400), ("0s", 0), (86_400, 86_400)],
 )
 def test_a_time_is_a_number_of_seconds_or_has_its_unit(written: Any, seconds: float) -> None:
-    """For how long a refusal may pass."""
+    """The field says for how long a refusal may pass."""
     assert profile(reject_after=written).reject_after == seconds
 
 
 def test_a_log_has_fields_of_its_own() -> None:
-    """Where each event is an item there is nothing to wait for; a log has one order, and compares no bodies."""
+    """If each event is an item there is nothing to wait for; a log has one order, and compares no bodies."""
     log = profile(store="log", flush_s=0.25, dedup_window_s=60)
     assert (log.flush_ms, log.dedup_window_ms, log.read_rest_s) == (250, 60_000, 0.025)
     rests = [profile(**fields).read_rest_s for fields in ({}, {"store": "log"}, {"store": "log", "framing": "raw"})]

@@ -1,4 +1,4 @@
-"""What a stream id fills into a profile's texts: whole, in Base64, and as a range of keys."""
+"""What a stream id fills into a profile's texts: unchanged, in Base64, and as a range of keys."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ KEYS = st.text(st.sampled_from("ab/.*\\:é\U0010ffff"), max_size=6)
 
 
 def escaped(key: str) -> str:
-    """The name that spells exactly this key."""
+    """Return the name that spells exactly this key."""
     return "".join(f"\\{character}" if character in "\\.*" else character for character in key)
 
 
@@ -41,27 +41,27 @@ def escaped(key: str) -> str:
     ],
 )
 def test_a_name_spells_a_range(name: str, expected: tuple[bytes, bytes]) -> None:
-    """A key alone has no end, a prefix ends behind its last key, two dots stand between the ends."""
+    """A key alone has no end, a prefix ends after its last key, two dots separate the ends."""
     assert key_range(name) == expected
 
 
 @given(KEYS, KEYS)
 def test_every_key_and_every_range_can_be_spelled(one: str, other: str) -> None:
-    """A backslash takes any character as it is."""
+    """A backslash makes any character literal."""
     assert key_range(escaped(one)) == (one.encode(), b"")
     assert key_range(f"{escaped(one)}..{escaped(other)}") == (one.encode(), other.encode() or b"\0")
 
 
 @given(KEYS.filter(bool), st.binary(max_size=4))
 def test_a_prefix_takes_the_keys_that_begin_with_it_and_no_other(prefix: str, rest: bytes) -> None:
-    """Of all texts of bytes: what begins with it lies in the range, what lies in the range begins with it."""
+    """For any bytes, exactly the texts that begin with it are in the range."""
     start, end = key_range(f"{escaped(prefix)}*")
     assert start <= prefix.encode() + rest < end
     assert (start <= rest < end) == rest.startswith(prefix.encode())
 
 
 def test_placeholders_come_in_once() -> None:
-    """What looks like one in a value stays; each filter gives its own value."""
+    """A text in a value that looks like one stays; each filter gives its own value."""
     text = "{streamId} {name} {name|base64} {streamId|base64} {name|from|base64} {name|to|base64} {other}"
     values = fill_in(text, "demo:{name}*").split(" ")
     in_base64 = [base64.b64decode(value) for value in values[2:6]]
@@ -70,7 +70,7 @@ def test_placeholders_come_in_once() -> None:
 
 
 def body(text: str, stream_id: str) -> Any:
-    """The body that a profile with this one sends."""
+    """Return the body that a profile with this `body` sends."""
     sent = request_of(profile(method="POST", body=text, address="https://example.org/{name|base64}"), stream_id, None)
     assert sent.body is not None
     return sent.address, json.loads(sent.body)

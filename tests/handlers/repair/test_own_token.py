@@ -1,4 +1,4 @@
-"""A repair sends the token of its stream: from a played token server, on real sockets."""
+"""A repair sends its stream's token, from a played token server, on real sockets."""
 
 import time
 from typing import Any
@@ -20,7 +20,7 @@ REFUSED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\
 
 
 def profile_of(origin: str, **repair: Any) -> Profile:
-    """A profile with a token, and a repair at another origin."""
+    """Return a profile with a token, and a repair at another origin."""
     token = {"kind": "client_credentials", "address": f"{origin}/oauth/token", "id": CLIENT}
     repair = {"address": "https://rest.example/events?after={after}", "items": "$", "key": "$.id"} | repair
     said = {"address": f"{origin}/demo", "allow_private": True, "framing": "ndjson", "key": "$.id", "repair": repair}
@@ -28,14 +28,14 @@ def profile_of(origin: str, **repair: Any) -> Profile:
 
 
 def sent(profile: Profile, tokens: OwnTokens) -> bytes | None:
-    """The Authorization of a request for a page."""
+    """Return the Authorization of a request for a page."""
     assert profile.repair is not None
     secrets = tokens.added(profile, VALUES)
     return request(profile, profile.repair, "https://rest.example/events", secrets).headers.get("authorization")
 
 
 def test_the_streams_token_goes_with_its_headers() -> None:
-    """It is held for the next request, and after a 401 another is requested; with headers of its own none is sent."""
+    """It is kept for the next request and replaced after a 401; with headers of its own, a repair sends none."""
     tokens = OwnTokens(lambda: time.time_ns() // 1_000_000)
     with playing() as (origin, _), serving(sends(REFUSED)) as server:
         profile = profile_of(origin)
@@ -53,7 +53,7 @@ def test_the_streams_token_goes_with_its_headers() -> None:
 
 
 def test_a_token_server_that_is_down_is_named() -> None:
-    """The repair is tried again later, as after any refusal; the sentence has the host alone."""
+    """The repair is tried again later, as after any refusal; the sentence names only the host."""
     down = sends(b"HTTP/1.1 503 Down\r\nContent-Length: 0\r\n\r\n")
     with serving(down) as server, pytest.raises(StreamDropped, match=r"^the token server 127\.0\.0\.1 answered 503$"):
         sent(profile_of(server.address), OwnTokens(lambda: 0))

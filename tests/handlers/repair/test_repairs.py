@@ -1,4 +1,4 @@
-"""The function that repairs gaps, at an address that pages, lags, refuses and lies: what is stored and said."""
+"""The function that repairs gaps, at an address that pages, lags, refuses and lies: what it stores and reports."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ MISSED = [10, 11, 12, 13, 14]
 
 
 def brought(rig: Rig) -> list[int]:
-    """The events that came by repair, in their order; every event is there once."""
+    """Return the events that came by repair, in order; every event exists once."""
     stored = rig.stored()
     assert sorted(number for number, _ in stored) == list(range(len(rig.emitted_ms)))
     return [number for number, is_repaired in stored if is_repaired]
@@ -35,7 +35,7 @@ def brought(rig: Rig) -> list[int]:
 @pytest.mark.parametrize("is_inclusive", [False, True])
 @pytest.mark.parametrize("limit", [2, 5, 100])
 def test_what_was_missed_is_stored_once_and_marked(store: str, is_inclusive: bool, limit: int) -> None:
-    """Behind what it missed, in items as in a log, whatever the pages; the record says how many came."""
+    """It comes after what it missed, in items and in a log, with any pages; the record says how many came."""
     rig = Rig(RestWays(limit=limit, is_inclusive=is_inclusive), store=store)
     assert rig.run().status == "done"
     assert brought(rig) == MISSED
@@ -48,7 +48,7 @@ def test_what_was_missed_is_stored_once_and_marked(store: str, is_inclusive: boo
     ("is_inclusive", "asked"), [(False, ["after=9&before=15", "after=8&before=16"]), (True, ["after=9&before=15"])]
 )
 def test_an_address_without_the_edges_is_asked_again_beyond_them(is_inclusive: bool, asked: list[str]) -> None:
-    """First between the keys at the edges, as the profile says; then, unless they are in it, beyond them."""
+    """It asks first between the keys at the edges; if the answer lacks them, beyond them."""
     rig = Rig(RestWays(limit=100, is_inclusive=is_inclusive))
     rig.run()
     assert [address.partition("?")[2] for address in rig.rest.addresses] == asked
@@ -58,7 +58,7 @@ def test_an_address_without_the_edges_is_asked_again_beyond_them(is_inclusive: b
 @pytest.mark.parametrize("limit", [2, 3, 100])
 @pytest.mark.parametrize("address", ["after={after}&before={before}", "after={after}", "before={before}"])
 def test_an_address_without_an_order_hides_nothing(address: str, limit: int) -> None:
-    """What was missed may stand beyond both edges, or on a later page: all is stored, and one page alone proves it."""
+    """A missed event may be beyond both edges or on a later page: all is stored, and one page can prove it."""
     ways = RestWays(limit=limit, is_inclusive=True, is_shuffled=True)
     rig = Rig(ways, address=f"https://rest.example/events?{address}")
     rig.run(left_ms=1)
@@ -99,7 +99,7 @@ def test_numbered_pages_may_end_with_a_404(ends_after: int, state: str, asked: i
 
 
 def test_an_address_without_an_end_is_read_as_far_as_the_edge() -> None:
-    """Where its items go towards it: what came later is not asked for."""
+    """Its items go towards the edge; what came later is not requested."""
     rig = Rig(RestWays(limit=3), address="https://rest.example/events?after={after}", events=200)
     rig.run()
     assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
@@ -115,7 +115,7 @@ def test_an_address_without_an_end_is_read_as_far_as_the_edge() -> None:
     ],
 )  # fmt: skip
 def test_an_order_is_that_of_the_pages(pages: list[list[int]], way: int) -> None:
-    """By number or by time; a page may go the other way itself, and repeat an item."""
+    """It is by number or by time; a page may be reversed, and may repeat an item."""
     by_time = by_number = Repair()
     for page in pages:
         by_number = ordered(by_number, [str(one) for one in page], [None] * len(page))
@@ -125,7 +125,7 @@ def test_an_order_is_that_of_the_pages(pages: list[list[int]], way: int) -> None
 
 @pytest.mark.parametrize("lie", ["is empty", "forgets the edges", "is a page for people"])
 def test_an_answer_without_an_overlap_proves_nothing(lie: str) -> None:
-    """Whatever came is stored, and the gap is marked as repaired only once the address has both edges."""
+    """Its events are stored, and the gap counts as repaired only once the address shows both edges."""
     rig = Rig(RestWays(limit=100, lie=lie, lies_ms=10**9))
     rig.run(left_ms=1)
     repair = rig.repaired
@@ -140,7 +140,7 @@ def test_an_answer_without_an_overlap_proves_nothing(lie: str) -> None:
 
 
 def test_what_came_while_the_connection_caught_up_is_no_edge() -> None:
-    """It happened in the gap, as part of the backlog: the address is asked up to the first event after that."""
+    """It belongs to the gap's backlog, so the edge is the first event after it."""
     rig = Rig(RestWays(limit=100), live=18)
     rig.run()
     assert [address.partition("?")[2] for address in rig.rest.addresses] == ["after=9&before=18", "after=8&before=19"]
@@ -151,7 +151,7 @@ def test_what_came_while_the_connection_caught_up_is_no_edge() -> None:
 
 
 def test_a_quiet_gap_is_proved_by_both_edges_alone() -> None:
-    """Nothing was missed: where the address shows what was before and after, the gap is repaired, and nothing came."""
+    """If the address shows the events before and after and none between, nothing was missed."""
     rig = Rig(RestWays(limit=100), missed=range(10, 10))
     rig.run()
     assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, 0)
@@ -162,7 +162,7 @@ def test_a_quiet_gap_is_proved_by_both_edges_alone() -> None:
 
 
 def test_an_address_that_lags_is_asked_until_it_has_the_event_after_the_gap() -> None:
-    """Its first answers end before the gap does: what they bring is stored, and it is asked again, ever later."""
+    """Its first answers end before the gap does: their events are stored, and it asks again, ever later."""
     rig = Rig(RestWays(lag_ms=20_000, limit=100))
     rig.run()
     assert rig.repaired.state == REPAIRED
@@ -175,7 +175,7 @@ def test_an_address_that_lags_is_asked_until_it_has_the_event_after_the_gap() ->
 
 
 def test_an_address_that_has_not_come_so_far_yet_repairs_a_part() -> None:
-    """It shows the event before the gap and not the one after it: what is between may be missing."""
+    """It shows the event before the gap but not the one after it, so events between may be missing."""
     rig = Rig(RestWays(lag_ms=10_000, limit=100), time="$.at")
     rig.run(left_ms=1)
     repair = rig.repaired
@@ -185,7 +185,7 @@ def test_an_address_that_has_not_come_so_far_yet_repairs_a_part() -> None:
 
 
 def test_nothing_is_asked_for_before_after_s_is_over() -> None:
-    """The address needs so long until it has what the stream had."""
+    """The address needs so long until it has the stream's events."""
     rig = Rig(RestWays(limit=100), after_s="1m")
     rig.now = rig.gap.to_ms + 40_000
     rig.run()
@@ -202,7 +202,7 @@ def test_the_pace_is_kept_between_pages() -> None:
 
 
 def test_retry_after_is_obeyed_by_all_streams_of_the_profile() -> None:
-    """A refusal that asks for longer than a walk waits ends the turn; nobody has the next one before it is over."""
+    """A longer rest than a walk waits ends the turn; nobody has the next turn before the rest is over."""
     rig = Rig(RestWays(refuses=100, seed=3))
     while not item(rig.tables, "s", "repairing") or rig.repaired.rest_until_ms <= rig.now:
         rig.now += TURN_MS
@@ -219,7 +219,7 @@ def test_retry_after_is_obeyed_by_all_streams_of_the_profile() -> None:
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("limit", [2, 100])
 def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, limit: int) -> None:
-    """Whoever comes next goes on with the page that was not read yet."""
+    """The next function goes on with the first page that was not read."""
     count, longest = 0, 0
     while True:
         rig = Rig(RestWays(limit=limit), store=store)
@@ -241,7 +241,7 @@ def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, 
 
 
 def test_one_function_at_a_time_asks_an_upstream() -> None:
-    """Another one finds the turn taken, and asks for nothing."""
+    """Another function finds the turn taken, and makes no request."""
     rig = Rig()
     rig.work.take_turn("s", "another", rig.now, rig.now + 1_000)
     assert rig.run().status == "busy"
@@ -251,7 +251,7 @@ def test_one_function_at_a_time_asks_an_upstream() -> None:
 
 
 def test_whoever_lost_his_turn_stores_no_verdict() -> None:
-    """A function that stood still finds that another has written, and ends."""
+    """A function that was frozen finds that another has written, and ends."""
     rig = Rig(RestWays(limit=100))
     fetch = rig.rest.fetch
 
@@ -266,7 +266,7 @@ def test_whoever_lost_his_turn_stores_no_verdict() -> None:
 
 
 def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
-    """What it has is stored; the record says what is open, and an alert is sent once nobody tries it again."""
+    """Its events are stored; the record says what is open, and an alert follows once nobody tries it again."""
     rig = Rig(RestWays(limit=100, keeps_ms=8_500), reach_s=60, time="$.at")
     rig.run(left_ms=1)
     repair = rig.repaired
@@ -284,7 +284,7 @@ def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
 
 
 def test_without_an_event_before_the_gap_nothing_can_be_asked_for_behind_it() -> None:
-    """The stream began with the gap, or all before it has expired."""
+    """The stream began with the gap, or all events before it have expired."""
     rig = Rig(missed=range(5))
     rig.gap = replace(rig.gap, from_ms=rig.at(-1))
     rig.run(left_ms=1)
@@ -293,7 +293,7 @@ def test_without_an_event_before_the_gap_nothing_can_be_asked_for_behind_it() ->
 
 
 def test_without_an_event_after_the_gap_it_waits_for_one() -> None:
-    """The connection that ended it has brought nothing yet: the gap stays open, and that is no failure."""
+    """The connection after it has brought nothing yet: the gap stays open, which is no failure."""
     rig = Rig(RestWays(limit=100), missed=range(10, 15), events=15)
     rig.now += 5_000
     rig.run(left_ms=1)
@@ -307,7 +307,7 @@ def test_without_an_event_after_the_gap_it_waits_for_one() -> None:
 
 
 def test_what_an_older_connection_brings_after_the_gap_is_no_edge() -> None:
-    """A function that stood still reads what came before the gap's end: it stands before what the gap has missed."""
+    """A frozen function reads events from before the gap's end; they belong before what the gap has missed."""
     rig = Rig(RestWays(limit=100), before=range(9))
     rig.store.write("s", 1, 90, [StreamEvent("9", body(9), None, None, None, rig.at(15))])
     rig.run()
@@ -316,7 +316,7 @@ def test_what_an_older_connection_brings_after_the_gap_is_no_edge() -> None:
 
 
 def test_the_profile_may_say_why_no_overlap_can_be_seen() -> None:
-    """Then one walk to its end is enough, and the record has the reason."""
+    """Then one walk to the end is enough, and the record has the reason."""
     rig = Rig(RestWays(limit=100, lie="forgets the edges", lies_ms=10**9), unproved="the edges are left out")
     rig.rest._ways = replace(rig.rest._ways, lie="")
     rig.run()
@@ -325,7 +325,7 @@ def test_the_profile_may_say_why_no_overlap_can_be_seen() -> None:
 
 
 def test_pages_that_go_round_are_bounded() -> None:
-    """After `pages` of them the walk ends, and says so."""
+    """After `pages` pages the walk ends, and says so."""
     rig = Rig(RestWays(limit=2, lie="goes round", lies_ms=10**9), pages=4)
     rig.run(left_ms=1)
     assert rig.repaired.state in (PARTLY, FAILED)
@@ -333,7 +333,7 @@ def test_pages_that_go_round_are_bounded() -> None:
 
 
 def test_what_the_profile_does_not_keep_is_not_stored() -> None:
-    """By what stands in an item, as in an event of the stream."""
+    """An item's content decides, as for an event of the stream."""
     rig = Rig(RestWays(limit=100))
     rig.profile = parse("s", {**STREAM, "keep": [{"path": "$.id", "is": [11, 13]}], "repair": REPAIR}, {})
     rig.run()
@@ -364,7 +364,7 @@ def test_an_announced_loss_is_repaired_as_well() -> None:
 
 
 def test_by_time_the_address_is_asked_around_the_gap() -> None:
-    """From the event before it to the event after it, in the profile's unit, where their times are known."""
+    """It asks from the event before it to the event after it, in the profile's unit, if their times are known."""
     address = "https://rest.example/events?from={from}&to={to}"
     rig = Rig(RestWays(limit=100), address=address, time="$.at", time_unit="ms")
     rig.run()
@@ -373,7 +373,7 @@ def test_by_time_the_address_is_asked_around_the_gap() -> None:
 
 
 def test_a_request_that_is_done_is_no_longer_listed() -> None:
-    """Not before it is a minute old: the gap that it is for may still be on its way. A later one is listed again."""
+    """It stays for a minute, because its gap may still be on its way. A later request is listed again."""
     rig = Rig()
     rig.run()
     (left,) = rig.work.requested("s")
@@ -388,7 +388,7 @@ def test_a_request_that_is_done_is_no_longer_listed() -> None:
 
 
 def test_a_request_that_was_repeated_meanwhile_stays() -> None:
-    """Whoever is done with what it read does not end what came since."""
+    """Finishing a request that was read does not end a newer one."""
     rig = Rig()
     rig.work.request("s", rig.now - SETTLED_MS, rig.now)
     (read,) = rig.work.requested()

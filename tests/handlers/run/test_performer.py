@@ -1,4 +1,4 @@
-"""The performer on steps that are written here: whose comes next, what each is answered by, when it gives up."""
+"""The performer on steps that are written here: which comes next, its answers, and when it gives up."""
 
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -26,7 +26,7 @@ STOP_MS = DEADLINE_MS - 250
 
 
 class Streams(World):
-    """A performer of many streams, or of one; `asks` answers what they ask of the store."""
+    """A performer of one or many streams; `asks` answers their requests of the store."""
 
     def __init__(self, play: Callable[[str], Script] = lambda _stream: [], *, is_alone: bool = False) -> None:
         super().__init__(store_on(MemoryDynamoDB("events", "control"), NAMES), play)
@@ -34,11 +34,11 @@ class Streams(World):
         self.values: dict[str, list[Any]] = {}
 
     def begin(self, stream: str, steps: list[Step]) -> None:
-        """Lets a stream ask for these steps, one after the other; what each was answered by is noted."""
+        """Let a stream ask for these steps, one after the other; the answers are noted."""
         self.begin_with(stream, self._plays(stream, steps))
 
     def begin_with(self, stream: str, steps: Steps[str]) -> None:
-        """Lets a stream ask for steps."""
+        """Let a stream ask for steps."""
         who = Invocation(stream, "A", "", "r1", DEADLINE_MS, 1_000, 1_000, 2_000, 0)
         self.performer.begin(PROFILE, who, steps, self.requests(PROFILE, who))
 
@@ -53,14 +53,14 @@ class Never:
     """Threads whose requests never end."""
 
     def ask(self, stream: str, *requests: Callable[[], Any]) -> None:
-        """Begins a request."""
+        """Begin a request."""
 
     def answered(self) -> Iterator[tuple[str, Answered]]:
-        """Nothing."""
+        """Return no answers."""
         return iter(())
 
     def stop(self, wait_s: float) -> None:
-        """Nothing is waited for."""
+        """Wait for nothing."""
 
 
 def test_each_step_is_performed_once_and_answered_by_its_own() -> None:
@@ -78,7 +78,7 @@ def test_each_step_is_performed_once_and_answered_by_its_own() -> None:
 
 
 def test_what_one_raises_reaches_no_other() -> None:
-    """It ends with what it raised, or what came of performing its step; the other goes on."""
+    """It ends with its own exception, or that of its step; the other goes on."""
 
     def raises() -> Steps[str]:
         yield Pause(0)
@@ -111,7 +111,7 @@ def test_many_streams_share_what_may_wait_unread() -> None:
 
 
 def test_pauses_and_waits_name_the_next_instant() -> None:
-    """The first of all; a pause is over at its end, or as soon as it is woken."""
+    """It is the earliest of all; a pause is over at its end, or as soon as it is woken."""
     streams = Streams()
     streams.now_ms = 10
     streams.begin("demo:a", [Await(None, 70), Pause(500)])
@@ -127,7 +127,7 @@ def test_pauses_and_waits_name_the_next_instant() -> None:
 
 
 def test_a_stream_is_told_its_lease_once_it_awaits_an_arrival() -> None:
-    """As it is known then; a stream that is unknown is not told."""
+    """It gets the lease as known at that instant; an unknown stream gets none."""
     streams = Streams()
     streams.begin("demo:a", [Pause(10), Await(500, None)])
     known = [Lease(execution="old")]
@@ -143,7 +143,7 @@ def test_a_stream_is_told_its_lease_once_it_awaits_an_arrival() -> None:
 
 @pytest.mark.parametrize("step", [ReadLease(), ReadSecrets()], ids=["the store", "secrets"])
 def test_a_request_is_waited_for_until_the_hard_stop(step: Step) -> None:
-    """Then it failed, and from then on each fails at once: the function answers before its deadline."""
+    """Then it has failed, and each later one fails at once: the function answers before its deadline."""
     streams = Streams(is_alone=True)
     streams.performer._pool = Never()
     streams.begin("demo", [step, step])
@@ -156,7 +156,7 @@ def test_a_request_is_waited_for_until_the_hard_stop(step: Step) -> None:
 
 
 def test_what_the_steps_of_one_stream_raise_is_raised() -> None:
-    """By whoever runs them."""
+    """The caller that runs them gets the exception."""
 
     def raises() -> Steps[str]:
         yield ReadLease()
@@ -170,7 +170,7 @@ def test_what_the_steps_of_one_stream_raise_is_raised() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3)), max_size=40))
 def test_between_two_servings_of_one_each_other_that_had_something_is_served(arrivals: list[tuple[str, int]]) -> None:
-    """Whatever has come waits for one turn of each other stream at the most."""
+    """An arrival waits for at most one turn of each other stream."""
     scripts: dict[str, Script] = {name: [] for name in "abcd"}
     for name, at_ms in sorted(arrivals, key=lambda one: one[1]):
         scripts[name].append((at_ms, Chunk(b"")))

@@ -24,7 +24,7 @@ REASON = "the profile 'prices': address is missing"
 
 
 class Place:
-    """A bucket that keeps versions, and functions that read it; `requests` counts the objects they have asked for."""
+    """A bucket that keeps versions, and functions that read it; `requests` counts the objects that they request."""
 
     def __init__(self, aws: Aws, folder: Path) -> None:
         self.name, self._folder = f"profiles-{next(NAMES)}", folder
@@ -43,21 +43,21 @@ class Place:
         self.fails: Callable[[], None] = lambda: None
 
     def puts(self, text: str, name: str = "prices") -> None:
-        """A new version of a profile."""
+        """Put a new version of a profile."""
         self._s3.put_object(Bucket=self.name, Key=f"{FOLDER}{name}.toml", Body=text.encode())
 
     def deletes(self, name: str = "prices") -> None:
         self._s3.delete_object(Bucket=self.name, Key=f"{FOLDER}{name}.toml")
 
     def function(self) -> Profiles:
-        """A cold one."""
+        """Return a cold function."""
         settings = environment(self._folder, PROFILES_BUCKET=self.name, PROFILES_FOLDER=FOLDER)
         return Profiles(
             Settings.load(settings), lambda: self, lambda: self._s3, self.warnings.append, now_s=lambda: self.now_s
         )
 
     def get_object(self, **asked: Any) -> Any:
-        """As S3 does; counted."""
+        """Answer as S3 does, and count."""
         self.requests += 1
         self.fails()
         return self._plain.get_object(**asked)
@@ -68,7 +68,7 @@ class Place:
 
 @pytest.fixture
 def place(aws: Aws, tmp_path: Path) -> Iterator[Place]:
-    """An empty bucket; `env/streams` has a profile `packaged`."""
+    """Return an empty bucket; `env/streams` has a profile `packaged`."""
     (tmp_path / "env" / "streams").mkdir(parents=True)
     (tmp_path / "env" / "streams" / "packaged.toml").write_text(OLD)
     # The roles of the stage of the tests know no such bucket: tests/real/test_profiles_bucket.py has a stage that does.
@@ -79,7 +79,7 @@ def place(aws: Aws, tmp_path: Path) -> Iterator[Place]:
 
 
 def test_a_profile_that_comes_later_is_found_and_a_change_within_a_minute(place: Place) -> None:
-    """One conditional request a minute, however often it is used; what ships is used where the bucket has none."""
+    """One conditional request a minute is made; a packaged profile is used if the bucket has none."""
     function = place.function()
     assert (function.find("prices"), function.find("packaged")) == (None, Found(OLD))
     place.puts(OLD)
@@ -101,7 +101,7 @@ def test_a_profile_that_comes_later_is_found_and_a_change_within_a_minute(place:
 
 
 def test_a_wrong_one_is_not_used(place: Place) -> None:
-    """Its former version goes on, in a function that has it and in a cold one, until the next sound one."""
+    """Its former version stays in use, in a warm and in a cold function, until the next valid one."""
     place.puts(OLD)
     warm = place.function()
     assert warm.find("prices") == Found(OLD)
@@ -122,7 +122,7 @@ def test_a_wrong_one_is_not_used(place: Place) -> None:
 
 
 def test_an_address_that_is_never_allowed_is_wrong(place: Place) -> None:
-    """The metadata service, spelt as one number: the function would refuse each connection."""
+    """It is the metadata service, written as one number; the function would refuse each connection."""
     place.puts(OLD)
     function = place.function()
     assert function.text("prices") == OLD
@@ -140,7 +140,7 @@ def test_an_address_that_is_never_allowed_is_wrong(place: Place) -> None:
     ("text", "reason"), [(WRONG, REASON), ("secret-value", "the profile 'prices' is not valid TOML")]
 )
 def test_one_that_never_was_sound_is_refused_with_the_reason(place: Place, text: str, reason: str) -> None:
-    """Of a name that ships the packaged file is used."""
+    """If a packaged file has its name, that file is used."""
     place.puts(text)
     place.puts(text, "packaged")
     function = place.function()
@@ -156,7 +156,7 @@ def test_one_that_never_was_sound_is_refused_with_the_reason(place: Place, text:
 
 
 def test_a_store_without_versions_has_no_former_one(place: Place) -> None:
-    """As rclone's S3 answers: a cold function refuses a wrong one with its reason, or has the packaged one."""
+    """rclone's S3 answers so: a cold function refuses a wrong one with its reason, or uses the packaged one."""
     place.puts(WRONG)
     place.puts(WRONG, "packaged")
     function, versions = place.function(), mock.Mock()
@@ -168,7 +168,7 @@ def test_a_store_without_versions_has_no_former_one(place: Place) -> None:
 
 
 def test_an_outage_of_s3_changes_no_profile_and_is_not_asked_again_at_once(place: Place) -> None:
-    """What is known goes on; who knows nothing waits, and rejects no stream."""
+    """A known profile stays in use; a function that knows none waits, and rejects no stream."""
     place.puts(OLD)
     known, cold = place.function(), place.function()
     assert known.text("prices") == OLD

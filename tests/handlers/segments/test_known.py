@@ -16,7 +16,7 @@ def known(of: KnownKeys, *names: object) -> list[object]:
 
 
 def test_what_is_read_back_is_older() -> None:
-    """A writer looks back from the end of the log; what it reads last is forgotten first."""
+    """A writer reads back from the end of the log, and forgets first what it read last."""
     of = KnownKeys()
     of.add(30, keys(3, 1))
     of.add_older(20, keys(2))
@@ -29,7 +29,7 @@ def test_what_is_read_back_is_older() -> None:
 
 
 def test_of_two_under_one_key_the_first_is_new() -> None:
-    """It came first, and the other is one of the same key."""
+    """It came first, and the other one repeats its key."""
     first, second = (StreamEvent("7", data, None, None, None, 0) for data in ("a", "b"))
     assert list(KnownKeys().unknown([first, second]).values()) == [first]
 
@@ -48,7 +48,7 @@ def test_memory_is_bounded() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=5), max_size=20), st.integers(0, 20))
 def test_a_key_is_known_as_long_as_its_last_coming_is_young_enough(segments: list[list[int]], before: int) -> None:
-    """As a list of all that was added says it."""
+    """A list of all that was added agrees."""
     of = KnownKeys()
     for at_ms, numbers in enumerate(segments):
         of.add(at_ms, keys(*numbers))
@@ -58,5 +58,5 @@ def test_a_key_is_known_as_long_as_its_last_coming_is_young_enough(segments: lis
 
 
 def test_eight_bytes_of_a_key_are_remembered() -> None:
-    """They are the first of its SHA-256, so that every release computes the same."""
+    """They are the first of its SHA-256, so every release computes the same."""
     assert (key_hash("7").hex(), HASH_BYTES) == ("7902699be42c8a8e", 8)

@@ -1,4 +1,4 @@
-"""A log in memory, appended by one connection and by two, and read: what each rule of the protocol is for."""
+"""A log in memory, appended by one connection or two, and read: what each rule of the protocol is for."""
 
 import json
 from typing import Any
@@ -22,19 +22,19 @@ STREAM = "demo"
 
 
 class Queue:
-    """What was sent to the dead-letter queue."""
+    """The messages that were sent to the dead-letter queue."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
 
     def send_message(self, *, QueueUrl: str, MessageBody: str) -> None:
-        """As boto3's."""
+        """Take a message, as boto3's client does."""
         assert QueueUrl == "queue"
         self.keys.append(json.loads(MessageBody)["key"])
 
 
 class World:
-    """Tables, a queue, and the store of all connections upon them."""
+    """Tables, a queue, and the store of all connections on them."""
 
     def __init__(self) -> None:
         self.tables = MemoryDynamoDB("events", "control")
@@ -72,7 +72,7 @@ def events(*numbers: int, data: str | bytes = "a") -> list[StreamEvent]:
 
 
 def test_a_new_connection_knows_more_than_the_last_segment() -> None:
-    """What came within the window is dropped, whichever segment it lies in."""
+    """An event of the window is dropped, whichever segment holds it."""
     world = World()
     before = world.log(1)
     for number in (1, 2, 3):
@@ -81,7 +81,7 @@ def test_a_new_connection_knows_more_than_the_last_segment() -> None:
 
 
 def test_a_writer_reads_what_another_wrote() -> None:
-    """It finds its number taken, and drops what is there already; each event is stored once, in order."""
+    """It finds its number taken, and drops known events; each event is stored once, in order."""
     world = World()
     older, newer = world.log(1), world.log(2)
     older.write(0, events(1))
@@ -91,7 +91,7 @@ def test_a_writer_reads_what_another_wrote() -> None:
 
 
 def test_the_first_append_reads_what_another_wrote_since_it_opened() -> None:
-    """As the connection before it does when it leaves: a read is cheaper than a write that is refused."""
+    """The earlier connection does so when it leaves; a read is cheaper than a refused write."""
     world = World()
     older, newer = world.log(1), world.log(2)
     older.write(0, events(1))
@@ -107,7 +107,7 @@ def test_the_first_append_reads_what_another_wrote_since_it_opened() -> None:
 
 
 def test_two_writers_number_their_segments_without_a_hole() -> None:
-    """Else one would not meet what the other writes."""
+    """Otherwise one would miss what the other writes."""
     world = World()
     older, newer = world.log(1), world.log(2)
     older.write(0, events(1))
@@ -134,7 +134,7 @@ def test_an_older_connection_carries_a_newer_ones_cursor_on() -> None:
 
 
 def test_a_segment_is_read_whole_and_in_order() -> None:
-    """From its first event on, and from any place within it."""
+    """It is read from its first event on, and from any place within it."""
     world = World()
     world.log(1).write(0, events(1, 2, 3))
     assert (world.keys(), world.keys(limit=2)) == (["k1", "k2", "k3"], ["k1", "k2"])
@@ -142,7 +142,7 @@ def test_a_segment_is_read_whole_and_in_order() -> None:
 
 
 def test_what_no_segment_holds_is_in_the_queue_before_its_mark() -> None:
-    """One message for each part of it."""
+    """It has one message for each part."""
     world = World()
     assert world.log(1).write(0, events(1, data=noise(400_000))) == Written(0, 0, 1)
     assert set(world.queue.keys) == {"k1"}
@@ -150,7 +150,7 @@ def test_what_no_segment_holds_is_in_the_queue_before_its_mark() -> None:
 
 
 def test_a_stream_stays_in_its_log_whatever_its_profile_says_later() -> None:
-    """Its first claim has fixed that: else an event would not meet what it duplicates, and no reader would find it."""
+    """The first claim fixes it; otherwise an event would miss its duplicate, and no reader would find it."""
     world = World()
     for number, fields in enumerate(({"store": "log"}, {"store": "items"})):
         requests = world.requests(**fields)
@@ -162,7 +162,7 @@ def test_a_stream_stays_in_its_log_whatever_its_profile_says_later() -> None:
 
 
 def test_a_stream_stays_with_its_items() -> None:
-    """One that began before there was a log, or with another profile."""
+    """It began before logs existed, or with another profile."""
     world = World()
     for fields in ({"store": "items"}, {"store": "log"}):
         (claim,) = world.requests(**fields).of(Claim())
@@ -170,7 +170,7 @@ def test_a_stream_stays_with_its_items() -> None:
 
 
 def test_the_later_of_two_cursors_is_resumed_from() -> None:
-    """The log's, or the control table's where the upstream moved on without an event since."""
+    """It is the log's, or the control table's if the upstream moved on without an event since."""
     world = World()
     requests = world.requests(store="log")
     for request in requests.of(Claim()):

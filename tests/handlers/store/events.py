@@ -1,4 +1,4 @@
-"""Events for the tests of the store, and one write of one of them."""
+"""Events for the tests of the store, and a write of one event."""
 
 import random
 from typing import Any
@@ -18,12 +18,12 @@ def an_event(key: str = "1", data: str | bytes = "a", **fields: Any) -> StreamEv
 
 
 def noise(size_bytes: int) -> bytes:
-    """Bytes that no compression makes smaller, the same in every run."""
+    """Return bytes that no compression makes smaller, the same in every run."""
     return random.Random(1).randbytes(size_bytes)
 
 
 def put(store: Store, stream_id: str, fence: int, number: int, event: StreamEvent) -> str:
-    """The outcome of one event."""
+    """Return the outcome of writing one event."""
     return {
         Written(1, 0): STORED,
         Written(0, 1): DUPLICATE,

@@ -1,4 +1,4 @@
-"""One key with two bodies, against the embedded AWS: the first stays and is counted against, or both are stored."""
+"""One key with two bodies, on the embedded AWS: the first stays and a counter rises, or both are stored."""
 
 import hashlib
 from collections.abc import Callable
@@ -28,12 +28,12 @@ def event(key: str, data: str | bytes | Oversize, name: str | None = None, at_ms
 
 
 def bodies(aws: Aws, stream_id: str = STREAM) -> dict[str, Any]:
-    """What is stored, by key."""
+    """Return the stored bodies by key."""
     return {key: item.get("data") for key, item in aws.items(EVENTS, stream_id).items()}
 
 
 def test_the_first_body_stays_and_another_one_is_counted(aws: Aws) -> None:
-    """Among the duplicates, each time that it comes: alone, in a batch, and within one write."""
+    """It counts among the duplicates each time: alone, in a batch, and within one write."""
     store = aws.store()
     assert store.write(STREAM, 1, 0, [event("1", "a"), event("2", "b"), event("1", "c")], FIRST) == Written(2, 1, 0, 1)
     assert store.write(STREAM, 2, 0, [event("1", "d")], FIRST) == Written(0, 1, 0, 1)
@@ -44,7 +44,7 @@ def test_the_first_body_stays_and_another_one_is_counted(aws: Aws) -> None:
 
 @pytest.mark.parametrize("policy", [FIRST, BOTH])
 def test_what_is_only_spelled_or_delivered_otherwise_is_no_conflict(aws: Aws, policy: StoragePolicy) -> None:
-    """White space, the order of names and how a number is written say nothing; nor does when it came, or its id."""
+    """White space, order of names, spelling of numbers, time of arrival and id do not matter."""
     store = aws.store()
     assert store.write(STREAM, 1, 0, [event("1", '{"a": 1.0, "b": "\\u00e4"}')], policy) == Written(1, 0)
     again = event("1", '{"b":"ä","a":1}', at_ms=9)._replace(id="other")
@@ -54,7 +54,7 @@ def test_what_is_only_spelled_or_delivered_otherwise_is_no_conflict(aws: Aws, po
 
 
 def test_both_bodies_are_stored_once_each(aws: Aws) -> None:
-    """The second under a key of its own that says of which; a third delivery of either is a duplicate of the right."""
+    """The second has a key that names the first; a third delivery is a duplicate of the right one."""
     store = aws.store()
     assert store.write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
     assert store.write(STREAM, 2, 0, [event("1", "b"), event("1", "a"), event("1", "b")], BOTH) == Written(1, 2, 0, 1)
@@ -71,7 +71,7 @@ def test_both_bodies_are_stored_once_each(aws: Aws) -> None:
 
 
 def test_a_key_that_is_made_of_the_body_has_no_conflict_and_costs_no_read(aws: Aws) -> None:
-    """Nor does anything that is new: only a key that was refused is read back, up to a hundred in a request."""
+    """Nothing new costs a read either: only refused keys are read back, up to a hundred a request."""
     counted = Counted(aws.dynamodb)
     store = aws.store(counted)
     sent = [event(str(number), "a") for number in range(60)]
@@ -83,7 +83,7 @@ def test_a_key_that_is_made_of_the_body_has_no_conflict_and_costs_no_read(aws: A
 
 
 def test_what_another_connection_wrote_a_moment_ago_is_read_again(aws: Aws) -> None:
-    """The cheaper read may not show it yet; the consistent one does, and is made for what is missing alone."""
+    """The cheaper read may not show it; the consistent one does, and reads only what is missing."""
     asked: list[tuple[bool, int]] = []
 
     def behind(call: Callable[..., Any], RequestItems: Any) -> Any:
@@ -100,7 +100,7 @@ def test_what_another_connection_wrote_a_moment_ago_is_read_again(aws: Aws) -> N
 
 
 def test_a_read_that_is_refused_ends_the_function(aws: Aws) -> None:
-    """The events come again then: nothing is told as a duplicate that nobody has looked at."""
+    """The events come again then: no unread event counts as a duplicate."""
     assert aws.store().write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
     refused = aws.store(Client(aws.dynamodb, "batch_get_item", fails_with("ThrottlingException")))
     with pytest.raises(StoreUnavailable, match=r"^AWS refused BatchGetItem after its retries: ThrottlingException$"):
@@ -109,14 +109,14 @@ def test_a_read_that_is_refused_ends_the_function(aws: Aws) -> None:
 
 
 def test_a_put_whose_answer_was_lost_was_new(aws: Aws) -> None:
-    """Sent again by the client it meets its own item, which is neither a duplicate nor another conflict."""
+    """The client's second try meets its own item, which is neither a duplicate nor a conflict."""
     assert aws.store().write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
     twice = aws.store(Client(aws.dynamodb, "put_item", is_sent_twice))
     assert twice.write(STREAM, 2, 0, [event("1", "b")], BOTH) == Written(1, 0, 0, 1)
 
 
 def test_large_bodies_are_compared_by_their_objects(aws: Aws) -> None:
-    """The same content has the same object; another one is read, and a second body gets an object of its own."""
+    """Equal content has one object; another object is read, and a second body gets its own."""
     one, other = noise(MAX_ITEM_BYTES), noise(MAX_ITEM_BYTES + 1)
     store = aws.store(bucket=BUCKET)
     assert store.write(STREAM, 1, 0, [event("1", one)], BOTH) == Written(1, 0)
@@ -129,7 +129,7 @@ def test_large_bodies_are_compared_by_their_objects(aws: Aws) -> None:
 
 
 def test_an_object_that_is_gone_is_another_body(aws: Aws) -> None:
-    """A lifecycle rule may have deleted it: its name says that it differed, and nobody waits for it for ever."""
+    """A lifecycle rule may have deleted it: its name shows the difference, and nobody waits for it."""
     store = aws.store(bucket=BUCKET)
     assert store.write(STREAM, 1, 0, [event("1", noise(MAX_ITEM_BYTES))], FIRST) == Written(1, 0)
     for key in aws.objects():
@@ -138,7 +138,7 @@ def test_an_object_that_is_gone_is_another_body(aws: Aws) -> None:
 
 
 def test_what_lies_in_the_dead_letter_queue_is_compared_by_its_checksum(aws: Aws) -> None:
-    """Of a frame that was too long nobody can know whether it is the same: it is not told as a conflict."""
+    """Nobody can compare a frame that was too long, so it does not count as a conflict."""
     large, long = event("1", noise(MAX_ITEM_BYTES)), event("2", Oversize(9_000_000, "0" * 64, b"a"))
     assert aws.store().write(STREAM, 1, 0, [large, long], BOTH) == Written(0, 0, 2)
     assert aws.store().write(STREAM, 2, 0, [large, long, event("2", b"a")], BOTH) == Written(0, 3)
@@ -146,7 +146,7 @@ def test_what_lies_in_the_dead_letter_queue_is_compared_by_its_checksum(aws: Aws
 
 
 def test_a_second_body_that_no_item_holds_goes_to_the_queue(aws: Aws) -> None:
-    """Whole, and once: its mark is under its own key."""
+    """It goes whole, and once: its mark has a key of its own."""
     assert aws.store().write(STREAM, 1, 0, [event("1", b"a")], BOTH) == Written(1, 0)
     for fence, expected in ((2, Written(0, 0, 1, 1)), (3, Written(0, 1))):
         assert aws.store().write(STREAM, fence, 0, [event("1", noise(MAX_ITEM_BYTES))], BOTH) == expected
@@ -154,7 +154,7 @@ def test_a_second_body_that_no_item_holds_goes_to_the_queue(aws: Aws) -> None:
 
 
 def test_a_long_key_has_a_second_one_that_dynamodb_takes(aws: Aws) -> None:
-    """The key that both came under is in the item whole."""
+    """The item holds the common key in full."""
     key = "é" * (MAX_KEY_BYTES // 2)
     sent = [event(key, "a"), event(key, "b")]
     assert aws.store().write(STREAM, 1, 0, sent, BOTH) == Written(2, 0, 0, 1)
@@ -163,7 +163,7 @@ def test_a_long_key_has_a_second_one_that_dynamodb_takes(aws: Aws) -> None:
 
 
 def test_ids_that_look_like_second_keys_are_ids(aws: Aws) -> None:
-    """However many an upstream makes up; beyond a few it is counted as a conflict, and stays told as one."""
+    """An upstream may invent them: after a few such ids another counts as a conflict, and stays one."""
     made_up = ["1"]
     for _ in range(MOST_KEYS):
         made_up.append(_own_key(made_up[-1], event("1", "b")))
@@ -190,7 +190,7 @@ deliveries = st.tuples(
 def test_each_content_of_a_key_is_stored_once(
     aws: Aws, writes: list[list[tuple[str, str | bytes, str | None]]], partitions: int
 ) -> None:
-    """Whatever keys, bodies and names come in whatever order: both stores each pair once, and the counts add up."""
+    """For any keys, bodies, names and order, both stores keep each pair once, and the counts add up."""
     stream_id = f"demo:{uuid4().hex}"
     policy = StoragePolicy(partitions, on_conflict="both")
     written = []
@@ -208,13 +208,13 @@ def test_each_content_of_a_key_is_stored_once(
 
 
 def _plain(data: Any) -> str:
-    """The body as the two spellings of one have it, and as text and bytes have it."""
+    """Return the body in a form that is equal for two spellings, and for text and bytes."""
     text = data if isinstance(data, str) else bytes(getattr(data, "value", data)).decode()
     return '{"a":1}' if text == '{ "a": 1.0 }' else text
 
 
 def test_a_body_that_was_too_long_is_compared_by_its_hash(aws: Aws) -> None:
-    """It is the same event where its SHA-256 is; else what is left of it goes to the queue, once."""
+    """Equal SHA-256 means the same event; otherwise its rest goes to the queue, once."""
     store = aws.store()
     assert store.write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
     same, other = (

@@ -1,4 +1,4 @@
-"""Lease, cursor and ledger on the embedded AWS: what a request writes, its refusals, and what a lost answer does."""
+"""Lease, cursor and ledger on the embedded AWS: writes, refusals, and the effect of a lost answer."""
 
 from dataclasses import asdict, replace
 from typing import Any
@@ -35,7 +35,7 @@ def claim(aws: Aws, execution: str = "", holder: str = "A/1") -> Lease:
 
 
 def test_a_claim_raises_the_fence_and_names_the_holder(aws: Aws) -> None:
-    """The first fence is 1; a read right after finds what the claim answered."""
+    """The first fence is 1; a read right after finds the claim's answer."""
     assert claim(aws) == Lease(fence=1, holder="A/1")
     assert claim(aws, holder="B/2") == Lease(fence=2, holder="B/2")
     assert aws.store().read_lease(STREAM) == Lease(fence=2, holder="B/2")
@@ -43,7 +43,9 @@ def test_a_claim_raises_the_fence_and_names_the_holder(aws: Aws) -> None:
 
 
 def test_a_claim_is_for_the_execution_that_holds_the_stream(aws: Aws) -> None:
-    """Unclaimed or claimed by one's own execution it is granted; by another it is refused, and the lease says whose."""
+    """Unclaimed, or claimed by its own execution, it is granted; otherwise it is refused, and the lease says whose it
+    is.
+    """
     assert claim(aws, "arn:1").fence == 1
     aws.put_control(STREAM, "lease", execution={"S": "arn:1"}, generation={"N": "4"})
     assert claim(aws, "arn:1") == Lease(fence=2, execution="arn:1", generation=4, holder="A/1")
@@ -54,7 +56,7 @@ def test_a_claim_is_for_the_execution_that_holds_the_stream(aws: Aws) -> None:
 
 
 def test_what_is_over_is_not_claimed_for_a_predecessor(aws: Aws) -> None:
-    """A successor has let go of the stream. Its predecessor goes on where that broke, not where the stream ended."""
+    """A successor has released the stream. Its predecessor goes on where it broke, not where the stream ended."""
     for ending in ("StreamEnded", "StreamRejected", "InvalidRequest"):
         aws.put_control(STREAM, "lease", ending={"S": ending}, ended_at={"S": "2026-01-01T00:00:00Z"})
         assert not aws.store().claim(STREAM, execution="arn:1", holder="A/1").is_done
@@ -64,7 +66,7 @@ def test_what_is_over_is_not_claimed_for_a_predecessor(aws: Aws) -> None:
 
 
 def test_a_claim_is_refused_while_a_stop_is_requested(aws: Aws) -> None:
-    """A stop that is false, or absent, does not hinder."""
+    """A stop that is false or absent does not prevent it."""
     aws.put_control(STREAM, "lease", stop={"BOOL": False})
     assert claim(aws).fence == 1
     aws.put_control(STREAM, "lease", stop={"BOOL": True})
@@ -73,7 +75,7 @@ def test_a_claim_is_refused_while_a_stop_is_requested(aws: Aws) -> None:
 
 
 def test_a_claim_whose_answer_was_lost_is_recognised_by_its_holder(aws: Aws) -> None:
-    """The lease is read: it names this invocation, so the claim was made."""
+    """The lease names this invocation, so the claim was made."""
     lost = aws.store(Client(aws.dynamodb, "update_item", answer_is_lost))
     reply = lost.claim(STREAM, execution="", holder="A/1")
     assert (reply.is_done, reply.record.lease) == (True, Lease(fence=1, holder="A/1"))
@@ -92,7 +94,7 @@ def test_a_claim_that_never_arrived_is_none(aws: Aws) -> None:
 
 
 def test_a_claim_takes_the_turn_where_nobody_came_since(aws: Aws) -> None:
-    """Not where another has claimed meanwhile or is connected; made twice, for its answer was lost, it is one claim."""
+    """It fails if another has claimed or connected meanwhile; made twice after a lost answer, it is one claim."""
     store = aws.store()
     claim(aws)
     store.mark_connected(STREAM, 1, 900)
@@ -111,7 +113,7 @@ def test_a_claim_takes_the_turn_where_nobody_came_since(aws: Aws) -> None:
 
 
 def test_connected_only_grows_and_never_passes_the_fence(aws: Aws) -> None:
-    """An older connection that is marked late changes nothing, nor does one whose lease is gone."""
+    """A late mark of an older connection changes nothing, nor does one whose lease is gone."""
     store = aws.store()
     claim(aws), claim(aws)
     assert store.mark_connected(STREAM, 2, 900).is_done
@@ -126,7 +128,7 @@ def test_connected_only_grows_and_never_passes_the_fence(aws: Aws) -> None:
 
 
 def test_released_only_grows(aws: Aws) -> None:
-    """The same rules for the mark of a closed connection."""
+    """The same rules hold for the mark of a closed connection."""
     store = aws.store()
     claim(aws), claim(aws)
     assert store.release(STREAM, 2, {}).is_done
@@ -137,7 +139,7 @@ def test_released_only_grows(aws: Aws) -> None:
 
 
 def test_only_the_connected_one_renews_and_only_forward(aws: Aws) -> None:
-    """A renewal of an older connection, or one that lands late, changes nothing."""
+    """A renewal of an older connection, or a late one, changes nothing."""
     store = aws.store()
     claim(aws), claim(aws)
     store.mark_connected(STREAM, 1, 100)
@@ -154,12 +156,12 @@ def test_only_the_connected_one_renews_and_only_forward(aws: Aws) -> None:
 
 
 def saved(cursor: str, fence: int, now_ms: int) -> dict[str, Any]:
-    """The attributes of a cursor."""
+    """Return the attributes of a cursor."""
     return control_record.cursor(cursor, fence, now_ms)
 
 
 def test_the_cursor_is_never_moved_back_by_an_older_connection(aws: Aws) -> None:
-    """The newest that is connected moves it by its heartbeat and its release; an older or a late one does not."""
+    """The newest connected one moves it by its heartbeat and its release; an older or late one does not."""
     store = aws.store()
     claim(aws), claim(aws)
     store.mark_connected(STREAM, 1, 100)
@@ -176,7 +178,7 @@ def test_the_cursor_is_never_moved_back_by_an_older_connection(aws: Aws) -> None
 
 
 def test_a_cursor_that_the_upstream_refused_is_replaced_once(aws: Aws) -> None:
-    """Where it is still the one that was asked with: what whoever is connected has saved since stays."""
+    """It is replaced if it is still the cursor of the request; a cursor that another connection saved since stays."""
     store = aws.store()
     claim(aws)
     store.mark_connected(STREAM, 1, 100)
@@ -190,7 +192,7 @@ def test_a_cursor_that_the_upstream_refused_is_replaced_once(aws: Aws) -> None:
 
 
 def test_the_ledger_records_a_connection(aws: Aws) -> None:
-    """One record a fence; an instant that has not come is absent, counts are the latest."""
+    """There is one record a fence; an instant that has not come is absent, and counts are the latest."""
 
     def save(progress: Progress) -> bool:
         return save_connection(aws.store(), STREAM, progress, lane="A", execution="arn:1", request_id="r")
@@ -213,13 +215,13 @@ def test_the_ledger_records_a_connection(aws: Aws) -> None:
 
 
 def keep(store: Store, *connections: Progress) -> None:
-    """Has the ledger take their records."""
+    """Let the ledger take their records."""
     for progress in connections:
         save_connection(store, STREAM, progress, lane="A", execution="", request_id="r")
 
 
 def gaps_of(aws: Aws) -> dict[str, dict[str, Any]]:
-    """The gaps that are written down, by their keys."""
+    """Return the recorded gaps by their keys."""
     return {key: item for key, item in aws.items(CONTROL, STREAM).items() if key.startswith("gap#")}
 
 
@@ -230,7 +232,7 @@ BROKEN = replace(SECOND, seen_ms=114, closed_ms=114, ended_by="reset")
 
 
 def test_a_turn_is_taken_when_nobody_elses_lasts(aws: Aws) -> None:
-    """Free, released, run out or one's own already: taken. While another's lasts, or a newer one took it: not."""
+    """A free, released, expired or own turn is taken, but not another's that lasts, or one that a newer took."""
     store = aws.store()
     for number in (1, 2, 3):
         assert store.claim(STREAM, execution="", holder=f"A/{number}").is_done
@@ -250,7 +252,7 @@ def test_a_turn_is_taken_when_nobody_elses_lasts(aws: Aws) -> None:
 
 
 def test_records_of_the_ledger_may_expire(aws: Aws) -> None:
-    """So many days after the connection was last seen, or the gap ended; the lease and the cursor never do."""
+    """They expire so many days after the last sign of life or the gap's end; the lease and the cursor never do."""
     store = aws.store(ledger_keep_days=2)
     store.claim(STREAM, execution="", holder="A/1")
     first = Progress(fence=1, claimed_ms=0, opened_ms=1_000, seen_ms=5_999, closed_ms=5_999, ended_by="reset")
@@ -265,7 +267,7 @@ def test_records_of_the_ledger_may_expire(aws: Aws) -> None:
 
 
 def test_gaps_are_written_down_once(aws: Aws) -> None:
-    """A gap between two records is an item under the connection that ended it; writing it again changes nothing."""
+    """A gap is an item under the connection that ended it; writing it again changes nothing."""
     store = aws.store()
     first = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=80, closed_ms=90, ended_by="reset")
     never_answered = Progress(fence=2, claimed_ms=91, seen_ms=91)
@@ -290,7 +292,7 @@ def test_gaps_are_written_down_once(aws: Aws) -> None:
 
 
 def test_a_gap_is_written_again_once_it_is_proved(aws: Aws) -> None:
-    """The item under the connection that ended it: open, longer by what broke off in it, delivered in the end."""
+    """The item is open, then longer by what broke off in it, and delivered in the end."""
     store = aws.store()
     shown = []
     third = replace(SECOND, fence=3, opened_ms=117, seen_ms=117, live_ms=160)
@@ -306,7 +308,7 @@ def test_a_gap_is_written_again_once_it_is_proved(aws: Aws) -> None:
 
 
 def test_a_gap_behind_one_that_only_counted_as_dead_is_none(aws: Aws) -> None:
-    """It wrote down its end later than that; who had ended the gap looks again when it ends itself."""
+    """It recorded a later end; the one that had ended the gap looks again at its own end."""
     store = aws.store()
     slow = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=60)
     own = Progress(fence=2, claimed_ms=95, opened_ms=100, seen_ms=300)
@@ -322,7 +324,7 @@ def test_a_gap_behind_one_that_only_counted_as_dead_is_none(aws: Aws) -> None:
 
 
 def test_a_loss_that_grows_is_recorded_so(aws: Aws) -> None:
-    """Ids that started over: the row of dropped events goes on, and an answer that comes late takes none of it back."""
+    """Ids start over: the row of dropped events goes on, and a late answer takes nothing back."""
     for to_ms, events in ((110, 3), (150, 20), (120, 5)):
         aws.store().ledger.record_loss(STREAM, RecordLoss(2, 1, 100, to_ms, "ids_restarted", events))
     item = aws.items(CONTROL, STREAM)["gap#000000000002#000001"]
@@ -330,7 +332,7 @@ def test_a_loss_that_grows_is_recorded_so(aws: Aws) -> None:
 
 
 def test_a_later_gap_shows_that_an_older_one_was_none(aws: Aws) -> None:
-    """Both connections of a handover broke off at once, and the older wrote down its end last."""
+    """Both connections of a handover broke off at once, and the older recorded its end last."""
     store = aws.store()
     slow, own = Progress(1, 5, opened_ms=10, seen_ms=60), Progress(2, 95, opened_ms=100, seen_ms=110)
     keep(store, slow, replace(own, closed_ms=110, ended_by="reset"))
@@ -344,7 +346,7 @@ def test_a_later_gap_shows_that_an_older_one_was_none(aws: Aws) -> None:
 
 
 def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aws) -> None:
-    """More of them than a look back reads do not hide the gap that they lie behind."""
+    """A look back reads fewer losses than there are, and still finds the gap before them."""
     store = aws.store()
     keep(store, FIRST, SECOND)
     record_gaps(store, STREAM, 119, dead_after_ms=20)
@@ -357,7 +359,7 @@ def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aw
 
 
 def test_a_gap_that_is_known_costs_no_write(aws: Aws) -> None:
-    """The next look back finds it there: however many gaps there were, a stream that is down waits for two queries."""
+    """The next look back finds it: with any number of gaps, a stream that is down costs two queries."""
     for fence in range(1, 6):
         at_ms = fence * 100
         progress = Progress(fence, at_ms, opened_ms=at_ms, seen_ms=at_ms + 50, closed_ms=at_ms + 50, ended_by="reset")

@@ -23,14 +23,14 @@ from tests.handlers.store.events import STREAM, an_event, noise, put
 
 
 def joined(messages: list[dict[str, Any]]) -> Any:
-    """The event that the parts of one message spell."""
+    """Return the event that the parts of one message spell."""
     parts = sorted(messages, key=lambda message: message["part"])
     assert [message["part"] for message in parts] == list(range(1, parts[0]["parts"] + 1))
     return json.loads(b"".join(base64.b64decode(message["event_base64"]) for message in parts))
 
 
 def test_an_event_that_no_item_holds_goes_whole_to_the_queue(aws: Aws) -> None:
-    """One that fits is stored; one that does not goes to the queue in parts, and a mark stands in its place."""
+    """It goes in parts, and a mark takes its place; an event that fits is stored."""
     fits, too_large = "é" * 200_000, "\x00é😀" + noise(600_000).hex()
     assert put(aws.store(), STREAM, 1, 0, an_event("fits", fits)) == STORED
     over = an_event("over", too_large, id="7", name="big")
@@ -53,7 +53,7 @@ def test_an_event_that_no_item_holds_goes_whole_to_the_queue(aws: Aws) -> None:
 
 
 def test_an_items_size_is_its_names_and_values_in_utf_8() -> None:
-    """As DynamoDB counts it, a number with the most it may take: never too small."""
+    """DynamoDB counts so; a number counts with its largest size, so the result is never too small."""
     fields = {"PK": "demo", "SK": "ü", "data": "é😀", "position": "0" * 41, "id": "1", "name": "add"}
     texts = sum(len(name) + len(value.encode()) for name, value in fields.items())
     numbers = len("received_at_ms") + 21 + len("fence") + 21
@@ -89,7 +89,7 @@ def test_an_event_that_dynamodb_refuses_goes_to_the_queue(aws: Aws) -> None:
 
 
 def test_of_a_frame_that_was_too_long_what_is_left_goes_to_the_queue(aws: Aws) -> None:
-    """Size, SHA-256 and beginning in one message, whatever id and name it had; a mark stands in its place."""
+    """One message has size, SHA-256 and beginning, with any id and name; a mark takes its place."""
     body = Oversize(5_000_000, "ab" * 32, noise(HEAD_BYTES))
     event = StreamEvent("7", body, "7", "big", "7", 5)
     assert aws.store().write(STREAM, 1, 0, [event, an_event("8")]) == Written(1, 0, 1)
@@ -113,7 +113,7 @@ def test_of_a_frame_that_was_too_long_what_is_left_goes_to_the_queue(aws: Aws) -
 
 
 def test_one_that_had_not_ended_says_so(aws: Aws) -> None:
-    """In the reason and in the message; also where an id fills the message."""
+    """The reason and the message say it, even if an id fills the message."""
     event = StreamEvent("k", Oversize(9, "c" * 64, b"\0" * 9, is_whole=False), "é" * 70_000, None, None, 5)
     assert aws.store().write(STREAM, 1, 0, [event]) == Written(0, 0, 1)
     messages = aws.dead_letters()
@@ -123,7 +123,7 @@ def test_one_that_had_not_ended_says_so(aws: Aws) -> None:
 
 
 def test_without_a_queue_the_event_is_not_dropped(aws: Aws) -> None:
-    """A queue that refuses is StoreUnavailable, and no mark says that the event was dealt with."""
+    """A queue that refuses is StoreUnavailable, and no mark claims that the event was handled."""
     aws.sqs.delete_queue(QueueUrl=aws.queue_url)
     with pytest.raises(StoreUnavailable, match=r"^AWS refused SendMessage after its retries: "):
         put(aws.store(), STREAM, 1, 0, an_event(data=noise(MAX_ITEM_BYTES)))

@@ -1,4 +1,4 @@
-"""Ids that start over: recognized in a row, told in the control record, stored once each where the profile says so."""
+"""Ids that start over: recognised in a row, reported in the control record, stored once if the profile says so."""
 
 import json
 import random
@@ -36,20 +36,20 @@ START_MS = 1_700_000_000_000
 
 
 class Refusing(MemoryDynamoDB):
-    """Refuses bodies for good, as DynamoDB does with what is no valid item."""
+    """Refuses bodies for good, as DynamoDB refuses an invalid item."""
 
     def __init__(self, *tables: str, on_change: Listener) -> None:
         super().__init__(*tables, on_change=on_change)
         self.refused: set[str] = set()
 
     def put_item(self, **request: Any) -> dict[str, Any]:
-        """As the table's."""
+        """Put an item, as the table does."""
         if request["Item"].get("data", {}).get("S") in self.refused:
             raise _invalid("PutItem")
         return super().put_item(**request)
 
     def batch_execute_statement(self, **request: Any) -> dict[str, Any]:
-        """As the table's; one statement that is refused has all refused."""
+        """Execute a batch, as the table does; one refused statement refuses all."""
         if any(value.get("S") in self.refused for one in request["Statements"] for value in one["Parameters"]):
             raise _invalid("BatchExecuteStatement")
         return super().batch_execute_statement(**request)
@@ -60,7 +60,7 @@ def _invalid(operation: str) -> ClientError:
 
 
 class World:
-    """Tables, a clock, and the connections of one stream upon them."""
+    """Tables, a clock, and the connections of one stream on them."""
 
     def __init__(self, store: str = "items", on_conflict: str = "epoch") -> None:
         self.writes: list[tuple[int, Item]] = []
@@ -75,11 +75,11 @@ class World:
             self.writes.append((self.now_ms - START_MS, item))
 
     def send_message(self, *, MessageBody: str, **_queue: str) -> None:
-        """Is the dead-letter queue."""
+        """Take a message, as the dead-letter queue."""
         self.letters.append(MessageBody)
 
     def redrive(self) -> list[str]:
-        """Puts back what the queue holds, which nothing refuses any more; returns what became of each message."""
+        """Put back the queue's content, which nothing refuses any more; return the result of each message."""
         self.tables.refused.clear()
         events = Events(self.tables, "events", Objects(dict, ""))
         read, outcomes = [Reader().read(Message(body, body, body)) for body in self.letters], []
@@ -99,13 +99,13 @@ class World:
 
     @property
     def epoch(self) -> Epoch:
-        """As the control record has it."""
+        """Return the epoch in the control record."""
         item = self.tables.get_item(TableName="control", Key={"PK": {"S": STREAM}, "SK": {"S": "lease"}})["Item"]
         assert control_record.damage(item) == ()
         return control_record.epoch_of(item)
 
     def stored(self) -> list[tuple[str, str]]:
-        """Key and body of each event, in their order."""
+        """Return the key and body of each event, in order."""
         if self.fields["store"] == "log":
             read = SegmentReader(self.tables, "events", lambda _key: None).entries(STREAM, self.now_ms, "", 1_000)
             return [(event.key, str(event.data)) for _, event in read if event is not None]
@@ -118,7 +118,7 @@ class World:
 
 
 class Connection:
-    """One that has claimed; what it delivers is stored."""
+    """A connection that has claimed; its deliveries are stored."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -134,7 +134,7 @@ class Connection:
         self.fence, self.count = claimed.lease.fence, 0
 
     def sends(self, *bodies: tuple[object, str]) -> Written:
-        """Delivers an event for each id and body."""
+        """Deliver an event for each id and body."""
         self.world.now_ms += 100
         sent = tuple(StreamEvent(str(n), body, str(n), None, None, self.world.now_ms) for n, body in bodies)
         (written,) = [request() for request in self.requests.of(Write(self.fence, self.count, sent))]
@@ -144,13 +144,13 @@ class Connection:
 
 
 def of(which: int, *ids: int) -> list[tuple[object, str]]:
-    """The events of the server's life number `which`."""
+    """Return the events of the server's life with the number `which`."""
     return [(one, f"{which}-{one}") for one in ids]
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_three_known_keys_in_a_row_with_other_bodies_begin_an_epoch(store: str) -> None:
-    """What came before the third is stored as well; what has the body of a former epoch is another event from then on.
+    """Events before the third are stored too; from then on a body of a former epoch is another event.
 
     A number that was never reached before is its own key again; a handover and a kill store nothing twice.
     """
@@ -170,7 +170,7 @@ def test_three_known_keys_in_a_row_with_other_bodies_begin_an_epoch(store: str) 
 
 @pytest.mark.parametrize("on_conflict", ["first", "both"])
 def test_ids_that_start_over_are_told_where_no_epoch_may_begin(on_conflict: str) -> None:
-    """Where the first body stays nothing more is stored; while it lasts the control record says so once a minute."""
+    """If the first body stays, no more is stored; while it lasts the control record says so once a minute."""
     world = World("items", on_conflict)
     world.connection().sends(*of(0, *range(1, 9)))
     connection = world.connection()
@@ -190,7 +190,7 @@ def test_ids_that_start_over_are_told_where_no_epoch_may_begin(on_conflict: str)
 
 @pytest.mark.parametrize("store", STORES)
 def test_corrections_and_repetitions_begin_no_epoch(store: str) -> None:
-    """Two other bodies in a row are corrections, and so are many with what is new or known between them."""
+    """Two other bodies in a row are corrections, and so are many with new or known ones between them."""
     world = World(store)
     world.connection().sends(*of(0, 1, 2, 3, 4, 5, 6))
     again = world.connection()
@@ -210,7 +210,7 @@ def test_corrections_and_repetitions_begin_no_epoch(store: str) -> None:
 def test_each_event_of_each_epoch_is_stored_once(
     store: str, lives: Sequence[tuple[int, set[int]]], deliveries: Sequence[tuple[int, int, int]]
 ) -> None:
-    """Whoever delivers what, how often, from where on, and whether it knows of the newest epoch or only of the last.
+    """Connections deliver anything, from anywhere, and may know the newest epoch or only the last.
 
     A life of the server counts from 1; some of its bodies are those of the life before. Connections overlap, are killed
     and begin again at an earlier place, and one in three was there before the server was restarted.
@@ -239,7 +239,7 @@ def test_each_event_of_each_epoch_is_stored_once(
 @settings(max_examples=examples(60))
 @given(seed=st.integers(0, 2**32))
 def test_a_refused_event_of_a_new_epoch_is_put_back_under_its_key_and_delivered_once(seed: int) -> None:
-    """It is in the dead-letter queue once; redrive, before the ids start over again or after that, stores it once."""
+    """The queue has it once; a redrive, before or after the ids start over again, stores it once."""
     draw, world, expected = random.Random(seed), World(), dict[str, str]()
     lengths: list[int] = []
     redriven = 0
@@ -273,6 +273,6 @@ def test_a_refused_event_of_a_new_epoch_is_put_back_under_its_key_and_delivered_
 
 
 def test_a_key_has_a_number_behind_it() -> None:
-    """A long one is hashed before."""
+    """A long key is hashed first."""
     assert list(islice(other_keys("7"), 3)) == ["7#1", "7#2", "7#3"]
     assert len(next(other_keys("é" * (MAX_KEY_BYTES // 2)))) == 64 + 2

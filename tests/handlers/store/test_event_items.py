@@ -75,7 +75,7 @@ def test_what_is_read_is_what_was_written(
     ],
 )
 def test_a_small_body_is_stored_as_it_is(data: str | bytes, attributes: dict[str, Any]) -> None:
-    """Text as text, which a console shows and a query can read; bytes as binary."""
+    """Text is stored as text, which a console shows and a query can read; bytes as binary."""
     item = event_item("demo", 1, 0, an_event(data))
     assert {name: item[name] for name in ("data", "encoding") if name in item} == attributes
 
@@ -90,7 +90,7 @@ def test_a_large_body_is_compressed_where_that_saves_a_write_unit() -> None:
 
 
 def test_an_object_is_named_by_what_it_holds() -> None:
-    """Stream, key and content: another content under the same key is another object."""
+    """The name has stream, key and content: other content under the same key is another object."""
     one, other = (in_bucket(event_item("demo:x", 1, 0, an_event(data), StoragePolicy(4))) for data in ("one", "other"))
     first, second = one["object"]["S"].split("/"), other["object"]["S"].split("/")
     assert (first[1], len(first)) == ("demo:x", 4)
@@ -104,7 +104,7 @@ STREAM_IDS = st.lists(st.sampled_from(["a", "#", "#0", "%", "%23", "%25", "/", "
 
 @given(STREAM_IDS, STREAM_IDS, st.sampled_from([1, 3]), st.sampled_from([1, 3]))
 def test_two_streams_share_neither_a_partition_nor_an_object(one: str, other: str, parts: int, more_parts: int) -> None:
-    """Whatever their ids hold: not even where a number sign or a percent sign stands in them."""
+    """This holds for any ids, even with a number sign or a percent sign."""
     event = an_event("x")
     mine, theirs = (
         event_item(stream_id, 1, 0, event, StoragePolicy(count))
@@ -116,13 +116,13 @@ def test_two_streams_share_neither_a_partition_nor_an_object(one: str, other: st
 
 
 def test_a_stream_may_be_called_as_a_partition_of_another() -> None:
-    """Its items lie elsewhere."""
+    """Its items are in other partitions."""
     assert partition_keys("demo:b", 2) == ["demo:b#0", "demo:b#1"]
     assert partition_keys("demo:b#1", 1) == ["demo:b%231"]
 
 
 def test_the_longest_ids_fit_keys() -> None:
-    """Of 256 characters in four bytes each: a partition key has 2,048 bytes at most, an object's 1,024."""
+    """They have 256 characters of four bytes; a partition key has at most 2,048 bytes, an object's 1,024."""
     longest = ["demo:" + 250 * "😀" + last for last in "ab"]
     items = [event_item(stream_id, 1, 0, an_event("x"), StoragePolicy(64)) for stream_id in longest]
     assert all(len(item["PK"]["S"].encode()) <= 2048 and len(object_key(item).encode()) <= 1024 for item in items)
@@ -130,7 +130,7 @@ def test_the_longest_ids_fit_keys() -> None:
 
 
 def test_keys_are_spread_evenly_and_for_good() -> None:
-    """One partition has the stream's own key; of several each gets its share, and a key has always the same."""
+    """One partition has the stream's own key; of several each gets its share, and a key always the same one."""
     assert partition_keys("demo", 1) == [partition_key("demo", "any", 1)] == ["demo"]
     keys = [partition_key("demo", str(number), 8) for number in range(8000)]
     assert set(keys) == set(partition_keys("demo", 8))
@@ -142,7 +142,7 @@ def test_keys_are_spread_evenly_and_for_good() -> None:
     ("keep_days", "folder"), [(0, "kept"), (1, "kept-1d"), (2, "kept-3d"), (30, "kept-30d"), (400, "kept-730d")]
 )
 def test_an_object_lies_where_it_is_kept_for_as_long_as_its_event(keep_days: int, folder: str) -> None:
-    """Rounded up, so no body goes before its event, wherever its size puts it."""
+    """The time is rounded up, so no body goes before its event."""
     event = StreamEvent("k", "text", None, None, None, 1_767_225_600_999)
     item = event_item("demo", 1, 1, event, StoragePolicy(keep_days=keep_days))
     assert object_key(item).split("/")[0] == folder

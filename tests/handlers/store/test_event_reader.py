@@ -32,7 +32,7 @@ def events(entries: Iterable[Entry]) -> list[StoredEvent]:
 
 
 def write(aws: Aws, count: int, policy: StoragePolicy) -> None:
-    """Events of a connection, ten in each millisecond."""
+    """Write events of a connection, ten in each millisecond."""
     store = aws.store(bucket=BUCKET)
     store.claim(STREAM, execution="", holder="A/1", partitions=policy.partitions)
     events = [StreamEvent(f"k{n}", str(n), None, None, None, NOW_MS + n // 10) for n in range(count)]
@@ -41,7 +41,7 @@ def write(aws: Aws, count: int, policy: StoragePolicy) -> None:
 
 @pytest.mark.parametrize("partitions", [1, 5])
 def test_pages_follow_one_another_in_order(aws: Aws, partitions: int) -> None:
-    """Each page begins behind the last position of the one before; together they are all events, each once."""
+    """Each page begins after the last position of the one before; together they have all events once."""
     write(aws, 230, StoragePolicy(partitions))
     read: list[Entry] = []
     while page := entries(aws, read[-1].position if read else "", 40, partitions):
@@ -52,7 +52,7 @@ def test_pages_follow_one_another_in_order(aws: Aws, partitions: int) -> None:
 
 
 def test_a_reader_sees_what_the_stream_delivered(aws: Aws) -> None:
-    """Compressed, in the bucket, or gone to the queue: how it is stored does not show, unless it is dead-lettered."""
+    """Compressed, in the bucket or in the queue: only a dead letter shows how it is stored."""
     bodies: list[str | bytes] = ["text", b"\xff", "long " * 2000, noise(500_000)]
     sent = [StreamEvent(f"k{n}", body, f"{n}", None, None, NOW_MS) for n, body in enumerate(bodies)]
     sent.append(StreamEvent("k9", noise(500_000), "i" * 500_000, None, None, NOW_MS))
@@ -67,7 +67,7 @@ def test_a_reader_sees_what_the_stream_delivered(aws: Aws) -> None:
 
 
 def test_what_has_expired_is_not_shown(aws: Aws) -> None:
-    """DynamoDB deletes it later; the reader does not wait for that."""
+    """The reader does not wait until DynamoDB deletes it."""
     write(aws, 2, StoragePolicy(1, 1))
     assert len(events(entries(aws))) == 2
     later = entries(aws, now_ms=NOW_MS + 86_400_000)

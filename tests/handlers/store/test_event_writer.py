@@ -1,4 +1,4 @@
-"""Events in batches, against the embedded AWS: what goes into one request, and the outcome of each statement alone."""
+"""Events in batches, on the embedded AWS: what goes into one request, and the outcome of each statement."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ def events(*keys: object, data: str | bytes = "a") -> list[StreamEvent]:
 
 
 def answers(*rounds: Callable[[int], str]) -> Callable[..., Any]:
-    """Each round names the error of a statement by its place in the request: "" carries it out, "!…" does so too."""
+    """Name in each round a statement's error by its place: "" carries it out, and so does "!…"."""
     left = list(rounds)
 
     def way(call: Callable[..., Any], Statements: list[Statement]) -> Any:
@@ -46,7 +46,7 @@ def keys(aws: Aws) -> list[str]:
 
 
 def test_what_is_pending_goes_out_in_as_few_requests_as_may_be(aws: Aws) -> None:
-    """One event is a put; sixty are three batches of 25 statements at most, numbered in their order."""
+    """One event is a put; sixty are three batches of at most 25 statements, numbered in order."""
     counted = Counted(aws.dynamodb)
     assert aws.store(counted).write(STREAM, 1, 0, events(0)) == Written(1, 0)
     assert (counted.requests, counted.statements) == (["put_item"], [1])
@@ -59,7 +59,7 @@ def test_what_is_pending_goes_out_in_as_few_requests_as_may_be(aws: Aws) -> None
 
 
 def test_a_batch_stays_small_in_bytes(aws: Aws) -> None:
-    """Bytes of 300 KB, 400 in base64, go out two in a request: a function of 128 MB holds several of its size."""
+    """Of 300 KB, 400 in base64, two go out in a request: a function of 128 MB holds several of its size."""
     counted = Counted(aws.dynamodb)
     assert aws.store(counted).write(STREAM, 1, 0, events(*range(7), data=noise(300_000))) == Written(7, 0)
     assert counted.requests == ["batch_execute_statement"] * 3 + ["put_item"]
@@ -67,7 +67,7 @@ def test_a_batch_stays_small_in_bytes(aws: Aws) -> None:
 
 
 def test_each_statement_answers_for_itself(aws: Aws) -> None:
-    """New ones are stored beside duplicates, of earlier writes and of the same one, and the first delivery counts."""
+    """New events are stored beside duplicates of earlier writes and of the same one; the first delivery counts."""
     assert aws.store().write(STREAM, 1, 0, events(1, 2, data="first")) == Written(2, 0)
     again = events(2, 3, 4, 3, data="second") + events(4, data=noise(MAX_ITEM_BYTES))
     assert aws.store().write(STREAM, 2, 0, again) == Written(2, 3)
@@ -82,7 +82,7 @@ def test_each_statement_answers_for_itself(aws: Aws) -> None:
 
 @pytest.mark.parametrize("code", ["ThrottlingError", "ProvisionedThroughputExceeded", "InternalServerError"])
 def test_what_is_throttled_is_sent_again_alone(aws: Aws, code: str) -> None:
-    """With full jitter only the refused statements are sent, and what succeeded unanswered is not a duplicate."""
+    """Only refused statements go again, with full jitter; an unanswered success is no duplicate."""
     odd = answers(lambda place: ("", code, f"!{code}")[place % 3], lambda place: code if place else "")
     counted = Counted(Client(aws.dynamodb, "batch_execute_statement", odd))
     assert aws.store(counted).write(STREAM, 1, 0, events(*range(9))) == Written(9, 0)
@@ -93,7 +93,7 @@ def test_what_is_throttled_is_sent_again_alone(aws: Aws, code: str) -> None:
 
 
 def test_a_store_that_throttles_for_ever_is_unavailable(aws: Aws) -> None:
-    """After TRIES requests with growing delays, the last of them named; what was stored stays, and is a duplicate."""
+    """After TRIES requests with growing delays it names the last; what was stored stays, and is a duplicate."""
     always = answers(lambda place: "ThrottlingError" if place else "", *[lambda _place: "ThrottlingError"] * TRIES)
     store = aws.store(Client(aws.dynamodb, "batch_execute_statement", always))
     refused = r"^AWS refused statements of BatchExecuteStatement again and again, request AWS2$"
@@ -107,7 +107,7 @@ def test_a_store_that_throttles_for_ever_is_unavailable(aws: Aws) -> None:
 
 
 def test_a_store_that_takes_a_few_at_a_time_gets_all(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it takes some, the delays stay short and no try is used up; only the delays in all have a limit."""
+    """While it takes some, delays stay short and no try is used up; only all delays together are bounded."""
     monkeypatch.setattr("random.uniform", lambda _least, most: most)
     few = answers(*[lambda place: "ThrottlingError" if place else ""] * BATCH)
     store = aws.store(Client(aws.dynamodb, "batch_execute_statement", few))
@@ -131,13 +131,13 @@ def test_a_statement_that_is_refused_goes_to_the_queue_alone(aws: Aws) -> None:
 
 
 def test_a_batch_that_is_refused_as_a_whole_is_written_one_by_one(aws: Aws) -> None:
-    """Whatever is at fault with the request, an event is at fault only if it is refused alone."""
+    """Only an event that is refused alone is at fault."""
     store = aws.store(Client(aws.dynamodb, "batch_execute_statement", fails_with("ValidationException")))
     assert store.write(STREAM, 1, 0, events(1, 2)) == Written(2, 0)
 
 
 def test_any_other_refusal_is_store_unavailable(aws: Aws) -> None:
-    """Of a statement or of the request; the sentence holds AWS's code and its request id, and nothing of the data."""
+    """The sentence has AWS's code and request id, and nothing of the data, for statements and requests."""
     denied = Client(aws.dynamodb, "batch_execute_statement", answers(lambda _place: "AccessDenied"))
     with pytest.raises(StoreUnavailable, match=r"^AWS refused BatchExecuteStatement: AccessDenied, request AWS2$"):
         aws.store(denied).write(STREAM, 1, 0, events(1, 2))
@@ -149,7 +149,7 @@ def test_any_other_refusal_is_store_unavailable(aws: Aws) -> None:
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.integers(0, 40), max_size=60), min_size=1, max_size=4))
 def test_any_deliveries_are_stored_once_and_counted(aws: Aws, writes: list[list[int]]) -> None:
-    """However deliveries overlap and repeat, each event is one item, written by the first, and the counts add up."""
+    """Deliveries overlap and repeat; each event is one item, written by the first, and the counts add up."""
     stream_id = f"demo:{uuid4().hex}"
     known: dict[str, int] = {}
     for fence, numbers in enumerate(writes, 1):
@@ -164,7 +164,7 @@ def test_any_deliveries_are_stored_once_and_counted(aws: Aws, writes: list[list[
 
 
 def test_what_no_item_holds_goes_to_the_bucket(aws: Aws) -> None:
-    """The item refers to the object, which is the body as it came; a second delivery puts nothing."""
+    """The item names the object, which is the unchanged body; a second delivery puts nothing."""
     large = noise(MAX_ITEM_BYTES)
     store = aws.store(bucket=BUCKET)
     assert store.write(STREAM, 1, 0, events(1, data=large) + events(2)) == Written(2, 0)
@@ -177,14 +177,14 @@ def test_what_no_item_holds_goes_to_the_bucket(aws: Aws) -> None:
 
 
 def test_a_bucket_that_refuses_is_store_unavailable(aws: Aws) -> None:
-    """Nothing refers to an object that is not there, and the event is not dropped."""
+    """No item names an object that does not exist, and the event is not dropped."""
     with pytest.raises(StoreUnavailable, match=r"^AWS refused PutObject after its retries: NoSuchBucket, request \S+$"):
         aws.store(bucket="nobody-has-this").write(STREAM, 1, 0, events(1, data=noise(MAX_ITEM_BYTES)))
     assert aws.items(EVENTS, STREAM) == {}
 
 
 def test_a_hot_stream_is_spread_and_still_deduplicated(aws: Aws) -> None:
-    """The events lie under several partition keys, and a second delivery meets the first one's item."""
+    """The events have several partition keys, and a second delivery meets the first one's item."""
     spread = StoragePolicy(partitions=4, keep_days=1)
     assert aws.store().write(STREAM, 1, 0, events(*range(100)), spread) == Written(100, 0)
     assert aws.store().write(STREAM, 2, 0, events(*range(50, 120)), spread) == Written(20, 50)

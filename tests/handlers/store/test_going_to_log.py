@@ -1,4 +1,4 @@
-"""Streams that go over to a log once a budget is used up: each event is stored once, and read without a seam."""
+"""Streams that change to a log once a budget is used up: each event is stored once, and reading has no seam."""
 
 import random
 from collections.abc import Callable
@@ -36,14 +36,14 @@ class Killed(Exception):
 
 
 class World(test_log.World):
-    """A stream, its connections, and what readers see."""
+    """A stream, its connections, and its readers' view."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now_ms = NOW_MS
 
     def connection(self, dynamodb: Any = None, **fields: Any) -> tuple[Requests, int]:
-        """A connection that has claimed the stream, and its token."""
+        """Return a connection that has claimed the stream, and its token."""
         who = Invocation(STREAM, "A", "", f"r{random.random()}", 900_000, 4_000, 1_000, 1_000, 0)
         requests = Requests(profile(**(ASKED | fields)), self.store(dynamodb), who, lambda: self.now_ms)
         return requests, requests.of(Claim())[0]().lease.fence
@@ -69,7 +69,7 @@ class World(test_log.World):
         return EventReader(self.tables, "events", lambda _key: None)
 
     def pages(self, limit: int = 1000, after: str = "") -> list[Entry]:
-        """All entries, a page after the other."""
+        """Return all entries, page after page."""
         found: list[Entry] = []
         while page := [*self.reader.entries(STREAM, self.layout, self.now_ms, after, limit)]:
             found, after = found + page, page[-1].position
@@ -80,7 +80,7 @@ class World(test_log.World):
 
 
 def gone(**fields: Any) -> World:
-    """A stream with the events 1 to 4 as items and 5 to 8 in its log, some time after it went over."""
+    """Return a stream with events 1 to 4 as items and 5 to 8 in its log, some time after the change."""
     world = World()
     one = world.connection(**fields)
     assert world.write(one, 1, 2, 3, 4) == Written(4, 0)
@@ -94,7 +94,7 @@ def gone(**fields: Any) -> World:
 
 @pytest.mark.parametrize("fields", [{}, {"partitions": 5}])
 def test_what_was_an_item_is_known_in_the_log_and_all_is_read_as_one(fields: dict[str, Any]) -> None:
-    """At once and hours later, by whichever page and place; the next connection goes on with the log."""
+    """At once and hours later, with any page and place; the next connection goes on with the log."""
     world = gone(**fields)
     keys = [f"k{n}" for n in range(1, 9)]
     assert world.layout == Layout(LOG, "index", fields.get("partitions", 1), NOW_MS + 1_000)
@@ -152,7 +152,7 @@ def test_the_log_is_read_once_the_items_have_settled() -> None:
 
 
 def test_a_connection_that_does_not_know_finds_its_events_promised() -> None:
-    """It goes over too, and stores what was promised by one that died behind its promise."""
+    """It changes too, and stores what a dead connection had promised."""
     world = World()
     old = world.connection()
     world.write(old, 1)
@@ -181,7 +181,7 @@ def _inserted(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_heartbeat_says_that_another_connection_has_gone_over() -> None:
-    """What comes after it waits for others and is appended."""
+    """Later events wait for one another and are appended."""
     world = World()
     old = world.connection()
     world.write(old, 1)
@@ -201,7 +201,7 @@ def test_a_heartbeat_says_that_another_connection_has_gone_over() -> None:
 
 
 def test_items_without_an_order_stay_items() -> None:
-    """As a log that is one already: nothing is changed."""
+    """A stream that is a log already does not change either."""
     world = World()
     one = world.connection()
     world.tables.update_item(
@@ -217,7 +217,7 @@ def test_items_without_an_order_stay_items() -> None:
 
 
 def test_a_letter_is_put_back_where_its_mark_is() -> None:
-    """Among the items or in the log."""
+    """That is among the items or in the log."""
     world = World()
     one = world.connection()
     large = [event._replace(data=noise(500_000)) for event in world.events(1, 2)]
@@ -238,9 +238,9 @@ def test_a_letter_is_put_back_where_its_mark_is() -> None:
 
 @given(st.integers(0, 10**9))
 def test_every_event_is_stored_once_whoever_writes_and_dies_when(seed: int) -> None:
-    """Three connections write the same events; each may stand still before any request and behind it, or be killed.
+    """Three connections write the same events; each may freeze or die before or after any request.
 
-    One or more go over at some time. At last a connection brings all events again.
+    One or more change at some time. At last a connection brings all events again.
     """
     draw, world = random.Random(seed), World()
     depth = 0
