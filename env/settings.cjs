@@ -1,7 +1,7 @@
-// What osls makes of ${file(env/settings.cjs)}: {settings, upstreams} of the stage. The settings are checked, and what
-// follows from them is added. settings.schema.json has the rules. local/settings_schema.py and local/stages.py do the same
-// on a laptop, in the same words: tests/deploy/test_settings.py compares the two. osls itself would read the file with
-// more types (dates, octal numbers) and variables; here it has those of JSON alone, as there.
+// Resolves ${file(env/settings.cjs)}: {settings, upstreams} of the stage. It checks the settings by the rules of
+// settings.schema.json, and adds what follows from them. local/settings_schema.py and local/stages.py do the same on a
+// laptop, in the same words: tests/deploy/test_settings.py compares the two. osls itself would read the file with more
+// types (dates, octal numbers) and variables; here, as there, it has only the types of JSON.
 'use strict';
 
 const fs = require('node:fs');
@@ -11,7 +11,7 @@ const yaml = require('js-yaml');
 
 const schema = require('./settings.schema.json');
 
-// Readers of YAML disagree about what these are.
+// Readers of YAML disagree about the types of these.
 const CONTROL = /[\0-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]/;
 // What a sentence may repeat: one line, and no more than a word or an address.
 const SHORT = /^[ -~]{0,40}$/;
@@ -47,7 +47,7 @@ ajv.addKeyword({
 });
 const validate = ajv.compile(schema);
 
-// The sentence where a rule is broken; '' where it holds, or where one of its settings is no number.
+// The sentence if a rule is broken; '' if it holds, or if one of its settings is not a number.
 function brokenSum(rule, table) {
   const bound = rule.lessThan ?? rule.atMost;
   const values = [...rule.of, bound].map((name) => table[name]);
@@ -65,7 +65,7 @@ function mustBe(rules) {
   return `a whole number from ${rules.minimum} to ${rules.maximum}`;
 }
 
-// What stands in place of a right value, in words that are the same in both languages.
+// The wrong value as text, which is the same in both languages.
 function found(value) {
   if (value === null || value === undefined) return 'empty';
   if (typeof value === 'boolean') return String(value);
@@ -77,7 +77,7 @@ function found(value) {
   return Array.isArray(value) ? 'a list' : 'a table';
 }
 
-// What is wrong with a table of settings, without a full stop at its end; '' for a sound one.
+// What is wrong with a table of settings, without a full stop at its end; '' for a valid one.
 function problem(table) {
   const unknown = Object.keys(table).filter((name) => !Object.hasOwn(schema.properties, name)).sort();
   if (unknown.length > 0) return `there is no setting ${SHORT.test(unknown[0]) ? unknown[0] : 'of such a name'}; env/README.md has them all`;
@@ -92,14 +92,14 @@ function problem(table) {
     own.sort((one, other) => one.place.length - other.place.length || (one.instancePath < other.instancePath ? -1 : 1));
     if (own.length > 0) {
       const { place, data, parentSchema } = own[0];
-      // What is within a setting may hold a credential.
+      // The content of a setting may hold a credential.
       return `${place.join('.')} must be ${mustBe(parentSchema)}${place.length > 1 ? '' : `, not ${found(data)}`}`;
     }
   }
   return errors[0].message;
 }
 
-// How many streams a function opens between its call and the moment at which the one before it leaves.
+// How many streams a function opens between its call and the moment at which its predecessor leaves.
 function mostTogether({ function_timeout_s: limit, wait_s: wait, margin_s: margin }) {
   const { at_once: atOnce, young_ms: young, connect_ms: connect } = schema.handover;
   const round = Math.min(young, connect);
@@ -121,7 +121,7 @@ function checked(table, where) {
   return { settings: { ...settings, ...derived }, upstreams };
 }
 
-// The same of a file's bytes.
+// The same for a file's bytes.
 function read(bytes, where) {
   let table;
   try {
@@ -134,7 +134,7 @@ function read(bytes, where) {
   return checked(table ?? null, where);
 }
 
-// Throws an Error with one sentence for a name that no stage may have.
+// Throws an Error with one sentence for a name that a stage may not have.
 function checkName(stage) {
   if (!STAGE.test(stage)) throw new Error(`${NAME_RULE}, not ${found(stage)}.`);
 }

@@ -1,14 +1,14 @@
-// An osls plugin that takes what an earlier stack of the stage left behind into the stack, before `sls deploy` updates it.
-// A removed stack keeps tables, bucket and queue (DeletionPolicy in resources/storage.yml). Their names are fixed, so the
+// An osls plugin that imports into the stack what an earlier stack of the stage left, before `sls deploy` updates it. A
+// removed stack keeps tables, bucket and queue (DeletionPolicy in resources/storage.yml). Their names are fixed, so the
 // next deployment would fail with "already exists". An import only adopts: it neither changes nor creates anything, and
-// one that fails is undone without a deletion. What exists is asked of the services themselves; what belongs to another
-// stack CloudFormation refuses to import.
+// if it fails, it is undone without a deletion. The plugin asks the services themselves what exists; CloudFormation
+// refuses to import what belongs to another stack.
 'use strict';
 
-// Where osls itself has its templates.
+// The folder in which osls puts its templates.
 const getS3EndpointForRegion = require('osls/lib/plugins/aws/utils/get-s3-endpoint-for-region');
 
-// Of each type that may be retained: the property that is its name.
+// The property that is the name, for each type that may be retained.
 const NAME = {
   'AWS::DynamoDB::Table': 'TableName',
   'AWS::S3::Bucket': 'BucketName',
@@ -17,7 +17,7 @@ const NAME = {
 const CHANGE_SET = 'adopt-retained';
 const WAIT = { maxWaitTime: 600, minDelay: 1, maxDelay: 5 };
 
-// The name as CloudFormation will resolve it. It is a literal, or Fn::Sub of pseudo parameters alone.
+// The name as CloudFormation will resolve it. It is a literal, or an Fn::Sub with only pseudo parameters.
 function resolved(name, pseudo) {
   const text = typeof name === 'string' ? name : name['Fn::Sub'];
   return text.replace(/\$\{(AWS::[A-Za-z]+)\}/g, (_, parameter) => pseudo[parameter]);
@@ -33,7 +33,7 @@ function retained(template, pseudo) {
     });
 }
 
-// Asks each service what it has of a name. Returns functions name -> identifier for the import, or null where it has none.
+// Returns for each type a function from a name to its identifier for the import, or null if nothing has that name.
 function lookups(config, account) {
   const { DynamoDBClient, DescribeTableCommand } = require('@aws-sdk/client-dynamodb');
   const { S3Client, HeadBucketCommand } = require('@aws-sdk/client-s3');
@@ -75,8 +75,8 @@ async function ownedBy(client, stack) {
   return owned;
 }
 
-// Puts the template beside what osls has uploaded, and returns its address: a request may hold 51,200 bytes of one, and a
-// stage's has more.
+// Uploads the template beside the files of osls, and returns its address: a request may hold a template of 51,200 bytes
+// at most, and a stage's is larger.
 async function uploaded(provider, config, folder, text) {
   const { PutObjectCommand, S3Client } = require('@aws-sdk/client-s3');
   const Bucket = await provider.getServerlessDeploymentBucketName();
@@ -85,7 +85,7 @@ async function uploaded(provider, config, folder, text) {
   return `https://${getS3EndpointForRegion(provider.getRegion())}/${Bucket}/${Key}`;
 }
 
-// Imports `found` into the stack; throws with CloudFormation's reason where it refuses, and then nothing is changed.
+// Imports `found` into the stack; throws with CloudFormation's reason if it refuses, and then nothing is changed.
 // `upload` puts a text where CloudFormation can read it, and returns its address.
 async function importInto(client, stack, found, upload) {
   const cloudFormation = require('@aws-sdk/client-cloudformation');
@@ -95,7 +95,7 @@ async function importInto(client, stack, found, upload) {
   const template = JSON.parse(TemplateBody);
   for (const { id, resource } of found) template.Resources[id] = resource;
   const changeSet = { StackName: stack, ChangeSetName: CHANGE_SET };
-  // One that an interrupted deployment left.
+  // A change set that an interrupted deployment left.
   await client.send(new cloudFormation.DeleteChangeSetCommand(changeSet));
   await client.send(
     new cloudFormation.CreateChangeSetCommand({

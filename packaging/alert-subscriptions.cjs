@@ -1,5 +1,5 @@
 // Resolves ${file(packaging/alert-subscriptions.cjs)}: the subscriptions to alarms, from the stage's `alert_email`.
-// There is none where it is empty; an address has to confirm the mail that SNS sends to it.
+// There is none if that is empty; the owner of the address has to confirm the mail that SNS sends.
 'use strict';
 
 module.exports = async ({ resolveVariable }) => {

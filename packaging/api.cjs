@@ -1,18 +1,18 @@
 // An osls plugin that finishes the API of the compiled template by the stage's settings: who may call it (`api_auth`),
-// how often, and whether calls are logged (`api_access_log`).
-// It goes over every method that is compiled, so that none can be forgotten; the page and its files alone need no key, for
-// a browser cannot send one with an address that is typed, and they are the same for everybody. With `iam` there is neither a key nor a usage
-// plan, whose throttle counts all calls of a key. So the stage is a resource of its own, whose throttle counts every call; osls
-// would have the deployment make it, and then CloudFormation could not take an access log away again. AWS counts each
-// method for itself: "Per-API, per-stage throttling limits are applied at the API method level for a stage" (API Gateway
-// Developer Guide, "Throttle requests to your REST APIs"). So reads take nothing of what POSTs may take.
+// how often, and whether calls are logged (`api_access_log`). It changes every compiled method, so that none can be
+// forgotten. Only the page and its files need no key, because a browser cannot send one with a typed address, and
+// they are the same for every caller. With `iam` there is neither a key nor a usage plan, whose throttle counts all
+// calls with a key. So the stage is a resource of its own, whose throttle counts every call. (osls would let the
+// deployment create the stage, and then CloudFormation could not remove an access log.) AWS counts each method for
+// itself: "Per-API, per-stage throttling limits are applied at the API method level for a stage" (API Gateway Developer
+// Guide, "Throttle requests to your REST APIs"). So reads do not use up the rate of POSTs.
 'use strict';
 
 const STAGE = 'ApiGatewayStage';
 const LOG = 'ApiAccessLog';
 const KEYS = ['AWS::ApiGateway::ApiKey', 'AWS::ApiGateway::UsagePlan', 'AWS::ApiGateway::UsagePlanKey'];
-// What says who called what and how it ended; nothing of a query, a body or a signature. The message of an error quotes
-// the signed headers, a session token among them; its type does not.
+// The fields of a log line: who called what, and how it ended, but no query, body or signature. It has the type of an
+// error, not its message, which quotes the signed headers, a session token among them.
 const FORMAT = [
   'requestId', 'requestTime', 'identity.sourceIp', 'identity.userArn', 'identity.apiKeyId', 'httpMethod', 'path', 'status',
   'responseLength', 'responseLatency', 'error.responseType',
@@ -60,7 +60,7 @@ class Api {
         Properties: { LogGroupName: names.api_log, RetentionInDays: settings.log_retention_days },
       };
       const fields = FORMAT.map((name) => `"${name}":"$context.${name}"`);
-      // A log group's own ARN ends in ":*", which no stage takes.
+      // A log group's own ARN ends in ":*", which a stage does not accept.
       const arn = `arn:\${AWS::Partition}:logs:\${AWS::Region}:\${AWS::AccountId}:log-group:\${${LOG}}`;
       Properties.AccessLogSetting = { DestinationArn: { 'Fn::Sub': arn }, Format: `{${fields.join(',')}}` };
     }

@@ -1,8 +1,8 @@
-// An osls plugin that refuses to package what AWS would refuse half way through a deployment: one sentence each, with
-// what would help. Sizes are those of the compiled template, each reference as long as what it can become.
-// Sources: AWS CloudFormation User Guide, "Understand CloudFormation quotas"; AWS Lambda Developer Guide, "Lambda
-// quotas" and "Control which events Lambda sends to your function"; IAM User Guide, "IAM and AWS STS quotas"; API
-// Gateway Developer Guide, "Quotas for configuring and running a REST API".
+// An osls plugin that refuses to package what AWS would refuse in the middle of a deployment, in one sentence with what
+// would help. Sizes are those of the compiled template, with each reference as long as its value can be. Sources:
+// AWS CloudFormation User Guide, "Understand CloudFormation quotas"; AWS Lambda Developer Guide, "Lambda quotas" and
+// "Control which events Lambda sends to your function"; IAM User Guide, "IAM and AWS STS quotas"; API Gateway Developer
+// Guide, "Quotas for configuring and running a REST API".
 'use strict';
 
 const fs = require('node:fs/promises');
@@ -25,7 +25,7 @@ const LIMITS = {
 const LONGEST = { 'AWS::Partition': 'aws-us-gov', 'AWS::Region': 'ap-northeast-1x', 'AWS::AccountId': '000000000000' };
 const REFERENCE = 'x'.repeat(120);
 
-// The value with each reference in place of which CloudFormation puts a text replaced by one that is no shorter.
+// The value, with each reference that CloudFormation resolves to a text replaced by a text that is no shorter.
 function resolved(value) {
   if (Array.isArray(value)) return value.map(resolved);
   if (value === null || typeof value !== 'object') return value;
@@ -42,7 +42,7 @@ function resolved(value) {
 const size = (value) => Buffer.byteLength(JSON.stringify(resolved(value)));
 const count = (number) => number.toLocaleString('en-US');
 
-// What is wrong with a compiled template, in one sentence; null where AWS takes it.
+// What is wrong with a compiled template, in one sentence; null if AWS accepts it.
 function problem(template) {
   const all = Object.entries(template.Resources);
   const bytes = Buffer.byteLength(JSON.stringify(template));
@@ -81,20 +81,20 @@ const OF_TYPE = {
   },
 };
 
-// The sentence where more is found than AWS allows, else null.
+// The sentence if there is more than AWS allows, else null.
 function much(has, found, unit, most, help) {
   return found > most ? `${has} ${count(found)} ${unit}, and AWS allows ${count(most)}: ${help}.` : null;
 }
 
-// The same of a zip, which Lambda unpacks.
+// The same for a zip, which Lambda unpacks.
 async function problemOfZip(artifact) {
   const zip = await JSZip.loadAsync(await fs.readFile(artifact));
   const bytes = Object.values(zip.files).reduce((sum, file) => sum + (file._data?.uncompressedSize ?? 0), 0);
   return much('The unpacked zip of the functions has', bytes, 'bytes', LIMITS.zip, 'ship less in it');
 }
 
-// What is wrong with the settings of a group, null where nothing is: with more streams than a handover has time for, each
-// handover of the last ones is a gap. env/settings.cjs computes how many that are.
+// What is wrong with the settings of a group, null if nothing is. With more streams than a handover has time for, the
+// last ones have a gap at each handover. env/settings.cjs computes how many there is time for.
 function lateHandover({ streams_per_function: streams, most_streams_per_function: most, ...settings }) {
   if (streams <= most) return null;
   const { function_timeout_s: limit, wait_s: wait, margin_s: margin } = settings;
@@ -111,7 +111,7 @@ class AwsLimits {
       if (text !== null) throw new classes.Error(text);
     };
     this.hooks = {
-      // On a laptop an upstream is near, and a test has groups of any size.
+      // On a laptop upstreams are near, and tests have groups of any size.
       'before:package:cleanup': () => {
         if (!STAGES.includes(serverless.getProvider('aws').getStage())) refuse(lateHandover(service.custom.settings));
       },

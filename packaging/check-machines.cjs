@@ -1,8 +1,8 @@
-// An osls plugin that refuses to package a state machine which is not valid Amazon States Language.
-// It checks a copy: the same check inside serverless-step-functions (`validate: true`) writes QueryLanguage into every
-// state of the definition that it deploys, which CloudFormation's schema does not allow in a Succeed state.
-// The check takes longer than most of packaging. So what was found valid is remembered beside the validator, by a hash of
-// the definition and the validator's version, and is not checked again.
+// An osls plugin that refuses to package a state machine which is not valid Amazon States Language. It checks a copy:
+// the same check inside serverless-step-functions (`validate: true`) writes QueryLanguage into every state of the
+// definition that it deploys, which CloudFormation's schema does not allow in a Succeed state. The check takes longer
+// than most of packaging. So the plugin remembers valid definitions beside the validator, by a hash of the
+// definition and the validator's version, and does not check them again.
 'use strict';
 
 const { createHash } = require('node:crypto');
@@ -33,8 +33,8 @@ function check({ configurationInput, classes }) {
   }
 }
 
-// The validator makes an Ajv of the same schemas for each definition, and to compile them takes most of its time. Here
-// all definitions have the first one, which has its keywords already.
+// The validator makes an Ajv of the same schemas for each definition, and compiling them takes most of its time. Here
+// all definitions share the first one, which has its keywords already.
 let shared;
 function validate(definition) {
   const ajv = createRequire(require.resolve(VALIDATOR))('ajv');
@@ -51,7 +51,7 @@ function validate(definition) {
   }
 }
 
-// Where nothing can be written, the next packaging checks again.
+// If the file cannot be written, the next packaging checks again.
 function remember(folder, mark) {
   try {
     mkdirSync(folder, { recursive: true });

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Exits with 2 where a tool is missing, after one sentence that names it. $1 is the Python that `make setup` will use.
+# Exits with 2 if a tool is missing, after one sentence that names it. $1 is the Python that `make setup` will use.
 "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
   echo "Python 3.11 or later is needed as $1: install it, or name another with PYTHON=python3.12 make setup." >&2
   exit 2

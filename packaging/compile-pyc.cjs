@@ -1,10 +1,10 @@
-// An osls plugin that adds compiled files to the zip, so that a cold start compiles nothing, and the stage's `upstreams`, as
-// env/upstreams.json: a function's variables may have 4 KB in all, which are some dozen addresses.
-// A .pyc belongs to one version of Python, the runtime's, and the machine that packages need not have that one. So the
-// compiler is CPython 3.13 as WebAssembly (pyodide). The files are hash-based and unchecked: Lambda never compares them
-// with the sources, whose times a zip does not keep. The sources stay, for tracebacks.
-// The compiler takes some seconds to start, so what it made of the same files is kept in .streamkeeper-build.
-// It runs after serverless-python-requirements, which must come before it in the list of plugins.
+// An osls plugin that adds compiled files to the zip, so that a cold start compiles nothing. It also adds the stage's
+// `upstreams` as env/upstreams.json, because a function's variables may have only 4 KB in all, some dozen addresses.
+// A .pyc belongs to one version of Python, the runtime's, and the machine that packages may have another. So the
+// compiler is CPython 3.13 as WebAssembly (pyodide). The files are hash-based and unchecked: Lambda never compares
+// them with the sources, whose times a zip does not keep. The sources stay, for tracebacks. The compiler takes some
+// seconds to start, so its results are kept in .streamkeeper-build for the same files. It runs after
+// serverless-python-requirements, which must come before it in the list of plugins.
 'use strict';
 
 const { createHash } = require('node:crypto');
@@ -46,7 +46,7 @@ async function compiler() {
   };
 }
 
-// Returns the compiled files of these sources [path, bytes], in their order: those kept in `folder`, or new ones.
+// Returns the compiled files of the sources [path, bytes], in order: those kept in `folder`, or new ones.
 async function compiled(sources, folder) {
   const key = createHash('sha256').update(`${require('pyodide/package.json').version} ${COMPILER}`);
   for (const [name, source] of sources) key.update(`\0${name}\0${source.length}\0`).update(source);
@@ -59,7 +59,7 @@ async function compiled(sources, folder) {
   for (const name of await fs.readdir(folder)) {
     if (name.startsWith('compiled-')) await fs.rm(path.join(folder, name), { force: true });
   }
-  // A rename, so that a run that is killed leaves no half of it under this name.
+  // It is renamed at the end, so that a killed run leaves no half file under this name.
   const unfinished = path.join(folder, `compiled-unfinished-${process.pid}`);
   await fs.writeFile(unfinished, JSON.stringify(files.map((file) => file.toString('base64'))));
   await fs.rename(unfinished, kept);

@@ -1,8 +1,8 @@
-// An osls plugin that protects the tables of a stage from deletion without being in the way of a first deployment.
-// A first deployment that fails is rolled back, and DynamoDB would refuse to delete a protected table: it would stay, and
-// the stack would say that its roll-back failed. So tables that the stack does not own yet are made without protection,
-// and get it when the deployment has succeeded. The compiled template names it for every later deployment.
-// The first one's is kept as it was deployed, without it: a roll-back to that takes the protection away, so it is given back.
+// An osls plugin that protects the tables of a stage from deletion, but does not get in the way of a first deployment.
+// If a first deployment fails, CloudFormation rolls it back, and DynamoDB would refuse to delete a protected table: the
+// table would stay, and the stack's roll-back would fail. So tables that the stack does not own yet are created without
+// protection, and get it once the deployment has succeeded. Every later deployment has it in its template. The template
+// of the first one is kept without it, so a roll-back to that removes the protection, and the plugin sets it again.
 'use strict';
 
 const { ownedBy } = require('./adopt-retained.cjs');
@@ -42,7 +42,7 @@ class DeletionProtection {
 
   async protectAgain() {
     const { settings, names } = this.serverless.service.custom;
-    // Without a timestamp nothing was rolled back: osls listed the deployments.
+    // Without a timestamp nothing was rolled back: osls only listed the deployments.
     if (!this.options.timestamp || !settings.deletion_protection) return;
     await this.set([names.events_table, names.control_table]);
   }

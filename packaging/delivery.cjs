@@ -1,7 +1,8 @@
-// An osls plugin that sends events on where a profile that ships says `deliver`, or the stage names sinks for the profiles of
-// its bucket (profile_sinks): it gives the events table a stream, and the stage a function that is called with it and a table of its own, with its role, its alarms and what the sinks need.
-// The function that answers the API may read that table and call the function. A stage without such a profile gets nothing
-// of it. handlers/profile/deliver_field.py says what a profile may say, and checks it.
+// An osls plugin that adds the delivery if a profile that ships has `deliver`, or if the stage names sinks for the
+// profiles of its bucket (profile_sinks). It gives the events table a stream, and the stage a function that is called
+// with it and a table of its own, with its role, its alarms and the permissions that the sinks need. The function
+// that answers the API may read that table and call the function. A stage without such a profile gets none of this.
+// handlers/profile/deliver_field.py checks the field.
 'use strict';
 
 const Ajv = require('ajv');
@@ -13,7 +14,7 @@ const { STAGES: NEVER_DEPLOYED } = require('./never-deployed.cjs');
 const FUNCTION = 'connectionDelivery';
 const HERE = 'arn:${AWS::Partition}:SERVICE:${AWS::Region}:${AWS::AccountId}:';
 
-// What a role needs to send to a sink of each kind: [actions, ARN of the target by its name].
+// The permissions to send to a sink of each kind: [actions, ARN of the target by its name].
 const SINKS = {
   sqs: (name) => [['sqs:GetQueueAttributes', 'sqs:GetQueueUrl', 'sqs:SendMessage'], arn('sqs', name)],
   eventbridge: (name) => [['events:PutEvents'], arn('events', `event-bus/${name}`)],
@@ -22,11 +23,12 @@ const SINKS = {
   s3: (name, { prefix = '' }) => [['s3:PutObject'], `arn:\${AWS::Partition}:s3:::${name}/${prefix}*`],
   lambda: (name) => [['lambda:InvokeFunction'], arn('lambda', `function:${name}`)],
 };
-// Characters of ARNs in the role's policy; the statements of resources/delivery.cjs take a tenth of what AWS allows.
+// How many characters of ARNs the role's policy may have; the statements of resources/delivery.cjs take a tenth of what
+// AWS allows.
 const ROOM = 8000;
 const MOST_PARTS = 4;
 const WRITTEN = { eventName: ['INSERT', 'MODIFY'] };
-// Stands for sinks that are addresses, among the ARNs of profile_sinks.
+// The word for sinks that are addresses, among the ARNs of profile_sinks.
 const HTTP = 'http';
 const listed = (text) => text.split(',').filter((one) => one !== '');
 const SECRET = /\$\{(secret|ssm):([^:}]+)/;
@@ -36,12 +38,12 @@ function arn(service, resource) {
 }
 
 const ajv = new Ajv({ strict: false });
-// The schema of each kind of sink, made from what the profile's own check accepts: env/profile.schema.json.
+// The schema of each kind of sink, from env/profile.schema.json, which accepts what the profile's own check does.
 const KINDS = Object.values(definitions).filter(({ required: [kind] = [] }) => kind === 'webhook' || Object.hasOwn(SINKS, kind));
 const CHECKS = new Map(KINDS.map((schema) => [schema.required[0], ajv.compile({ ...schema, definitions })]));
 
-// What is wrong with the sinks of a profile, which no role could allow; null where nothing is. An address is not quoted: it may
-// hold a secret.
+// What is wrong with the sinks of a profile, which no role could allow; null if nothing is. It quotes no address, which
+// may hold a secret.
 function wrongSink(name, { deliver = [] }) {
   const says = (place, words) => `env/streams/${name}.toml: ${place} ${words}.`;
   for (const sink of [deliver].flat()) {
@@ -49,7 +51,7 @@ function wrongSink(name, { deliver = [] }) {
     if (kinds.length !== 1) return says('deliver', `must be tables with one of ${[...CHECKS.keys()].sort().join(', ')} each`);
     const [kind] = kinds;
     const check = CHECKS.get(kind);
-    // An instant of TOML is a text to the schema.
+    // To the schema, an instant of TOML is a text.
     if (check(JSON.parse(JSON.stringify(sink, (_, value) => (typeof value === 'bigint' ? Number(value) : value))))) continue;
     const [{ instancePath, message, params }] = check.errors;
     const field = params.additionalProperty ?? instancePath.slice(1);
@@ -61,7 +63,7 @@ function wrongSink(name, { deliver = [] }) {
   return null;
 }
 
-// {names: of the profiles that deliver, sinks: theirs} of those that ship.
+// {names, sinks} of the profiles that ship and deliver.
 function delivering(stage, upstreams) {
   const sinksOf = ({ deliver = [] }) => [deliver].flat().filter((sink) => sink !== null && typeof sink === 'object');
   const found = choose(stage, upstreams).shipped.map((name) => [name, sinksOf(table(name, stage))]);
@@ -69,9 +71,9 @@ function delivering(stage, upstreams) {
   return { names: some.map(([name]) => name), sinks: some.flatMap(([, sinks]) => sinks) };
 }
 
-// The statements for these sinks, one for all targets of a kind; `secrets` begins the names of the stage's secrets.
-// Where the names are longer than `room` characters those that begin alike are allowed by what they begin with:
-// market-events-* for market-events-1 and market-events-2. What is common must hold a part of the name.
+// The statements for these sinks, one for all targets of a kind; `secrets` begins the names of the stage's secrets. If
+// the names have more than `room` characters, those with a common beginning are allowed by it: market-events-* for
+// market-events-1 and market-events-2. The common beginning must have a part of the name.
 function statements(sinks, secrets, room = ROOM) {
   const targets = new Map();
   for (const [actions, target] of sinks.flatMap((sink) => needed(sink, secrets))) {
@@ -87,7 +89,7 @@ function statements(sinks, secrets, room = ROOM) {
   return groups.map(([Action, names]) => ({ Effect: 'Allow', Action, Resource: resources(names) }));
 }
 
-// [actions, ARN] of what the sink needs; nothing for what the profile's own check refuses.
+// [actions, ARN] that the sink needs; nothing for a sink that the profile's own check refuses.
 function needed(sink, secrets) {
   const kind = Object.keys(SINKS).find((name) => typeof sink[name] === 'string');
   if (kind !== undefined) return [SINKS[kind](sink[kind], sink)];
@@ -100,7 +102,7 @@ function needed(sink, secrets) {
       [[['secretsmanager:GetSecretValue'], arn('secretsmanager', `secret:${whole}-??????`)]];
 }
 
-// The ARNs, where several that are the same but for their last `parts` parts are one with a `*` for these.
+// The ARNs; those that differ only in their last `parts` parts become one, with a `*` in place of these.
 function alike(arns, parts) {
   const left = `(?:[^-_./:]*[-_./]){0,${parts - 1}}[^-_./:]*`;
   const pattern = new RegExp(`^(.*:[^:]*?[A-Za-z0-9][^:]*?[-_./])${left}$`);
@@ -110,8 +112,8 @@ function alike(arns, parts) {
   return [...groups].flatMap(([text, members]) => (members.length > 1 ? [`${text}*`] : members));
 }
 
-// The same for profiles that lie in a bucket, of which packaging knows no sink but what the stage names (profile_sinks).
-// Each action is allowed on the resources of its own service alone, whatever else stands beside them.
+// The same for profiles in a bucket, whose sinks packaging knows only from the stage's profile_sinks. Each action is
+// allowed only on the resources of its own service.
 function statementsOfBucket(text, secrets) {
   const [named, http] = [listed(text).filter((one) => one !== HTTP), listed(text).includes(HTTP)];
   const actions = Object.values(SINKS).flatMap((needs) => needs('', {})[0]).sort();
@@ -126,9 +128,10 @@ function statementsOfBucket(text, secrets) {
   ];
 }
 
-// Which records call the function: events of these profiles' streams that are written, and none that time removes. A
-// filter has 4,096 characters at most and a mapping five filters. Of more profiles each event calls it, and it drops
-// those that no sink wants. Source: AWS Lambda Developer Guide, "Filter rule syntax" and "Control which events Lambda sends".
+// Which records call the function: written events of these profiles' streams, but no expired ones. A filter has 4,096
+// characters at most, and a mapping five filters. With more profiles, every event calls the function, and it drops
+// those that no sink wants. Source: AWS Lambda Developer Guide, "Filter rule syntax" and "Control which events
+// Lambda sends".
 function filters(names) {
   const keys = names.map((name) => [name, { prefix: `${name}:` }, { prefix: `${name}#` }]);
   const found = [];
@@ -167,7 +170,7 @@ class Delivery {
   add() {
     const { custom, functions, resources } = this.serverless.service;
     const stage = this.serverless.getProvider('aws').getStage();
-    // On a laptop the run itself reports it.
+    // On a laptop the run itself reports this.
     for (const name of NEVER_DEPLOYED.includes(stage) ? [] : choose(stage, custom.upstreams).shipped) {
       const wrong = wrongSink(name, table(name, stage));
       if (wrong !== null) throw new this.serverless.classes.Error(wrong);

@@ -1,9 +1,9 @@
-// An osls plugin that has a deployment reach no stream by itself, where the stage says `deploy_by_waves`: new code and a new
-// definition reach streams by `streamkeeper upgrade`, a few first.
-// Before the first deployment that changes anything, what runs becomes versions, the alias `stable` names the function's, and
-// the control table the machine's. After a deployment whose definition is another the former one is deployed again with a space
-// behind it, and the stack's is put aside: handlers/upgrade/deployed.py goes on from there.
-// Nothing is deployed while an upgrade runs, for that judges what is deployed.
+// An osls plugin that, with the setting `deploy_by_waves`, keeps a deployment from reaching any stream by itself: new
+// code and a new definition reach streams by `streamkeeper upgrade`, a few first. Before the first deployment
+// that changes anything, it makes versions of what runs; the alias `stable` names the function's version, and the
+// control table the machine's. After a deployment with another definition, it deploys the former one again with a
+// space at its end, and puts the stack's aside: handlers/upgrade/deployed.py continues from there. It refuses to
+// deploy while an upgrade runs, because that judges what is deployed.
 'use strict';
 
 const ALIAS = 'stable';
@@ -19,7 +19,7 @@ class DeployByWaves {
     };
   }
 
-  // Clients, and what the stage calls its things; the machine's ARN is that of the alias with other words.
+  // Clients, and the stage's names; the machine's ARN follows from the alias's.
   async connect() {
     const config = await this.serverless.getProvider('aws').getAwsSdkV3Config();
     const { DynamoDBClient } = require('@aws-sdk/client-dynamodb');
@@ -64,7 +64,7 @@ class DeployByWaves {
     const { PublishVersionCommand, UpdateAliasCommand } = require('@aws-sdk/client-lambda');
     const FunctionName = this.names.connection_manager;
     const { Version } = await this.functions.send(new PublishVersionCommand({ FunctionName }));
-    // The record first: an alias that names a version says that all is done.
+    // The record comes first, because an alias that names a version means that all is done.
     await this.write('definition', 'if_not_exists(#name, :arn)', await this.published(alias));
     await this.functions.send(new UpdateAliasCommand({ FunctionName, Name: ALIAS, FunctionVersion: Version }));
   }

@@ -14,7 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# Whose line counts as one more package, by the program's own words.
+# The beginnings of a program's lines that count as one more package.
 _PROGRESS = re.compile(r"^(?:Collecting|Installing collected|npm http fetch GET 200)")
 _NO_NETWORK = re.compile(
     r"Failed to establish|NewConnectionError|name resolution|Connection refused|timed out|unreachable"
@@ -25,7 +25,7 @@ _NO_WHEEL = re.compile(r"No matching distribution found")
 _ENOUGH = 3
 PIPS = 2
 """How many share the packages."""
-# A module is compiled when it is first imported: of most packages that is a small part.
+# Nothing is compiled now: a module is compiled when it is first imported, and of most packages few modules are.
 _PIP = [
     *("-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "10"),
     *("install", "--no-compile"),
@@ -43,7 +43,7 @@ class Progress:
         self._lock = threading.Lock()
 
     def add(self, line: str) -> None:
-        """Takes a line that one of them has printed."""
+        """Reads a line that one of the programs has printed."""
         with self._lock:
             self.count += bool(_PROGRESS.match(line))
             if self._is_shown:
@@ -57,13 +57,13 @@ class Progress:
 
 
 def step(number: int, what: str, *stages: list[list[str]], without: str = "") -> None:
-    """Runs one step of six and shows it; ends the process with one sentence where it fails.
+    """Runs one step of six and shows it; ends the process with one sentence if it fails.
 
     The commands of a stage run beside each other, the stages one after the other. Where the platform has no wheel and
     `without` says what is lost by that, it prints so and goes on.
     """
     print(f"setup {number}/6: {what}", flush=True)
-    # npm runs beside pip, and one line of a terminal counts for one of them.
+    # npm runs beside pip, and a line of the terminal can count for only one of them.
     progress = Progress(sys.stdout.isatty() and number < 6)
     for commands in stages:
         with ThreadPoolExecutor(PIPS) as threads:
@@ -133,7 +133,7 @@ def main(arguments: list[str]) -> None:
     python = str(venv / "bin" / "python")
     lock = Path("requirements-dev.txt").read_text(encoding="utf-8")
     step(1, f"Python environment {venv}", [[sys.executable, "-m", "venv", str(venv)]])
-    # The lock files name every package, so pip need not resolve dependencies, which saves a fifth of its work.
+    # The lock files name every package, so pip need not resolve dependencies: that saves a fifth of its work.
     locked_alone = ["--require-hashes", "--no-deps"]
     with tempfile.TemporaryDirectory() as folder:
 

@@ -13,7 +13,7 @@ compile() {
   "$tools/bin/pip-compile" --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header \
     --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file "$@"
 }
-# A group of pyproject.toml is no part of the distribution, and pip-compile reads none.
+# A group of pyproject.toml is not part of the distribution, and pip-compile does not read groups.
 group() {
   "$1" -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][sys.argv[1]], sep="\n")' \
     "$2" > "$tools/$2.in"
@@ -26,7 +26,7 @@ compile requirements.txt "$tools/lambda.in"
 compile requirements-dev.txt --extra archive --extra dev pyproject.toml states-language/pyproject.toml
 compile requirements-docs.txt "$tools/docs.in"
 compile requirements-velocity.txt --constraint requirements-dev.txt "$tools/velocity.in"
-# They are installed without what they depend on, which is newer than the others allow.
+# These are installed without their dependencies, which are newer than the other packages allow.
 compile "$tools/durable.txt" "$tools/durable.in"
 awk '/^[^ ]/ { kept = /^aws-durable-/ } kept' "$tools/durable.txt" > requirements-durable.txt
 npm install --package-lock-only --ignore-scripts --loglevel=error

@@ -1,8 +1,8 @@
-// An osls plugin that has Step Functions log the machines where the stage's `machine_log_level` is not OFF: a log group
-// each, and what their roles need for it. A log holds names of states and errors, and no input or output.
+// An osls plugin that makes Step Functions log the machines if the stage's `machine_log_level` is not OFF: each gets a
+// log group, and its role the permissions. A log holds the names of states and errors, but no input or output.
 'use strict';
 
-// The machines' roles. AWS has these actions on no single resource.
+// The machines' roles. AWS allows these actions only on all resources.
 const ROLES = { Connections: 'ConnectionsRole', Start: 'StartRole', Upgrade: 'UpgradeRole', Fleet: 'FleetRole' };
 const DELIVERY = {
   Effect: 'Allow',
@@ -26,7 +26,7 @@ function add({ provider, custom }) {
   for (const [id, role] of Object.entries(ROLES)) {
     const machine = resources[id];
     const log = `${id}Log`;
-    // Names under this prefix need no resource policy of their own, of which an account has ten.
+    // Names under this prefix need no resource policy of their own; an account may have only ten.
     const name = `/aws/vendedlogs/states/${machine.Properties.StateMachineName}`;
     resources[log] = { Type: 'AWS::Logs::LogGroup', Properties: { LogGroupName: name, RetentionInDays: days } };
     machine.Properties.LoggingConfiguration = {

@@ -1,5 +1,5 @@
-// An osls plugin of the stages that a laptop reads and nobody deploys. They package without requirements, and with profiles
-// whose upstream is this machine: what they would deploy could not start. So `sls deploy` of one is refused.
+// An osls plugin for the stages of a laptop, which are never deployed. They package without requirements, and with
+// profiles whose upstream is this machine, so what they deployed could not start. So it refuses `sls deploy` of one.
 'use strict';
 
 const STAGES = ['local', 'test'];

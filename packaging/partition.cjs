@@ -1,5 +1,5 @@
-// An osls plugin that writes the partition of the region into the state machines, and refuses a region it knows no
-// partition of. A definition names Step Functions' integrations by ARNs that begin with `arn:aws:`; in China and in
+// An osls plugin that writes the region's partition into the state machines, and refuses a region whose partition it
+// does not know. A definition names Step Functions' integrations by ARNs that begin with `arn:aws:`; in China and in
 // GovCloud they begin with the partition's own name. CloudFormation's pseudo parameters do the rest of the template.
 'use strict';
 

@@ -1,6 +1,6 @@
 // Resolves the osls plugins of a stage. The stages "local" and "test" are never deployed: they need the template, but
-// neither the Python requirements nor compiled files in the zip, which take most of the time. Nor does what needs the
-// template alone (STREAMKEEPER_TEMPLATE_ONLY).
+// neither the Python requirements nor compiled files in the zip, which take most of the time. So does anything that
+// needs only the template (STREAMKEEPER_TEMPLATE_ONLY).
 'use strict';
 
 const { STAGES } = require('./never-deployed.cjs');
@@ -10,16 +10,16 @@ module.exports = async ({ resolveVariable }) => {
   const always = [
     'serverless-step-functions',
     './packaging/profiles-bucket.cjs',
-    // After what writes states of its own into a machine.
+    // This one comes after the plugins that write states into a machine.
     './packaging/partition.cjs',
     './packaging/check-machines.cjs',
     './packaging/api.cjs',
     './packaging/machine-logs.cjs',
     './packaging/reserved-concurrency.cjs',
     './packaging/delivery.cjs',
-    // After the delivery, whose function it places as well.
+    // This one comes after the delivery, whose function it places as well.
     './packaging/vpc.cjs',
-    // Last of those that write the template.
+    // This one comes last of those that write the template.
     './packaging/aws-limits.cjs',
   ];
   const zipped = process.env.STREAMKEEPER_TEMPLATE_ONLY ? [] : ['serverless-python-requirements', './packaging/compile-pyc.cjs'];

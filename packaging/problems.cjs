@@ -1,5 +1,5 @@
-// The problems that API Gateway answers itself, each the text of RFC 9457's JSON. What a kind is stands in
-// handlers/api/problems.json, from which the function behind the API makes its own; a test compares both.
+// The problems that API Gateway answers itself, each a text of JSON by RFC 9457. handlers/api/problems.json has the
+// kinds, from which the function behind the API makes its own problems; a test compares both.
 'use strict';
 
 const kinds = require('../handlers/api/problems.json');
@@ -10,7 +10,7 @@ const STREAM_ID =
   "A stream id is a profile's name, optionally with a colon and any text in UTF-8: 256 characters at most, none of them a control character, and no part between colons '.' or '..'.";
 const UNKNOWN = 'There is no such stream: no profile has the name that the stream id begins with.';
 
-// `detail` is a text, or a variable of API Gateway's that is JSON already.
+// `detail` is a text, or a variable of API Gateway that holds JSON already.
 function problem(kind, detail, field = null) {
   const { status, title, fix } = kinds[kind];
   const members = { type: `urn:problem-type:streamkeeper:${kind}`, title, status };

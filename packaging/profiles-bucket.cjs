@@ -1,7 +1,7 @@
-// An osls plugin of the stages that have profiles in a bucket (profiles_bucket): the functions are given where they lie
-// and may read them, the machine that answers a POST looks there for a name that did not ship, and an alarm acts where
-// the newest version of a profile is wrong. handlers/run/profile_source.py reads them. A stage without a bucket gets
-// nothing of it.
+// An osls plugin for stages that have profiles in a bucket (profiles_bucket). The functions get the bucket's name and
+// may read it, the machine that answers a POST looks there for a name that did not ship, and an alarm acts if the
+// newest version of a profile is wrong. handlers/run/profile_source.py reads the profiles. A stage without a bucket
+// gets none of this.
 'use strict';
 
 const { choose } = require('./shipped-profiles.cjs');
@@ -12,10 +12,10 @@ const FUNCTIONS = {
   connectionRepair: 'ConnectionRepairRole',
   connectionDelivery: 'ConnectionDeliveryRole',
 };
-// The first words of every sentence about one (handlers/run/profile_source.py).
+// The first words of every sentence about a wrong profile (handlers/run/profile_source.py).
 const WRONG = '"in the bucket is wrong, and"';
 
-// The statement by which a role finds out what is in the bucket: without it S3 says of what is not there that it is forbidden.
+// The statement that lets a role list the bucket: without it S3 answers "forbidden" for an object that does not exist.
 const lists = (bucket, actions) => ({
   Effect: 'Allow', Action: actions, Resource: { 'Fn::Sub': `arn:\${AWS::Partition}:s3:::${bucket}` },
 });
@@ -25,7 +25,7 @@ const reads = (bucket, folder) => ({
   Resource: { 'Fn::Sub': `arn:\${AWS::Partition}:s3:::${bucket}/${folder}*.toml` },
 });
 
-// States that come before all others, and go on where the profile shipped, lies in the bucket, or nobody knows.
+// States that come before all others. They continue if the profile shipped, is in the bucket, or may be there.
 function states(first, bucket, folder, shipped) {
   const id = '$states.input.pathParameters.streamId';
   const key = `'${folder}' & $substringBefore(${id}, ':') & '.toml'`;
@@ -44,7 +44,7 @@ function states(first, bucket, folder, shipped) {
       TimeoutSeconds: 3,
       Assign: { is_known: `{% $states.result.Contents[0].Key = ${key} %}` },
       Output: '{% $states.input %}',
-      // Whatever S3 answers: the function that opens the stream finds out as well.
+      // On any other answer of S3 they continue too: the function that opens the stream looks as well.
       Catch: [
         { ErrorEquals: ['States.DataLimitExceeded'], Output: '{% $states.input %}', Next: first },
         { ErrorEquals: ['States.ALL'], Output: '{% $states.input %}', Next: first },

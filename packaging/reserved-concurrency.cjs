@@ -1,7 +1,8 @@
-// An osls plugin that reserves concurrency for the functions, as the stage says: so many run at a time, and no others of
-// the account use them up. A setting of 0 reserves nothing; to Lambda a reservation of 0 would mean that none may run.
-// Before anything is deployed it asks Lambda whether the account has so many left. CloudFormation would learn that only
-// halfway through, and roll everything back: a new account has 10 in all, of which nobody may reserve any.
+// An osls plugin that reserves concurrency for the functions by the stage's settings: at most that many run at a time,
+// and the account's other functions cannot use them up. A setting of 0 reserves nothing; to Lambda, a reservation of
+// 0 would mean that none may run. Before anything is deployed, it asks Lambda whether the account has that many
+// left. CloudFormation would find out only in the middle of the deployment, and roll everything back: a new account has
+// 10 in all, none of which may be reserved.
 'use strict';
 
 const SETTINGS = {
@@ -13,7 +14,7 @@ const SETTINGS = {
 // concurrency value minus 100." An account with fewer in all keeps all of them.
 const KEPT = 100;
 
-// How many are reserved for the function already; 0 where there is none yet.
+// How many are reserved for the function already; 0 if it does not exist yet.
 async function reservedFor(client, FunctionName) {
   const { GetFunctionConcurrencyCommand } = require('@aws-sdk/client-lambda');
   try {
@@ -54,7 +55,7 @@ class ReservedConcurrency {
       const known = await Promise.all(wanted.map(([key]) => reservedFor(client, functions[key].name)));
       more = wanted.reduce((sum, [, setting], n) => sum + custom.settings[setting] - known[n], 0);
     } catch (error) {
-      // Whoever may deploy need not be allowed to ask.
+      // The deployer may lack the permission to ask.
       this.log.notice(`Nobody knows whether the account has the concurrency that the stage reserves: ${error.name}`);
       return;
     }

@@ -1,5 +1,6 @@
-// Resolves ${file(packaging/routes.cjs)}: the requests that the function behind the API answers, by their paths. A POST of
-// a stream goes to a machine. Every other method is a 405 that says which there are; API Gateway's own answer is 403.
+// Resolves ${file(packaging/routes.cjs)}: the requests that the function behind the API answers, by their paths. A POST
+// of a stream goes to a machine. Every other method gets a 405 with the allowed methods; API Gateway itself would
+// answer 403.
 'use strict';
 
 const STREAM = 'connections/{streamId}';
@@ -20,7 +21,7 @@ const ROUTES = {
   [`${STREAM}/repair`]: ['post'],
   [`${STREAM}/sinks`]: ['get', 'post'],
 };
-// The page itself, which is the same for everybody: packaging/api.cjs asks for no key there.
+// The page itself, which is the same for every caller: packaging/api.cjs requires no key there.
 const PAGE = { console: ['get'], 'console/{file}': ['get'] };
 
 const events = (routes, more) =>

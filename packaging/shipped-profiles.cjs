@@ -1,8 +1,7 @@
-// Chooses the profiles that ship. One whose address begins with a variable that the stage's `upstreams` have not would be
-// rejected at its first connection, for ever; it stays out of the zip, and a POST of it is a 404. As an osls plugin this
-// keeps those profiles out, and says in one line which they are.
-// It refuses a profile with a secret of another stage, which the function's role could not read, or with a variable that no
-// stage can set.
+// Chooses the profiles that ship. If a profile's address begins with a variable that is missing in the stage's
+// `upstreams`, every connection of it would be rejected; it stays out of the zip, and a POST of it is a 404. As an osls
+// plugin this keeps such profiles out, and names them in one line. It refuses a profile with a secret of another
+// stage, which the function's role could not read, or with a variable that a stage cannot set.
 'use strict';
 
 const fs = require('node:fs');
@@ -11,17 +10,17 @@ const toml = require('@iarna/toml');
 
 const STREAMS = path.join(__dirname, '..', 'env', 'streams');
 const FILE = /^([A-Za-z0-9._-]+)\.toml$/;
-// A secret whose name is written out.
+// A secret whose full name is given.
 const SECRET = /\$\{(secret|ssm):(\/[^:}]*)/g;
-// What is no reference to a secret.
+// Any `${...}` that is not a reference to a secret.
 const OTHER = /\$\{(?!(?:secret|ssm):)([^}\n]*)/g;
-// Only an address may have one.
+// Only an address may have a variable.
 const VARIABLE = /\$\{(UPSTREAM_[A-Z0-9_]+)\}/;
 // On a laptop each run has variables of its own.
 const { STAGES: NEVER_DEPLOYED } = require('./never-deployed.cjs');
 
-// All texts of the profile `name`, as TOML means them: a line each, without comments. Of a file that is not TOML the error
-// says where, and quotes nothing; on a laptop the run itself reports it.
+// All texts of the profile `name`, parsed as TOML: one a line, without comments. For a file that is not TOML the error
+// has the place, and quotes nothing; on a laptop the run itself reports it.
 function texts(name, stage) {
   return strings(table(name, stage)).join('\n');
 }
@@ -42,7 +41,7 @@ function strings(value) {
   return value !== null && typeof value === 'object' ? Object.values(value).flatMap(strings) : [];
 }
 
-// Returns {shipped: names, in order, left: [name, variable] of those that stay out} of a stage with these `upstreams`.
+// Returns {shipped: names in order, left: [name, variable] of those that stay out} for a stage with these `upstreams`.
 function choose(stage, upstreams) {
   const shipped = [];
   const left = [];
@@ -57,7 +56,7 @@ function choose(stage, upstreams) {
   return { shipped: shipped.sort(), left: left.sort() };
 }
 
-// What is wrong with the secrets that the profile `name` refers to: a stage may read those of its own alone.
+// What is wrong with the secrets that the profile `name` refers to: a stage may read only its own.
 function foreignSecret(name, stage) {
   const own = `/streamkeeper/${stage}/`;
   const found = [...texts(name, stage).matchAll(SECRET)].find(([, , whole]) => !whole.startsWith(own));
@@ -72,7 +71,7 @@ function foreignSecret(name, stage) {
   );
 }
 
-// What is wrong with another `${...}` of the profile `name`, in place of which nobody puts anything.
+// What is wrong with any other `${...}` in the profile `name`, which nothing would replace.
 function strayVariable(name, upstreams) {
   const others = [...texts(name).matchAll(OTHER)];
   const found = others.find(([, inner]) => !Object.hasOwn(upstreams, inner));
@@ -92,7 +91,7 @@ class ShippedProfiles {
     this.hooks['before:package:cleanup'] = () => this.check();
   }
 
-  // Before anything is made.
+  // This comes before anything is made.
   check() {
     const stage = this.serverless.getProvider('aws').getStage();
     const { upstreams } = this.serverless.service.custom;

@@ -1,11 +1,11 @@
-// An osls plugin that puts the functions which connect to others into the VPC that the stage names: the connection
-// manager, and the delivery where there is one. It gives their roles what Lambda needs for that. A stage without
-// subnets gets nothing of it. docs/deploy.md#a-vpc says which endpoints are needed then.
+// An osls plugin that puts the functions which connect to upstreams and sinks into the stage's VPC: the connection
+// manager and, if there is one, the delivery. It gives their roles the permissions that Lambda needs for that. A
+// stage without subnets gets none of this. docs/deploy.md#a-vpc names the endpoints that such functions need.
 'use strict';
 
 const ROLES = { connectionManager: 'ConnectionManagerRole', connectionDelivery: 'ConnectionDeliveryRole' };
 // AWS Lambda Developer Guide, "Giving Lambda functions access to resources in an Amazon VPC": the actions of
-// AWSLambdaVPCAccessExecutionRole that are about network interfaces, none of which takes a resource.
+// AWSLambdaVPCAccessExecutionRole for network interfaces, none of which takes a resource.
 const STATEMENT = {
   Effect: 'Allow',
   Action: [
@@ -17,7 +17,7 @@ const STATEMENT = {
 
 const listed = (text) => text.split(',').filter((id) => id !== '');
 
-// The functions' `vpc` by the settings; undefined where the stage has none.
+// The functions' `vpc` from the settings; undefined if the stage has none.
 function vpcOf({ vpc_subnet_ids: subnets, vpc_security_group_ids: groups }) {
   if (subnets === '' && groups === '') return undefined;
   if (subnets === '' || groups === '') {

@@ -1,4 +1,4 @@
-"""`make wheel`: compiles the templates of the stage local with osls, and builds the wheel of them in dist/."""
+"""`make wheel`: compiles the templates of the stage local with osls, and builds a wheel with them in dist/."""
 
 import json
 import os

@@ -42,11 +42,11 @@ export class Streamkeeper extends Construct {
     if (wrong !== undefined) throw new Error(`settings: the construct itself says what ${wrong} is`);
     const code = new Asset(this, 'Code', { path: path.join(props.release, `streamkeeper-${this.version}.zip`) });
     const definition = new Asset(this, 'Template', { path: path.join(props.release, template) });
-    // Versions, so that a profile's former one goes on where a new one is wrong.
+    // Versioning keeps a profile's former version in use if a new one is wrong.
     this.bucket = props.bucket ?? new Bucket(this, 'Profiles', {
       versioned: true, enforceSSL: true, blockPublicAccess: BlockPublicAccess.BLOCK_ALL,
     });
-    // The functions read them anew each minute: none of these changes the nested stack.
+    // The functions read the profiles each minute, so none of these changes the nested stack.
     new BucketDeployment(this, 'Uploads', {
       destinationBucket: this.bucket,
       destinationKeyPrefix: FOLDER,

@@ -44,11 +44,11 @@ class Streamkeeper(Construct):
             raise ValueError(f"settings: the construct itself says what {wrong[0]} is")
         code = Asset(self, "Code", path=str(template.parent / f"streamkeeper-{self.version}.zip"))
         definition = Asset(self, "Template", path=str(template))
-        # Versions, so that a profile's former one goes on where a new one is wrong.
+        # Versioning keeps a profile's former version in use if a new one is wrong.
         self.bucket = bucket or Bucket(
             self, "Profiles", versioned=True, enforce_ssl=True, block_public_access=BlockPublicAccess.BLOCK_ALL
         )
-        # The functions read them anew each minute: none of these changes the nested stack.
+        # The functions read the profiles each minute, so none of these changes the nested stack.
         BucketDeployment(
             self,
             "Uploads",

@@ -1,6 +1,6 @@
-// The alarms, all on the stage's topic; docs/runbook.md says of each what to do. No resource belongs to a single stream, so any
-// number is watched. An alarm acts when it begins, so each counts what is new and is over soon: one that went on while a
-// message lies in the queue would tell nobody of the next.
+// The alarms, all on the stage's topic; docs/runbook.md has a section for each. No resource belongs to a single stream,
+// so any number of streams is watched. An alarm acts only when it begins, so each counts what is new and ends soon: one
+// that lasted while a message is in the queue would not report the next message.
 'use strict';
 
 const METRICS = '${self:custom.names.metrics}';
@@ -15,9 +15,9 @@ const API = dimensions({ ApiName: '${sls:stage}-${self:service}', Stage: '${sls:
 const ABOVE_NONE = { Threshold: 0, ComparisonOperator: 'GreaterThanThreshold', TreatMissingData: 'notBreaching' };
 const AT_LEAST = { ComparisonOperator: 'GreaterThanOrEqualToThreshold' };
 const ONCE_IN_5_MINUTES = { Statistic: 'Sum', Period: 300, EvaluationPeriods: 1, ...ABOVE_NONE };
-// Of three minutes, for counts may come late; three minutes later it acts again.
+// Over three minutes, because counts may come late; three minutes later it can act again.
 const SOON = { Statistic: 'Sum', Period: 60, EvaluationPeriods: 3, DatapointsToAlarm: 1, ...ABOVE_NONE };
-// Of numbers that are reported every minute, zero included: none is a trouble too.
+// For numbers that are reported every minute, zero included: a missing number is a problem too.
 const late = (EvaluationPeriods, Threshold) => ({
   Statistic: 'Maximum', Period: 60, EvaluationPeriods, Threshold, ...AT_LEAST, TreatMissingData: 'breaching', OKActions: alerts,
 });
@@ -27,7 +27,7 @@ function alarm(Namespace, MetricName, Dimensions, when, AlarmDescription) {
   return { Type: 'AWS::CloudWatch::Alarm', Properties: { ...named, ...when, AlarmActions: alerts } };
 }
 
-// By its name: namespace, metric, dimensions, when it acts, and the words of the message.
+// Each alarm by its name: namespace, metric, dimensions, when it acts, and the words of the message.
 const ALARMS = {
   Unconnected: [METRICS, 'LongestUnconnected', SERVICE, late(3, '${self:custom.settings.unconnected_after_s}'),
     'A stream that should be connected has not been for ${self:custom.settings.unconnected_after_s} s, or the function that watches ' +
@@ -55,7 +55,7 @@ const ALARMS = {
     'A POST had no answer in 28 s - Step Functions or DynamoDB is slow. The stream may not have been started.'],
   ApiErrors: ['AWS/ApiGateway', '5XXError', API, SOON,
     'The HTTP API answered with 5XX, also where a POST or another request reached no machine and no function.'],
-  // The API's metrics have no number for 429 alone. What comes in hundreds is refused for its number.
+  // The API's metrics do not count 429 apart. Hundreds of refusals mean that there are too many requests.
   ApiRefusals: ['AWS/ApiGateway', '4XXError', API, { ...ONCE_IN_5_MINUTES, ...AT_LEAST, Threshold: 100 },
     'The HTTP API refused a hundred requests within five minutes - mostly with 429, more than api_requests_per_s or an ' +
     "account's quota."],
@@ -86,14 +86,15 @@ const ALARMS = {
     'Events of a stream are missing, or may be - its upstream announced a loss, or nobody could ask for all that came while it was away.'],
 };
 
-// What the log of the connection manager counts into a metric, by the filter's name: the runtime writes "[ERROR] <class>: ..." for
-// what a function raises. A connection ends by raising an error by name, so Lambda's own count of errors is never 0.
+// What is counted from the log of the connection manager into a metric, by the filter's name: the runtime writes
+// "[ERROR] <class>: ..." for what a function raises. A connection ends by raising an error, so Lambda's own count of
+// errors is never 0.
 const EXPECTED = [
   'StreamTakenOver', 'StreamDropped', 'StreamThrottled', 'ConnectionExpired', 'RenewalDue', 'StreamRejected', 'StoreUnavailable',
   'InvalidRequest', 'StreamBroken',
 ];
 const FILTERS = {
-  // Of the streams that were rejected, and of requests for a stream that has no profile, or a wrong one.
+  // Streams that were rejected, and requests for a stream whose profile is missing or wrong.
   Rejections: ['Rejections', '?"[ERROR] StreamRejected" ?"[ERROR] InvalidRequest"'],
   UnexpectedErrors: ['UnexpectedErrors', ['"[ERROR]"', ...EXPECTED.map((name) => `-"[ERROR] ${name}"`)].join(' ')],
   Kills: ['Kills', '?"Task timed out" ?"Runtime exited" ?"Runtime.ExitError" ?"Runtime.OutOfMemory"'],

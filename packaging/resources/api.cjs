@@ -1,14 +1,14 @@
-// What API Gateway answers itself, and which statuses and headers the POST may be answered with. No answer quotes AWS where
-// that names the account or the caller. Each kind has a response of its own, so that a problem's `status` is the answer's.
+// The answers of API Gateway itself, and the statuses and headers of the POST's answers. No answer quotes a text of AWS
+// that names the account or the caller. Each kind has its own response, so that a problem's `status` is the answer's.
 'use strict';
 
 const { problem, status } = require('../problems.cjs');
 
-// A template here is not Velocity's: API Gateway puts variables in, as they are. $context.error.messageString is JSON.
+// A template here is not in Velocity: API Gateway inserts variables as they are. $context.error.messageString is JSON.
 const OWN_WORDS = '$context.error.messageString';
 const COULD_NOT = 'The API could not answer the request. Try again.';
-// By API Gateway's kind of response: the name of the resource, the kind of problem, and its detail. The two of an
-// integration have 504 of their own; the two defaults are of the kinds that are not named here.
+// By API Gateway's kind of response: the name of the resource, the kind of problem, and its detail. The two kinds of an
+// integration are 504; the two defaults are for all kinds that are not named here.
 const RESPONSES = {
   DEFAULT_4XX: ['ApiRefusal', 'bad-request', OWN_WORDS],
   MISSING_AUTHENTICATION_TOKEN: ['ApiNoRoute', 'no-route', OWN_WORDS],
@@ -50,9 +50,9 @@ const TIMED = { ...TYPED, 'method.response.header.Retry-After': false };
 module.exports = {
   Resources,
   extensions: {
-    // The plugin declares the responses 200 and 400 of a method, whatever the integration maps; the others are added here.
+    // The plugin declares only the responses 200 and 400 of a method; the others are added here.
     ApiGatewayMethodConnectionsStreamidVarPost: {
-      // A deployment of the API has what is there when it is made, and it is made after the methods.
+      // A deployment of the API has what exists when it is created, so it is created after the methods.
       DependsOn: Object.keys(Resources),
       Properties: {
         MethodResponses: [

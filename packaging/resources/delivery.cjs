@@ -1,5 +1,5 @@
-// What a stage has besides where a profile delivers (packaging/delivery.cjs): a stage without one has nothing of it.
-// The role gets, besides, what the sinks of the stage's profiles need.
+// What a stage has in addition if a profile delivers (packaging/delivery.cjs). The role also gets the permissions that
+// the sinks of the stage's profiles need.
 'use strict';
 
 const { METRICS, ONCE_IN_5_MINUTES, SERVICE, alarm, dimensions, late } = require('./alarms.cjs');
@@ -10,8 +10,8 @@ const FUNCTION = 'ConnectionDeliveryLambdaFunction';
 const KEYS = { PK: 'HASH', SK: 'RANGE' };
 
 module.exports = {
-  // What arrived, how far each sink has come, and which bells are out. It says nothing that the events do not have: without
-  // it each sink begins anew.
+  // The table has what arrived, how far each sink has come, and which bells are out. It has no event: if it is lost,
+  // each sink begins anew.
   DeliveryTable: {
     Type: 'AWS::DynamoDB::Table',
     Properties: {
@@ -31,18 +31,18 @@ module.exports = {
       FunctionName: arn(FUNCTION),
       StartingPosition: 'TRIM_HORIZON',
       BatchSize: 250,
-      // A shard has each stream's events in their order; with more than one invocation a shard they would lose it.
+      // A shard has each stream's events in order; with more than one invocation a shard that order would be lost.
       ParallelizationFactor: 1,
-      // Of records at which the function itself fails, one alone is in the way in the end.
+      // If the function itself fails at records, the batch is halved until only the bad record is in the way.
       BisectBatchOnFunctionError: true,
-      // It notes what arrived: a sink holds it up by 0.3 s at most, else only the tables can. What it cannot note in a day is
-      // said.
+      // It notes what arrived; a sink holds it up by 0.3 s at most, the tables may for longer. What it cannot note in a
+      // day is reported.
       MaximumRetryAttempts: -1,
       MaximumRecordAgeInSeconds: 86400,
       DestinationConfig: { OnFailure: { Destination: LETTERS } },
     },
   },
-  // A bell is due again by itself: what Lambda tries again besides, it tries within the minute.
+  // A bell is due again by itself, so Lambda's own tries end within the minute.
   DeliveryCalls: {
     Type: 'AWS::Lambda::EventInvokeConfig',
     Properties: {
@@ -64,19 +64,21 @@ module.exports = {
     },
   },
   ConnectionDeliveryRole: functionRole('delivery', [
-    // Lambda reads the stream in the function's role. A table that was restored under its own name has another.
+    // Lambda reads the table's stream by the function's role. A table that was restored under its own name has another
+    // stream.
     allow('dynamodb', 'DescribeStream GetRecords GetShardIterator ListStreams', sub('${EventsTable.Arn}/stream/*')),
-    // It reads events and changes none.
+    // It reads events, and changes none.
     allow('dynamodb', 'BatchGetItem Query', EVENTS),
     allow('dynamodb', 'Query', BY_POSITION),
-    // How a stream's events lie, for a replay.
+    // The layout of a stream's events, for a replay.
     allow('dynamodb', 'GetItem', CONTROL),
     allow('dynamodb', 'DeleteItem GetItem PartiQLInsert PutItem Query UpdateItem', arn('DeliveryTable')),
-    // Its own name: it has its bells answered by calls of their own.
+    // By its own name: it answers bells in calls of their own.
     allow('lambda', 'InvokeFunction', named('lambda', `function:${NAME}`)),
     allow('sqs', 'SendMessage', LETTERS),
   ]),
-  // A sweep measures it each minute. No sweep, no measure: then the alarm on the function's errors speaks, or nothing runs.
+  // A sweep measures this each minute. Without a sweep, the alarm on the function's errors acts, or nothing runs at
+  // all.
   DeliveryLagAlarm: alarm(METRICS, 'DeliveryLagMs', SERVICE, late(2, 300000),
     'A sink has not taken an event for five minutes or more. `streamkeeper sinks ID` and the log of ' + `${NAME} name the sink and why.`),
   DeliveryErrorsAlarm: alarm('AWS/Lambda', 'Errors', dimensions({ FunctionName: NAME }), ONCE_IN_5_MINUTES,

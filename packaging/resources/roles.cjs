@@ -4,7 +4,7 @@
 const sub = (text) => ({ 'Fn::Sub': text });
 const arn = (id) => ({ 'Fn::GetAtt': [id, 'Arn'] });
 const ref = (id) => ({ Ref: id });
-// What this template does not make, or must not wait for: by its name.
+// The ARN by name, for what this template does not make or must not wait for.
 const named = (service, name) => sub(`arn:\${AWS::Partition}:${service}:\${AWS::Region}:\${AWS::AccountId}:${name}`);
 const executions = (machine) => named('states', `execution:\${self:custom.names.${machine}}:*`);
 const versions = (id) => sub(`\${${id}}:*`);
@@ -21,7 +21,7 @@ const allow = (service, names, resources, Condition) => {
   const Action = alone(names.split(' ').map((name) => `${service}:${name}`));
   return { Effect: 'Allow', Action, Resource: resources, ...(Condition && { Condition }) };
 };
-// What a profile of this stage may refer to (handlers/profile/secret_references.py).
+// The secrets that a profile of this stage may refer to (handlers/profile/secret_references.py).
 const SECRETS = [
   allow('secretsmanager', 'GetSecretValue', named('secretsmanager', 'secret:${self:custom.names.secrets}*')),
   allow('ssm', 'GetParameter', named('ssm', 'parameter${self:custom.names.secrets}*')),
@@ -29,17 +29,17 @@ const SECRETS = [
 // To have gaps repaired.
 const HAS_REPAIRED = allow('lambda', 'InvokeFunction', REPAIR);
 
-// What each function may do, besides to write its log.
+// What each function may do, in addition to writing its log.
 const FUNCTIONS = {
   manager: [
-    // What lies under a known key is read back (handlers/store/conflicts.py).
+    // To read back the item of a known key (handlers/store/conflicts.py).
     allow('dynamodb', 'BatchGetItem GetItem PartiQLInsert PutItem Query', EVENTS),
-    // In batches the records of a group's streams (handlers/run/group_invocation.py).
+    // For the records of a group's streams, in batches (handlers/run/group_invocation.py).
     allow('dynamodb', 'BatchGetItem GetItem PutItem Query UpdateItem', CONTROL),
     allow('sqs', 'SendMessage', LETTERS),
     allow('s3', 'GetObject PutObject', BODIES),
     ...SECRETS,
-    // Its own name: to be told a profile that was deployed since it began (handlers/run/deployed_profiles.py).
+    // By its own name: to ask for a profile that was deployed since it began (handlers/run/deployed_profiles.py).
     allow('lambda', 'InvokeFunction', named('lambda', 'function:${self:custom.names.connection_manager}:*')),
     HAS_REPAIRED,
   ],
@@ -51,10 +51,10 @@ const FUNCTIONS = {
     allow('s3', 'GetObject PutObject', BODIES),
     // For the graph of the machine with its current states.
     allow('states', 'DescribeExecution DescribeStateMachineForExecution GetExecutionHistory', executions('connections')),
-    // A document about the fleet is applied by an execution, one at a time.
+    // An execution applies a document about the fleet, one at a time.
     allow('states', 'StartExecution', ref('Fleet')),
     allow('states', 'DescribeExecution', executions('fleet')),
-    // To list dead-letter messages, which are given back at once, and to put back what they hold.
+    // To list dead-letter messages, which are released at once, and to put their events back.
     allow('sqs', 'ChangeMessageVisibility DeleteMessage ReceiveMessage', LETTERS),
     HAS_REPAIRED,
   ],
@@ -64,7 +64,7 @@ const FUNCTIONS = {
     // To ask whether the execution that a lease names is over, and to start another in its place.
     allow('states', 'DescribeExecution', executions('connections')),
     allow('states', 'StartExecution', ref('Connections')),
-    // To name the streams that are not connected, and so that CloudWatch counts the queue without delay.
+    // To send messages about streams, and to keep CloudWatch's count of the queue from being late.
     allow('sns', 'Publish', ref('AlertsTopic')),
     allow('sqs', 'GetQueueAttributes', LETTERS),
     HAS_REPAIRED,
@@ -72,38 +72,38 @@ const FUNCTIONS = {
   upgrade: [
     allow('dynamodb', 'Query', BY_RECORD),
     allow('dynamodb', 'BatchGetItem GetItem PutItem Query UpdateItem', CONTROL),
-    // When the newest event came that is stored.
+    // To read when the newest stored event came.
     allow('dynamodb', 'Query', [EVENTS, BY_POSITION]),
-    // What is deployed becomes a version, which is called once before a stream is.
+    // To make a version of what is deployed, and to call it once before any stream does.
     allow('lambda', 'PublishVersion', MANAGER),
     allow('lambda', 'InvokeFunction', versions('ConnectionManagerLambdaFunction.Arn')),
     // AWS judges both on the function, not on the alias.
     allow('lambda', 'GetAlias UpdateAlias', MANAGER),
-    // By a version, or what is deployed where there is none yet.
+    // By a version, or by what is deployed if there is no version yet.
     allow('states', 'StartExecution', [ref('Connections'), versions('Connections')]),
-    // An upgrade that goes back deploys the definition of the version before.
+    // An upgrade that goes back deploys the former version's definition.
     allow('states', 'DescribeStateMachine', [ref('Connections'), versions('Connections')]),
     allow('states', 'PublishStateMachineVersion UpdateStateMachine', ref('Connections')),
     // The machine keeps its role. AWS lists this as dependent of UpdateStateMachine (service authorization reference).
     allow('iam', 'PassRole', arn('ConnectionsRole'), { StringEquals: { 'iam:PassedToService': 'states.amazonaws.com' } }),
-    // Which definition an execution has that is in no wave.
+    // To read the definition of an execution that is in no wave.
     allow('states', 'DescribeStateMachineForExecution', executions('connections')),
-    // Whether another upgrade runs.
+    // To know whether another upgrade runs.
     allow('states', 'DescribeExecution', executions('upgrade')),
   ],
   fleet: [
-    // Which streams there are, and how they stand.
+    // To read which streams there are, and their status.
     allow('dynamodb', 'Query', BY_RECORD),
-    // The document and how far it is; a stop request.
+    // For the document, how far it is applied, and stop requests.
     allow('dynamodb', 'BatchGetItem GetItem Query UpdateItem', CONTROL),
-    // A stream is started as by a POST.
+    // To start a stream as a POST does.
     allow('states', 'StartSyncExecution', ref('Start')),
   ],
   repair: [
-    // The events at the edges of a gap, and those that are stored.
+    // To read the events at the edges of a gap, and those that are stored already.
     allow('dynamodb', 'BatchGetItem GetItem PartiQLInsert PutItem Query', EVENTS),
     allow('dynamodb', 'Query', [BY_POSITION, BY_RECORD]),
-    // Requests, turns, and what the records of gaps say of their repair.
+    // For requests, turns, and the repairs in the records of gaps.
     allow('dynamodb', 'BatchGetItem GetItem Query UpdateItem', CONTROL),
     allow('sqs', 'SendMessage', LETTERS),
     allow('s3', 'GetObject PutObject', BODIES),
@@ -112,20 +112,21 @@ const FUNCTIONS = {
 };
 const MACHINES = {
   connections: [
-    // By the alias or a version.
+    // By the alias, or by a version.
     allow('lambda', 'InvokeFunction', versions('ConnectionManagerLambdaFunction.Arn')),
     allow('dynamodb', 'GetItem UpdateItem', CONTROL),
-    // Of the machine's own executions: to ask whether the one that holds a stream still runs.
+    // To ask whether the machine's execution that holds a stream still runs.
     allow('states', 'DescribeExecution', executions('connections')),
-    // Renewal: an execution starts its successor. Not Ref Connections: the machine itself waits for this role. AWS does
-    // not say whether an execution that was started by a version has that in its context object.
+    // For a renewal: an execution starts its successor. This is not Ref Connections, because the machine itself waits
+    // for this role. AWS does not document whether an execution that a version started has that version in its context
+    // object.
     allow('states', 'StartExecution', [MACHINE, named('states', 'stateMachine:${self:custom.names.connections}:*')]),
     allow('sqs', 'SendMessage', LETTERS),
   ],
   start: [
-    // What is read, and what is written for a stream that joins a group.
+    // To read, and to write for a stream that joins a group.
     allow('dynamodb', 'GetItem PutItem UpdateItem', CONTROL),
-    // Whether the execution that holds a stream, or that another POST has started, still runs.
+    // To ask whether the execution that holds a stream, or that another POST has started, still runs.
     allow('states', 'DescribeExecution', executions('connections')),
     allow('states', 'StartExecution', MACHINE),
     // Each part of a stream is started by an execution of the machine itself.
@@ -147,7 +148,7 @@ function role(service, PolicyName, Statement) {
   };
 }
 
-// With the log that a function writes.
+// Adds the permission to write the function's log.
 function functionRole(name, statements) {
   const log = named('logs', `log-group:/aws/lambda/\${self:custom.names.connection_${name}}:*`);
   return role('lambda', `connection-${name}`, [...statements, allow('logs', 'CreateLogStream PutLogEvents', log)]);

@@ -15,7 +15,7 @@ data "aws_region" "here" {}
 
 data "aws_partition" "here" {}
 
-# Versions, so that a profile's former one goes on where a new one is wrong.
+# Versioning keeps a profile's former version in use if a new one is wrong.
 resource "aws_s3_bucket" "own" {
   count         = var.bucket == "" ? 1 : 0
   bucket_prefix = "streamkeeper-${var.stage}-"
@@ -40,7 +40,7 @@ resource "aws_s3_bucket_public_access_block" "own" {
 
 resource "aws_s3_object" "zip" {
   bucket = local.bucket
-  # A zip with other bytes has another key, or CloudFormation would see nothing new.
+  # The key depends on the zip's bytes; otherwise CloudFormation would see no change.
   key         = "${local.prefix}${filesha256(local.zip)}.zip"
   source      = local.zip
   source_hash = filesha256(local.zip)
@@ -52,7 +52,7 @@ resource "aws_s3_object" "template" {
   content = file("${var.release}/${local.template}")
 }
 
-# The functions read them anew each minute: none of these changes the stack.
+# The functions read the profiles each minute, so none of these changes the stack.
 resource "aws_s3_object" "profile" {
   for_each = var.profiles
   bucket   = local.bucket
