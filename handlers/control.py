@@ -266,7 +266,7 @@ def _streams(asked: Asked) -> Answer:
     ids = store.streams(request.after, request.limit + 1)
     read = store.read_briefly(ids[: request.limit])
     page = status.page(ids, read, request.limit, _now_ms(), DEAD_AFTER_MS, RETRIES, is_late, _lag_ms)
-    if any(known.parts(row["stream"].partition(":")[0]) for row in page["streams"]):
+    if any(map(known.parts, {row["stream"].partition(":")[0] for row in page["streams"]})):
         page["streams"] = _parted().listed(page["streams"], _lag_ms)
     return said(200, page)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from handlers.api.fleet_routes import document
 from handlers.connection.effects import Progress
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
@@ -154,3 +155,10 @@ def test_the_list_has_a_whole_before_its_first_part(aws: Aws, function: ModuleTy
             page = streams_of(function, limit=limit, **({"after": after} if after else {}))[1]
             rows, after = rows + [one["stream"] for one in page["streams"]], page["next"]
         assert rows == ["demo", "prices", *PARTS, "prices:other"]
+
+
+def test_a_document_that_names_the_whole_names_each_part() -> None:
+    """But one that it names itself."""
+    text = 'connected = ["prices", "demo"]\nstopped = ["prices:eth"]'
+    wanted = document(text, "application/toml", lambda _: True, lambda one: PARTS if one == "prices" else ())
+    assert wanted.ids == {"demo": True, "prices:btc": True, "prices:eth": False}

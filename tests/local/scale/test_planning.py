@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -80,3 +81,42 @@ def test_a_plan_costs_what_the_command_cost_says() -> None:
     assert found.other_store[1] > same.stream_month["sum"]
     assert found.limits[0].share == max(one.share for one in found.limits)
     assert found.as_json()["met_first"]["limit"] == found.met_first[0].name
+
+
+@pytest.mark.parametrize(
+    ("profile", "needed", "words"),
+    [
+        ({}, 3, "write {name} into the profile's address and at least 3 of them into parts = [...]"),
+        (
+            {"profile": "etcd"},
+            3,
+            "The profile 'etcd' has a placeholder and no list: write at least 3 equally busy parts",
+        ),
+        ({"profile": "x", "parts": 2}, 3, "The profile 'x' has 2 parts: write at least 3 equally busy parts"),
+        ({"profile": "x", "parts": 4}, 3, "The profile 'x' has 4 parts, which is enough if they are about as busy."),
+        ({}, 17, "A stream is read in 16 parts at most: make several streams of it"),
+    ],
+)
+def test_a_plan_says_how_a_stream_is_read_in_parts(profile: dict[str, Any], needed: int, words: str) -> None:
+    """By the profile, if one is named: how many parts it takes, and what to do."""
+    assert words in planning._in_parts(replace(QUIET, **profile), needed)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("etcd", ""),
+        ("okx", ""),
+        ("completions", "parts needs {name} in address, body or subscribe: without it each part would be the whole"),
+    ],
+)
+def test_a_profile_permits_parts_by_its_own_rules(name: str, why: str) -> None:
+    """Those that `profile check` has of a profile with parts."""
+    said = plan_command.in_parts(name)
+    assert said == {
+        "profile": name, "parts": 0, "why_not_in_parts": f"the profile {name!r}: {why}" if why else "",
+    }  # fmt: skip
+    words = planning._in_parts(replace(QUIET, **said), 3)
+    assert words.startswith(
+        "The profile cannot be read in parts: " if why else f"The profile {name!r} has a placeholder"
+    )

@@ -126,3 +126,9 @@ def test_where_each_stream_has_its_own_function_no_table_is_asked() -> None:
     """Nothing is read, and a full machine is full."""
     assert group_joined("a", pytest.fail, CONTROL, 1) == group_joined("#1", pytest.fail, CONTROL, 2) == ""
     assert not Room(Capacity(1, "a test"), lambda: ["b"]).admits("a")
+
+
+def test_the_parts_of_a_stream_have_room_together_or_not_at_all() -> None:
+    """Those that run already need none."""
+    room = Room(Capacity(3, "a test"), lambda: ["a:1", "b"])
+    assert [room.admits("a:1", "a:2"), room.admits("a:1", "a:2", "a:3"), room.admits("a:1", "b")] == [True, False, True]
