@@ -1,4 +1,4 @@
-"""A budget of events and bytes a day, in virtual time: what is counted, what follows beyond it, and what is said."""
+"""A budget of events and bytes a day, in virtual time: what counts, what happens beyond it, and what is reported."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,45 +47,45 @@ class World(Functions):
 
     @property
     def item(self) -> dict[str, Any]:
-        """The control record."""
+        """Return the control record."""
         key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
         item: dict[str, Any] = self.tables.get_item(TableName="control", Key=key)["Item"]
         return item
 
     @property
     def spent(self) -> Spending:
-        """What the record says of the budget."""
+        """Return the record's figures of the budget."""
         found = spending_of(self.item["live"]["M"]["spending"]["S"])
         assert found is not None
         return found
 
     def looks(self, at_s: int) -> None:
-        """Remembers the status of now."""
+        """Remember the present status."""
         self.told[at_s] = self.shown()
 
     def stored(self) -> list[str]:
-        """The ids of the events that are stored, in the order in which they came."""
+        """Return the ids of the stored events, in order of arrival."""
         return sorted((item["id"]["S"] for item in items(self.tables, "events") if "id" in item), key=int)
 
     def logged(self) -> list[list[str | None]]:
-        """The ids in each segment of the log."""
+        """Return the ids in each segment of the log."""
         every = [item for item in items(self.tables, "events") if "events" in item]
         return [[one.id for one in unpack(item["data"]["B"])] for item in every]
 
     def shown(self) -> dict[str, Any]:
-        """The stream's status now."""
+        """Return the stream's present status."""
         records = StreamRecords(self.tables, "control").read("demo")
         assert records is not None
         return status.answer("demo", records, self.now_ms, 20_000, Retries(20_000, 300_000))
 
 
 def items(tables: MemoryDynamoDB, name: str) -> list[dict[str, Any]]:
-    """All items of a table."""
+    """Return all items of a table."""
     return list(tables._tables[name].values())
 
 
 def sends(*chunks: tuple[int, int, int]) -> Script:
-    """An answer, and so many seconds after it the events from one number to another, in a chunk each."""
+    """Send an answer, and so many seconds later the events of these numbers, in a chunk each."""
     return [
         (0, Opened(200)),
         *(
@@ -96,7 +96,7 @@ def sends(*chunks: tuple[int, int, int]) -> Script:
 
 
 def test_a_stream_counts_over_its_functions_and_goes_on() -> None:
-    """Events and bytes of the day; what came before is not counted twice, and the next day begins at nothing."""
+    """The count covers the day's events and bytes, each once, and begins at nothing the next day."""
     world = World(sends((10, 1, 4)), sends((1, 3, 6), (800, 7, 9)), sends((10, 10, 11)), looks_s=(1_000,))
     world.start(budget=BUDGET)
     assert (world.spent.events, world.spent.bytes) == (4, 12)
@@ -115,7 +115,7 @@ def test_a_stream_counts_over_its_functions_and_goes_on() -> None:
 
 
 def test_beyond_it_a_stream_pauses_until_the_day_is_over() -> None:
-    """What was read is stored; nobody connects before midnight, and the gap and the status say why."""
+    """Events that were read are stored; nobody connects before midnight, and the gap and the status say why."""
     world = World(sends((60, 1, 8), (120, 9, 12), (180, 13, 20)), sends((60, 13, 14)), looks_s=(70, 700))
     budget = BUDGET | {"then": "pause"}
     assert world.start(budget=budget).outcome.error == "StreamDropped"
@@ -154,7 +154,7 @@ def test_beyond_it_a_stream_pauses_until_the_day_is_over() -> None:
 
 @pytest.mark.parametrize("whose", ["profile", "stage"])
 def test_a_budget_that_others_have_used_pauses_a_stream_as_well(whose: str) -> None:
-    """What each stores is added once a minute, and where it ends; the next day has a count of its own."""
+    """Each adds its count once a minute and at its end; the next day has its own count."""
     world = World(sends((10, 1, 2), (60, 3, 4), (200, 5, 6)), sends((30, 7, 8)), looks_s=(100,))
     name, others = "stage" if whose == "stage" else f"profile:{world.profile().name}", 15
     place = {"PK": "#", "SK": f"spent#{name}#20000"}
@@ -180,7 +180,7 @@ def test_a_budget_that_others_have_used_pauses_a_stream_as_well(whose: str) -> N
 
 
 def test_a_raised_budget_ends_a_pause() -> None:
-    """And so does a profile that has none any more, or does not pause; the same budget does not."""
+    """A profile without a budget or without a pause does so too; the same budget does not."""
     budgets: list[Any] = [BUDGET | {"then": "pause", "events_per_day": 100}, BUDGET, None]
     for budget in budgets:
         world = World(sends((60, 1, 12)), sends((1, 13, 14)))
@@ -206,7 +206,7 @@ def test_a_paused_stream_is_not_missed() -> None:
 
 
 def test_beyond_it_a_sample_is_kept_and_the_rest_counted() -> None:
-    """Which it is follows from the keys, so another connection chooses the same; the cursor goes on."""
+    """The keys decide the sample, so another connection chooses the same; the cursor goes on."""
     budget = BUDGET | {"then": "sample", "keep_one_in": 4}
     script = sends((60, 1, 12), (120, 13, 112))
     first, second = World(script), World(script)
@@ -223,7 +223,7 @@ def test_beyond_it_a_sample_is_kept_and_the_rest_counted() -> None:
 
 
 def test_bytes_are_a_bound_as_well() -> None:
-    """Whichever is used more counts."""
+    """The bound that is used up first counts."""
     account = Account(Budget(0, 1_000, "pause", 0))
     account.sent([StreamEvent("k", "é" * 400, None, None, None, 0)], joins=False)
     account.stored(DAY_MS, 1, 1)
@@ -235,7 +235,7 @@ def test_bytes_are_a_bound_as_well() -> None:
 
 
 def test_what_is_no_budget_is_refused_in_a_sentence() -> None:
-    """Which field, and what would be right."""
+    """The sentence names the field, and what would be right."""
     wrong: dict[str, tuple[dict[str, Any], str]] = {
         "nothing": ({}, "events_per_day or another of bytes_per_day, profile_events_per_day, profile_bytes_per_day"),
         "zero": ({"events_per_day": 0}, "events_per_day must be a whole number from 1 to 1000000000000"),
@@ -251,7 +251,7 @@ def test_what_is_no_budget_is_refused_in_a_sentence() -> None:
 
 
 def test_only_ordered_items_go_over_to_a_log() -> None:
-    """A log already is one; what has no order, or keeps other bodies of a key, would be lost or read out of place."""
+    """A log is one already; items without order, or with several bodies of a key, would be lost or misplaced."""
     table: dict[str, Any] = {"address": "https://example.com", "framing": "sse", "budget": BUDGET | {"then": "log"}}
     assert parse("demo", table | {"flush_s": 2, "dedup_window_s": 60}, {}).flush_ms == 2_000
     for more in ({"store": "log"}, {"order": "none"}, {"on_conflict": "both"}, {"on_conflict": "epoch"}):
@@ -260,7 +260,7 @@ def test_only_ordered_items_go_over_to_a_log() -> None:
 
 
 def test_beyond_it_a_stream_goes_over_to_a_log() -> None:
-    """From the answer to the write that reaches the budget on, for good; an event that comes again stays one."""
+    """From the answer to the write that reaches the budget, for good; a repeated event stays one."""
     world = World(sends((60, 1, 8), (120, 9, 12), (180, 11, 20), (181, 21, 22)), sends((60, 19, 24)))
     budget = BUDGET | {"then": "log"}
     world.start(budget=budget, flush_s=5)
@@ -277,9 +277,9 @@ def test_beyond_it_a_stream_goes_over_to_a_log() -> None:
 @pytest.mark.cpu(6)
 @pytest.mark.parametrize("kills_s", [(), pytest.param((190,), marks=pytest.mark.long)])
 def test_the_count_survives_handovers_and_kills(kills_s: tuple[int, ...]) -> None:
-    """By the deployed machine, over eight handovers: every event that is stored is counted once.
+    """With the deployed machine, over eight handovers, every stored event counts once.
 
-    A function that is killed takes with it what it has stored since its last heartbeat, a second's events.
+    A killed function loses the count since its last heartbeat, a second's events.
     """
     source = month.scenario("local")
     source = replace(source, kills_ms=tuple(1_000 * one for one in kills_s))
@@ -315,7 +315,7 @@ def test_the_count_survives_handovers_and_kills(kills_s: tuple[int, ...]) -> Non
 @pytest.mark.long
 @pytest.mark.parametrize("store", ["items", "log"])
 def test_a_group_counts_each_of_its_streams(store: str) -> None:
-    """Though its heartbeats answer for them: over handovers of the group every event that is stored is counted once."""
+    """Its heartbeats answer for them, and over handovers of the group every stored event counts once."""
     source = month.scenario("local")
     stage = VirtualStage(source, machine_of(source), NAMES)
     clock, load = stage.clock, Load(3, 2, 100, store, None if store == "items" else 2, per_function=3)

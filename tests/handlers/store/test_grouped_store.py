@@ -1,4 +1,4 @@
-"""What a group's function owes the store after a refusal, and what its heartbeats answer for: on tables in memory."""
+"""What a group's function owes the store after a refusal, and what its heartbeats answer for, on tables in memory."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ NOW_MS = 1_000_000
 
 @contextmanager
 def unanswered(client: Client, way: Callable[..., Any]) -> Iterator[None]:
-    """What is done inside is refused, or carried out and its answer lost: the store is unavailable."""
+    """Requests inside are refused, or carried out with a lost answer: the store is unavailable."""
     client.way = way
     with pytest.raises(StoreUnavailable):
         yield
@@ -35,7 +35,7 @@ def unanswered(client: Client, way: Callable[..., Any]) -> Iterator[None]:
 
 @pytest.fixture
 def client() -> Client:
-    """A stream that has joined a group, of which an execution has the lease."""
+    """Return a stream that has joined a group whose lease an execution has."""
     tables = MemoryDynamoDB("events", CONTROL)
     for key, attributes in ((GROUP, {"execution": EXECUTION}), (STREAM, {"group": GROUP, "joined": "1"})):
         texts = {name: {"S": value} for name, value in attributes.items()}
@@ -44,7 +44,7 @@ def client() -> Client:
 
 
 def store_of(client: Client, now_ms: int = NOW_MS, clock_ms: Callable[[], int] | None = None) -> GroupedStore:
-    """The store of a function that heartbeats, at one instant or by a clock."""
+    """Return the store of a function that heartbeats, at one instant or by a clock."""
     who = GroupFunction(GROUP, 1, REQUEST, EXECUTION, NOW_MS + 60_000, 8_000)
     names = {"events_table": "events", "control_table": CONTROL, "dead_letter_queue_url": ""}
     store = GroupedStore(client, lambda: None, who, clock_ms or (lambda: now_ms), sleep=lambda _s: None, **names)
@@ -54,24 +54,24 @@ def store_of(client: Client, now_ms: int = NOW_MS, clock_ms: Callable[[], int] |
 
 
 def claim(store: GroupedStore) -> int:
-    """The fencing token of a claim in the function's name."""
+    """Return the fencing token of a claim in the function's name."""
     return store.claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}").record.lease.fence
 
 
 def shown() -> typed_values.Item:
-    """What a heartbeat shows."""
+    """Return what a heartbeat shows."""
     live = {"fence": {"N": "1"}, "request_id": {"S": REQUEST}, "seen_ms": {"N": str(NOW_MS)}}
     return {"live": {"M": live}}
 
 
 def record(client: Client) -> typed_values.Item:
-    """The stream's record."""
+    """Return the stream's record."""
     item: typed_values.Item = client.get_item(TableName=CONTROL, Key=typed_values.key(STREAM, "lease"))["Item"]
     return item
 
 
 def connected(client: Client) -> GroupedStore:
-    """A store whose function is connected to the stream, and answers for it by its heartbeats."""
+    """Return a store whose function is connected to the stream, and answers for it by its heartbeats."""
     store = store_of(client)
     store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
     assert record(client)["live"]["M"]["lag_ms"] == {"N": "8000"}
@@ -79,7 +79,7 @@ def connected(client: Client) -> GroupedStore:
 
 
 def test_a_second_claim_of_a_function_is_not_answered_by_its_first(client: Client) -> None:
-    """Its name is the same; where the answer was lost the claim that stands there is the older one."""
+    """Its name is the same; if the answer was lost, the recorded claim is the older one."""
     store = connected(client)
     with unanswered(client, never_arrives):
         claim(store)
@@ -87,7 +87,7 @@ def test_a_second_claim_of_a_function_is_not_answered_by_its_first(client: Clien
 
 
 def test_each_claim_turn_and_mark_is_counted(client: Client) -> None:
-    """The function's heartbeats say how many: another function reads its streams' records again where that changes."""
+    """The heartbeats have the count; if it changes, another function reads its streams' records again."""
     store = store_of(client)
     turns, fence = [store.turns], claim(store)
     turns.append(store.turns)
@@ -98,7 +98,7 @@ def test_each_claim_turn_and_mark_is_counted(client: Client) -> None:
 
 
 def test_a_release_that_was_refused_is_made_with_a_later_heartbeat(client: Client) -> None:
-    """Else the function's own heartbeats say for as long as it lives that the stream is connected."""
+    """Otherwise the function's heartbeats would say, as long as it lives, that the stream is connected."""
     store = connected(client)
     client.way = never_arrives
     with pytest.raises(StoreUnavailable):
@@ -111,7 +111,7 @@ def test_a_release_that_was_refused_is_made_with_a_later_heartbeat(client: Clien
 
 
 def test_a_connection_that_the_store_ended_is_released_with_a_later_heartbeat(client: Client) -> None:
-    """Nothing was asked for that could fail: its record is left open, and no heartbeat answers for it any more."""
+    """No request of it could fail: its record stays open, and no heartbeat answers for it any more."""
     store = connected(client)
     store.over(STREAM)
     store.releases_again()
@@ -120,7 +120,7 @@ def test_a_connection_that_the_store_ended_is_released_with_a_later_heartbeat(cl
 
 
 def test_one_that_was_never_connected_releases_no_older_one(client: Client) -> None:
-    """Else the older one would count as closed: a refusal would be final beside it, or a second connection opened."""
+    """Otherwise the older one would count as closed: a refusal beside it would be final, or a second one opened."""
     store = connected(client)
     assert claim(store) == 2
     store.over(STREAM)
@@ -129,7 +129,7 @@ def test_one_that_was_never_connected_releases_no_older_one(client: Client) -> N
 
 
 def test_no_heartbeat_answers_for_a_connection_whose_mark_had_no_answer(client: Client) -> None:
-    """It ends by that, and the mark may stand in its record: later heartbeats of the function would call it good."""
+    """It ends by that, though its record may have the mark: later heartbeats would call it good."""
     store = store_of(client)
     fence = claim(store)
     with unanswered(client, answer_is_lost):
@@ -141,7 +141,7 @@ def test_no_heartbeat_answers_for_a_connection_whose_mark_had_no_answer(client: 
 
 
 def test_each_connection_of_a_stream_owes_its_own_release(client: Client) -> None:
-    """A turn whose answer was lost behind a refused release: else nobody would get it while the function lives."""
+    """A turn's answer was lost after a refused release: nobody else would get it while the function lives."""
     store = connected(client)
     with unanswered(client, never_arrives):
         store.release(STREAM, 1, shown())
@@ -157,7 +157,7 @@ def test_each_connection_of_a_stream_owes_its_own_release(client: Client) -> Non
 
 
 def test_what_a_connection_has_proved_is_written_at_once(client: Client) -> None:
-    """Heartbeats of the function say until when it was good, and not that the gap before it is closed: it is once."""
+    """Heartbeats say until when it was good, but not that the gap before it is closed."""
     store, times = store_of(client), {"opened_ms": NOW_MS - 500, "since_ms": 0, "live_ms": NOW_MS}
     behind = {"live": {"M": shown()["live"]["M"] | {name: typed_values.number(at) for name, at in times.items()}}}
     for seen_ms in (-500, -400, 0, 100):
@@ -171,7 +171,7 @@ def test_what_a_connection_has_proved_is_written_at_once(client: Client) -> None
 
 
 def test_the_cursor_of_a_stream_that_is_evicted_is_saved_by_each_heartbeat(client: Client) -> None:
-    """Nobody can go back to the older connection where the upstream has forgotten the cursor of the newer."""
+    """If the upstream has forgotten the newer cursor, nobody can go back to the older connection."""
     store = connected(client)
     store.evicting.add(STREAM)
     for number in ("1", "2", "3"):
@@ -193,7 +193,7 @@ def test_one_that_was_released_owes_nothing(client: Client) -> None:
 
 
 def test_a_connection_that_a_heartbeat_answers_for_was_heard_not_long_before() -> None:
-    """Else its successor would count all of its life as a silence of a dead peer, and never have caught up."""
+    """Otherwise its successor would count its whole life as the silence of a dead peer, and never catch up."""
     live = {name: {"N": value} for name, value in (("seen_ms", "0"), ("lag_ms", "8000"), ("silent_ms", "37500"))}
     group = GroupLease(1, EXECUTION, heartbeats={REQUEST: GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000)})
     composed = live_of_member(live | {"request_id": {"S": REQUEST}}, group)
@@ -202,7 +202,7 @@ def test_a_connection_that_a_heartbeat_answers_for_was_heard_not_long_before() -
 
 
 def test_a_connection_that_a_heartbeat_answers_for_is_not_silent_for_its_lag() -> None:
-    """Else one that catches up would count as dead, and the time since as a gap."""
+    """Otherwise one that catches up would count as dead, and the time since as a gap."""
     names = ("fence", "opened_ms", "since_ms", "live_ms", "seen_ms", "lag_ms")
     live = dict(zip(names, map(typed_values.number, (2, 900_000, 800_000, 1_100_000, 900_000, 8_000)), strict=True))
     live |= {"request_id": {"S": REQUEST}, "resumed": {"BOOL": True}}
@@ -228,7 +228,7 @@ def test_a_connection_that_a_heartbeat_answers_for_is_not_silent_for_its_lag() -
 def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(
     logged: Cursor | None, came_ms: int | None, behind_ms: int
 ) -> None:
-    """No heartbeat of such a stream is written: by its record alone each successor would be further behind."""
+    """No heartbeat is written for such a stream: by its record alone each successor would be further behind."""
     live = {name: typed_values.number(value) for name, value in (("fence", 7), ("seen_ms", 992_000), ("lag_ms", 8_000))}
     live |= {"opened_ms": {"N": "0"}, "live_ms": {"N": "0"}, "heard_ms": {"N": "954500"}}
     record = to_record({"live": {"M": live}}).heard_by(logged, came_ms)
@@ -237,7 +237,7 @@ def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(
 
 @pytest.mark.parametrize(("died_s", "status"), [(2, "stopping"), (8, "stopped")])
 def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Client, died_s: int, status: str) -> None:
-    """In no group no heartbeat says that its function is dead; the function's own limit is minutes away."""
+    """Outside the group no heartbeat says that its function is dead, and the function's limit is minutes away."""
     store = connected(client)
     late(client)
     now_ms = NOW_MS + died_s * 1_000
@@ -251,7 +251,7 @@ def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Clie
 
 
 def late(client: Client) -> GroupedStore:
-    """The store of the same function when its heartbeat has just run out, and nobody has ended it."""
+    """Return the store of the same function when its heartbeat has just run out, and nobody has ended it."""
     GroupStore(client, CONTROL, GROUP).first_heartbeat(REQUEST, EXECUTION, store_of(client).lease.heartbeats[REQUEST])
     store = store_of(client, NOW_MS + 8_000)
     store.refreshed([record(client)])
@@ -259,7 +259,7 @@ def late(client: Client) -> GroupedStore:
 
 
 def test_a_function_whose_own_heartbeat_has_run_out_takes_no_turn(client: Client) -> None:
-    """The next one takes the turn of a function that is ended at once, and would open beside it. So it waits."""
+    """The next function takes an ended one's turn at once, and would open beside it; so it waits."""
     connected(client).release(STREAM, 1, shown())
     store, limit_ms = late(client), NOW_MS + 60_000
     turn = mark(2, limit_ms, REQUEST)
@@ -269,7 +269,7 @@ def test_a_function_whose_own_heartbeat_has_run_out_takes_no_turn(client: Client
 
 
 def test_a_function_does_not_end_itself(client: Client) -> None:
-    """Its heartbeat has run out, and a connection of a stream that is over stands open, whose release was refused."""
+    """Its heartbeat has run out, and a finished stream's connection is open because its release was refused."""
     store = connected(client)
     with unanswered(client, never_arrives):
         store.release(STREAM, 1, shown())
@@ -278,7 +278,7 @@ def test_a_function_does_not_end_itself(client: Client) -> None:
 
 
 def test_a_heartbeat_that_lands_late_sets_no_later_one_back(client: Client) -> None:
-    """Else the function counts as dead while it reads, and its successor opens beside it."""
+    """Otherwise the function would count as dead while it reads, and its successor would open beside it."""
     groups, known = GroupStore(client, CONTROL, GROUP), GroupLease()
     first, second = GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000, 9, away=1), GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000, 10)
     groups.first_heartbeat(REQUEST, EXECUTION, first)
@@ -290,7 +290,7 @@ def test_a_heartbeat_that_lands_late_sets_no_later_one_back(client: Client) -> N
 
 @pytest.mark.parametrize(("group", "anew"), [(GROUP, "2"), ("#2", "")])
 def test_a_stream_that_has_joined_anew_is_not_let_go(client: Client, group: str, anew: str) -> None:
-    """It says when it joined this group, and says nothing of one that is another group's by now."""
+    """The request says when the stream joined this group, so it does not affect one that is in another group by now."""
     store = connected(client)
     client.put_item(TableName=CONTROL, Item=record(client) | {"group": {"S": group}, "joined": {"S": "2"}})
     assert store.lets_go(STREAM, "1", "StreamEnded", "stopped") == anew
@@ -298,7 +298,7 @@ def test_a_stream_that_has_joined_anew_is_not_let_go(client: Client, group: str,
 
 
 def test_a_function_that_is_ended_sends_no_heartbeat_again(client: Client) -> None:
-    """And nobody ends one that has sent another since it was read."""
+    """Nobody ends a function that has sent another heartbeat since it was read."""
     groups = GroupStore(client, CONTROL, GROUP)
     first, later, last = (GroupHeartbeat(1, NOW_MS + at_ms, NOW_MS + 8_000 + at_ms) for at_ms in (0, 2_000, 4_000))
     groups.first_heartbeat(REQUEST, EXECUTION, first)
@@ -310,7 +310,7 @@ def test_a_function_that_is_ended_sends_no_heartbeat_again(client: Client) -> No
 
 
 def test_what_a_function_may_not_keep_for_later_is_written_at_once(client: Client) -> None:
-    """A first cursor; that a stream is behind, for which no heartbeat answers any more; a rest, which others obey."""
+    """This is a first cursor, a stream that is behind and has no heartbeat any more, or a rest, which others obey."""
     store = connected(client)
     store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor("7", 1, NOW_MS))
     assert record(client).get("cursor") == {"S": "7"}
@@ -324,7 +324,7 @@ def test_what_a_function_may_not_keep_for_later_is_written_at_once(client: Clien
 
 
 def test_what_a_function_knows_holds_for_as_long_as_its_heartbeats_do(client: Client) -> None:
-    """From a quarter of their time before they run out it reads each lease; none says more than the lag of a stream."""
+    """It reads each lease from a quarter of their time before they run out; none says more than a stream's lag."""
     now_ms = NOW_MS
     store = store_of(client, clock_ms=lambda: now_ms)
     store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
@@ -337,7 +337,7 @@ def test_what_a_function_knows_holds_for_as_long_as_its_heartbeats_do(client: Cl
 
 
 def test_a_stream_that_a_newer_function_has_claimed_is_its_own(client: Client) -> None:
-    """The older one's connection ends as superseded, whatever execution both are of."""
+    """The older one's connection ends as superseded, whichever execution they belong to."""
     client.put_item(TableName=CONTROL, Item=record(client) | {"group_fence": {"N": "2"}})
     reply = store_of(client).claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}")
     assert (reply.is_done, reply.record.lease.execution) == (False, NEWER)
@@ -352,14 +352,14 @@ def test_a_log_s_events_may_wait_beside_the_lag_of_the_heartbeats(client: Client
 
 
 def test_a_group_ends_at_the_version_at_which_nobody_is_a_member(client: Client) -> None:
-    """Somebody may have joined since, and then it goes on."""
+    """If somebody has joined since, it goes on."""
     groups = GroupStore(client, CONTROL, GROUP)
     assert [groups.changed().version for _ in range(2)] == [1, 2]
     assert [groups.ends(EXECUTION, version)[0] for version in (1, 2)] == [False, True]
 
 
 def test_the_heartbeats_of_functions_long_gone_are_removed(client: Client) -> None:
-    """Their limit has passed a minute ago, so no connection of theirs is open; the item would grow for ever."""
+    """Their limit passed a minute ago, so none of their connections is open; the item would grow for ever."""
     groups, old = GroupStore(client, CONTROL, GROUP), GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000)
     for request_id in ("r0", REQUEST):
         groups.first_heartbeat(request_id, EXECUTION, old)
@@ -386,7 +386,7 @@ def test_all_members_are_read_however_many_pages_they_fill() -> None:
 
 
 def test_what_waits_goes_with_its_own_connection(client: Client) -> None:
-    """The release writes it; what had no release is not written in the name of the next connection."""
+    """The release writes it; without a release it is not written in the name of the next connection."""
     store = connected(client)
     for number in ("7", "8"):
         store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor(number, 1, NOW_MS))
@@ -400,7 +400,7 @@ def test_what_waits_goes_with_its_own_connection(client: Client) -> None:
 
 
 def test_what_was_read_before_changes_nothing(client: Client) -> None:
-    """Neither a counter goes back nor a stop, unless the stream has joined anew."""
+    """No counter goes back and no stop is lost, unless the stream has joined anew."""
     before = record(client)
     store = connected(client)
     after = record(client)
@@ -413,7 +413,7 @@ def test_what_was_read_before_changes_nothing(client: Client) -> None:
 
 
 def test_places_are_counted_and_left_as_they_were_read(client: Client) -> None:
-    """Not where somebody has joined since: a later reading counts, and who joined anew keeps the place."""
+    """If somebody has joined since, a later reading counts; a stream that joined anew keeps its place."""
     groups = GroupStore(client, CONTROL, GROUP)
     version = groups.changed().version
     for at, size in ((version - 1, 9), (version, 3), (version + 1, 7)):

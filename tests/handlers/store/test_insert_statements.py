@@ -46,7 +46,7 @@ def insert_of(inserts: Inserts, number: int, event: StreamEvent) -> str:
 def test_an_insert_is_that_of_the_item(
     numbered: list[tuple[int, StreamEvent]], stream_id: str, fence: int, policy: StoragePolicy
 ) -> None:
-    """Names and values are the item's, in its order, whatever stands in them, and whatever was written before."""
+    """Names and values are the item's, in its order, whatever they hold, and whatever was written before."""
     inserts = Inserts("table", stream_id, fence, policy)
     for number, event in numbered:
         item = inserts.item(number, event)
@@ -61,12 +61,12 @@ def test_an_insert_is_that_of_the_item(
     "event", [StreamEvent("k", b"a", None, None, None, 1), StreamEvent("k", "a", "i" * SHORT, None, None, 1)]
 )
 def test_what_is_not_short_is_written_by_way_of_its_item(event: StreamEvent) -> None:
-    """Bytes, and a text that an id makes long, may need to be packed, or be too large."""
+    """Bytes, and a text that is long with its id, may need packing, or be too large."""
     assert Inserts("table", "demo", 1, StoragePolicy()).of_short(0, event) is None
 
 
 def test_the_small_client_stores_what_boto3_stores(aws: Aws, tables: str) -> None:
-    """On the embedded AWS, by the client that sends the JSON itself: texts, bytes, a packed body, quotes, per cents."""
+    """The client sends the JSON itself to the embedded AWS: texts, bytes, a packed body, quotes, per cents."""
     bodies: list[Any] = ['{"a": "é\\u2028%s"}', b"\xff\0", "x" * 9000, "", "a\nb'\"\\"]
     sent = [StreamEvent(f"k{n}%", body, f"i{n}", "add", None, 5) for n, body in enumerate(bodies)]
     signer = Signer(Credentials("id", "key"), os.environ["AWS_DEFAULT_REGION"])

@@ -1,4 +1,4 @@
-"""How streams are listed and their leases read: nothing is missed, in so many requests and no more."""
+"""How streams are listed and their leases read: nothing is missed, and the number of requests is bounded."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ GENERATED = settings(max_examples=examples(5), suppress_health_check=[HealthChec
 
 
 def fill(aws: Aws, items: list[dict[str, Any]], table: str = CONTROL) -> None:
-    """Writes leases and other records, 25 in a request."""
+    """Write leases and other records, 25 in a request."""
     for first in range(0, len(items), 25):
         requests = [{"PutRequest": {"Item": item}} for item in items[first : first + 25]]
         answer = aws.dynamodb.batch_write_item(RequestItems={table: requests})
@@ -31,19 +31,19 @@ def fill(aws: Aws, items: list[dict[str, Any]], table: str = CONTROL) -> None:
 
 
 def lease(stream_id: str, *, held: bool, **more: Any) -> dict[str, Any]:
-    """A lease; who holds it is not connected."""
+    """Return a lease whose holder is not connected."""
     item = {"PK": {"S": stream_id}, "SK": {"S": "lease"}, "generation": {"N": "1"}}
     item |= {"started_at": {"S": "2026-01-01T00:00:00.000Z"}}
     return item | ({"execution": {"S": f"arn:{stream_id}"}} if held else {"ending": {"S": "StreamEnded"}}) | more
 
 
 def record(stream_id: str) -> dict[str, Any]:
-    """A connection's record, which names an execution too."""
+    """Return a connection's record, which names an execution too."""
     return {"PK": {"S": stream_id}, "SK": {"S": "connection#000000000001"}, "execution": {"S": "arn"}}
 
 
 def walk(leases: Leases, limit: int) -> list[str]:
-    """All pages, one behind the other."""
+    """Return all pages, one after the other."""
     shown: list[str] = []
     while page := leases.started(shown[-1] if shown else "", limit):
         shown += page
@@ -52,13 +52,15 @@ def walk(leases: Leases, limit: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def ids() -> list[str]:
-    """Five hundred ids, in their order."""
+    """Return five hundred ids, in order."""
     return [f"demo:{number:04d}" for number in range(500)]
 
 
 @pytest.fixture
 def filled(aws: Aws, ids: list[str]) -> Aws:
-    """Of five hundred streams every second is held; a stop request came before the start of fifty more."""
+    """Return a table with five hundred streams: every second is held; fifty more had a stop request before
+    their start.
+    """
     items = [lease(stream_id, held=number % 2 == 0) for number, stream_id in enumerate(ids)]
     items += [record(stream_id) for stream_id in ids[:100]]
     items += [
@@ -69,7 +71,7 @@ def filled(aws: Aws, ids: list[str]) -> Aws:
 
 
 def test_a_page_costs_one_request_wherever_it_begins(filled: Aws, ids: list[str]) -> None:
-    """However many streams there are: nothing before it and nothing behind it is read."""
+    """With any number of streams, nothing before or after the page is read."""
     client = Counted(filled.dynamodb)
     leases = Leases(client, CONTROL)
     assert leases.started("demo:0399", 100) == ids[400:]
@@ -78,13 +80,13 @@ def test_a_page_costs_one_request_wherever_it_begins(filled: Aws, ids: list[str]
 
 
 def test_a_page_is_full_and_no_fuller_where_some_were_never_started(filled: Aws, ids: list[str]) -> None:
-    """A lease that holds a stop request alone is no stream: the page goes on behind it, up to its limit."""
+    """A lease with only a stop request is no stream: the page goes on after it, up to its limit."""
     leases = Leases(filled.dynamodb, CONTROL)
     assert [leases.started("", limit) for limit in (1, 7, 60)] == [ids[:1], ids[:7], ids[:60]]
 
 
 def test_a_look_costs_a_request_for_a_hundred_held_streams(filled: Aws, ids: list[str]) -> None:
-    """Beside the page that lists them; nothing of a stream that nobody holds is read."""
+    """Besides the page that lists them, no record of a stream that nobody holds is read."""
     client = Counted(filled.dynamodb)
     rounds = Rounds(Leases(client, CONTROL), 1, Turn(1000))
     seen = rounds.check(NOW_MS, lambda: False)
@@ -95,7 +97,7 @@ def test_a_look_costs_a_request_for_a_hundred_held_streams(filled: Aws, ids: lis
 @GENERATED
 @given(st.data())
 def test_pages_miss_nothing_that_was_there_throughout(filled: Aws, ids: list[str], data: st.DataObject) -> None:
-    """Whatever is started, stopped, renewed or deleted between them, a stream whose id ends a page too."""
+    """Streams are started, stopped, renewed or deleted between pages, even one whose id ends a page."""
     limit = data.draw(st.sampled_from([37, 100, 250]))
     touched: set[str] = set()
 
@@ -126,7 +128,7 @@ def test_pages_miss_nothing_that_was_there_throughout(filled: Aws, ids: list[str
 
 @given(st.lists(st.sets(st.text("abc", max_size=3)), max_size=8), st.integers(1, 4))
 def test_every_suspect_has_its_turn(looks: list[set[str]], most: int) -> None:
-    """Whoever comes and goes: a bounded number at a time, and each that stays in as many turns as there are others."""
+    """A bounded number has a turn at a time; each that stays waits for at most all others."""
     turn, stays = Turn(most), {"a", "b", "bc", "c"}
     asked: set[str] = set()
     for look in looks + [set()] * 5:
@@ -141,7 +143,7 @@ def test_every_suspect_has_its_turn(looks: list[set[str]], most: int) -> None:
 
 
 def test_numbers_are_no_better_while_a_round_goes_on(aws: Aws) -> None:
-    """The worst stream counts also in a run that did not look at it, until a whole round has found it well."""
+    """The worst stream counts even in a run that did not look at it, until a whole round has found it well."""
     known = {"expires_at_ms": {"N": str(NOW_MS - 5_000)}}
     names = [f"demo:{number:04d}" for number in range(GROUP + 100)]
     fill(aws, [lease(name, held=True, **known) for name in names[1:]])
@@ -168,7 +170,7 @@ def test_numbers_are_no_better_while_a_round_goes_on(aws: Aws) -> None:
 def test_a_look_that_is_refused_on_its_way_begins_again_where_it_began(
     aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it saw before the refusal was told to nobody, so the next look sees it again."""
+    """Nobody heard what it saw before the refusal, so the next look sees it again."""
     names = ["demo:a", "demo:b", "demo:c", "demo:d"]
     fill(aws, [lease(name, held=True) for name in names])
     # One stream is read between two looks at the clock.
@@ -190,7 +192,7 @@ def test_a_look_that_is_refused_on_its_way_begins_again_where_it_began(
 
 
 def test_a_look_that_is_late_stops_also_where_nobody_holds_a_stream(aws: Aws) -> None:
-    """Pages of streams that nobody holds take time too: the next look goes on behind them."""
+    """Pages of such streams take time too; the next look goes on after them."""
     filler = {"ending": {"S": "x" * 900}}
     ids = [f"{'x' * 900}{number:04d}" for number in range(1200)]
     fill(aws, [lease(one, held=False, **filler) for one in ids] + [lease("y", held=True)])

@@ -1,4 +1,4 @@
-"""The list of streams reads by batches what the status of each follows from, against the embedded DynamoDB."""
+"""The list of streams reads in batches what each status needs, on the embedded DynamoDB."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ RUNS = st.lists(st.sampled_from(KINDS), max_size=8)
 
 
 def made(aws: Aws, stream_id: str, run: list[str]) -> None:
-    """A stream with these connections, and one that is open now."""
+    """Return a stream with these connections, and one that is open now."""
     store = aws.store()
     execution = f"arn:{stream_id}"
     aws.put_control(
@@ -49,14 +49,14 @@ def made(aws: Aws, stream_id: str, run: list[str]) -> None:
 
 
 def listed(records: StreamRecords, ids: list[str]) -> list[dict[str, Any]]:
-    """The streams as the list shows them."""
+    """Return the streams as the list shows them."""
     page = status.page(ids, records.read_briefly(ids), len(ids), NOW_MS, DEAD_MS, RETRIES, lambda: False)
     streams: list[dict[str, Any]] = page["streams"]
     return streams
 
 
 def test_the_list_shows_what_the_stream_itself_does(aws: Aws) -> None:
-    """Whatever its connections came to; but for an error that was over before the newest of them."""
+    """This holds for any connections, except for an error that was over before the newest of them."""
     number = 0
 
     @settings(max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -91,7 +91,7 @@ def test_the_list_shows_what_the_stream_itself_does(aws: Aws) -> None:
 
 
 def test_a_stream_that_is_well_costs_no_request_of_its_own(aws: Aws) -> None:
-    """Of 22 streams: a request for their leases, and two for their newest connections."""
+    """For 22 streams it takes one request for their leases, and two for their newest connections."""
     ids = [f"well:{number:02d}" for number in range(22)]
     for stream_id in ids:
         made(aws, stream_id, ["relieved"] * (NEWEST + 1))
@@ -102,9 +102,9 @@ def test_a_stream_that_is_well_costs_no_request_of_its_own(aws: Aws) -> None:
 
 
 def test_the_list_reads_losses_where_there_are_some(aws: Aws) -> None:
-    """A connection of the newest says that it counted some. For how long it is connected its lease says.
+    """One of the newest connections has counted some. The lease says for how long it is connected.
 
-    Of the newest hundred losses nobody knows whether they are all since the start.
+    If there are a hundred losses, nobody knows whether they are all since the start.
     """
     made(aws, "lossy", [])
     store, shown = aws.store(), StreamRecords(aws.dynamodb, CONTROL)

@@ -1,8 +1,7 @@
-"""What a reconnection in place requests, counted at the client that each request is sent by.
+"""The requests of a reconnection in place, counted at the client that sends them.
 
-Counted is all that is requested of the control table, from the loss of a connection until the first event of the next
-one is stored; where the upstream is opened stands between. The events themselves are in the other table: of a log, what
-was written last is read first.
+All requests of the control table count, from the loss of a connection until the next one's first event is stored, and
+the opening of the upstream is marked. The events themselves are in the other table; the end of a log is read first.
 """
 
 from typing import Any
@@ -33,9 +32,9 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 
 def requested(*tries: Script, retry: bytes = b"", **fields: Any) -> list[str]:
-    """The records of the control table that were asked for, in order, with the openings of the upstream.
+    """Return the requested records of the control table in order, with the openings of the upstream.
 
-    The `tries` come between the connection that is lost and the one that brings an event.
+    The `tries` come between the lost connection and the one that brings an event.
     """
     scripts: list[Script] = [
         [(0, Opened(200)), (10, Chunk(retry + event(1))), (LOST_MS - 20, Closed("reset"))],
@@ -72,7 +71,7 @@ def requested(*tries: Script, retry: bytes = b"", **fields: Any) -> list[str]:
 @pytest.mark.parametrize("retry", [b"", RETRY], ids=["at once", "after a rest"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_reconnection_in_place_is_four_requests(policy: str, retry: bytes, store: dict[str, Any]) -> None:
-    """Whatever the upstream allows, wherever the events lie, and whether a rest is owed.
+    """This holds for any policy and store, and whether a rest is owed or not.
 
     The release notes the rest, the claim takes the try, and the mark ends it.
     """
@@ -81,7 +80,7 @@ def test_a_reconnection_in_place_is_four_requests(policy: str, retry: bytes, sto
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_longer_rest_is_looked_at(policy: str) -> None:
-    """Each two seconds, as often as the stage reads a lease: a stop that is requested in a rest ends it."""
+    """It looks every two seconds, as often as the stage reads a lease: a stop that is requested in a rest ends it."""
     rest = ["connection#000000000001", "lease", "lease", "lease", "lease", UPSTREAM, "lease"]
     assert requested(retry=b"retry: 5000\n\n", **POLICIES[policy]) == rest
 
@@ -89,7 +88,7 @@ def test_a_longer_rest_is_looked_at(policy: str) -> None:
 @pytest.mark.parametrize("retry", [b"", RETRY], ids=["at once", "after a rest"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_after_a_try_that_fails_the_next_is_four_requests_as_well(policy: str, retry: bytes) -> None:
-    """The record of the one that failed, the rest that it owes, the claim, the mark."""
+    """They are the failed try's record, the rest that it owes, the claim and the mark."""
     failure: Script = [(0, Opened(503))]
     asked = requested(failure, failure, retry=retry, backoff={"http": {"start_s": 1}}, **POLICIES[policy])
     tries = [["connection#00000000000" + number, "lease", "lease", UPSTREAM] for number in "123"]
@@ -98,7 +97,7 @@ def test_after_a_try_that_fails_the_next_is_four_requests_as_well(policy: str, r
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_where_nobody_answers_the_lease_is_read_once_more(policy: str) -> None:
-    """It may explain the end: a successor that is connected. Where two are forbidden, the release answers that."""
+    """It may show a connected successor, which explains the end. If two are forbidden, the release answers that."""
     failure: Script = [(0, Closed("refused"))]
     asked = requested(failure, retry=RETRY, **POLICIES[policy])
     read = [] if policy == "forbids" else ["lease"]

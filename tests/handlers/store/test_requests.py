@@ -1,4 +1,4 @@
-"""Which requests a step is, in which order they are made, and how many a connection takes."""
+"""The requests of each step, their order, and how many a connection takes."""
 
 import contextlib
 from typing import Any
@@ -36,7 +36,7 @@ EXECUTION = "arn:aws:states:us-east-1:123456789012:execution:streamkeeper-prod-c
 
 
 class Table(Counted):
-    """The control table in memory, the requests that it was asked for, and what was written."""
+    """The control table in memory, the requests that it got, and what was written."""
 
     def __init__(self) -> None:
         self.written: list[str] = []
@@ -63,7 +63,7 @@ class Table(Counted):
 
 
 class Function:
-    """The requests of one invocation, at a clock that stands; `ask` is what a performer does."""
+    """The requests of one invocation, at a clock that does not move; `ask` does what a performer does."""
 
     def __init__(self, table: Table, request_id: str, now_ms: int = 0, overlap: str = "evicts") -> None:
         self.now_ms = now_ms
@@ -80,7 +80,7 @@ class Function:
 
 
 def opened(table: Table, request_id: str = "r1", overlap: str = "evicts") -> Function:
-    """The stream's first connection, which was answered and is marked as connected."""
+    """Return the stream's first connection, answered and marked as connected."""
     function = Function(table, request_id, overlap=overlap)
     function.claim()
     if overlap == "forbids":
@@ -90,12 +90,12 @@ def opened(table: Table, request_id: str = "r1", overlap: str = "evicts") -> Fun
 
 
 def row(fence: int, seen_ms: int, **more: Any) -> Progress:
-    """A connection that was answered ten milliseconds after its claim."""
+    """Return a connection that was answered ten milliseconds after its claim."""
     return Progress(fence, claimed_ms=fence * 1_000, opened_ms=fence * 1_000 + 10, seen_ms=seen_ms, **more)
 
 
 def test_the_ledger_says_that_a_cursor_is_too_old_before_it_goes() -> None:
-    """The record first; then the cursor is saved that passes what the upstream has forgotten."""
+    """The record goes first; then the cursor is saved that passes what the upstream has forgotten."""
     resume = {"header": "Last-Event-ID", "fallback": "start", "expired": {"event": "gone"}}
     manager = connected(resume=resume)
     effects = drained(manager, 50, manager.handle(40, Chunk(b"event: gone\ndata: x\n\n")))
@@ -108,7 +108,7 @@ def test_the_ledger_says_that_a_cursor_is_too_old_before_it_goes() -> None:
 
 
 def test_a_connection_lets_go_only_once_the_ledger_has_its_record() -> None:
-    """The record is tried again before the lease is released, and where that fails nothing is let go."""
+    """The record is tried again before the release; if it fails, the lease is kept."""
     table = Table()
     function = opened(table)
     before, end = table.item(), row(1, 2_500, closed_ms=2_500)
@@ -126,7 +126,7 @@ def test_a_connection_lets_go_only_once_the_ledger_has_its_record() -> None:
 
 
 def test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old() -> None:
-    """The answer to the record is lost, so the cursor is not given up; the next connection is told the same."""
+    """The answer to the record is lost, so the cursor stays; the next connection learns the same."""
     table = Table()
     first = opened(table)
     first.ask(Release("41", row(1, 1_500, closed_ms=1_500, ended_by="reset")))
@@ -147,7 +147,7 @@ def test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old() -> N
 
 
 def test_opening_takes_a_claim_and_a_mark() -> None:
-    """The claim brings the cursor, the rest and what the ledger knows; a heartbeat is one write, the end are two."""
+    """The claim returns the cursor, the rest and the ledger's knowledge; a heartbeat is one write, the end two."""
     table = Table()
     function = opened(table)
     assert table.requests == ["update_item"] * 2
@@ -164,7 +164,7 @@ def test_opening_takes_a_claim_and_a_mark() -> None:
 
 
 def test_what_is_refused_answers_with_the_record() -> None:
-    """Who is no longer the newest that is connected learns of it from its own heartbeat, and saves nothing."""
+    """A connection that is no longer the newest learns it from its own heartbeat, and saves nothing."""
     table = Table()
     older, newer = opened(table), Function(table, "r2")
     newer.claim()
@@ -180,7 +180,7 @@ def test_what_is_refused_answers_with_the_record() -> None:
 
 
 def test_who_knows_of_a_newer_connection_only_marks_its_release() -> None:
-    """One request, with the same answer and the same record: its cursor and its end would be refused."""
+    """One request has the same answer and record; its cursor and its end would be refused."""
     table = Table()
     older, newer = opened(table), Function(table, "r2")
     newer.claim()
@@ -194,7 +194,7 @@ def test_who_knows_of_a_newer_connection_only_marks_its_release() -> None:
 
 @pytest.mark.parametrize("back_ms", [0, 1, 1_000])
 def test_a_clock_that_is_set_back_loses_no_cursor(back_ms: int) -> None:
-    """The stream's first cursor is saved at once; were the lease renewed to before, it would be refused and lost."""
+    """The first cursor is saved at once; with a lease renewed to an earlier time it would be refused and lost."""
     table = Table()
     function = Function(table, "r1")
     manager = fresh()
@@ -210,7 +210,7 @@ def test_a_clock_that_is_set_back_loses_no_cursor(back_ms: int) -> None:
 
 
 def test_a_heartbeat_that_lands_after_the_release_changes_nothing() -> None:
-    """It would let a connection seem to be open that is closed, and move its cursor back."""
+    """It would show a closed connection as open, and move its cursor back."""
     table = Table()
     function = opened(table)
     function.ask(Release("6", row(1, 2_500, closed_ms=2_500, ended_by="reset")))
@@ -221,7 +221,7 @@ def test_a_heartbeat_that_lands_after_the_release_changes_nothing() -> None:
 
 
 def test_a_killed_connection_is_written_down_by_the_next() -> None:
-    """The control record shows it as it was last; the claim that finds it there writes it into the ledger."""
+    """The control record has its last state; the claim that finds it writes it into the ledger."""
     table = Table()
     killed = opened(table)
     killed.ask(Heartbeat("5", row(1, 2_000, stored=4), 9_500))
@@ -237,7 +237,7 @@ def test_a_killed_connection_is_written_down_by_the_next() -> None:
 
 
 def test_what_the_predecessor_wrote_after_the_claim_is_written_down_too() -> None:
-    """It may be killed between the claim and the mark, which writes over its record."""
+    """It may be killed between the claim and the mark, which overwrites its record."""
     table = Table()
     older, newer = opened(table), Function(table, "r2")
     newer.claim()
@@ -250,7 +250,7 @@ def test_what_the_predecessor_wrote_after_the_claim_is_written_down_too() -> Non
 
 
 def test_a_turn_brings_the_cursor_that_the_release_saved() -> None:
-    """Where a second connection is forbidden, the claim comes before the last cursor of the older."""
+    """If a second connection is forbidden, the claim comes before the older one's last cursor."""
     table = Table()
     older, newer = opened(table, overlap="forbids"), Function(table, "r2", overlap="forbids")
     newer.claim()
@@ -265,7 +265,7 @@ def test_a_turn_brings_the_cursor_that_the_release_saved() -> None:
 
 
 def test_a_turn_that_the_upstream_refuses_keeps_what_those_before_have_brought() -> None:
-    """It shows itself only when it is released: the next one still knows until when all is stored."""
+    """It appears only at its release: the next one still knows until when all is stored."""
     table = Table()
     first = opened(table, overlap="forbids")
     first.ask(Release("6", row(1, 2_500, closed_ms=2_500, ended_by="reset")))
@@ -288,7 +288,7 @@ def test_a_turn_that_the_upstream_refuses_keeps_what_those_before_have_brought()
 def test_a_record_that_cannot_be_claimed_is_not_asked_for_at_once_again(
     attributes: dict[str, Any], sentence: str
 ) -> None:
-    """A later version's, or a damaged one, owes no rest: asked for at once it would be refused without end."""
+    """A newer or damaged one owes no rest, so without a pause it would be refused again and again."""
     table = Table()
     function = Function(table, "r1")
     function.claim()
@@ -298,7 +298,7 @@ def test_a_record_that_cannot_be_claimed_is_not_asked_for_at_once_again(
 
 
 def test_who_looked_for_gaps_is_told_to_the_next() -> None:
-    """So that of many connections in a row that break off not each looks back."""
+    """So not each of many connections that break off looks back."""
     table = Table()
     function = opened(table)
     function.ask(RecordGaps(4_000))
@@ -307,7 +307,7 @@ def test_who_looked_for_gaps_is_told_to_the_next() -> None:
 
 
 def answered(table: Table, fence: int, for_ms: int = 10) -> Function:
-    """A connection that is answered ten milliseconds after its claim, and seen for so long since that."""
+    """Return a connection that is answered ten milliseconds after its claim, and seen for so long since."""
     function = Function(table, f"r{fence}", now_ms=fence * 1_000 + 500)
     function.claim()
     function.ask(MarkConnected(fence, 900_000, row(fence, fence * 1_000 + for_ms)))
@@ -325,7 +325,7 @@ def gaps(table: Table) -> list[str]:
 
 @pytest.mark.parametrize("tries", [LOOK_BACK - 2, LOOK_BACK - 1, LOOK_BACK, 2 * LOOK_BACK - 1])
 def test_the_gap_before_one_that_was_killed_is_written_down_however_many_tries_follow(tries: int) -> None:
-    """It was killed before it looked for gaps; who is answered next writes the one before it and the one after."""
+    """It was killed before it looked for gaps; the next answered one records the gap before it and after it."""
     table = Table()
     for fence in (1, 2):
         answered(table, fence)
@@ -338,7 +338,7 @@ def test_the_gap_before_one_that_was_killed_is_written_down_however_many_tries_f
 
 
 def test_gaps_are_written_down_back_to_who_looked_last() -> None:
-    """However many were killed before they looked; and while few were, in two queries."""
+    """However many were killed before they looked; for a few, two queries are enough."""
     table, last = Table(), LOOK_BACK + 10
     for fence in range(1, last):
         answered(table, fence)
@@ -355,7 +355,7 @@ def test_gaps_are_written_down_back_to_who_looked_last() -> None:
 
 @pytest.mark.parametrize(("for_ms", "queries"), [(810, 3), (811, 2)])
 def test_one_that_lasted_long_has_looked_whatever_the_control_record_says(for_ms: int, queries: int) -> None:
-    """So a function of a group, which never writes who looked last, reads no more records at each handover."""
+    """So a group's function, which never records who looked last, reads no more records at each handover."""
     table, last = Table(), LOOK_BACK + 10
     for fence in range(1, last):
         answered(table, fence, for_ms)
@@ -366,7 +366,7 @@ def test_one_that_lasted_long_has_looked_whatever_the_control_record_says(for_ms
 
 
 def test_the_control_record_of_a_typical_stream_is_one_write_unit() -> None:
-    """With names as long as AWS makes them, a cursor of 36 characters and numbers of many digits: under a kilobyte."""
+    """Names as long as AWS makes them, a cursor of 36 characters and long numbers stay under a kilobyte."""
     table = Table()
     now_ms = 1_900_000_000_000
     request_id, name = "8f5a0a1e-0d9b-4f0e-9a53-0e3d6f2b7c11", "2c1d7e6b4fb04a2e9e8f7a6b5c4d3e2f1a0b9c8d-1"

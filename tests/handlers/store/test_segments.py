@@ -26,13 +26,13 @@ WINDOW_MS = 900_000
 
 
 class At:
-    """A clock that stands where it is set."""
+    """A clock that stays where it is set."""
 
     def __init__(self, now_ms: int = NOW_MS) -> None:
         self.now_ms = now_ms
 
     def __call__(self) -> int:
-        """The time."""
+        """Return the time."""
         return self.now_ms
 
 
@@ -60,7 +60,7 @@ def keys(aws: Aws) -> list[str]:
     "data", [noise(900_000).hex(), "é" * 100_000 + noise(900_000).hex(), noise(900_000), "[" * 9**7]
 )
 def test_a_large_event_comes_back_as_it_was_delivered(aws: Aws, data: str | bytes) -> None:
-    """In the bucket or in a segment alone, compressed or not; text stays text and bytes stay bytes."""
+    """In the bucket or alone in a segment, compressed or not, text stays text and bytes stay bytes."""
     assert log(aws, 3).write(0, events(1, data=data)) == Written(1, 0)
     assert [type(one.data) for one in read(aws)] == [type(data)]
     assert [one.data == data for one in read(aws)] == [True]
@@ -85,7 +85,7 @@ def test_events_come_back_as_they_were_delivered(aws: Aws) -> None:
 
 
 def test_many_segments_are_read_page_by_page(aws: Aws) -> None:
-    """More than one answer holds, and each event once."""
+    """They exceed one answer, and each event comes once."""
     writer = log(aws, 1)
     for number in range(60):
         writer.write(number, events(number))
@@ -93,7 +93,7 @@ def test_many_segments_are_read_page_by_page(aws: Aws) -> None:
 
 
 def test_the_log_says_when_its_last_event_came_to_whoever_opens_it(aws: Aws) -> None:
-    """Of the connection that has written it alone: what another was sent says nothing of its upstream."""
+    """Only its own writer learns it: another connection's events say nothing about its upstream."""
     log(aws, 1).write(0, events(1, 2))
     late = log(aws, 3)
     late.opens()
@@ -110,7 +110,7 @@ def test_the_log_says_when_its_last_event_came_to_whoever_opens_it(aws: Aws) -> 
 
 
 def test_a_connection_knows_what_came_within_the_window_before_it(aws: Aws) -> None:
-    """It looks back over several answers before it appends; what is older is stored again."""
+    """It looks back over several answers before it appends; older events are stored again."""
     at = At()
     writer = log(aws, 1, at=at)
     for number in range(1, 6):
@@ -123,7 +123,7 @@ def test_a_connection_knows_what_came_within_the_window_before_it(aws: Aws) -> N
 
 @pytest.mark.parametrize("way", [answer_is_lost, is_sent_twice])
 def test_a_segment_whose_answer_was_lost_is_not_appended_twice(aws: Aws, way: Callable[..., Any]) -> None:
-    """The client sends it again and meets its own: then it was new."""
+    """The client sends it again and meets its own, so it was new."""
     writer = log(aws, 1, Client(aws.dynamodb, "put_item", is_sent_twice))
     assert writer.write(0, events(1, 2)) == Written(2, 0)
     lost = log(aws, 2, Client(aws.dynamodb, "put_item", way))
@@ -138,7 +138,7 @@ def test_a_segment_whose_answer_was_lost_is_not_appended_twice(aws: Aws, way: Ca
 
 @pytest.mark.parametrize("call", ["put_item", "query"])
 def test_a_table_that_refuses_is_unavailable(aws: Aws, call: str) -> None:
-    """Nothing is told as stored that was not acknowledged."""
+    """Only acknowledged events count as stored."""
     client = Client(aws.dynamodb, call, fails_with("ProvisionedThroughputExceededException"))
     with pytest.raises(StoreUnavailable):
         log(aws, 1, client).write(0, events(1))
@@ -146,7 +146,7 @@ def test_a_table_that_refuses_is_unavailable(aws: Aws, call: str) -> None:
 
 
 def test_what_no_segment_holds_goes_to_the_bucket(aws: Aws) -> None:
-    """Alone, at its place in the order; a body that compresses well stays in its segment, however large it is."""
+    """It is alone, at its place in the order; a body that compresses well stays in its segment, however large."""
     sent = [*events(1), *events(2, data=noise(400_000)), *events(3, data="long " * 100_000), *events(4)]
     assert log(aws, 1).write(0, sent) == Written(4, 0)
     assert [(one.key, one.data) for one in read(aws)] == [(one.key, one.data) for one in sent]
@@ -170,7 +170,7 @@ def test_without_a_bucket_it_goes_to_the_queue(aws: Aws) -> None:
 
 
 def test_an_id_that_no_segment_holds_goes_to_the_queue(aws: Aws) -> None:
-    """Though there is a bucket: that takes bodies. The mark has neither id nor name, as that of an item."""
+    """A bucket takes only bodies. The mark has neither id nor name, like that of an item."""
     sent = events(1)[0]._replace(id=noise(500_000).hex(), name="n")
     assert log(aws, 1).write(0, [sent]) == Written(0, 0, 1)
     assert [(one.key, one.id, one.name, one.data) for one in read(aws)] == [("k1", None, None, None)]
@@ -178,14 +178,14 @@ def test_an_id_that_no_segment_holds_goes_to_the_queue(aws: Aws) -> None:
 
 
 def test_what_was_too_long_to_be_read_is_marked(aws: Aws) -> None:
-    """What came of it is in the queue."""
+    """Its beginning is in the queue."""
     body = Oversize(2_000_000, "ab" * 32, b"head")
     assert log(aws, 1).write(0, [*events(1), events(2)[0]._replace(data=body), *events(3)]) == Written(2, 0, 1)
     assert [one.dead_letter for one in read(aws)] == [None, "longer than max_frame_bytes: 2000000 bytes", None]
 
 
 def test_a_message_is_sent_once_though_its_number_is_taken(aws: Aws) -> None:
-    """What lies elsewhere is brought there once for a write, however often that is tried."""
+    """A body goes elsewhere once for a write, however often the append is tried."""
     late = log(aws, 1, bucket="")
     late.opens()
     log(aws, 2).write(0, events(1))
@@ -205,7 +205,7 @@ def test_what_has_expired_is_not_shown(aws: Aws) -> None:
 
 
 def test_what_has_expired_is_passed_a_segment_at_a_time(aws: Aws) -> None:
-    """Who reads for a bounded time goes on from there: DynamoDB deletes within days after the instant."""
+    """A reader with bounded time goes on from there; DynamoDB deletes within days after the instant."""
     day_ms = 86_400_000
     writer = log(aws, 7, keep_days=1)
     writer.write(0, events(1, 2, at_ms=NOW_MS - day_ms - 10))
@@ -224,7 +224,7 @@ def test_what_has_expired_is_passed_a_segment_at_a_time(aws: Aws) -> None:
 
 
 def test_a_log_that_has_expired_goes_on_behind_its_old_numbers(aws: Aws) -> None:
-    """Else a reader that knows a position of before would miss what is appended now."""
+    """Otherwise a reader with an earlier position would miss what is appended now."""
     log(aws, 1, keep_days=1).write(0, events(1))
     log(aws, 2, keep_days=1).write(0, events(2))
     before = read(aws)[-1].position

@@ -1,7 +1,7 @@
-"""What a version with this layout wrote and read (commit 8a452af), segments too: each later one reads the same.
+"""Each later version reads what a version with this layout wrote (commit 8a452af), segments included, and as it did.
 
-The files hold items that a replay of that version left, or that its own functions made, each beside what its own reader
-made of it. A field that is new may stand beside those; none may be missing or mean something else.
+The files hold items that a replay of that version, or its own functions, left, each beside its own reader's result. New
+fields may be added; none may be missing or mean something else.
 """
 
 import base64
@@ -43,7 +43,7 @@ RECORDS = [
 
 
 def same_of(now: Any, before: Any) -> Any:
-    """What `now` says where `before` says something: fields that are new are left out."""
+    """Return the part of `now` whose fields `before` has."""
     if isinstance(before, dict) and isinstance(now, dict):
         return {name: same_of(now.get(name), value) for name, value in before.items()}
     if isinstance(before, list) and isinstance(now, list):
@@ -59,13 +59,13 @@ def test_what_the_version_before_wrote_is_read_as_it_read_it(kind: str, item: It
 
 @pytest.mark.parametrize("kind", ["lease", "resting"])
 def test_a_lease_of_the_version_before_has_no_damage(kind: str) -> None:
-    """Nor does it run a version of the function: its executions call the alias."""
+    """It names no version of the function, for its executions call the alias."""
     item = RECORDED[kind]["item"]
     assert (damage(item), is_asked(item, ""), lease_of(item).execution) == ((), False, item["execution"]["S"])
 
 
 def bare(value: Any) -> Any:
-    """The value with its bytes, which the file has as {"base64": …}."""
+    """Return the value with its bytes, which the file has as {"base64": …}."""
     if isinstance(value, dict):
         return base64.b64decode(value["base64"]) if set(value) == {"base64"} else {k: bare(v) for k, v in value.items()}
     return [bare(one) for one in value] if isinstance(value, list) else value
@@ -73,7 +73,7 @@ def bare(value: Any) -> Any:
 
 @pytest.mark.parametrize("case", bare(SEGMENTS), ids=["cursor", "binary", "object"])
 def test_a_segment_of_the_version_before_is_read_as_it_read_it(case: dict[str, Any]) -> None:
-    """Its events, in the table or in the bucket, and what whoever appends knows of it."""
+    """Its events, in the table or the bucket, and an appender's knowledge of it, are the same."""
     objects = {key: body.encode() if isinstance(body, str) else body for key, body in case["objects"].items()}
     read = [asdict(event) for event in segment_reader.stored_events(case["item"], objects.get)]
     segment = segment_reader.segment_of(case["item"])
@@ -84,7 +84,7 @@ def test_a_segment_of_the_version_before_is_read_as_it_read_it(case: dict[str, A
 
 @pytest.mark.parametrize("case", KEYS["keys"], ids=lambda case: case["rule"])
 def test_a_key_is_what_the_version_before_computed(case: dict[str, Any]) -> None:
-    """The dedup key, the partition that it lies in, and that of a log: else a known event would be stored again."""
+    """The dedup key, its partition and a log's are the same, or a known event would be stored again."""
     rule: Any = case["rule"] if case["rule"] in ("hash", "id") else parse_path(case["rule"])
     frame = Frame(case["data"], case["id"], case["name"], case["id"])
     assert to_event(frame, 1, key=rule, cursor=None).key == case["key"]
@@ -93,7 +93,7 @@ def test_a_key_is_what_the_version_before_computed(case: dict[str, Any]) -> None
 
 
 def test_an_attribute_of_a_later_version_is_left_alone(aws: Aws) -> None:
-    """A claim reads the rest as ever; so the later version finds again what it wrote."""
+    """A claim reads the rest as usual, so the later version finds again what it wrote."""
     item = RECORDED["lease"]["item"] | {"later": {"S": "what this version does not know"}}
     aws.put_control(STREAM, "lease", **{name: value for name, value in item.items() if name not in ("PK", "SK")})
     assert aws.store().claim(STREAM, execution=item["execution"]["S"], holder="A/1").is_done
@@ -102,7 +102,7 @@ def test_an_attribute_of_a_later_version_is_left_alone(aws: Aws) -> None:
 
 
 def test_a_stream_whose_layout_is_newer_is_refused_by_name(aws: Aws) -> None:
-    """Nothing of it is claimed or changed; a connection of this version would write what the newer one misreads."""
+    """Nothing of it is claimed or changed; this version would write what the newer one misreads."""
     item = RECORDED["lease"]["item"] | {"layout": {"N": str(LAYOUT + 1)}}
     attributes = {name: value for name, value in item.items() if name not in ("PK", "SK")}
     aws.put_control(STREAM, "lease", **attributes)

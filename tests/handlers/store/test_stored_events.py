@@ -1,4 +1,4 @@
-"""Events in the table, one by one: what is written, when it is refused, and what a lost answer does."""
+"""Single events in the table: what is written, when it is refused, and the effect of a lost answer."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from tests.handlers.store.events import STREAM, an_event, noise, put
 
 
 def test_an_event_is_stored_with_what_the_wire_said(aws: Aws) -> None:
-    """Data, id, name, the instant, the fence and a position that sorts; what the wire did not say is absent."""
+    """Data, id, name, instant, fence and a sortable position are stored; what the wire lacked is absent."""
     event = an_event("1", "a\nb", id="1", name="add", received_at_ms=1_700_000_000_000)
     assert put(aws.store(), STREAM, 7, 12, event) == STORED
     assert put(aws.store(), STREAM, 7, 13, an_event("2", b"\xff")) == STORED
@@ -44,7 +44,7 @@ def test_an_event_is_stored_with_what_the_wire_said(aws: Aws) -> None:
 
 
 def test_the_first_writer_of_an_event_wins(aws: Aws) -> None:
-    """A second delivery is a duplicate and changes nothing; the same key of another stream is another event."""
+    """A second delivery is a duplicate and changes nothing; another stream's event with this key is another event."""
     store = aws.store()
     assert put(store, STREAM, 1, 0, an_event(data="first")) == STORED
     before = aws.items(EVENTS, STREAM)
@@ -54,7 +54,7 @@ def test_the_first_writer_of_an_event_wins(aws: Aws) -> None:
 
 
 def test_a_write_answers_for_all_its_events(aws: Aws) -> None:
-    """Stored, known already and dead-lettered are counted; a duplicate within the write counts as one."""
+    """It counts stored, known and dead-lettered ones; a duplicate within the write counts as one."""
     events = [an_event("1"), an_event("2"), an_event("1"), an_event("3", noise(MAX_ITEM_BYTES))]
     assert aws.store().write(STREAM, 1, 10, events) == Written(stored=2, duplicates=1, dead_lettered=1)
     assert aws.store().write(STREAM, 2, 0, events) == Written(stored=0, duplicates=4, dead_lettered=0)
@@ -63,7 +63,7 @@ def test_a_write_answers_for_all_its_events(aws: Aws) -> None:
 
 
 def test_whatever_else_aws_refuses_or_does_not_answer_is_store_unavailable(aws: Aws) -> None:
-    """The sentence names the request and AWS's code, and quotes nothing of the data; for reads as for writes."""
+    """The sentence names the request and AWS's code, and quotes no data, for reads and writes."""
     codes = ("ProvisionedThroughputExceededException", "InternalServerError", "AccessDeniedException")
     ways = [(fails_with(code), f"refused PutItem after its retries: {code}") for code in codes]
     for way, words in (*ways, (never_arrives, "did not answer PutItem: ReadTimeoutError")):

@@ -1,4 +1,4 @@
-"""Streams whose items are in no index (`order = "none"`): what is written, what is read, and when the order goes."""
+"""Streams whose items are in no index (`order = "none"`): writes, reads, and the loss of the order."""
 
 import math
 from typing import Any
@@ -24,23 +24,23 @@ NOW_MS = 10**12
 
 
 def sent(*keys: str, at_ms: int = NOW_MS, data: str | bytes = "a") -> list[StreamEvent]:
-    """Events with these keys."""
+    """Return events with these keys."""
     return [StreamEvent(key, data, key, None, None, at_ms) for key in keys]
 
 
 def read(dynamodb: Any, layout: Layout, after: str = "", limit: int = 1000, now_ms: int = NOW_MS) -> list[Entry]:
-    """A page, as the control API asks for one."""
+    """Return a page, as the control API asks for one."""
     reader = EventReader(dynamodb, EVENTS, lambda _key: None)
     return list(reader.entries(STREAM, layout, now_ms, after, limit))
 
 
 def keys(entries: list[Entry]) -> list[str]:
-    """Those of the events."""
+    """Return the keys of the events."""
     return [entry.event.key for entry in entries if entry.event is not None]
 
 
 def connect(world: World, *keys: str, **fields: Any) -> Written:
-    """The next connection of a profile claims the stream and writes."""
+    """Let the next connection of a profile claim the stream and write."""
     requests = world.requests(**fields)
     fence = requests.of(Claim())[0]().lease.fence
     written: Written = requests.of(Write(fence, 0, tuple(sent(*keys))))[0]()
@@ -48,14 +48,14 @@ def connect(world: World, *keys: str, **fields: Any) -> Written:
 
 
 def layout_of(world: World) -> Layout:
-    """What a reader is told of the stream."""
+    """Return the stream's layout as a reader learns it."""
     layout = StreamRecords(world.tables, "control").layout(STREAM)
     assert layout is not None
     return layout
 
 
 def all_keys(world: World, limit: int = 2) -> list[str]:
-    """The keys of all events, a page after the other."""
+    """Return the keys of all events, page after page."""
     layout, after = layout_of(world), ""
     found: list[str] = []
     while entries := read(world.tables, layout, after, limit):
@@ -64,7 +64,7 @@ def all_keys(world: World, limit: int = 2) -> list[str]:
 
 
 def indexed(world: World) -> set[str]:
-    """The keys of the items that the index has."""
+    """Return the keys of the items in the index."""
     return {key for (_, key), item in world.tables._tables["events"].items() if "position" in item}
 
 
@@ -82,7 +82,7 @@ def test_what_no_index_has_is_not_looked_for_there() -> None:
 
 
 def test_all_events_stay_readable_when_the_order_goes() -> None:
-    """Those of the time before among them; what comes again meets its item, whichever way that was written."""
+    """This includes earlier ones; a repeated event meets its item, in whichever way that was written."""
     world = World()
     assert connect(world, "c", "a") == Written(2, 0)
     assert (layout_of(world), all_keys(world)) == (Layout(1, "index"), ["c", "a"])
@@ -91,7 +91,7 @@ def test_all_events_stay_readable_when_the_order_goes() -> None:
 
 
 def test_an_order_that_is_gone_does_not_come_back() -> None:
-    """Some items have no place in it. A profile that asks for it again pays for none, and all stay readable."""
+    """Some items have no place in it. A profile that wants it again pays for none, and all stay readable."""
     world = World()
     connect(world, "b", order="none")
     assert connect(world, "a", "b", order="index") == Written(1, 1)
@@ -99,7 +99,7 @@ def test_an_order_that_is_gone_does_not_come_back() -> None:
 
 
 def test_keys_of_several_partitions_are_read_as_one() -> None:
-    """In one order, whatever partition each lies in."""
+    """They come in one order, whatever their partitions."""
     world = World()
     names = [f"{number:03d}" for number in range(60)]
     connect(world, *names, order="none", partitions=7)
@@ -107,7 +107,7 @@ def test_keys_of_several_partitions_are_read_as_one() -> None:
 
 
 def test_a_log_stays_in_order() -> None:
-    """What a later profile says of items is not for it."""
+    """A later profile's field about items does not affect it."""
     world = World()
     connect(world, "b", store="log")
     connect(world, "a", order="none")
@@ -115,7 +115,7 @@ def test_a_log_stays_in_order() -> None:
 
 
 def test_a_claim_whose_answer_is_lost_has_taken_the_order(aws: Aws) -> None:
-    """The record that is read back says so; one of the version before says nothing, and has its order."""
+    """The record that is read back says so; one of the earlier version does not, and keeps its order."""
     lost = aws.store(Client(aws.dynamodb, "update_item", answer_is_lost))
     assert lost.claim(STREAM, execution="", holder="A/1", order="none").record.layout.order == "none"
     later: list[Order] = ["index", "none", "index"]
@@ -130,9 +130,9 @@ def test_a_claim_whose_answer_is_lost_has_taken_the_order(aws: Aws) -> None:
 
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_an_item_without_an_order_takes_one_write_unit(aws: Aws, partitions: int) -> None:
-    """By what the engine says that it took, of 200 bytes; two of 1,500. The index takes one more of either.
+    """The engine says so for 200 bytes, and two for 1,500; the index would take one more each.
 
-    Of a batch the engine counts neither indexes nor bytes; tests/local/costs does.
+    For a batch the engine counts neither indexes nor bytes; tests/local/costs does.
     """
     units: list[float] = []
 
@@ -155,7 +155,7 @@ def test_an_item_without_an_order_takes_one_write_unit(aws: Aws, partitions: int
 
 @pytest.mark.parametrize(("policy", "place"), [(StoragePolicy(), "position"), (NONE, "arrival")])
 def test_an_item_whose_answer_was_lost_counts_as_new(aws: Aws, policy: StoragePolicy, place: str) -> None:
-    """By itself or in a batch: its own connection recognises it by its place; another's is a duplicate."""
+    """Alone or in a batch, its own connection recognises it by its place; another's is a duplicate."""
     events = sent("a", "b", "c")
     for operation, few in (("put_item", events[:1]), ("batch_execute_statement", events[1:])):
         twice = aws.store(Client(aws.dynamodb, operation, is_sent_twice))
@@ -178,7 +178,7 @@ def test_both_bodies_of_a_key_are_stored(aws: Aws) -> None:
 
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_every_event_is_read_once_whatever_the_pages(aws: Aws, partitions: int) -> None:
-    """Sorted by their keys as bytes, also where an answer ends at a megabyte; a page holds as many as it may."""
+    """They are sorted by their keys' bytes, even if an answer ends at a megabyte; each page is as full as it may be."""
     policy = StoragePolicy(partitions, order="none")
     names = [f"k{number % 7}/é{number}" for number in range(130)] + ["\U0001f600", "\ue000", "#"]
     aws.store().write(STREAM, 1, 0, sent(*names), policy)
@@ -195,7 +195,7 @@ def test_every_event_is_read_once_whatever_the_pages(aws: Aws, partitions: int) 
 
 
 def test_ids_that_sort_are_followed_in_the_upstreams_order(aws: Aws) -> None:
-    """Two connections write them late and mixed: read by key they stand as the upstream counts, and follow."""
+    """Two connections write them late and mixed; read by key they have the upstream's order."""
     ids = [f"01J{number:023d}" for number in range(30)]
     layout = Layout(1, "none")
     aws.store().write(STREAM, 2, 0, sent(*ids[10:20], at_ms=NOW_MS), NONE)
@@ -206,7 +206,7 @@ def test_ids_that_sort_are_followed_in_the_upstreams_order(aws: Aws) -> None:
 
 
 def test_what_has_expired_is_not_shown(aws: Aws) -> None:
-    """It keeps its place in the page until DynamoDB deletes it."""
+    """It counts for the page until DynamoDB deletes it."""
     aws.store().write(STREAM, 1, 0, sent("a", "b"), StoragePolicy(keep_days=1, order="none"))
     later = read(aws.dynamodb, Layout(1, "none"), now_ms=NOW_MS + 86_400_000)
     assert later == [Entry(position_of("a"), None), Entry(position_of("b"), None)]
@@ -214,7 +214,7 @@ def test_what_has_expired_is_not_shown(aws: Aws) -> None:
 
 @given(st.text(min_size=1, max_size=40).filter(lambda text: "\x00" not in text))
 def test_a_position_is_that_of_one_key(key: str) -> None:
-    """It fits a query as it is, whatever the key; no position of an index looks like one."""
+    """It fits unchanged into a query, with any key; no position of an index looks like one."""
     position = position_of(key)
     assert key_at(position) == key
     assert position.startswith("key.")
@@ -226,6 +226,6 @@ def test_a_position_is_that_of_one_key(key: str) -> None:
 
 @pytest.mark.parametrize("text", ["key.", "key.A", "key.gA", "key.YR", "key.Y+", "YQ", f"{0:015d}/{1:012d}/{1:012d}"])
 def test_what_is_no_position_of_a_key_is_refused(text: str) -> None:
-    """Cut off, not UTF-8, spelled otherwise, or a position in an order that the stream has not."""
+    """It is cut off, not UTF-8, encoded differently, or of an order that the stream lacks."""
     with pytest.raises(Problem, match=r"^the position is not that of an event of this stream, which is read by key"):
         check_place(text, "none")

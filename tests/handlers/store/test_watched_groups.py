@@ -1,4 +1,4 @@
-"""The watch looks at streams that share functions by their groups: nothing is missed, and little is read."""
+"""The watch looks at streams that share functions by their groups: it misses none, and reads little."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ ARN, LIMIT_MS = "arn:of the group", NOW_MS + 600_000
 
 
 def group(group_id: str, *heartbeats: GroupHeartbeat) -> dict[str, Any]:
-    """The lease of a group with the heartbeats of r1, r2 …"""
+    """Return the lease of a group with the heartbeats of r1, r2 …"""
     item = lease(group_id, held=True, execution={"S": f"{ARN} {group_id}"})
     named = {heartbeat_name(f"r{number}", is_ended=one.is_ended): one for number, one in enumerate(heartbeats, 1)}
     return item | {name: heartbeat_value(one) for name, one in named.items()}
 
 
 def member(stream_id: str, group_id: str, *, released: int = 0, by: str = "r1") -> dict[str, Any]:
-    """The record of a stream that connection 3 keeps, or that it let go 20 s ago."""
+    """Return the record of a stream that connection 3 keeps, or that it released 20 s ago."""
     live = {"fence": {"N": "3"}, "seen_ms": {"N": str(NOW_MS - 20_000)}}
     counters = {"fence": {"N": "3"}, "connected": {"N": "3"}, "released": {"N": str(released)}}
     return lease(
@@ -37,12 +37,12 @@ def member(stream_id: str, group_id: str, *, released: int = 0, by: str = "r1") 
 
 
 def heartbeat(token: int, **more: Any) -> GroupHeartbeat:
-    """A heartbeat of a moment ago."""
+    """Return a heartbeat of a moment ago."""
     return GroupHeartbeat(token, NOW_MS - 1_000, NOW_MS + 19_000, 7, **more)
 
 
 def test_of_a_group_that_is_well_one_lease_is_read(aws: Aws) -> None:
-    """And none of its streams' records; a stream alone is read as ever."""
+    """None of its streams' records is read; a single stream is read as before."""
     alone = lease("alone", held=True, expires_at_ms={"N": str(NOW_MS + 1)})
     fill(aws, [group("#1", heartbeat(1)), alone, *(member(f"demo:{number}", "#1") for number in range(150))])
     client = Counted(aws.dynamodb)
@@ -53,7 +53,7 @@ def test_of_a_group_that_is_well_one_lease_is_read(aws: Aws) -> None:
 
 
 def test_who_is_away_is_found_in_the_records(aws: Aws) -> None:
-    """Where the newest function says that one is: it is named with for how long, and its group is no suspect."""
+    """If the newest function says that one is, it is named with its time, and its group is no suspect."""
     items = [member("demo:a", "#1"), member("demo:b", "#1", released=3), member("demo:c", "#1", by="r2")]
     fill(
         aws,
@@ -67,7 +67,7 @@ def test_who_is_away_is_found_in_the_records(aws: Aws) -> None:
 
 
 def test_a_group_without_a_living_function_is_the_suspect(aws: Aws) -> None:
-    """All its streams are away since its last heartbeat ran out; none of them is started by itself."""
+    """All its streams are away since its last heartbeat ran out; none is started on its own."""
     dead = GroupHeartbeat(1, NOW_MS - 40_000, NOW_MS - 20_000, 7)
     buried = GroupHeartbeat(1, NOW_MS - 30_000, NOW_MS - 10_000, 7, is_ended=True)
     fill(aws, [group("#1", dead), group("#2", buried), member("demo:a", "#1"), member("demo:b", "#2")])
@@ -82,7 +82,7 @@ def test_a_group_without_a_living_function_is_the_suspect(aws: Aws) -> None:
 
 
 def test_a_look_that_goes_on_reads_the_groups_anew(aws: Aws) -> None:
-    """What was well a minute ago, when a look was late, may not be now."""
+    """A group that was well a minute ago, when a look was late, may not be now."""
     members = [member(f"demo:{number:04d}", "#1") for number in range(900)]
     fill(aws, [group("#1", heartbeat(1)), *members])
     rounds = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(9))
@@ -93,7 +93,7 @@ def test_a_look_that_goes_on_reads_the_groups_anew(aws: Aws) -> None:
 
 
 def test_a_heartbeat_says_how_many_are_away() -> None:
-    """Nothing where all are connected."""
+    """It says nothing if all are connected."""
     for one, written in ((GroupHeartbeat(1, 2, 3, 4), "1/2/3/4"), (GroupHeartbeat(1, 2, 3, 4, away=5), "1/2/3/4/5")):
         assert heartbeat_value(one) == {"S": written}
         assert group_lease({heartbeat_name("r"): heartbeat_value(one)}).heartbeats == {"r": one}
