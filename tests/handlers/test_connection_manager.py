@@ -48,7 +48,7 @@ class LambdaContext:
 
 @pytest.fixture
 def sandbox(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The environment of a function and the folder of its profiles."""
+    """Return the environment of a function, and the folder of its profiles."""
     for name, value in {
         "EVENTS_TABLE": EVENTS,
         "CONTROL_TABLE": CONTROL,
@@ -96,7 +96,7 @@ token = { kind = "eks", cluster = "prod", region = "eu-central-1" }
 def test_a_cluster_of_eks_is_watched_with_the_functions_role(
     sandbox: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], aws: Aws
 ) -> None:
-    """With its own authority, a token that EKS and STS take, another after a 401, and nothing of it in a log."""
+    """It has its own authority, a token that EKS and STS accept, another after a 401, and no log shows any of it."""
     monkeypatch.setenv("AWS_SESSION_TOKEN", "a/session+token==")
     keys = Credentials("testing", "testing", "a/session+token==")
     with eks.cluster(sandbox, keys, os.environ["AWS_ENDPOINT_URL"], refuses=1) as (server, authority, roles):
@@ -149,7 +149,7 @@ NO_NAME = "it must begin with a profile's name, 1 to 64 of the characters A-Z a-
 
 @contextmanager
 def upstream(monkeypatch: pytest.MonkeyPatch, *scripts: Script) -> Iterator[Server]:
-    """A server that plays scripts, at the address that the profile names."""
+    """Yield a server that plays scripts, at the address that the profile names."""
     with serving(*scripts) as server:
         monkeypatch.setenv("UPSTREAM_TEST", server.address)
         yield server
@@ -162,7 +162,7 @@ def end_after(*bodies: bytes) -> Any:
 def test_a_key_with_two_bodies_is_reported(
     sandbox: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], aws: Aws
 ) -> None:
-    """A warning and a metric, with how many and without what they were; the first body is what is stored."""
+    """A warning and a metric say how many, but not which; the first body is stored."""
     body = b"id: 1\ndata: secret-data\n\nid: 1\ndata: secret-other\n\nevent: end\ndata: x\n\n"
     with upstream(monkeypatch, end_after(body)):
         answer = call(an_event(lane="A", execution="arn:1"))
@@ -231,7 +231,7 @@ def test_a_stream_that_has_ended_is_returned_with_counts(
 def test_events_end_when_the_stage_says_or_the_profile(
     aws: Aws, sandbox: Path, monkeypatch: pytest.MonkeyPatch, own: str, days: int | None
 ) -> None:
-    """So many days after they came; 0 is for ever."""
+    """They expire so many days after they came; 0 means never."""
     (sandbox / "demo.toml").write_text(own + PROFILE)
     with upstream(monkeypatch, end_after(b"id: 1\ndata: a\n\nevent: end\ndata: x\n\n")):
         call(an_event())
@@ -244,7 +244,7 @@ def test_events_end_when_the_stage_says_or_the_profile(
 def test_a_connection_logs_no_more_than_is_priced(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`streamkeeper cost` has its lines, those of the platform and the error of handlers/errors.py that is raised."""
+    """`streamkeeper cost` prices its lines, those of the platform, and the raised error of handlers/errors.py."""
     closed = pytest.raises(errors.StreamDropped, match=r"^the stream was closed \(ended_by_upstream\)$")
     with upstream(monkeypatch, end_after(b"data: a\n\n")), closed as raised:
         call(an_event(lane="A", execution="arn:aws:states:us-east-1:1:execution:sk-prod-connections:" + "0" * 36))
@@ -258,7 +258,7 @@ def test_a_connection_logs_no_more_than_is_priced(
 
 
 def test_what_a_function_is_asked_for(tmp_path: Path) -> None:
-    """Every number of the settings is in the unit that its name says, and the deadline follows from what is left."""
+    """Every number of the settings has its name's unit, and the deadline follows from the remaining time."""
     limits = {"MARGIN_S": "6", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "3", "WAIT_S": "840"}
     settings = Settings.load(environment(tmp_path, **limits))
     event = an_event("demo:x", lane="A", execution="arn:1", cycles=3, renew_after=9, wait_s=820)
@@ -296,7 +296,7 @@ WAITS: dict[str, tuple[int, int, int, int, int, int, bool]] = {
 
 @pytest.mark.parametrize("case", WAITS)
 def test_the_wait_and_the_limit_of_the_execution_decide(case: str, tmp_path: Path) -> None:
-    """A function ends when its machine no longer waits for it; a renewal is due where others would leave an overlap."""
+    """A function ends when its machine stops waiting; a renewal is due if others would leave an overlap."""
     wait_s, limit_s, deployed_s, left_s, deadline_ms, overlap_ms, is_due = WAITS[case]
     limits = {"MARGIN_S": "20", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "5", "WAIT_S": str(deployed_s)}
     event = an_event("demo:x", cycles=3, renew_after=9, wait_s=wait_s, limit_s=limit_s)
@@ -307,7 +307,7 @@ def test_the_wait_and_the_limit_of_the_execution_decide(case: str, tmp_path: Pat
 
 @pytest.mark.usefixtures("sandbox")
 def test_a_throttled_connection_says_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retry-After stands in the sentence."""
+    """The sentence has Retry-After."""
     head = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
     throttled = pytest.raises(errors.StreamThrottled, match=r"^the upstream answered 429 \(Retry-After: 7 s\)$")
     with upstream(monkeypatch, lambda peer: peer.send(head)), throttled:
@@ -318,7 +318,7 @@ def test_a_throttled_connection_says_how_long_to_wait(monkeypatch: pytest.Monkey
 def test_a_warm_sandbox_serves_one_invocation_after_the_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing of one invocation is in the next one's logs, metrics or counts."""
+    """The next one's logs, metrics and counts contain nothing of the one before."""
     with upstream(monkeypatch, end_after(b"data: a\n\nevent: end\ndata: x\n\n")), cold_start(MANAGER) as module:
         first = module.handler(an_event("demo:a", lane="A"), LambdaContext("r1"))
         capsys.readouterr()
@@ -359,7 +359,7 @@ NUMBERS = "cycles, renew_after, wait_s and limit_s in the event must be whole nu
     ],
 )  # fmt: skip
 def test_a_wrong_event_or_profile_is_one_clear_sentence(aws: Aws, sandbox: Path, event: Any, sentence: str) -> None:
-    """InvalidRequest, and nothing was claimed or stored."""
+    """It raises InvalidRequest, and nothing was claimed or stored."""
     (sandbox / "broken.toml").write_text("address = secret")
     (sandbox / "binary.toml").write_bytes(b"\xff")
     (sandbox / "wrong.toml").write_text('address = "http://127.0.0.1/"\nframing = "xml"')
@@ -372,7 +372,7 @@ def test_a_wrong_event_or_profile_is_one_clear_sentence(aws: Aws, sandbox: Path,
 
 @pytest.mark.usefixtures("sandbox")
 def test_a_missing_variable_fails_the_cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The import raises, naming the variable."""
+    """The import raises and names the variable."""
     monkeypatch.delenv("CONTROL_TABLE")
     with (
         pytest.raises(ValueError, match=r"^the variable CONTROL_TABLE is not set$"),
@@ -383,7 +383,7 @@ def test_a_missing_variable_fails_the_cold_start(monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_outcome_that_is_raised_has_its_class() -> None:
-    """The names that outcomes use are classes of handlers/errors.py, each an error of ours."""
+    """Each outcome's name is a class of handlers/errors.py, and an error of ours."""
     names = [name for name in vars(errors) if name[0].isupper() and name != "StreamkeeperError"]
     assert set(names) == {
         "StreamTakenOver",
@@ -400,7 +400,7 @@ def test_every_outcome_that_is_raised_has_its_class() -> None:
 
 
 def leaks(aws: Aws, error: BaseException, out: str) -> set[str]:
-    """The planted values in what is raised, with all that led to it, logged, written down and sent to the queue."""
+    """Return the planted values in what is raised, with its causes, logged, recorded and sent to the queue."""
     written = "".join(traceback.format_exception(error)) + repr(error) + out + json.dumps(aws.dead_letters())
     records = [*aws.items(CONTROL, "demo").values(), *aws.items(EVENTS, "demo").values()]
     return {value for value in SPELLED if value in written + json.dumps(records, default=str)}
@@ -408,7 +408,7 @@ def leaks(aws: Aws, error: BaseException, out: str) -> set[str]:
 
 @pytest.fixture
 def planted(sandbox: Path) -> None:
-    """A sandbox whose profile refers to secrets in query, header and body."""
+    """Return a sandbox whose profile refers to secrets in query, header and body."""
     boto3.client("ssm").put_parameter(
         Name="/streamkeeper/test/leak", Value=PLANTED["body"], Type="SecureString", Overwrite=True
     )
@@ -421,7 +421,7 @@ def planted(sandbox: Path) -> None:
 def test_no_failure_reveals_a_secret(
     aws: Aws, failure: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The upstream has them all and repeats them where it can: none stands in an error, a log, a table or a message."""
+    """The upstream has them all and repeats them wherever it can; no error, log, table or message shows one."""
     answer = FAILURES[failure] % (ECHO, ECHO)
     with upstream(monkeypatch, lambda peer: peer.send(answer)) as server:
         with pytest.raises(errors.StreamkeeperError) as caught:
@@ -437,7 +437,7 @@ def test_no_failure_reveals_a_secret(
 def test_no_failure_before_the_request_reveals_a_secret(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A certificate that is not trusted, a value that no header can carry, and a host that is not there."""
+    """These are an untrusted certificate, a value that no header can carry, and a missing host."""
     (tmp_path / "tls").mkdir()
     tls, _ = certificate(tmp_path / "tls")
     with serving(Peer.wait_until_gone, tls=tls) as server:

@@ -1,4 +1,4 @@
-"""The document of a connection: every number is in it, and the stage says which of them are metrics."""
+"""The metrics document of a connection has every number, and the stage says which of them are metrics."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from handlers.run.connection_metrics import ENDS, By, document, numbers
 
 
 def described(by: By, *, error: str = "StreamTakenOver", connect_ms: int | None = 7, **counts: Any) -> dict[str, Any]:
-    """The document of a connection that ended by `error`."""
+    """Return the document of a connection that ended by `error`."""
     report = Report(Outcome(error, "", ""), Progress(1, 0, **counts), connect_ms)
     return document(
         numbers(report, 3), error or "", profile="prices", service="sk", namespace="sk-prod", by=by, now_ms=5
@@ -18,14 +18,14 @@ def described(by: By, *, error: str = "StreamTakenOver", connect_ms: int | None 
 
 
 def metrics(found: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
-    """The dimensions and the names of the metrics in a document."""
+    """Return the dimensions and the names of the metrics in a document."""
     (directive,) = found["_aws"]["CloudWatchMetrics"]
     assert (found["_aws"]["Timestamp"], directive["Namespace"]) == (5, "sk-prod")
     return directive["Dimensions"], [metric["Name"] for metric in directive["Metrics"]]
 
 
 def test_a_stage_has_few_metrics_and_no_profile_in_them() -> None:
-    """Events, and what went wrong; what is 0 or usual is a field alone, so a quiet hour is not billed."""
+    """Events and failures are metrics; what is 0 or usual is only a field, so a quiet hour is not billed."""
     found = described("stage", stored=8, duplicates=2)
     assert metrics(found) == ([["service"]], ["Stored"])
     assert (found["profile"], found["Duplicates"], found["TakenOver"], found["ConnectMs"]) == ("prices", 2, 1, 7)
@@ -35,7 +35,7 @@ def test_a_stage_has_few_metrics_and_no_profile_in_them() -> None:
 
 
 def test_a_profile_has_all_of_them_on_request() -> None:
-    """As fields of one document, 0 included, each with its unit."""
+    """They are fields of one document, 0 included, each with its unit."""
     found = described("profile", stored=8)
     names = ["Stored", "Duplicates", "DeadLettered", "BlockedMs", "ConnectMs", "TakenOver"]
     assert metrics(found) == ([["profile", "service"]], names)
@@ -46,5 +46,5 @@ def test_a_profile_has_all_of_them_on_request() -> None:
 
 @pytest.mark.parametrize("error", ENDS)
 def test_each_end_is_counted(error: str) -> None:
-    """By the name of its metric, whatever the stage keeps."""
+    """The metric's name says which end, whatever the stage keeps."""
     assert (described("stage", error=error)[ENDS[error]], described("stage", error=error)["outcome"]) == (1, error)

@@ -1,4 +1,4 @@
-"""The control API's function: what it reads, the one thing it writes, and its answers, against the embedded AWS."""
+"""The control API's function: what it reads, the one thing it writes, and its answers, on the embedded AWS."""
 
 import json
 import re
@@ -33,7 +33,7 @@ THROTTLED = "The table takes no more requests now; try again in 5 s."
 
 
 def ledger(aws: Aws, operation: str = "", way: Callable[..., Any] = never_arrives) -> StreamRecords:
-    """The store on the table; one operation may go another way."""
+    """Return the store on the table; one operation may fail."""
     return StreamRecords(Client(aws.dynamodb, operation, way) if operation else aws.dynamodb, CONTROL, EVENTS)
 
 
@@ -57,14 +57,14 @@ def test_the_index_names_every_route_and_profile(function: ModuleType) -> None:
     ],
 )
 def test_a_browser_is_led_to_the_page(function: ModuleType, accept: str, path: str, place: str | None) -> None:
-    """By 303, and nobody else is: curl sends */*."""
+    """It gets a 303, and no other client does: curl sends */*."""
     event = {"httpMethod": "GET", "resource": "/", "headers": {"Accept": accept}, "requestContext": {"path": path}}
     answer = function.handler(event, Context())
     assert (answer["statusCode"], answer["headers"].get("Location")) == ((303, place) if place else (200, None))
 
 
 def test_an_unknown_stream_names_the_profile_that_was_meant(function: ModuleType) -> None:
-    """Where one is written alike."""
+    """It does so if one has a similar name."""
     answer = function.handler({"httpMethod": "GET", "pathParameters": {"streamId": "dmeo:x"}}, Context())
     assert json.loads(answer["body"])["fix"] == "Did you mean 'demo'? GET / lists all profiles."
 
@@ -81,7 +81,7 @@ def test_an_unknown_stream_names_the_profile_that_was_meant(function: ModuleType
 def test_the_cursor_of_a_log_is_the_one_that_a_successor_resumes_from(
     aws: Aws, function: ModuleType, saved: tuple[str, int, int] | None, shown: tuple[str, str]
 ) -> None:
-    """The later of the last segment's and the control record's; and a connection that claims now gets the same."""
+    """It is the later of the last segment's and the control record's; a connection that claims now gets the same."""
     store = aws.store()
     store.claim("demo", execution="", holder="B/request-1", partitions=LOG)
     event = StreamEvent("k8", "a", "8", None, "8", 3_000)
@@ -96,7 +96,7 @@ def test_the_cursor_of_a_log_is_the_one_that_a_successor_resumes_from(
 
 
 def test_get_shows_what_the_records_say(aws: Aws, function: ModuleType) -> None:
-    """What connection manager and machine wrote comes back in one answer, and nothing is written."""
+    """One answer has what connection manager and machine wrote, and GET writes nothing."""
     connected(aws)
     before = aws.items(CONTROL, "demo")
     code, body = asked(function, "GET")
@@ -126,7 +126,7 @@ def test_get_shows_what_the_records_say(aws: Aws, function: ModuleType) -> None:
 
 
 def test_get_shows_what_the_upstream_lost(aws: Aws, function: ModuleType) -> None:
-    """Of the gaps that are written down only the announced ones are read: the others follow from the connections."""
+    """Of the recorded gaps it reads only the announced ones; the others follow from the connections."""
     connected(aws)
     store = aws.store()
     store.ledger.record_loss("demo", RecordLoss(1, 1, 1_000, 2_000, "announced_by_upstream"))
@@ -135,7 +135,7 @@ def test_get_shows_what_the_upstream_lost(aws: Aws, function: ModuleType) -> Non
 
 
 def test_delete_writes_the_stop_request_and_nothing_else(aws: Aws, function: ModuleType) -> None:
-    """The lease gains `stop`; a claim is refused from then on; the answer says what follows."""
+    """The lease gains `stop`; later claims are refused; the answer says what follows."""
     connected(aws)
     before = aws.items(CONTROL, "demo")
     code, body = asked(function, "DELETE")
@@ -166,7 +166,7 @@ def test_delete_writes_the_stop_request_and_nothing_else(aws: Aws, function: Mod
 
 
 def test_delete_again_is_the_same(aws: Aws, function: ModuleType) -> None:
-    """Repeated, the answer and the records stay as they are, but for what is held against an earlier POST."""
+    """The answer and the records stay, except for what counts against an earlier POST."""
     connected(aws)
     (code, first), records = asked(function, "DELETE"), aws.items(CONTROL, "demo")
     (again_code, again), after = asked(function, "DELETE"), aws.items(CONTROL, "demo")
@@ -175,7 +175,7 @@ def test_delete_again_is_the_same(aws: Aws, function: ModuleType) -> None:
 
 
 def test_delete_while_nobody_is_connected(aws: Aws, function: ModuleType) -> None:
-    """An execution that tries again is shown as such; where no execution is, the stream has stopped."""
+    """An execution that tries again is shown as such; without an execution the stream has stopped."""
     aws.put_control("demo", "lease", execution={"S": MINE}, generation={"N": "1"}, fence={"N": "1"})
     refused = Progress(fence=1, claimed_ms=1_000, seen_ms=FAR_MS, ended_by="unreachable")
     save_connection(aws.store(), "demo", refused, lane="B", execution=MINE, request_id="request-1")
@@ -190,7 +190,7 @@ def test_delete_while_nobody_is_connected(aws: Aws, function: ModuleType) -> Non
 
 
 def test_a_stream_that_was_never_started(aws: Aws, function: ModuleType) -> None:
-    """404 with a sentence; no record comes to be. A stream without a profile has a sentence of its own."""
+    """It gives 404 with a sentence and makes no record. A stream without a profile has its own sentence."""
     assert asked(function, "GET") == (404, {"detail": "The stream 'demo' was never started."})
     for method in ("GET", "DELETE"):
         assert asked(function, method, "nobody:x") == (
@@ -201,7 +201,7 @@ def test_a_stream_that_was_never_started(aws: Aws, function: ModuleType) -> None
 
 
 def test_a_stop_before_the_first_claim_is_written_down(aws: Aws, function: ModuleType) -> None:
-    """The first POST may be on its way: the stop request with its instant is all there is, and GET says stopped."""
+    """The first POST may be on its way; only the stop request with its instant exists, and GET says stopped."""
     code, body = asked(function, "DELETE")
     assert body.pop("stop_requested_at") is not None
     assert (code, body) == (
@@ -233,7 +233,7 @@ def test_a_stream_whose_profile_is_gone_can_be_stopped(aws: Aws, function: Modul
 
 @pytest.mark.parametrize("stream_id", ["a b", "a/b", "", "%252e", "demo:..", "a" * 65, None, 7])
 def test_a_malformed_stream_id(function: ModuleType, stream_id: Any) -> None:
-    """400 with a sentence that says what an id is, before anything is asked of the table."""
+    """It gives 400 with a sentence that says what an id is, before any request to the table."""
     for method in ("GET", "DELETE"):
         code, body = asked(function, method, stream_id)
         assert (code, "is malformed" in body["detail"], body["detail"][-1]) == (400, True, ".")
@@ -241,7 +241,7 @@ def test_a_malformed_stream_id(function: ModuleType, stream_id: Any) -> None:
 
 @pytest.mark.parametrize("event", [None, [], {}, {"httpMethod": "GET"}, {"httpMethod": "GET", "pathParameters": None}])
 def test_an_event_of_another_shape(function: ModuleType, event: Any) -> None:
-    """An event that is not a request of the API is answered as a malformed one."""
+    """An event that is no request of the API is answered as a malformed one."""
     assert function.handler(event, Context())["statusCode"] == 400
 
 
@@ -251,7 +251,7 @@ def test_another_method(function: ModuleType) -> None:
 
 
 def logged(caplog: pytest.LogCaptureFixture, function: ModuleType) -> list[dict[str, Any]]:
-    """The lines of the log, as the function writes them: its logger keeps the output it was made with."""
+    """Return the lines of the log as the function writes them; its logger keeps the output it was made with."""
     formatter = function.logger.registered_formatter
     return [json.loads(formatter.format(record)) for record in caplog.records if record.name == function.logger.name]
 
@@ -272,7 +272,7 @@ def test_dynamodb_does_not_answer(
     caplog: pytest.LogCaptureFixture, aws: Aws, function: ModuleType, method: str, resource: str, operation: str,
     way: Callable[..., Any], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """503 or 429 with one sentence, in the middle of a page too; neither answer nor log quotes what AWS said."""
+    """It gives 503 or 429 with one sentence, even in the middle of a page; nothing quotes AWS's words."""
     connected(aws)
     aws.store().write("demo", 1, 0, [StreamEvent("k", "x", None, None, None, 1)])
     broken = Client(aws.dynamodb, operation, way)
@@ -285,7 +285,7 @@ def test_dynamodb_does_not_answer(
 
 
 def refuses(code: str, status: int) -> Script:
-    """DynamoDB refuses every request, with its id in a header and the table's ARN in its words."""
+    """Return a DynamoDB that refuses every request, with its id in a header and the table's ARN in its words."""
     words = {
         "__type": f"com.amazonaws.dynamodb.v20120810#{code}",
         "message": "Refused for arn:aws:dynamodb:x:1:table/y",
@@ -319,7 +319,7 @@ def test_a_refusal_of_dynamodb_is_429_or_503_with_the_ids(
     caplog: pytest.LogCaptureFixture, function: ModuleType, method: str, resource: str, code: str, status: int,
     refusal: int, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Over sockets. The caller gets one sentence and API Gateway's id; the log has AWS's, the invocation's and that."""
+    """The caller gets one sentence and API Gateway's id; the log has AWS's, the invocation's and that id."""
     with serving(refuses(code, status)) as server:
         signer = Signer(Credentials("id", "secret-key", ""), "eu-central-1")
         client = DynamoDb(server.address, signer, tries=2, connect_timeout_s=5, read_timeout_s=60, sleep=lambda _: None)
@@ -335,7 +335,7 @@ def test_a_refusal_of_dynamodb_is_429_or_503_with_the_ids(
 
 
 def test_every_refusal_has_the_id_of_the_request(function: ModuleType) -> None:
-    """API Gateway's own; an invocation by hand has none."""
+    """The id is API Gateway's own; an invocation by hand has none."""
     context = {"requestId": "the client's own", "extendedRequestId": "API1="}
     for method, stream_id, code in (("GET", "a b", 400), ("GET", "nobody", 404), ("PUT", "demo", 405)):
         answer = asked(function, method, stream_id, requestContext=context)
@@ -344,7 +344,7 @@ def test_every_refusal_has_the_id_of_the_request(function: ModuleType) -> None:
 
 
 def test_an_index_of_many_pages_is_read_to_its_end(aws: Aws) -> None:
-    """DynamoDB cuts an answer where it likes, and says where; an answer may be empty and not the last."""
+    """DynamoDB may cut an answer anywhere, and says where; an empty answer need not be the last."""
     for name in "edcba":
         aws.put_control(name, "lease", generation={"N": "1"})
 
@@ -356,7 +356,7 @@ def test_an_index_of_many_pages_is_read_to_its_end(aws: Aws) -> None:
 
 
 def test_a_lost_answer_to_the_stop_request(aws: Aws) -> None:
-    """The stop request is written though its answer never came; asking again is harmless."""
+    """The stop request is written though its answer never came; repeating it is harmless."""
     connected(aws)
     with pytest.raises(StoreUnavailable, match=r"^AWS did not answer UpdateItem: ReadTimeoutError$"):
         ledger(aws, "update_item", answer_is_lost).stop("demo", REQUESTED_AT, may_start=False)
@@ -366,7 +366,7 @@ def test_a_lost_answer_to_the_stop_request(aws: Aws) -> None:
 
 
 def test_the_newest_connections_are_read(aws: Aws) -> None:
-    """At most NEWEST records come, the newest, however many there are."""
+    """At most NEWEST records come, and these are the newest."""
     aws.put_control("demo", "lease", fence={"N": str(NEWEST + 5)})
     for fence in range(1, NEWEST + 6):
         aws.put_control("demo", f"connection#{fence:012d}", fence={"N": str(fence)}, lane={"S": "A"})

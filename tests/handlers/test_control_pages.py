@@ -1,4 +1,4 @@
-"""The events of a stream, and all streams, a page at a time, as the control API answers them."""
+"""The control API answers a stream's events, and all streams, a page at a time."""
 
 from types import ModuleType
 
@@ -12,7 +12,7 @@ from tests.handlers.aws import Aws
 
 
 def test_events_come_a_page_at_a_time(aws: Aws, function: ModuleType) -> None:
-    """In their order, with what the wire sent; a page begins where the one before ended, and the last has no next."""
+    """They are in order, as the wire sent them; a page begins where the last one ended, and the last has no next."""
     connected(aws)
     bodies: list[str | bytes] = ["ä", b"\xff", *("x" * 3)]
     events = [StreamEvent(f"k{n}", body, None, None, f"{n}", n) for n, body in enumerate(bodies)]
@@ -39,7 +39,7 @@ def test_events_come_a_page_at_a_time(aws: Aws, function: ModuleType) -> None:
 
 
 def test_events_that_no_index_has_come_by_key(aws: Aws, function: ModuleType) -> None:
-    """Each once, page by page; the answer says so, and a position of the order that the stream had is refused."""
+    """Each comes once, page by page; the answer says so, and refuses a position of the former order."""
     connected(aws)
     events = [StreamEvent(key, "x", None, None, None, 1) for key in "cab"]
     aws.store().write("demo", 1, 0, events[:2])
@@ -76,7 +76,7 @@ def test_events_that_no_index_has_come_by_key(aws: Aws, function: ModuleType) ->
 
 
 def test_events_of_a_stream_that_is_not_there(function: ModuleType) -> None:
-    """404 as for the stream itself."""
+    """It gives 404, as for the stream itself."""
     assert events_of(function) == (404, {"detail": "The stream 'demo' was never started."})
     assert events_of(function, "nobody")[0] == 404
 
@@ -99,12 +99,12 @@ def test_events_of_a_stream_that_is_not_there(function: ModuleType) -> None:
     ],
 )
 def test_a_malformed_query(function: ModuleType, query: dict[str, str], words: str) -> None:
-    """400 with a sentence that names the parameter and says what it may be, before anything is asked of a table."""
+    """It gives 400 with a sentence that names the parameter and its values, before any request to a table."""
     assert events_of(function, **query) == (400, {"detail": words})
 
 
 def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: ModuleType) -> None:
-    """Each that was ever started, with the status that GET of it alone shows; a page begins behind the one before."""
+    """Each started stream comes with the status that its own GET shows; a page begins after the one before."""
     assert streams_of(function) == (200, {"streams": [], "next": None})
     names = ["b", "a:two", "c", "a:one", "_"]
     for name in names[:4]:
@@ -137,5 +137,5 @@ def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: Modu
     ],
 )
 def test_a_malformed_query_for_all_streams(function: ModuleType, query: dict[str, str], words: str) -> None:
-    """400, as for events."""
+    """It gives 400, as for events."""
     assert streams_of(function, **query) == (400, {"detail": words})

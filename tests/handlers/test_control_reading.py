@@ -1,4 +1,4 @@
-"""What the control API shows by time, in other representations, and of gaps, against the embedded AWS."""
+"""The control API's events by time and in other representations, and its gaps, on the embedded AWS."""
 
 import json
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ FROM_MS, STEP_MS = 1_795_242_319_000, 700
 
 
 def read(function: ModuleType, headers: Mapping[str, str] = NONE, **query: str) -> tuple[dict[str, str], str]:
-    """The headers and the text of the answer to a request for events."""
+    """Return the headers and the text of the answer to a request for events."""
     event = {
         "httpMethod": "GET",
         "resource": "/connections/{streamId}/events",
@@ -45,7 +45,7 @@ def read(function: ModuleType, headers: Mapping[str, str] = NONE, **query: str) 
 
 
 def stored(aws: Aws, kind: str, count: int = 12, bodies: Mapping[int, str] = MappingProxyType({})) -> list[str]:
-    """A stream with events STEP_MS apart, stored in a way; their keys, in the order in which they are read."""
+    """Store a stream with events STEP_MS apart; return their keys, in the order of reading."""
     events = [
         StreamEvent(f"k{n:02d}", bodies.get(n, f"{n}"), None, None, None, FROM_MS + n * STEP_MS) for n in range(count)
     ]
@@ -64,7 +64,7 @@ def stored(aws: Aws, kind: str, count: int = 12, bodies: Mapping[int, str] = Map
 
 
 def walked(function: ModuleType, **query: str) -> list[str]:
-    """The keys of all pages."""
+    """Return the keys of all pages."""
     keys, after = [], ""
     while True:
         page = json.loads(read(function, NONE, **query, **({"after": after} if after else {}))[1])
@@ -76,7 +76,7 @@ def walked(function: ModuleType, **query: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["index", "log", "key"])
 def test_events_are_chosen_by_time(aws: Aws, function: ModuleType, kind: str) -> None:
-    """From an instant on and before another, whatever the limit: exactly those that came then, wherever they lie."""
+    """From one instant to another, with any limit, it returns exactly the events that came then."""
     keys = stored(aws, kind)
 
     @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -94,7 +94,7 @@ def test_events_are_chosen_by_time(aws: Aws, function: ModuleType, kind: str) ->
 def test_events_are_put_into_the_order_of_their_own_times(
     aws: Aws, function: ModuleType, tmp_path: Path, kind: str
 ) -> None:
-    """Page by page, whatever the limit: what came later and happened earlier stands before; without a time, as it came.
+    """With any limit, an event that happened earlier and came later goes first; without a time the arrival counts.
 
     The path is the profile's `time`, or its repair's.
     """
@@ -124,7 +124,7 @@ def test_events_are_put_into_the_order_of_their_own_times(
 
 
 def test_an_order_by_time_is_refused_where_there_is_none_or_too_much(aws: Aws, function: ModuleType) -> None:
-    """A profile without a time: 409; an event stream, and more events than are sorted: 400 each."""
+    """A profile without a time gives 409; an event stream, and more events than are sorted, give 400."""
     stored(aws, "index")
     more = {"resource": "/connections/{streamId}/events", "queryStringParameters": {"order": "time"}}
     assert asked(function, "GET", **more) == (
@@ -140,7 +140,7 @@ def test_an_order_by_time_is_refused_where_there_is_none_or_too_much(aws: Aws, f
 
 @pytest.mark.parametrize("kind", ["index", "log", "key"])
 def test_each_representation_has_the_same_events(aws: Aws, function: ModuleType, kind: str) -> None:
-    """JSON, a line of JSON each with the next page in Link, and messages whose last id goes on where a page ends."""
+    """JSON, lines of JSON with the next page in Link, and messages whose last id goes on after a page."""
     stored(aws, kind, 5)
     wanted = json.loads(read(function)[1])["events"]
     for accept in ("application/x-ndjson", "text/event-stream", "text/html, application/x-ndjson;q=0.5"):
@@ -173,7 +173,7 @@ def test_each_representation_has_the_same_events(aws: Aws, function: ModuleType,
 
 
 def test_gaps_are_those_of_the_status_and_of_the_time_before(aws: Aws, function: ModuleType) -> None:
-    """What is written down, what follows from the newest connections, what an upstream announced, and the open one."""
+    """They are recorded, follow from the newest connections, were announced, or are still open."""
     connected(aws)
     store = aws.store()
     aws.put_control(
@@ -217,7 +217,7 @@ def test_gaps_are_those_of_the_status_and_of_the_time_before(aws: Aws, function:
 
 
 def test_the_document_is_openapi_3_1_and_names_every_route(function: ModuleType) -> None:
-    """An independent validator finds nothing; the routes are the index's; the server is where the document lies."""
+    """An independent validator finds nothing; the routes are the index's; the server is the document's own host."""
     event = {"httpMethod": "GET", "resource": "/openapi.json", "requestContext": {"path": "/prod/openapi.json"}}
     answer = function.handler(event, Context())
     served = json.loads(answer["body"])
@@ -229,7 +229,7 @@ def test_the_document_is_openapi_3_1_and_names_every_route(function: ModuleType)
 
 
 def test_the_validator_finds_a_mistake() -> None:
-    """It is no check that cannot fail: a document without a response is refused."""
+    """The check can fail: it refuses a document without a response."""
     broken = document()
     del broken["paths"]["/"]["get"]["responses"]["200"]["description"]
     assert list(OpenAPIV31SpecValidator(broken).iter_errors())

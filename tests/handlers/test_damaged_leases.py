@@ -1,4 +1,4 @@
-"""A lease that somebody damaged breaks neither the status nor the list nor the watch, whatever stands in it."""
+"""A damaged lease, whatever it holds, breaks neither the status nor the list nor the watch."""
 
 import json
 from types import ModuleType
@@ -32,13 +32,13 @@ ITEMS = st.dictionaries(st.sampled_from(NAMES + OTHERS), VALUES)
 
 
 def sound(stream_id: str) -> dict[str, Any]:
-    """A lease as the machine writes it."""
+    """Return a lease as the machine writes it."""
     item = {"PK": {"S": stream_id}, "SK": {"S": "lease"}, "generation": {"N": "1"}, "execution": {"S": "arn:1"}}
     return item | {"started_at": {"S": "2026-01-01T00:00:00.000Z"}}
 
 
 def asked(function: ModuleType, resource: str, stream_id: str | None, method: str = "GET") -> tuple[int, Any]:
-    """Status and JSON of an answer."""
+    """Return the status and the JSON of an answer."""
     event: dict[str, Any] = {"httpMethod": method, "resource": resource, "queryStringParameters": None}
     event["pathParameters"] = None if stream_id is None else {"streamId": stream_id}
     answer = function.handler(event, Context())
@@ -51,7 +51,7 @@ def asked(function: ModuleType, resource: str, stream_id: str | None, method: st
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ITEMS)
 def test_whatever_stands_in_a_lease(aws: Aws, function: ModuleType, attributes: dict[str, Any]) -> None:
-    """Each answers, the streams beside it are as they were, and GET names what cannot be read."""
+    """Each of them answers, other streams are unaffected, and GET names what cannot be read."""
     bad = {"PK": {"S": "demo:b"}, "SK": {"S": "lease"}, "generation": {"N": "3"}} | attributes
     for item in (sound("demo:a"), bad, sound("demo:c")):
         aws.dynamodb.put_item(TableName=CONTROL, Item=item)
@@ -97,7 +97,7 @@ def test_whatever_stands_in_a_lease(aws: Aws, function: ModuleType, attributes: 
     ],
 )
 def test_what_cannot_be_read_is_named(attributes: dict[str, Any], names: tuple[str, ...]) -> None:
-    """By its attribute; a lease as it is written has nothing of that, and one that a release released neither."""
+    """The attribute is named; a valid lease has nothing of that, and neither has one that a release wrote."""
     assert damage(sound("demo") | attributes) == names
     assert "partitions" not in names or partitions(attributes) == 1
     released = {name: value for name, value in sound("demo").items() if name not in ("execution", "started_at")}

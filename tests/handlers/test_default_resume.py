@@ -1,4 +1,4 @@
-"""A profile of an address and framing = "sse", nothing more, at servers on real sockets: what an outage costs.
+"""A profile with only an address and framing = "sse", with servers on real sockets: the effect of an outage.
 
 The functions and tables are real. Each connection below is one invocation, as the machine starts them one after the
 other.
@@ -50,18 +50,18 @@ class Keeper:
         peer.send(UNTIL_CLOSE + b"".join(map(event, numbers)))
 
     def miss(self, count: int) -> None:
-        """Events that come while nobody is connected."""
+        """Let events come while nobody is connected."""
         self.newest += count
 
 
 def connect(server: Server, aws: Aws, **fields: Any) -> Report:
-    """One invocation with a profile of address and framing alone, and `fields`."""
+    """Run one invocation with a profile of only address, framing and `fields`."""
     table = {"address": server.address, "framing": "sse", "allow_private": True, **fields}
     return run(parse(STREAM, table, {}), aws.store(), lasts_ms=30_000)
 
 
 def gaps(aws: Aws) -> list[tuple[str, str]]:
-    """Of each gap that is shown its cause, and its state."""
+    """Return the cause and the state of each gap that is shown."""
     records = StreamRecords(aws.dynamodb, CONTROL).read(STREAM)
     assert records is not None
     coverage = answer(STREAM, records, SystemClock().now_ms(), 8_000, Retries(25_000, 300_000))["coverage"]
@@ -69,7 +69,7 @@ def gaps(aws: Aws) -> list[tuple[str, str]]:
 
 
 def test_an_event_stream_loses_nothing_in_an_outage(aws: Aws) -> None:
-    """What came while nobody was connected is asked for by the last event ID, and stored."""
+    """The last event ID asks for the events of the outage, and they are stored."""
     keeper = Keeper(resumes=True)
     with serving(keeper) as server:
         connect(server, aws)
@@ -80,7 +80,7 @@ def test_an_event_stream_loses_nothing_in_an_outage(aws: Aws) -> None:
 
 
 def test_nobody_who_is_silent_about_resuming_closes_a_gap(aws: Aws) -> None:
-    """A server that knows no Last-Event-ID ignores it, and a gap that was closed and one that was not look the same."""
+    """If a server ignores Last-Event-ID, a closed gap and an open one look the same."""
     keeper = Keeper(resumes=False)
     with serving(keeper) as server:
         connect(server, aws)
@@ -91,7 +91,7 @@ def test_nobody_who_is_silent_about_resuming_closes_a_gap(aws: Aws) -> None:
 
 
 def test_a_profile_that_vouches_for_its_upstream_closes_the_gap(aws: Aws) -> None:
-    """Whoever writes the default down says that this upstream keeps what it has sent, however far back that is."""
+    """Writing the default into the profile says that this upstream keeps all that it has sent."""
     with serving(Keeper(resumes=True)) as server:
         connect(server, aws, resume={"header": "Last-Event-ID"})
         connect(server, aws)
@@ -105,7 +105,7 @@ def test_a_profile_that_vouches_for_its_upstream_closes_the_gap(aws: Aws) -> Non
 
 
 def test_an_explicit_cursor_that_is_gone_is_dropped(aws: Aws) -> None:
-    """410 says that the cursor is too old, whoever wrote `resume`: a gap, and the stream goes on without it."""
+    """A 410 says that the cursor is too old, whoever wrote `resume`: a gap, and the stream goes on without it."""
     keeper = Keeper(resumes=True, refuses=410)
     with serving(keeper) as server:
         reports = [connect(server, aws, resume={"header": "Last-Event-ID"}) for _ in range(3)]
@@ -116,7 +116,7 @@ def test_an_explicit_cursor_that_is_gone_is_dropped(aws: Aws) -> None:
 
 @pytest.mark.parametrize("status", [400, 404, 410, 412, 431])
 def test_a_server_that_refuses_the_header_is_asked_without_it(status: int, aws: Aws) -> None:
-    """Nobody promised that it takes one. What came meanwhile is a gap, and the stream goes on."""
+    """Nothing says that the server accepts the header. The events between are a gap, and the stream goes on."""
     keeper = Keeper(resumes=True, refuses=status)
     with serving(keeper) as server:
         outcomes = [connect(server, aws).outcome.error for _ in range(3)]

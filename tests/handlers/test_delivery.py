@@ -1,4 +1,4 @@
-"""The function that delivers, as Lambda calls it, with its own clients, at a server that answers as AWS does."""
+"""The delivering function as Lambda calls it, with its own clients, at a server that answers as AWS does."""
 
 import json
 import threading
@@ -22,7 +22,7 @@ TABLES = ("events", "control", "delivery")
 
 
 class Aws:
-    """What was asked, with tables in memory; a function takes `function_s`, and there is no bus where `is_away`."""
+    """The requests, with tables in memory; a function takes `function_s`, and the bus fails if `is_away`."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -34,7 +34,7 @@ class Aws:
         self._lock = threading.Lock()
 
     def answer(self, request: Request) -> tuple[int, dict[str, Any]]:
-        """The status and the body."""
+        """Return the status and the body."""
         body = json.loads(request.body or b"{}")
         if request.headers.get("x-amz-invocation-type") == "Event":
             self.called.append(body)
@@ -58,13 +58,13 @@ class Timed(Context):
     """Lambda's context object."""
 
     def get_remaining_time_in_millis(self) -> int:
-        """So that no worker waits for a sink that is away."""
+        """Return so little that no worker waits for a sink that is away."""
         return 75_000
 
 
 @pytest.fixture
 def aws() -> Iterator[Aws]:
-    """A server on a socket."""
+    """Yield a server on a socket."""
     made = Aws()
 
     def answer(request: Request) -> Answer:
@@ -77,7 +77,7 @@ def aws() -> Iterator[Aws]:
 
 @pytest.fixture
 def delivery(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The function's module, imported as at a cold start."""
+    """Return the function's module, imported as at a cold start."""
     (tmp_path / "prices.toml").write_text(PROFILE)
     for name, value in {
         "AWS_ENDPOINT_URL": aws.url,
@@ -104,7 +104,7 @@ def delivery(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def call(aws: Aws, delivery: ModuleType, *keys: str) -> None:
-    """Notes events, and answers the bells of that."""
+    """Note events, and answer their bells."""
     for key in keys:
         item = event_item("prices:eur", 1, int(key), event(key, at_ms=delivery.now_ms()))
         aws.tables.put_item(TableName="events", Item=item)
@@ -114,12 +114,12 @@ def call(aws: Aws, delivery: ModuleType, *keys: str) -> None:
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """The documents that were printed."""
+    """Return the printed documents."""
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def test_what_is_noted_is_first_sent_by_calls_of_its_own(aws: Aws, delivery: ModuleType) -> None:
-    """To sinks that no worker has tried noting sends nothing: it has the bells answered, a stream's together."""
+    """To a sink that no worker has tried, noting sends nothing: it has the bells answered, a stream's together."""
     item = event_item("prices:eur", 1, 1, event("1"))
     aws.tables.put_item(TableName="events", Item=item)
     delivery.handler({"Records": [record(item, 1)]}, Timed())
@@ -131,7 +131,7 @@ def test_what_is_noted_is_first_sent_by_calls_of_its_own(aws: Aws, delivery: Mod
 
 
 def test_a_function_may_take_its_time_and_keeps_no_other_waiting(aws: Aws, delivery: ModuleType) -> None:
-    """It is called once, though it answers later than a service of AWS may; meanwhile the bus has the event."""
+    """It is called once, though it answers later than an AWS service may; the bus has the event meanwhile."""
     aws.function_s = clients.READ_S + 0.5
     ended: list[str] = []
     answer = aws.answer
@@ -151,7 +151,7 @@ def test_a_function_may_take_its_time_and_keeps_no_other_waiting(aws: Aws, deliv
 def test_each_call_prints_its_numbers_whatever_the_level_of_the_log(
     aws: Aws, delivery: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A document for each stream and sink, and the reason in no document; a sweep says how far they are behind."""
+    """Each stream and sink has a document without a reason; a sweep says how far they are behind."""
     aws.is_away = True
     call(aws, delivery, "1")
     documents = sorted(printed(capsys), key=lambda one: str(one["sink"]))
@@ -166,7 +166,7 @@ def test_each_call_prints_its_numbers_whatever_the_level_of_the_log(
 
 
 def test_a_command_is_carried_out_and_rings(aws: Aws, delivery: ModuleType) -> None:
-    """A pause keeps what comes; whoever resumes has it sent at once."""
+    """A pause keeps what comes; resuming sends it at once."""
     call(aws, delivery, "1")
     asked = {"stream": "prices:eur", "sink": "eventbridge:bus"}
     paused = delivery.handler({**asked, "command": "pause"}, Timed())

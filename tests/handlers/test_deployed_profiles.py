@@ -1,4 +1,4 @@
-"""A function is told a profile as the function that is deployed now has it: what one answers, what the other asks."""
+"""A function gets a profile from the function that is deployed now: the one's answer, the other's question."""
 
 import io
 import json
@@ -26,20 +26,20 @@ allow_private = true
 
 
 def profiles(folder: Path, **upstreams: str) -> Profiles:
-    """Those of a function whose files lie in `folder`, and that has no bucket."""
+    """Return the profiles of a function whose files are in `folder`, and that has no bucket."""
     settings = Settings.load(environment(folder.parent, STREAMS_DIR=str(folder), **upstreams))
     return Profiles(settings, mock.Mock(), mock.Mock(), mock.Mock())
 
 
 class Functions:
-    """Lambda, where the function that has `profiles` is deployed."""
+    """Lambda, with a deployed function that has `profiles`."""
 
     def __init__(self, profiles: Profiles) -> None:
         self._profiles = profiles
         self.invoked: list[str] = []
 
     def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
-        """Its answer."""
+        """Return the deployed function's answer."""
         self.invoked.append(FunctionName)
         return answer(told(json.loads(Payload), self._profiles))
 
@@ -50,21 +50,21 @@ def answer(said: object, **more: str) -> dict[str, Any]:
 
 @pytest.fixture
 def older(tmp_path: Path) -> Profiles:
-    """A function that has no profile and no variable."""
+    """Return a function without profiles and variables."""
     (tmp_path / "older").mkdir()
     return profiles(tmp_path / "older")
 
 
 @pytest.fixture
 def newer(tmp_path: Path) -> Profiles:
-    """The function that is deployed now."""
+    """Return the function that is deployed now."""
     (tmp_path / "newer").mkdir()
     (tmp_path / "newer" / "prices.toml").write_text(SOUND)
     return profiles(tmp_path / "newer", UPSTREAM_PRICES="http://127.0.0.1:8080")
 
 
 def test_a_profile_is_the_one_that_is_deployed(older: Profiles, newer: Profiles) -> None:
-    """With the variables that came with it; it is asked for by the name that the function was invoked by."""
+    """It comes with its variables; the question uses the name by which the function was invoked."""
     functions = Functions(newer)
     profile = ask(functions, ARN, "prices:eur", older)
     assert profile == read_profile("prices:eur", newer)
@@ -73,7 +73,7 @@ def test_a_profile_is_the_one_that_is_deployed(older: Profiles, newer: Profiles)
 
 
 def test_what_is_told_is_the_file(newer: Profiles) -> None:
-    """So no secret is in it: the name of one stands there."""
+    """So it has no secret, only a secret's name."""
     assert told({"profile": "prices"}, newer) == {
         "text": SOUND,
         "upstreams": {"UPSTREAM_PRICES": "http://127.0.0.1:8080"},
@@ -82,13 +82,13 @@ def test_what_is_told_is_the_file(newer: Profiles) -> None:
 
 @pytest.mark.parametrize("event", [None, [], "profile", {}, {"profile": None}, {"profile": 7}, {"Profile": "prices"}])
 def test_any_other_event_asks_for_no_profile(newer: Profiles, event: object) -> None:
-    """It is a lane's, or wrong."""
+    """It is a lane's event, or a wrong one."""
     assert told(event, newer) is None
 
 
 @pytest.fixture(scope="module")
 def beside(tmp_path_factory: pytest.TempPathFactory) -> Profiles:
-    """A function without a profile; there is one beside its folder."""
+    """Return a function without a profile; there is one beside its folder."""
     folder = tmp_path_factory.mktemp("streams")
     (folder / "none").mkdir()
     (folder / "prices.toml").write_text(SOUND)
@@ -97,7 +97,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Profiles:
 
 @given(st.text(max_size=300) | st.sampled_from(["../prices", "./../prices", "..", "prices/../../prices", "/prices"]))
 def test_no_name_reaches_another_file(beside: Profiles, name: str) -> None:
-    """Whatever it holds: a name that is none is a problem, and is said as the stream's would be."""
+    """An invalid name is a problem, reported as the stream's would be, whatever it holds."""
     assert set(told({"profile": name}, beside) or {}) == {"problem"}
 
 
@@ -113,7 +113,7 @@ def test_no_name_reaches_another_file(beside: Profiles, name: str) -> None:
 def test_a_stream_that_has_no_sound_profile_is_told_why(
     older: Profiles, newer: Profiles, text: str | bytes | None, problem: str
 ) -> None:
-    """In the sentence that it would be rejected with by the next function."""
+    """The sentence is that with which the next function would reject it."""
     path = newer.places.streams_dir / "prices.toml"
     path.unlink()
     if text is not None:
@@ -141,7 +141,7 @@ def test_a_stream_that_has_no_sound_profile_is_told_why(
     ],
 )
 def test_what_is_not_told_rejects_nobody(older: Profiles, said: Any) -> None:
-    """A function of another version, or none that answers: the stream waits, and nothing of the answer is quoted."""
+    """The function has another version, or does not answer: the stream waits, and nothing of the answer is quoted."""
     with pytest.raises(StoreUnavailable) as caught:
         ask(mock.Mock(**{"invoke.side_effect": [said]}), ARN, "prices:eur", older)
     assert "secret-value" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""One connection from claim to outcome: real sockets on one side, the tables on the other."""
+"""One connection from claim to outcome, with real sockets on one side and the tables on the other."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ def event(number: int) -> bytes:
 
 
 def goes_on(first: int) -> Script:
-    """An upstream that sends an event every 20 ms and never ends."""
+    """Send an event every 20 ms and never end."""
 
     def script(peer: Peer) -> None:
         peer.send(UNTIL_CLOSE)
@@ -41,7 +41,7 @@ def goes_on(first: int) -> Script:
 
 
 def given_up_requests_end() -> None:
-    """Returns once what nobody waits for any more has been done: it shall not write into another test's tables."""
+    """Return once abandoned requests have ended, so that they do not write into another test's tables."""
     for thread in threading.enumerate():
         if thread.name == "store":
             thread.join(WAIT_S)
@@ -83,7 +83,7 @@ def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(aws: Aws) -> N
 
 
 def test_the_next_connection_resumes_behind_the_cursor_and_stores_nothing_twice(aws: Aws) -> None:
-    """It sends the last event ID; what the upstream delivers again is a duplicate."""
+    """It sends the last event ID; repeated events are duplicates."""
     with serving(sends(UNTIL_CLOSE, event(1) + event(2)), sends(UNTIL_CLOSE, event(1) + event(2) + event(3))) as server:
         run(profile_of(server), aws.store())
         report = run(profile_of(server), aws.store(), request_id="r2")
@@ -96,7 +96,7 @@ def test_the_next_connection_resumes_behind_the_cursor_and_stores_nothing_twice(
 
 
 def test_it_leaves_before_its_deadline(aws: Aws) -> None:
-    """A stream that never pauses is left a margin before the kill; the cursor is that of the last stored event."""
+    """It leaves a never-pausing stream a margin before the kill; the cursor is that of the last stored event."""
     with serving(goes_on(1)) as server:
         report = run(profile_of(server), aws.store(), lasts_ms=4000, margin_ms=3000)
         assert server.peers[0].gone.wait(WAIT_S)
@@ -108,7 +108,7 @@ def test_it_leaves_before_its_deadline(aws: Aws) -> None:
 
 
 def test_a_store_that_hangs_does_not_outlast_the_deadline(aws: Aws) -> None:
-    """A request that never returns is left before the function is killed."""
+    """It abandons a request that never returns before the function is killed."""
     released = threading.Event()
 
     def hangs(call: Callable[..., Any], **parameters: Any) -> Any:
@@ -125,7 +125,7 @@ def test_a_store_that_hangs_does_not_outlast_the_deadline(aws: Aws) -> None:
 
 
 def test_thousands_of_events_in_one_read_keep_neither_cursor_nor_lease_waiting(aws: Aws) -> None:
-    """While they are written the cursor follows, and a requested stop closes the upstream; what was read is stored."""
+    """The cursor follows the writes, and a requested stop closes the upstream; events that were read are stored."""
     count = 1000
     progress: list[tuple[str | None, bool]] = []
 
@@ -147,7 +147,7 @@ def test_thousands_of_events_in_one_read_keep_neither_cursor_nor_lease_waiting(a
 
 
 def test_the_ledger_covers_nothing_that_waits_for_a_slow_store(aws: Aws) -> None:
-    """Whenever a record is saved, every event that came before the instant that it covers is stored."""
+    """At each save, every event from before the covered instant is stored."""
     idle = threading.Event()
     done: set[str] = set()
     records: list[tuple[int, set[str], int]] = []
@@ -185,7 +185,7 @@ def test_the_ledger_covers_nothing_that_waits_for_a_slow_store(aws: Aws) -> None
 
 
 def test_the_clock_starts_at_the_wall_clock_and_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor where the wall clock is set back by an hour: whatever a connection renews, it renews forward."""
+    """Even if the wall clock is set back by an hour, a connection renews forward."""
     before_ms = time.time_ns() // 1_000_000
     clock = SystemClock()
     instants = [clock.now_ms() for _ in range(1000)]

@@ -1,6 +1,6 @@
-"""The profile of etcd at etcd itself: batches, transactions, compaction, quiet keys, restarts.
+"""The profile of etcd with etcd itself: batches, transactions, compaction, quiet keys, restarts.
 
-Each test runs at what was recorded of etcd, and at etcd where it is installed; `tests/handlers/etcd.py` says how.
+Each test runs with etcd's recorded answers, and with etcd if it is installed; `tests/handlers/etcd.py` says how.
 """
 
 import json
@@ -35,42 +35,42 @@ class Stage:
     has_progress: bool = True
 
     def profile(self) -> Profile:
-        """The profile as it ships, but for progress reports where there are to be none."""
+        """Return the shipped profile; it can be without progress reports."""
         text = PROFILE.read_text()
         if not self.has_progress:
             text = text.replace('"progress_notify": true', '"progress_notify": false')
         return parse("etcd", tomllib.loads(text), {"UPSTREAM_ETCD": self.etcd.address})
 
     def start(self) -> Lane:
-        """Starts an invocation, which makes one connection."""
+        """Start an invocation, which makes one connection."""
         return start(self.aws, self.profile(), self.stream_id)
 
     def changes(self) -> list[tuple[int, str]]:
-        """The stored changes in the order in which they came: their revisions and keys."""
+        """Return the stored changes in order of arrival: their revisions and keys."""
         items = sorted(self.aws.items(EVENTS, self.stream_id).values(), key=lambda item: str(item["position"]))
         stored = [json.loads(item["data"])["kv"] for item in items]
         return [(int(kv["mod_revision"]), kv["key"]) for kv in stored]
 
     def revisions(self) -> list[int]:
-        """Those revisions."""
+        """Return their revisions."""
         return [revision for revision, _ in self.changes()]
 
     def cursor(self) -> int:
-        """The saved cursor, 0 where there is none."""
+        """Return the saved cursor, 0 if there is none."""
         return int(self.aws.store().read(self.stream_id).cursor or 0)
 
     def losses(self) -> list[str]:
-        """The causes of the losses that were recorded."""
+        """Return the causes of the recorded losses."""
         control = self.aws.items(CONTROL, self.stream_id)
         return [item["cause"] for key, item in control.items() if re.fullmatch(r"gap#[0-9]+#[0-9]+", key)]
 
     def gaps(self) -> list[str]:
-        """The state of each gap between two connections."""
+        """Return the state of each gap between two connections."""
         control = self.aws.items(CONTROL, self.stream_id)
         return [item["state"] for key, item in control.items() if re.fullmatch(r"gap#[0-9]+", key)]
 
     def stop(self, lane: Lane) -> None:
-        """Stops the stream, and allows it to start again."""
+        """Stop the stream, and allow it to start again."""
         self.aws.put_control(self.stream_id, "lease", stop={"BOOL": True})
         assert lane.last.outcome.status == "stopped"
         self.aws.put_control(self.stream_id, "lease", stop={"BOOL": False})
@@ -78,7 +78,7 @@ class Stage:
 
 @pytest.fixture(params=["etcd", "recorded"] if PROGRAM else ["recorded"])
 def stage(request: pytest.FixtureRequest, aws: Aws, tmp_path: Path) -> Iterator[Stage]:
-    """etcd with nothing in it, or its recording."""
+    """Yield an empty etcd, or its recording."""
     server = Server(PROGRAM, tmp_path) if request.param == "etcd" and PROGRAM is not None else None
     name = request.node.originalname.removeprefix("test_")
     etcd = Gateway(RECORDINGS / f"{name}.json", server)
@@ -88,7 +88,7 @@ def stage(request: pytest.FixtureRequest, aws: Aws, tmp_path: Path) -> Iterator[
 
 
 def test_batches_and_transactions(stage: Stage) -> None:
-    """Live, after an interruption, and again from the start: each change once, in order, whatever the batch."""
+    """Live, after an interruption and from the start again, each change comes once and in order, in any batch."""
     stage.stream_id = PREFIX
     first = stage.start()
     assert until(stage.cursor)
@@ -127,7 +127,7 @@ def test_batches_and_transactions(stage: Stage) -> None:
 
 
 def test_compaction_while_away(stage: Stage) -> None:
-    """What etcd still has is asked for, from the revision that its cancel names; what it has not is one loss."""
+    """It asks for what etcd still has, from the revision that its cancel names; the rest is one loss."""
     first = stage.start()
     assert until(stage.cursor)
     stored = [stage.etcd.put("k/a") for _ in range(3)]
@@ -149,7 +149,7 @@ def test_compaction_while_away(stage: Stage) -> None:
 
 
 def test_a_deletion_at_the_compacted_revision(stage: Stage) -> None:
-    """etcd forgets a deletion at exactly the revision to which it compacts, and says nothing of it: that is a loss."""
+    """etcd silently forgets a deletion at the very revision to which it compacts, so that is a loss."""
     stage.has_progress = False
     first = stage.start()
     assert until(stage.cursor)
@@ -171,7 +171,7 @@ def test_a_deletion_at_the_compacted_revision(stage: Stage) -> None:
 
 
 def test_a_quiet_key_and_a_compaction(stage: Stage) -> None:
-    """Progress reports move the cursor of a key that does not change: a compaction of others' changes loses nothing."""
+    """Progress reports move the cursor of an unchanged key, so compacting other keys' changes loses nothing."""
     first = stage.start()
     # From the answer that made the watch on: what the first connection does not see is asked for by the next.
     assert until(stage.cursor)
@@ -190,7 +190,7 @@ def test_a_quiet_key_and_a_compaction(stage: Stage) -> None:
 
 
 def test_a_first_watch_that_breaks_before_any_change(stage: Stage) -> None:
-    """The answer that made a watch names where it begins: what changes before the next connection is not lost."""
+    """The answer that made a watch names its beginning, so changes before the next connection are not lost."""
     stage.has_progress = False
     first = stage.start()
     assert until(stage.cursor)
@@ -204,7 +204,7 @@ def test_a_first_watch_that_breaks_before_any_change(stage: Stage) -> None:
 
 
 def test_a_restart(stage: Stage) -> None:
-    """etcd is killed and starts again on its data: each change once, also those made before anybody watches again."""
+    """etcd is killed and restarted on its data: each change comes once, even one from before anybody watches again."""
     first = stage.start()
     assert until(stage.cursor)
     stored = [stage.etcd.put("k/a") for _ in range(3)]

@@ -1,4 +1,4 @@
-"""The event stream of a deployed API: a page that ends, after which an EventSource comes again."""
+"""The event stream of a deployed API: a page that ends, after which an EventSource connects again."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.http_server import Answer, Request, answering
 
 @contextmanager
 def deployed(function: ModuleType) -> Iterator[str]:
-    """The address at which the function answers as API Gateway has it answer: once a request."""
+    """Yield the address at which the function answers as behind API Gateway: once a request."""
 
     def answer(request: Request) -> Answer:
         parts = urlsplit(request.path)
@@ -35,9 +35,9 @@ def deployed(function: ModuleType) -> Iterator[str]:
 
 
 def test_a_deployed_stream_comes_again(aws: Aws, function: ModuleType) -> None:
-    """Each answer is a page that ends; it says to come again at once where more is there, else in three seconds.
+    """Each answer is a page that ends; it says to come again at once if there is more, else in three seconds.
 
-    What is stored between two of them comes with the next; nothing comes twice.
+    Events that are stored between two pages come with the next; nothing comes twice.
     """
     connected(aws)
     events = [StreamEvent(f"k{n}", f"{n}", None, None, None, 1_795_242_319_000 + n) for n in range(11)]

@@ -1,4 +1,4 @@
-"""Profiles are examined from where the function runs: secrets are read, and hosts connected to without a request."""
+"""The function examines profiles: it reads secrets, and connects to hosts without a request."""
 
 import socket
 from pathlib import Path
@@ -34,14 +34,14 @@ secret = "${secret:key}"
 
 
 class Secrets:
-    """Secrets Manager and the Parameter Store: the one secret is there, the parameter may not be read."""
+    """Secrets Manager and the Parameter Store: the one secret exists, the parameter may not be read."""
 
     def get_secret_value(self, **_: Any) -> Any:
-        """As AWS answers."""
+        """Answer as AWS does."""
         return {"SecretString": "a secret value"}
 
     def get_parameter(self, **_: Any) -> Any:
-        """As AWS refuses."""
+        """Refuse as AWS does."""
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetParameter")
 
 
@@ -56,7 +56,7 @@ def port(server: Server) -> str:
 
 @pytest.mark.parametrize("private", ["true", "false"])
 def test_a_profile_is_examined_without_a_request(private: str, tmp_path: Path) -> None:
-    """Each host is connected to as the stream's would be, and nothing is sent; no answer has a secret or a path."""
+    """It connects to each host as the stream would, and sends nothing; no answer has a secret or a path."""
     context, _ = certificate(tmp_path)
     own = own_profiles(tmp_path)
     with serving(sends()) as server, serving(sends(), tls=context) as secure:
@@ -91,7 +91,7 @@ def test_a_profile_is_examined_without_a_request(private: str, tmp_path: Path) -
 
 
 def test_the_profiles_of_the_function_are_listed(tmp_path: Path) -> None:
-    """By their names; an event that asks for something else is not answered."""
+    """They are listed by name; an event that asks for something else is not answered."""
     own = own_profiles(tmp_path)
     (own.places.streams_dir / "b.toml").touch()
     (own.places.streams_dir / "a.toml").touch()

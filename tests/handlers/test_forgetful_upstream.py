@@ -1,7 +1,7 @@
-"""Two outages, the second while the first is made up for, at an upstream that keeps 200 seconds: real sockets.
+"""Two outages, the second during the first catch-up, with an upstream that keeps 200 seconds, on real sockets.
 
-Only the clock is moved on: in an outage, and while a connection lasts. It is moved by minutes, so that the seconds
-which a busy machine takes besides change nothing.
+Only the clock is moved: in an outage, and while a connection lasts. It moves by minutes, so that the seconds of a busy
+machine change nothing.
 """
 
 import re
@@ -28,7 +28,7 @@ FOR_EVER_MS = 10_000_000
 
 
 class MovedClock(SystemClock):
-    """A real clock that can be moved on."""
+    """A real clock that can be moved forward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,16 +36,16 @@ class MovedClock(SystemClock):
         self._later_ms = 0
 
     def now_ms(self) -> int:
-        """The time, and what it was moved on by."""
+        """Return the time, plus the moves."""
         return super().now_ms() + self._later_ms
 
     def move_to(self, at_ms: int) -> None:
-        """Makes it so long after the start, or leaves it where it is later."""
+        """Move the clock to so long after the start, unless it is later."""
         self._later_ms += max(0, self.started_ms + at_ms - self.now_ms())
 
 
 class Upstream:
-    """An event every EVERY_MS since the clock's start; of what is older than KEEPS_MS it says `word`, or nothing."""
+    """An event every EVERY_MS since the start; for events older than KEEPS_MS it says `word`, or nothing."""
 
     def __init__(self, aws: Aws, clock: MovedClock, word: str) -> None:
         self.aws = aws
@@ -54,16 +54,16 @@ class Upstream:
 
     @property
     def newest(self) -> int:
-        """The number of the newest event; it happened so many times EVERY_MS after the start."""
+        """Return the newest event's number; it happened so many times EVERY_MS after the start."""
         return (self.clock.now_ms() - self.clock.started_ms) // EVERY_MS
 
     def opened(self) -> int:
-        """How many connections have written down that they were answered."""
+        """Return how many connections have recorded an answer."""
         records = StreamRecords(self.aws.dynamodb, CONTROL).read(STREAM)
         return 0 if records is None else sum(one.opened_ms is not None for one in records.connections)
 
     def connection(self, until_ms: int, most: int = 10_000) -> Script:
-        """One that sends what came since the cursor, `most` at most, and lasts until then."""
+        """Start a connection that sends at most `most` events after the cursor, and lasts until then."""
 
         def script(peer: Peer) -> None:
             cursor = re.search(rb"(?i)last-event-id: (\d+)", peer.request)
@@ -84,7 +84,7 @@ class Upstream:
 
 
 def connect(aws: Aws, clock: MovedClock, server: Server, word: str, at_ms: int) -> None:
-    """One connection that is opened so long after the start, until it ends."""
+    """Open one connection so long after the start, until it ends."""
     resume: dict[str, Any] = {"header": "Last-Event-ID"} | ({} if word else {"reach_s": KEEPS_MS // 1000})
     table = {"address": server.address + "/{streamId}", "framing": "sse", "allow_private": True, "resume": resume}
     # The clock moves on by more than the usual minute while nothing is sent.
@@ -95,7 +95,7 @@ def connect(aws: Aws, clock: MovedClock, server: Server, word: str, at_ms: int) 
 
 
 def told(aws: Aws, clock: MovedClock) -> list[tuple[float, float, str]]:
-    """The gaps that GET shows, in seconds since the start, and the state of each."""
+    """Return the gaps that GET shows, in seconds since the start, and the state of each."""
     records = StreamRecords(aws.dynamodb, CONTROL).read(STREAM)
     assert records is not None
     coverage = answer(STREAM, records, clock.now_ms(), 1_000, Retries(1_000, 1_000))["coverage"]
@@ -104,7 +104,7 @@ def told(aws: Aws, clock: MovedClock) -> list[tuple[float, float, str]]:
 
 
 def missing(aws: Aws) -> list[int]:
-    """The numbers between the first and the last that are stored that are not."""
+    """Return the missing numbers between the first and the last stored one."""
     stored = {int(item["data"]) for item in aws.items(EVENTS, STREAM).values()}
     return [number for number in range(min(stored), max(stored)) if number not in stored]
 
@@ -121,7 +121,7 @@ def missing(aws: Aws) -> list[int]:
 def test_what_is_lost_between_two_outages_lies_in_an_open_gap(
     aws: Aws, again_ms: int, is_late: bool, word: str
 ) -> None:
-    """The gap that the first catch-up closed is open again where the second asks too late; else nothing is lost."""
+    """The gap that the first catch-up closed is open again if the second asks too late; otherwise nothing is lost."""
     clock = MovedClock()
     upstream = Upstream(aws, clock, word)
     scripts = [

@@ -1,4 +1,4 @@
-"""Functions of a group on threads: real sockets on one side, the tables on the other."""
+"""Functions of a group on threads, with real sockets on one side and the tables on the other."""
 
 import os
 import re
@@ -32,7 +32,7 @@ DELAYS = Delays(retry_max_delay_s=1, throttle_delay_s=1, throttle_max_delay_s=2,
 
 
 class Group:
-    """The records of a group, the functions that run for it, and what its streams' upstreams have sent."""
+    """The records of a group, its running functions, and what its streams' upstreams have sent."""
 
     def __init__(self, aws: Aws) -> None:
         self.aws = aws
@@ -58,7 +58,7 @@ class Group:
         aws.put_control(GROUP, "lease", execution={"S": EXECUTION})
 
     def join(self, *streams: str) -> None:
-        """What a POST writes, in its order."""
+        """Write what a POST writes, in its order."""
         joined = {"S": str(self.clock.now_ms())}
         for stream in streams:
             self.aws.put_control(stream, "lease", joined=joined, group={"S": GROUP}, stop={"BOOL": False})
@@ -66,13 +66,13 @@ class Group:
         self.records.changed()
 
     def leave(self, *streams: str) -> None:
-        """What a DELETE writes, in its order."""
+        """Write what a DELETE writes, in its order."""
         for stream in streams:
             self.aws.put_control(stream, "lease", stop={"BOOL": True})
         self.records.changed()
 
     def start(self, request_id: str, lasts_s: float = 60, died: str = "") -> None:
-        """Starts a function."""
+        """Start a function."""
         deadline_ms = self.clock.now_ms() + round(lasts_s * 1000)
         who = Invocation(
             GROUP, "A", EXECUTION, request_id, deadline_ms, 1_000, 200, 200, overlap_max_ms=28_000, died=died
@@ -125,15 +125,15 @@ class Group:
         self.reported.append((stream, outcome.error))
 
     def keys(self, stream: str) -> list[int]:
-        """The numbers of its events that are stored."""
+        """Return the numbers of its stored events."""
         return sorted(int(key) for key in self.aws.items(EVENTS, stream))
 
     def lease(self, stream: str) -> dict[str, Any]:
-        """Its record."""
+        """Return its record."""
         return self.aws.items(CONTROL, stream)["lease"]
 
     def wait_for_end(self) -> None:
-        """Returns once all functions have ended."""
+        """Return once all functions have ended."""
         for thread in self._threads:
             thread.join(WAIT_S)
             assert not thread.is_alive()
@@ -144,7 +144,7 @@ def numbered(first: int, last: int) -> bytes:
 
 
 def play(peer: Peer) -> None:
-    """Three events behind the cursor, or what the stream's name says."""
+    """Send three events after the cursor, or what the stream's name says."""
     path = re.match(rb"GET /(\S+)", peer.request)
     cursor = re.search(rb"Last-Event-ID: (\d+)", peer.request, re.IGNORECASE)
     assert path is not None
@@ -175,7 +175,7 @@ def group(aws: Aws) -> Iterator[Group]:
 
 
 def test_each_stream_of_a_function_ends_by_itself(aws: Aws) -> None:
-    """One is refused, one is reset, one has no profile, one floods: each is its own affair, and the rest is stored.
+    """One is refused, one reset, one has no profile, one floods; the others are stored.
 
     One that joins is connected beside them, those that leave are closed, and the last one ends the group.
     """
@@ -204,7 +204,7 @@ def test_each_stream_of_a_function_ends_by_itself(aws: Aws) -> None:
 
 
 def test_a_profile_that_was_corrected_is_asked_for(aws: Aws) -> None:
-    """Once its stream was rejected and joins anew, the function that runs connects it; no other is opened again."""
+    """After its rejection the stream joins anew, and the running function connects it; no other is reopened."""
     with group(aws) as one:
         one.wrong.add("corrected")
         one.join("calm", "corrected")
@@ -219,7 +219,7 @@ def test_a_profile_that_was_corrected_is_asked_for(aws: Aws) -> None:
 
 
 def test_who_waits_for_a_profile_that_is_not_told_is_not_rejected(aws: Aws) -> None:
-    """The next function has it; one that is stopped meanwhile goes."""
+    """The next function has it; a stream that is stopped meanwhile leaves."""
     with group(aws) as one:
         one.unknown |= {"new", "gone"}
         one.is_mute = True

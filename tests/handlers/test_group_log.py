@@ -1,4 +1,4 @@
-"""A handover of many streams is one line and one document by profile, with all that the connections counted."""
+"""A handover of many streams writes one line and one document a profile, with all that the connections counted."""
 
 import json
 from typing import Any
@@ -18,17 +18,17 @@ WHO = Invocation("#1", "A", "arn", "r1", 900_000, 20_000, 2_000, 5_000, 0)
 
 
 def profile(name: str) -> Profile:
-    """A profile of that name."""
+    """Return a profile with that name."""
     return parse(name, {"address": "https://upstream.invalid/{streamId}", "framing": "sse"}, {})
 
 
 def report(error: str = "StreamTakenOver", connect_ms: int = 7, same_ends: int = 0, **counts: Any) -> Report:
-    """How a connection ended."""
+    """Return how a connection ended."""
     return Report(Outcome(error, "", ""), Progress(1, 0, **counts), connect_ms, same_ends=same_ends)
 
 
 def test_what_was_relieved_is_summed_up_by_profile() -> None:
-    """Counts add up, of times the longest is kept, and nothing is written before."""
+    """Counts add up, of times the longest stays, and nothing is written earlier."""
     log = GroupLog(lambda *_: pytest.fail("written at once"))
     for number in range(100):
         ended = report(connect_ms=number, stored=3, duplicates=1)
@@ -50,7 +50,7 @@ def test_what_was_relieved_is_summed_up_by_profile() -> None:
     ],
 )
 def test_what_is_remarkable_is_written_as_it_comes(ended: Report) -> None:
-    """With its stream's name, and not once more in a sum."""
+    """It has its stream's name, and is not repeated in a sum."""
     written: list[tuple[str, str, Report, int]] = []
     log = GroupLog(lambda *one: written.append((one[0].name, one[1].stream_id, one[2], one[3])))
     log.report(profile("a"), WHO, ended, 5)
@@ -59,7 +59,7 @@ def test_what_is_remarkable_is_written_as_it_comes(ended: Report) -> None:
 
 
 def test_a_function_of_many_streams_logs_no_more_than_one_of_one() -> None:
-    """What `streamkeeper cost` prices: its document has the names of one, and larger numbers."""
+    """Its document has the same names as one stream's, with larger numbers, so `streamkeeper cost` prices it."""
     log = GroupLog(lambda *_: None)
     for _ in range(500):
         log.report(profile("a"), WHO, report(connect_ms=60_000, stored=10**6, duplicates=10**5), 10**5)

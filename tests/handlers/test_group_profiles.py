@@ -1,4 +1,4 @@
-"""The profiles of a group's streams: which questions a function puts about them, and who waits for the answers."""
+"""The profiles of a group's streams: a function's questions about them, and who waits for the answers."""
 
 from collections import deque
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from local.simulation.virtual_ports import Answers
 
 
 class Thread(Answers):
-    """Makes what it is asked for when it is told to."""
+    """Makes its requests when it is told to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,11 +26,11 @@ class Thread(Answers):
         self.is_stopped = False
 
     def ask(self, sender: str, *requests: Callable[[], Any]) -> None:
-        """Remembers the request."""
+        """Remember the request."""
         self.asked.append((sender, requests[0]))
 
     def works(self) -> None:
-        """Makes all of them."""
+        """Make all of them."""
         while self.asked:
             sender, request = self.asked.popleft()
             try:
@@ -39,7 +39,7 @@ class Thread(Answers):
                 self._answers.append((sender, Answered(error=error)))
 
     def stop(self, wait_s: float) -> None:
-        """Nothing runs."""
+        """Do nothing, for nothing runs."""
         self.is_stopped = wait_s == 0
 
 
@@ -69,7 +69,7 @@ class Deployed:
         return found(self.now, stream)
 
     def answers(self, now_ms: int = 0) -> dict[str, str]:
-        """What follows once the thread has worked: by stream, why it has no profile."""
+        """Return by stream, after the thread has worked, why it has no profile."""
         self.thread.works()
         return {stream: str(problem or "") for stream, problem in self.profiles.answered(now_ms)}
 
@@ -86,7 +86,7 @@ def profile(name: str, address: str = "https://example.com/") -> Profile:
 
 
 def test_nothing_is_asked_for_what_the_function_has() -> None:
-    """Nor is a thread made for that."""
+    """No thread is made for that either."""
     deployed = Deployed()
     deployed.own["a"] = profile("a")
     assert deployed.profiles.read("a:1", "joined") is deployed.own["a"]
@@ -96,7 +96,7 @@ def test_nothing_is_asked_for_what_the_function_has() -> None:
 
 
 def test_a_frame_that_no_shared_function_holds_is_refused_by_name() -> None:
-    """A profile that promises to take it ends its streams with the reason, once it is what is deployed now."""
+    """A deployed profile that promises to take it ends its streams with the reason."""
     deployed = Deployed()
     longest = {"address": "https://example.com/", "framing": "sse", "max_frame_bytes": MOST_FRAME_BYTES}
     deployed.own["a"] = parse("a", longest, {})
@@ -110,7 +110,7 @@ def test_a_frame_that_no_shared_function_holds_is_refused_by_name() -> None:
 
 
 def test_streams_of_a_name_share_a_question() -> None:
-    """And each is told the answer once."""
+    """Each gets the answer once."""
     deployed = Deployed()
     for stream in ("a:1", "a:2", "b"):
         with pytest.raises(InvalidRequest, match="no profile is named"):
@@ -126,7 +126,7 @@ def test_streams_of_a_name_share_a_question() -> None:
 
 
 def test_who_has_no_address_in_the_deployed_profile_either_is_not_asked_for_twice() -> None:
-    """Until it joins anew: then there may be another one."""
+    """Once it joins anew there may be another profile."""
     deployed = Deployed()
     deployed.now["a"] = profile("a", "https://example.com/{name}")
     assert deployed.profiles.asks("a", "first")
@@ -141,7 +141,7 @@ def test_who_has_no_address_in_the_deployed_profile_either_is_not_asked_for_twic
 
 
 def test_what_was_rejected_is_asked_for_once_it_joins_anew() -> None:
-    """It begins with what is deployed by then, and so does whoever waits; what a bucket has later is newer still."""
+    """It begins with what is deployed by then, as does whoever waits; a bucket's later one is newer still."""
     deployed = Deployed()
     deployed.own["a"] = wrong = profile("a", "https://example.com/wrong")
     assert deployed.profiles.read("a:1", "first") is wrong
@@ -161,7 +161,7 @@ def test_what_was_rejected_is_asked_for_once_it_joins_anew() -> None:
 
 @given(st.lists(st.integers(1, 2 * AGAIN_MS), min_size=1, max_size=20))
 def test_a_question_that_failed_is_put_again(steps_ms: list[int]) -> None:
-    """At the first check so much later, and no sooner; whoever joins meanwhile waits for the same answer."""
+    """It is put at the first check so much later; whoever joins meanwhile waits for the same answer."""
     deployed, now_ms, failed_ms, expected = Deployed(), 0, 0, 1
     deployed.is_mute = True
     assert deployed.profiles.asks("a:0", "joined")

@@ -1,4 +1,4 @@
-"""Bodies that explode, break off or hold what no program expects: each is stored or ends by name, in little memory.
+"""Bodies that explode, break off or hold nonsense are stored or end by name, in little memory.
 
 docs/hostile.md has a row for each.
 """
@@ -31,7 +31,7 @@ PACKED = gzip.compress(EVENT, mtime=0)
     ids=["truncated", "damaged", "several members"],
 )
 def test_a_compressed_body_that_breaks_off_is_stored_as_far_as_it_came(aws: Aws, body: bytes, why: str) -> None:
-    """Truncated, damaged, or of several members."""
+    """It is truncated, damaged, or has several members."""
     report = connect(aws, sends(GZIP + body))
     assert (report.outcome.error, report.outcome.message) == ("StreamDropped", f"{CLOSED} {why}")
     assert report.progress.stored == 1
@@ -55,7 +55,7 @@ def hostile_lines() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("key", ["$.id", ["$.id", "$.id"], "hash"])
 def test_lines_that_are_strange_json_are_stored_as_they_came(aws: Aws, key: Any) -> None:
-    """Whatever a body is, no rule about keys, cursors and ends breaks on it, and nothing of it is dropped."""
+    """No rule about keys, cursors and ends breaks on a body, and no part of it is dropped."""
     lines = hostile_lines()
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
     end = {"json": {"$.id": "over"}}
@@ -68,7 +68,7 @@ def test_lines_that_are_strange_json_are_stored_as_they_came(aws: Aws, key: Any)
 
 
 def test_an_id_too_long_to_be_asked_for_is_no_cursor(aws: Aws) -> None:
-    """The event is stored under the id's hash, and the next connection resumes behind the one before."""
+    """The event's key is the id's hash, and the next connection resumes from the cursor before."""
     report = connect(aws, sends(UNTIL_CLOSE + EVENT + b"id: %s\ndata: 2\n\n" % (b"x" * 70_000)))
     assert report.progress.stored == 2
     assert aws.store().read(STREAM).cursor == "1"
@@ -109,7 +109,7 @@ for skips, address in zip((True, True, False), sys.argv[2:]):
 
 
 def bomb(text: bytes, times: int) -> Script:
-    """`times` times `text` as one gzip stream without an end: each repetition is the same few bytes."""
+    """Return `times` times `text` as one endless gzip stream: each repetition is the same few bytes."""
     compressor = zlib.compressobj(9, wbits=31)
     head = compressor.flush(zlib.Z_FULL_FLUSH)
     block = compressor.compress(text) + compressor.flush(zlib.Z_FULL_FLUSH)
@@ -117,7 +117,7 @@ def bomb(text: bytes, times: int) -> Script:
 
 
 def test_bombs_are_read_within_little_memory() -> None:
-    """A line of 40 MB in 40 KB is skipped, 36 MB of comments are read; a decoder that fails does at the limit.
+    """A line of 40 MB in 40 KB is skipped, 36 MB of comments are read; a decoder that fails does so at the limit.
 
     32 MB of memory are enough.
     """

@@ -1,4 +1,4 @@
-"""What a large event takes besides itself: a function of 128 MB has room for one of 16 MB once, and little more."""
+"""The memory for a large event: a function of 128 MB has room for one of 16 MB once, and little more."""
 
 import gc
 import os
@@ -23,7 +23,7 @@ READ = 64 * 1024
 
 @pytest.fixture
 def traced() -> Iterator[None]:
-    """Counts what Python's objects take."""
+    """Count the memory of Python's objects."""
     gc.collect()
     tracemalloc.start()
     yield
@@ -32,7 +32,7 @@ def traced() -> Iterator[None]:
 
 @pytest.mark.usefixtures("traced")
 def test_an_event_is_decoded_in_twice_its_size() -> None:
-    """The bytes as they came and the text, whether or not other events follow in the read that ends it."""
+    """That is the bytes and the text, whether or not other events follow in the read that ends it."""
     body = os.urandom(BOUND // 2 - 100).hex().encode()
     for behind in (b"", b"data: x\n\n" * 100):
         wire = b"id: 1\ndata: " + body + b"\n\n" + behind
@@ -48,7 +48,7 @@ def test_an_event_is_decoded_in_twice_its_size() -> None:
 
 @pytest.mark.usefixtures("traced")
 def test_a_text_is_compressed_piece_by_piece() -> None:
-    """Beside the text there is what came of it, and no copy of it in bytes."""
+    """Besides the text there is the result, and no copy of the text in bytes."""
     event = StreamEvent("1", "x" * 4 * MB, "1", None, None, 0)
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
@@ -59,11 +59,11 @@ def test_a_text_is_compressed_piece_by_piece() -> None:
 
 
 class Held:
-    """Something that a request refers to."""
+    """An object that a request refers to."""
 
 
 def test_the_stores_thread_keeps_nothing_of_a_request() -> None:
-    """While it waits for the next, which may come minutes later, the events of the last one are gone."""
+    """While it waits for the next, perhaps for minutes, the last one's events are gone."""
     pool = Pool(Bell(), 1, "store")
     held, asked = Held(), threading.Event()
     gone = weakref.ref(held, lambda _: asked.set())
@@ -77,7 +77,7 @@ def test_the_stores_thread_keeps_nothing_of_a_request() -> None:
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("extension", ["", "permessage-deflate"])
 def test_a_message_of_a_socket_is_decoded_in_little_more_than_twice_its_size(extension: str) -> None:
-    """In one frame or in a thousand, packed or not: the bytes as they came and the text."""
+    """In one frame or in a thousand, packed or not, that is the bytes and the text."""
     body = os.urandom(BOUND // 2 - 100).hex().encode()
     payload = zlib.compress(body, wbits=-15) if extension else body
     for size in (len(payload), 4_000):

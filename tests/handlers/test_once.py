@@ -1,4 +1,4 @@
-"""What must not be requested twice (`again = false`), on the deployed machine in virtual time."""
+"""Requests that must not be repeated (`again = false`), on the deployed machine in virtual time."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -54,7 +54,7 @@ class Sandbox(VirtualSandbox):
 
 
 class Counting(ScriptedUpstream):
-    """It counts what it was asked for, and what it answered with a stream."""
+    """An upstream that counts its requests, and those that it answered with a stream."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -68,7 +68,7 @@ class Counting(ScriptedUpstream):
 
     @property
     def begun(self) -> int:
-        """How many requests it may have begun: all but those that it refused."""
+        """Return how many requests it may have begun: all but those that it refused."""
         return len(self.asked) - self.refused
 
     def open(self, client: Any, cursor: str | None) -> Any:
@@ -78,7 +78,7 @@ class Counting(ScriptedUpstream):
 
     @property
     def answered(self) -> int:
-        """How many streams it began."""
+        """Return how many streams it began."""
         return sum(link.opened_ms is not None for link in self.asked)
 
 
@@ -89,7 +89,7 @@ def asked_once(**upstream: Any) -> Profile:
 def run(
     of: Profile, kills_ms: tuple[int, ...] = (), again_ms: int = 0, losses_ms: tuple[int, ...] = (), **script: Any
 ) -> tuple[Execution, Counting]:
-    """The last execution and the upstream after an hour; a second POST comes at `again_ms`, if that is not 0."""
+    """Return the last execution and the upstream after an hour; a second POST comes at `again_ms`, unless that is 0."""
     source: Scenario = read(SCENARIO, "prod")
     source = replace(source, upstream=Upstream(policy="tolerates", **script), kills_ms=kills_ms)
     stage = VirtualStage(source, machine_in(source.machine, source, stages.names(STAGE)))
@@ -125,20 +125,20 @@ MARKLESS = "it ended without its end mark and is not requested again: "
     ],
 )
 def test_an_end_without_the_mark_is_broken_once(script: dict[str, Any], kills_ms: tuple[int, ...], cause: str) -> None:
-    """One request, whatever ends it, and one execution that has failed, which the alarm is about."""
+    """Whatever ends it, there is one request and one failed execution, which raises the alarm."""
     execution, upstream = run(asked_once(), kills_ms=kills_ms, **script)
     assert (execution.status, execution.error, len(upstream.asked)) == ("FAILED", "StreamBroken", 1)
     assert cause in (execution.cause or "")
 
 
 def test_the_end_mark_ends_it_well() -> None:
-    """After minutes, beside the other lane, which waits."""
+    """It comes after minutes, beside the other lane, which waits."""
     execution, upstream = run(asked_once(), ends_at_ms=600_000)
     assert (execution.status, execution.output, len(upstream.asked)) == ("SUCCEEDED", {"status": "ended"}, 1)
 
 
 def test_what_the_upstream_has_not_begun_is_requested_again() -> None:
-    """A refusal is no answer: it is tried again as ever, until one stream begins."""
+    """A refusal is no answer: it is tried again as usual, until one stream begins."""
     refusals = (Window(0, 20_000, 503), Window(20_000, 60_000, 429))
     execution, upstream = run(asked_once(), refusals=refusals, ends_at_ms=600_000)
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "ended"})
@@ -146,7 +146,7 @@ def test_what_the_upstream_has_not_begun_is_requested_again() -> None:
 
 
 def test_a_second_answer_never_lies_in_the_stream_of_the_first() -> None:
-    """A POST of a stream that has one is rejected by a sentence; where nothing had been answered it begins."""
+    """A sentence rejects a POST of a stream that has an answer; without an answer it begins."""
     for script, expected in (
         ({"ends_at_ms": 60_000}, "rejected"),
         ({"refusals": (Window(0, 400_000, 403),)}, "broken"),
@@ -173,9 +173,9 @@ def test_whatever_fails_no_request_that_may_have_begun_is_made_again(
     kills_ms: tuple[int, ...], losses_ms: tuple[int, ...], drops_ms: tuple[int, ...],
     refused: list[tuple[int, int, int]], ends_at_ms: int | None, again_ms: int,
 ) -> None:  # fmt: skip
-    """Killed, lost by the machine and running on, dropped, refused, ended, posted again while it runs: one request.
+    """Killed, lost by the machine, dropped, refused, ended or posted again while it runs: there is one request.
 
-    A POST after the end is somebody's own wish, and makes another where the first was never answered.
+    A POST after the end is somebody's own wish, and makes another if the first was never answered.
     """
     refusals = tuple(Window(from_ms, from_ms + for_ms, status) for from_ms, for_ms, status in refused)
     script: dict[str, Any] = {"drops_ms": drops_ms, "refusals": refusals, "ends_at_ms": ends_at_ms}
@@ -184,7 +184,7 @@ def test_whatever_fails_no_request_that_may_have_begun_is_made_again(
 
 
 def test_a_get_goes_on_and_a_post_that_may_be_repeated_does_too() -> None:
-    """The machine is the same: a drop is followed by another connection, and a handover comes."""
+    """With the same machine, a drop is followed by another connection, and a handover comes."""
     for fields in ({"method": "GET"}, {"again": True}):
         execution, upstream = run(parse("replay", TABLE | fields, {}), drops_ms=(30_000,))
         assert execution.status == "RUNNING"
@@ -192,7 +192,7 @@ def test_a_get_goes_on_and_a_post_that_may_be_repeated_does_too() -> None:
 
 
 def test_the_method_decides_unless_the_profile_does() -> None:
-    """A profile that is requested once has one connection at a time; another policy is refused."""
+    """A profile that is requested once has one connection at a time; any other policy is refused."""
     assert [profile(**one).again for one in ({}, {"again": False}, {"method": "POST"}, {"again": True})] == [
         *(True, False, False, True),
     ]
@@ -224,5 +224,5 @@ def test_the_method_decides_unless_the_profile_does() -> None:
     ],
 )  # fmt: skip
 def test_what_may_have_begun_is_not_requested_again(outcome: Outcome, progress: dict[str, Any], error: str) -> None:
-    """A request that was surely not taken up, or refused, may be made again; of any other nobody knows."""
+    """Only a request that was surely not accepted, or was refused, may be repeated."""
     assert once(outcome, Progress(**{"fence": 1, "claimed_ms": 0} | progress)).error == error

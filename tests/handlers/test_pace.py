@@ -10,7 +10,7 @@ from handlers.aws.executions import Pace
 @example(1, 5.0, [100.0, 0.0, 0.0])
 @example(3, 0.5, [0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0])
 def test_no_more_than_the_bucket_holds_and_what_refills(at_once: int, a_second: float, idle_s: list[float]) -> None:
-    """Whenever requests come: in any time there are at most as many as the bucket holds and what has refilled since."""
+    """In any span of time, requests are at most the bucket's content plus what refilled."""
     now_s = 0.0
 
     def sleep(length_s: float) -> None:

@@ -1,7 +1,7 @@
-"""The steps of an invocation on two kinds of ports: what is requested, and what the tables hold after it.
+"""The steps of an invocation on two kinds of ports: what is requested, and the tables afterwards.
 
-A replay and chaos get the same wire, the same store and the same other connections. The performer must be asked for the
-same steps in the same order, with the same arguments.
+A replay and chaos get the same wire, the same store and the same other connections. The performer must get the same
+steps in the same order, with the same arguments.
 """
 
 from dataclasses import replace
@@ -80,7 +80,7 @@ WIRES = {
 
 @pytest.mark.parametrize("name", WIRES)
 def test_every_performer_is_asked_for_the_same(name: str) -> None:
-    """The same steps in the same order with the same arguments, and the same tables after them."""
+    """The steps, their order and their arguments are the same, and so are the tables afterwards."""
     assert compare(WIRES[name])
 
 
@@ -92,14 +92,14 @@ def test_what_follows_from_a_step_comes_before_what_was_to_come_after_it() -> No
 
 
 def test_what_is_due_comes_before_a_write() -> None:
-    """However many events have come at once: here the lease is due when they come."""
+    """This holds however many events come at once; here the lease is due when they come."""
     steps = compare(Wire(([OPENED, (2_090, Chunk(MANY)), (9_000, Closed("reset"))],)))
     first = next(at for at, step in enumerate(steps) if isinstance(step, Write))
     assert [type(step) for step in steps[first - 2 : first]] == [Await, Heartbeat]
 
 
 def test_an_event_that_is_too_long_is_sent_before_the_cursor_passes_it() -> None:
-    """Whoever performs it: what is left of it goes where events go, the next event is stored, then the cursor moves."""
+    """With any performer its rest goes where events go, the next event is stored, then the cursor moves."""
     steps = compare(WIRES["an event that is too long"])
     writes = [step.events for step in steps if isinstance(step, Write)]
     assert [[event.id for event in events] for events in writes] == [["1"], ["2", "3"]]
@@ -111,7 +111,7 @@ def test_an_event_that_is_too_long_is_sent_before_the_cursor_passes_it() -> None
 
 
 def test_claim_then_connect_then_mark() -> None:
-    """The order of the handover, of the first connection and of the next of the same invocation."""
+    """This is the order of a handover, of the first connection, and of the next in the same invocation."""
     steps = compare(WIRES["a drop, and behind the cursor again"])
     claims = [step for step in steps if isinstance(step, Claim | MarkConnected)]
     assert [type(step) for step in claims] == [Claim, MarkConnected] * 2
@@ -130,13 +130,13 @@ delays = st.integers(1, 4_000)
 
 
 def frame(word: str, number: int) -> bytes:
-    """The event of a word."""
+    """Return the event of a word."""
     return too_long(number) if word == "long" else event(number, word if word in ("lost", "end") else "")
 
 
 @st.composite
 def openings(draw: st.DrawFn) -> tuple[Script, ...]:
-    """Up to three openings; the events of all are numbered on."""
+    """Draw up to three openings, whose events have consecutive numbers."""
     scripts: list[Script] = []
     number = 0
     for _ in range(draw(st.integers(0, 3))):
@@ -161,7 +161,7 @@ def openings(draw: st.DrawFn) -> tuple[Script, ...]:
 
 @st.composite
 def wires(draw: st.DrawFn) -> Wire:
-    """An upstream, others who claim, connect, stop or make the store fail, and a profile."""
+    """Draw an upstream, others who claim, connect, stop or make the store fail, and a profile."""
     others: list[tuple[int, str]] = []
     if draw(st.booleans()):
         at_ms = draw(st.integers(0, 20_000))
@@ -181,12 +181,12 @@ def wires(draw: st.DrawFn) -> Wire:
 @given(wires())
 @settings(max_examples=examples(100))
 def test_every_performer_is_asked_for_the_same_of_any_wire(wire: Wire) -> None:
-    """Whatever comes and whatever others do."""
+    """This holds whatever comes and whatever others do."""
     assert compare(wire, is_generated=True)
 
 
 def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A performer that left a step out would be seen."""
+    """It would see a performer that left a step out."""
     wire = WIRES["a loss beside events"]
     sound_contents = run(in_chaos, wire).contents()
     sound = Requests.of

@@ -1,4 +1,4 @@
-"""The small clients of S3, SQS and Lambda: as boto3's on the embedded AWS, and where requests fail."""
+"""The small clients of S3, SQS and Lambda behave like boto3's on the embedded AWS, and if requests fail."""
 
 import datetime
 import json
@@ -31,13 +31,13 @@ __all__ = ["closing"]
 
 
 def plain_at(url: str, token: str = "") -> PlainAws | None:
-    """What a function reads in an environment whose services are all at `url`."""
+    """Return the settings of a function in an environment whose services are all at `url`."""
     credentials = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": token}
     return plain_aws({"AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "eu-central-1", **credentials})
 
 
 def plain(aws: Aws) -> PlainS3:
-    """The client that a function gets in the environment of the embedded AWS."""
+    """Return the client of a function in the environment of the embedded AWS."""
     client = bucket(plain_at(aws.s3.meta.endpoint_url), tries=1)
     assert isinstance(client, PlainS3)
     MADE.append(client)
@@ -64,7 +64,7 @@ def answers(status: int, body: bytes = b"", more: bytes = b"x-amz-request-id: AB
 def is_signed(
     client: PlainS3 | PlainLambda, act: Callable[[], object], auth: Any, service: str, token: str, body: bytes
 ) -> str:
-    """The address of the one request that `act` sends, which is signed as botocore signs it for "id" and "secret"."""
+    """Return the address of the one request that `act` sends, signed as botocore signs it for "id" and "secret"."""
     sent: list[tuple[str, str, dict[str, str]]] = []
 
     def request(method: str, url: str, **more: Any) -> Any:
@@ -86,7 +86,7 @@ def is_signed(
 
 @pytest.mark.parametrize("body", [b"", b"\x00\xff", "", "é" * 300_000])
 def test_what_is_put_can_be_got(aws: Aws, body: str | bytes) -> None:
-    """By this client and by boto3's, whatever the key holds; a text comes in UTF-8."""
+    """This client and boto3's can get it, with any key; a text comes in UTF-8."""
     client, content = plain(aws), body.encode() if isinstance(body, str) else body
     for key in ("demo/1/2", "a b:%23/é~'()*+,;=&@$!", "%25/.x/_-"):
         client.put_object(Bucket=BUCKET, Key=key, Body=body)
@@ -95,7 +95,7 @@ def test_what_is_put_can_be_got(aws: Aws, body: str | bytes) -> None:
 
 
 def test_an_object_that_has_not_changed_is_not_sent_again(aws: Aws) -> None:
-    """By its ETag, as boto3 does: the error has the status for its code."""
+    """The ETag decides, as for boto3: the error's code is the status."""
     client = plain(aws)
     client.put_object(Bucket=BUCKET, Key="same", Body="a")
     etag = client.get_object(Bucket=BUCKET, Key="same")["ETag"]
@@ -119,7 +119,7 @@ def test_an_object_that_is_not_there_is_told_as_boto3_tells_it(aws: Aws) -> None
 
 @given(KEYS, st.booleans(), st.binary(max_size=100), st.sampled_from(["", "token"]))
 def test_a_request_is_signed_as_botocore_signs_it(key: str, is_by_host: bool, body: bytes, token: str) -> None:
-    """With the bucket in the host or in the path, and whatever the key holds."""
+    """The bucket is in the host or in the path, and the key may hold anything."""
     signer = Signer(Credentials("id", "secret", token), "eu-central-1", "s3")
     url = "https://{bucket}.s3.eu-central-1.amazonaws.com" if is_by_host else "http://127.0.0.1:9000"
     client = PlainS3(url, signer, tries=1, connect_timeout_s=1, read_timeout_s=1)
@@ -128,7 +128,7 @@ def test_a_request_is_signed_as_botocore_signs_it(key: str, is_by_host: bool, bo
 
 
 def test_what_fails_for_a_moment_is_sent_again_whole() -> None:
-    """A text too, which is encoded anew; delays are drawn, and end."""
+    """A text is encoded anew; delays are random, and end."""
     delays: list[float] = []
     text = "é" * 200_000
     with serving(answers(503), lambda peer: peer.reset(), answers(200)) as server:
@@ -148,7 +148,7 @@ def test_what_fails_for_a_moment_is_sent_again_whole() -> None:
     ],
 )
 def test_a_refusal_says_the_code_and_the_request(status: int, body: bytes, tries: int, words: str) -> None:
-    """As StoreUnavailable, without what S3 wrote besides; what another try cannot help is not tried."""
+    """It is StoreUnavailable, without S3's other words; a refusal that no retry can help is not retried."""
     with serving(answers(status, body)) as server:
         with pytest.raises(StoreUnavailable) as caught:
             Objects(lambda: scripted(server, []), "b").put("k", b"x")
@@ -157,7 +157,7 @@ def test_a_refusal_says_the_code_and_the_request(status: int, body: bytes, tries
 
 
 def test_an_endpoint_that_does_not_answer_is_told_by_its_kind() -> None:
-    """Nobody listens; or the connection ends without an answer."""
+    """Nobody listens, or the connection ends without an answer."""
     with serving(lambda peer: peer.reset()) as server:
         with pytest.raises(BotoCoreError) as caught:
             scripted(server, [], tries=2).put_object(Bucket="b", Key="k", Body=b"x")
@@ -168,7 +168,7 @@ def test_an_endpoint_that_does_not_answer_is_told_by_its_kind() -> None:
 
 
 def test_a_message_comes_as_it_was_sent(aws: Aws) -> None:
-    """By the client that speaks to DynamoDB, signed for SQS; a queue that is not there is told by its code."""
+    """The client of DynamoDB sends it, signed for SQS; a missing queue is reported by its code."""
     client = queue(plain_at(aws.sqs.meta.endpoint_url), tries=1)
     assert isinstance(client, DynamoDb)
     MADE.append(client)
@@ -182,7 +182,7 @@ def test_a_message_comes_as_it_was_sent(aws: Aws) -> None:
 
 
 def test_without_all_that_is_needed_boto3_makes_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a profile of AWS's names the credentials, or in a region whose endpoints are named otherwise."""
+    """This is the case with a profile of AWS's, or in a region whose endpoints have other names."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     boto3_client.cache_clear()
     made = [make(None, tries=1) for make in (dynamodb, queue, bucket)] + [functions(None, read_timeout_s=10)]
@@ -194,7 +194,7 @@ NAMES = st.sampled_from(["manager", "manager:stable", "arn:aws:lambda:eu-central
 
 
 def lambda_client(url: str, token: str = "") -> PlainLambda:
-    """The client that a function gets in such an environment."""
+    """Return the client of a function in such an environment."""
     client = functions(plain_at(url, token), read_timeout_s=60)
     assert isinstance(client, PlainLambda)
     MADE.append(client)
@@ -203,7 +203,7 @@ def lambda_client(url: str, token: str = "") -> PlainLambda:
 
 @given(NAMES, st.binary(max_size=100), st.sampled_from(["", "token"]))
 def test_an_invocation_is_signed_as_botocore_signs_it(name: str, payload: bytes, token: str) -> None:
-    """Whatever the function is called by: its path is encoded twice."""
+    """The function's name may be anything: its path is encoded twice."""
     client = lambda_client("https://lambda.eu-central-1.amazonaws.com", token)
     invoke = partial(client.invoke, FunctionName=name, Payload=payload)
     assert is_signed(client, invoke, SigV4Auth, "lambda", token, payload).endswith("/invocations")
@@ -223,7 +223,7 @@ def test_what_a_function_answers_is_returned(more: bytes, expected: dict[str, st
 
 @pytest.mark.parametrize("status", [403, 404, 429, 500, 503])
 def test_a_refused_invocation_is_sent_once(status: int) -> None:
-    """Whoever asked does not know whether it ran, so this does not ask again; AWS's name for it is the error's code."""
+    """Nobody knows whether it ran, so it is not repeated; the error's code is AWS's name for it."""
     with serving(answers(status, more=b"x-amzn-ErrorType: SomeException:http://x\r\n")) as server:
         with pytest.raises(ClientError) as caught:
             lambda_client(server.address).invoke(FunctionName="manager", Payload=b"{}")

@@ -1,6 +1,6 @@
-"""Each profile that ships, at its provider as `local/upstreams` plays it: from handover and resume to loss and end.
+"""Each shipped profile with its provider, which `local/upstreams` plays: handover, resume, loss and end.
 
-docs/profiles.md has the same as a table; the last test holds the two together.
+docs/profiles.md has the same as a table; the last test compares the two.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ TOO_OLD: list[tuple[str, dict[str, int]]] = [
 
 @dataclass
 class Stage:
-    """A provider that is played, and the profile at it."""
+    """A played provider, and its profile."""
 
     aws: Aws
     stream_id: str
@@ -61,15 +61,15 @@ class Stage:
     origin: str
 
     def start(self, lane: str = "A", lasts_ms: int = 120_000, progress_every_ms: int = 100) -> Lane:
-        """Starts an invocation."""
+        """Start an invocation."""
         return start(self.aws, self.profile, self.stream_id, lane, lasts_ms, progress_every_ms)
 
     def connect(self, lasts_ms: int = 60_000) -> Report:
-        """The one connection of an invocation that may not connect again by itself."""
+        """Make the one connection of an invocation that may not reconnect by itself."""
         return replace(self, profile=replace(self.profile, reconnect_tries=0)).start(lasts_ms=lasts_ms).last
 
     def connected(self) -> Report:
-        """The first such connection that stored an event: on a busy machine the provider may close before one comes."""
+        """Return the first such connection that stored an event: on a busy machine the provider may close earlier."""
         reports: list[Report] = []
 
         def stores() -> bool:
@@ -80,33 +80,33 @@ class Stage:
         return reports[-1]
 
     def stop(self) -> None:
-        """Writes the stop request."""
+        """Write the stop request."""
         self.aws.put_control(self.stream_id, "lease", stop={"BOOL": True})
 
     def stored(self) -> list[int]:
-        """The numbers of the stored events, in order."""
+        """Return the numbers of the stored events, in order."""
         texts = [item["data"] for item in self.aws.items(EVENTS, self.stream_id).values()]
         return sorted(int(max(re.findall(r"[0-9]+", text), key=len)) for text in texts)
 
     def losses(self) -> list[str]:
-        """The causes of the gaps that the upstream announced."""
+        """Return the causes of the gaps that the upstream announced."""
         control = self.aws.items(CONTROL, self.stream_id)
         return [item["cause"] for key, item in control.items() if re.fullmatch(r"gap#[0-9]+#[0-9]+", key)]
 
     def most(self) -> int:
-        """How many were connected at once at the most."""
+        """Return how many connections there were at once at most."""
         return max(self.upstreams.presence.most(place) for place in self.upstreams.presence.places())
 
 
 def shipped(name: str) -> Profile:
-    """The profile as it ships."""
+    """Return the profile as it ships."""
     text = (STREAMS / f"{name}.toml").read_text()
     return parse(name, tomllib.loads(text), placeholders(text))
 
 
 @contextlib.contextmanager
 def played(aws: Aws, name: str, **changes: Any) -> Iterator[Stage]:
-    """The provider, with some of its behaviour on another scale."""
+    """Return the provider, with part of its behaviour on another scale."""
     behaviour: Behaviour = replace(BEHAVIOURS[name], **changes)
     profile = shipped(name)
     if profile.resume is not None and profile.resume.back_s:
@@ -116,13 +116,13 @@ def played(aws: Aws, name: str, **changes: Any) -> Iterator[Stage]:
 
 
 def test_every_profile_that_ships_is_played() -> None:
-    """All but those of the demonstration streams, which are upstreams of their own."""
+    """The exceptions are the demonstration streams, which have upstreams of their own."""
     assert set(PROVIDERS) == set(BEHAVIOURS)
 
 
 @pytest.mark.parametrize("name", one_in(4, FOLLOWED))
 def test_a_handover_loses_nothing_and_stores_each_once(aws: Aws, name: str) -> None:
-    """Two lanes, one provider: the older is taken over, and the stored events have no hole and no double."""
+    """Two lanes, one provider: the older is taken over, and the stored events have no hole and no duplicate."""
     with played(aws, name, **BUSY) as stage:
         older = stage.start("A")
         assert until(lambda: len(stage.stored()) >= 3)
@@ -169,7 +169,7 @@ def test_what_came_since_the_providers_own_end_is_asked_for(aws: Aws, name: str)
 
 @pytest.mark.parametrize("name", one_in(4, PASSING))
 def test_what_cannot_be_asked_for_again_is_a_gap(aws: Aws, name: str) -> None:
-    """The provider closes and keeps nothing: the next connection begins with what comes then; the gap stays."""
+    """The provider closes and keeps nothing: the next connection begins with present events; the gap stays."""
     with played(aws, name, **BUSY, life_s=1) as stage:
         report = stage.connected()
         assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", "ended_by_upstream")
@@ -184,7 +184,7 @@ def test_what_cannot_be_asked_for_again_is_a_gap(aws: Aws, name: str) -> None:
 
 
 def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
-    """Every provider that has one, all at once: a stream without events lives on past the limit, and stores nothing."""
+    """All providers with heartbeats run at once: a stream without events lives past the limit, and stores nothing."""
     changes = {"interval_ms": HOUR_MS, "heartbeat_ms": 500, "life_s": 0}
     with contextlib.ExitStack() as stack:
         stages = [stack.enter_context(played(aws, name, **changes)) for name in BEATING]
@@ -203,7 +203,7 @@ def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
 
 @pytest.mark.parametrize("name", ["mercure", "x-filtered"])
 def test_without_a_heartbeat_silence_is_a_dead_connection(aws: Aws, name: str) -> None:
-    """The same profile and the same silence: it is the heartbeat that keeps it alive."""
+    """With the same profile and silence, only the heartbeat keeps a connection alive."""
     with played(aws, name, **SILENT, life_s=0) as stage:
         stage.profile = replace(stage.profile, stall_after_s=0.3)
 
@@ -222,7 +222,7 @@ OUTAGE_S = {"x-filtered": 5, "companies-house": 5, "oanda": 1}
 
 @pytest.mark.parametrize("name", one_in(4, sorted(BEHAVIOURS)))
 def test_a_refusal_has_its_error_and_its_rest(aws: Aws, name: str) -> None:
-    """A wrong key may be mended meanwhile; an outage is as the profile says, or longer if the provider asks."""
+    """A wrong key may be corrected meanwhile; an outage rests by the profile, or longer if the provider asks."""
     outage_s = OUTAGE_S.get(name, 0)
     expected = [
         (401, "StreamDropped", 0, outage_s or 1),
@@ -243,7 +243,7 @@ def test_a_refusal_has_its_error_and_its_rest(aws: Aws, name: str) -> None:
 
 
 def test_a_change_of_a_cluster_is_known_by_its_revision() -> None:
-    """Another connection may give the same change another place in the feed; the next revision is another event."""
+    """Another connection may put the same change elsewhere in the feed; the next revision is another event."""
     lines = [
         '{"seq": "2-aaa", "id": "d", "changes": [{"rev": "1-x"}]}',
         '{"seq": "2-bbb", "id": "d", "changes": [{"rev": "1-x"}]}',
@@ -255,7 +255,7 @@ def test_a_change_of_a_cluster_is_known_by_its_revision() -> None:
 
 
 def test_an_event_that_sorts_before_one_that_was_seen_is_asked_for() -> None:
-    """Ids with a random end are not a place to resume from: the request names an instant, before the newest event's."""
+    """Nobody can resume from ids with a random end: the request names an instant before the newest event's."""
     profile = shipped("alpaca")
     event = profile.event(Frame('{"event_id": "01HCMKNJK1Y0R7VF6Q6CAC3SH7", "at": "2026-01-01T12:00:00Z"}'), 0)
     request = request_of(profile, "alpaca:trades", event.cursor, dict.fromkeys(profile.secrets, "s3cret"))
@@ -264,7 +264,7 @@ def test_an_event_that_sorts_before_one_that_was_seen_is_asked_for() -> None:
 
 
 def test_a_provider_that_forbids_two_refuses_the_second(aws: Aws) -> None:
-    """Somebody else's connection is open: 429, and the profile's rest of a minute; never are two served."""
+    """Another program's connection is open: 429, and the profile's rest of a minute; never are two served."""
     with played(aws, "x-filtered", **BUSY) as stage:
         first = stage.start()
         assert until(lambda: len(stage.stored()) >= 1)
@@ -307,7 +307,7 @@ def test_an_announced_loss_is_a_gap_and_no_event(aws: Aws, name: str) -> None:
 def test_a_cursor_that_is_too_old_is_a_gap_and_is_asked_for_no_more(
     aws: Aws, name: str, changes: dict[str, int]
 ) -> None:
-    """In band or by a status, as the provider says it: the next connection begins afresh, and stores."""
+    """The provider says so in band or by a status: the next connection begins afresh, and stores."""
     aws.put_control(IDS[name], "lease", **control_record.cursor("3", 0, 1))
     with played(aws, name, **BUSY, **changes) as stage:
         report = stage.connect()
@@ -320,7 +320,7 @@ def test_a_cursor_that_is_too_old_is_a_gap_and_is_asked_for_no_more(
 
 
 def test_a_hub_that_lost_the_id_says_so_in_its_answer(aws: Aws) -> None:
-    """The answer's Last-Event-ID is another than was asked for: what lay between is a gap."""
+    """The answer's Last-Event-ID differs from the requested one: the events between are a gap."""
     aws.put_control("mercure:one", "lease", **control_record.cursor("urn:played:3", 0, 1))
     with played(aws, "mercure", **BUSY | {"interval_ms": 1_000}) as stage:
         reader = stage.start()
@@ -333,7 +333,7 @@ def test_a_hub_that_lost_the_id_says_so_in_its_answer(aws: Aws) -> None:
 
 @pytest.mark.parametrize(("away_ms", "closed"), [(240_000, True), (360_000, False)])
 def test_what_is_older_than_a_backfill_is_a_gap(aws: Aws, away_ms: int, closed: bool) -> None:
-    """The last five minutes are asked for and come; of a longer interruption the rest is lost without a word."""
+    """The last five minutes are requested and come; the rest of a longer interruption is lost silently."""
     left_ms = SystemClock().now_ms() - away_ms
     with played(aws, "x-filtered", **BUSY) as stage:
         store = aws.store()
@@ -359,14 +359,14 @@ def test_what_is_older_than_a_backfill_is_a_gap(aws: Aws, away_ms: int, closed: 
 
 
 def test_a_completion_ends_and_both_of_its_equal_words_are_stored(aws: Aws) -> None:
-    """[DONE] is an event too, and after it no connection is wanted."""
+    """[DONE] is an event too, and no connection is wanted after it."""
     with played(aws, "completions", interval_ms=10, event='data: {"word": "very"}\n\n', length=5) as stage:
         report = stage.connect()
     assert (report.outcome.status, report.progress.ended_by, report.progress.stored) == ("ended", "ended", 6)
 
 
 def test_a_response_that_is_complete_is_over(aws: Aws) -> None:
-    """By its event's name, whatever else may still come; no connection is wanted after it."""
+    """Its event's name says so; no connection is wanted after it, whatever may still come."""
     with played(aws, "responses", interval_ms=10, length=5) as stage:
         report = stage.connect()
     assert (report.outcome.status, report.progress.ended_by, report.progress.stored) == ("ended", "ended", 5)
@@ -383,7 +383,7 @@ TESTED = {
 
 
 def test_the_page_says_of_each_provider_what_is_tested() -> None:
-    """A row each, and a cell for everything: what the provider does, or "n/a:" and why there is nothing to test."""
+    """It has a row for each, and in each cell what the provider does, or "n/a:" and why there is nothing to test."""
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     (head,) = [at for at, line in enumerate(lines) if line.startswith("| provider |")]
     columns = [cell.strip() for cell in lines[head].split("|")[2:-1]]

@@ -58,9 +58,7 @@ def ids() -> list[str]:
 
 @pytest.fixture
 def filled(aws: Aws, ids: list[str]) -> Aws:
-    """Return a table with five hundred streams: every second is held; fifty more had a stop request before
-    their start.
-    """
+    """Return a table of five hundred streams: every second is held; fifty more had a stop request before the start."""
     items = [lease(stream_id, held=number % 2 == 0) for number, stream_id in enumerate(ids)]
     items += [record(stream_id) for stream_id in ids[:100]]
     items += [
