@@ -1,5 +1,5 @@
-// Asks the API of this server, one request at a time where that is enough, and says when the server is lost.
-// Invariants: the key is in the session storage of this tab alone, and goes to this server alone; an answer that is not
+// Makes requests to this server's API, one at a time if that is enough, and reports when the server is away.
+// Invariants: the key is only in the session storage of this tab, and goes only to this server; an answer that is not
 // understood is a failure, never a guess.
 
 const KEY = 'streamkeeper-key';
@@ -11,9 +11,9 @@ export const key = {
   set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
 };
 
-/** The request was refused: `status` and the sentence of the server; 0 where no server answered. */
+/** The request was refused: `status` and the sentence of the server; 0 if no server answered. */
 export class Failure extends Error {
-  /** `kind` and `fix` are those of the problem, "" where the answer is none. */
+  /** `kind` and `fix` are those of the problem, "" if the answer is not a problem. */
   constructor(status, sentence, kind = '', fix = '') {
     super(sentence);
     Object.assign(this, { status, kind, fix });
@@ -24,14 +24,14 @@ export class Failure extends Error {
     return this.status === 401 || this.status === 403;
   }
 
-  /** Whether the server is away or overloaded, so that the same may be asked again later. */
+  /** Whether the server is away or overloaded, so that the request may be repeated later. */
   get passes() {
     return this.status === 0 || this.status === 429 || this.status >= 500;
   }
 }
 
 /**
- * The JSON of the answer; paths are relative to the page, for deployed the stage's name stands before them.
+ * The JSON of the answer; paths are relative to the page, because a deployed API has the stage's name before them.
  * `known` is a Map in which a view keeps what it requests again: the answer by its path, with its tag. An unchanged answer
  * (304) is the same object as before.
  */
@@ -63,10 +63,10 @@ export async function ask(path, method = 'GET', known = null) {
   return answer;
 }
 
-/** The path of a stream, or of what lies below it. */
+/** The path of a stream, or of a resource below it. */
 export const streamPath = (id, below = '') => `connections/${encodeURIComponent(id)}${below}`;
 
-/** Does `work` again and again until `stop` is called: `every` ms after its end, later while it fails, not while hidden. */
+/** Repeats `work` until `stop` is called: `every` ms after its end, later while it fails, not while hidden. */
 export function repeat(work, every, failed) {
   let timer = 0;
   let failures = 0;
@@ -78,7 +78,7 @@ export function repeat(work, every, failed) {
     if (!isOver) timer = setTimeout(run, ms);
   };
   async function run() {
-    // One at a time: what is asked for meanwhile is done after it.
+    // One at a time: a request that comes meanwhile is done after it.
     isDue = isRunning;
     if (document.hidden || isRunning) return;
     isRunning = true;
@@ -87,7 +87,7 @@ export function repeat(work, every, failed) {
     try {
       await work();
       failures = 0;
-      // A server that takes long is asked less often.
+      // A slow server is asked less often.
       rest = Math.max(every, 3 * (performance.now() - began));
     } catch (failure) {
       failures += 1;

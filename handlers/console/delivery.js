@@ -1,4 +1,4 @@
-// Where a stream's events go next, a row for each sink with what can be asked of it, and its dead-letter messages. These
+// Shows where a stream's events go next, a row for each sink with its commands, and the dead-letter messages. These
 // are read only on request: that receives the queue's messages and gives them back, and SQS counts each time
 // (docs/console.md).
 
@@ -8,7 +8,7 @@ import { runbookLink } from './runbook.js';
 import { clock, counted, length, number } from './words.js';
 
 // What a redrive can do, and what it cannot.
-const CAN = 'It stores each event that the queue holds whole at its place among the others. It cannot put back an event that was longer than max_frame_bytes: of that the queue has only the first bytes. To start a rejected stream again, use Start.';
+const CAN = 'It stores each event that the queue holds whole, at its place among the others. It cannot put back an event that was longer than max_frame_bytes, because the queue has only its first bytes. To start a rejected stream again, use Start.';
 
 /** The part: `count` takes how many events went to the queue. */
 export function deadLettersPart(id) {
@@ -40,7 +40,7 @@ export function deadLettersPart(id) {
     const key = ({ key: own, part }) => (own ? `${own}${part && part !== '1 of 1' ? ` (part ${part})` : ''}` : '–');
     table.show(letters, (one) => one.id, (one) => [clock(one.sent_at), key(one), one.reason]);
     table.node.hidden = letters.length === 0;
-    const said = letters.length ? `${number(letters.length)} of this stream.` : 'None of this stream.';
+    const said = letters.length ? `${number(letters.length)} of this stream.` : 'None for this stream.';
     return isAll ? said : `${said} The queue has more than were looked at.`;
   }
 
@@ -61,13 +61,13 @@ const SINKS = ['Sink', 'Delivered', 'Failed', 'Dead-lettered', 'Waiting', 'Oldes
 const cells = (one) => [one.sink, number(one.delivered), number(one.failed), number(one.dead_lettered), number(one.waiting),
   one.lag_ms ? length(one.lag_ms) : '–', clock(one.newest_received_at), one.waits ?? (one.replaying ? 'a replay' : '–')];
 
-/** The instant of a local time, which the API judges where it is none; "start" where there is none. */
+/** The instant of a local time, or the text itself, which the API refuses; "start" for an empty text. */
 function since(local) {
   const at = new Date(local);
   return local === '' ? 'start' : Number.isNaN(at.valueOf()) ? local : at.toISOString();
 }
 
-/** The part of the sinks, hidden where the profile delivers nothing: `show` takes the status of a stream. */
+/** The part of the sinks, hidden if the profile delivers nothing: `show` takes the status of a stream. */
 export function deliveryPart(id) {
   const table = scrolled('Sinks', SINKS);
   const which = element('select', { 'aria-label': 'Sink' });

@@ -1,5 +1,5 @@
-// Makes and updates elements. Invariant: text becomes text, never markup, so nothing that an upstream sent is run; what is
-// as it was is not touched, so nothing flickers and nothing loses the focus.
+// Makes and updates elements. Invariants: text becomes text, never markup, so nothing that an upstream sent is run;
+// what has not changed is not touched, so nothing flickers or loses the focus.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -8,7 +8,7 @@ export function element(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
 }
 
-/** The same of SVG. */
+/** The same for SVG. */
 export function svg(name, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, name), attributes, children);
 }
@@ -22,7 +22,7 @@ function filled(node, attributes, children) {
   return node;
 }
 
-/** Sets an attribute where it is another; null and false remove it. */
+/** Sets an attribute if it has another value; null and false remove it. */
 export function set(node, name, value) {
   if (value === null || value === undefined || value === false) {
     if (node.hasAttribute(name)) node.removeAttribute(name);
@@ -31,7 +31,7 @@ export function set(node, name, value) {
   }
 }
 
-/** Sets the text of an element where it is another. */
+/** Sets the text of an element if it has another. */
 export function text(node, value) {
   if (node.textContent !== String(value)) node.textContent = String(value);
 }
@@ -57,7 +57,7 @@ export function keyed(parent, items, keyOf, make, update) {
 
 /**
  * A table that scrolls, and a function that shows a list in it: `keyOf` tells items apart, `cellsOf` is a row's texts, or
- * its nodes where a row is made of more.
+ * its nodes if a row has more than texts.
  */
 export function scrolled(label, columns) {
   const rows = element('tbody');
@@ -87,17 +87,17 @@ export async function attempt(button, work, problem, result = null, begun = '') 
     if (result && result !== problem) text(result, '');
   } finally {
     button.disabled = false;
-    // A button that is disabled loses the focus.
+    // A disabled button loses the focus.
     if (isFocused && document.activeElement === document.body) button.focus();
   }
 }
 
-/** Says something to who cannot see the page, and nothing twice in a row. */
+/** Announces something to people who cannot see the page, but nothing twice in a row. */
 export function announce(sentence) {
   text(document.getElementById('announce'), sentence);
 }
 
-/** Whether the person says yes to a question; Escape says no. The focus goes back to where it was. */
+/** Whether the person answers yes to a question; Escape means no. The focus goes back to where it was. */
 export function confirmed(title, sentence, yes) {
   const dialog = document.getElementById('confirm');
   text(document.getElementById('confirm-title'), title);

@@ -1,8 +1,8 @@
-// The last events of a stream, the newest first, searchable and to export. Invariants: an event's text is shown as text;
-// one that is read stays open and where it is; what comes while the list is paused is shown when it goes on.
+// The last events of a stream, the newest first, to search and to export. Invariants: an event's text is shown as text;
+// an open event stays open and in its place; events that come while the list is paused are shown when it continues.
 //
-// Where no key is asked for, they come by an EventSource, which a local run and `streamkeeper console` keep open; it cannot
-// send a key, so with one they are asked for page after page. While the page is hidden nothing is open.
+// Without a key, they come by an EventSource, which a local run and `streamkeeper console` keep open. It cannot send a
+// key, so with a key they are requested page by page. While the page is hidden, nothing is open.
 
 import { ask, key, streamPath } from './api.js';
 import { announce, element, keyed, text } from './dom.js';
@@ -16,10 +16,10 @@ const SHORT = 160;
 const LONG = 20_000;
 const DRAWN_MS = 200;
 export const EVERY_MS = 2000;
-// After how long one that was refused is tried again.
+// After how long an EventSource that was refused is tried again.
 const REFUSED_MS = 60_000;
 
-/** The part: `load` reads what has come since, where it does not come by itself; `stop` ends that. */
+/** The part: `load` reads new events if they do not come by themselves; `stop` ends that. */
 export function eventsPart(id) {
   let after = null;
   let events = [];
@@ -59,7 +59,7 @@ export function eventsPart(id) {
     return text(count, `${held}; ${isPaused ? 'paused' : isOpen() ? 'as they come' : `requested every ${EVERY_MS / 1000} s`}`);
   }
 
-  /** Whether they come by themselves: an EventSource that is not closed comes again by itself. */
+  /** Whether events come by themselves: an EventSource that is not closed reconnects by itself. */
   const isOpen = () => source !== null && source.readyState !== EventSource.CLOSED;
 
   /** Takes in events, in the order in which they came. */
@@ -67,7 +67,7 @@ export function eventsPart(id) {
     events = [...those.toReversed(), ...events].slice(0, KEPT);
   }
 
-  /** Has events come by themselves from `after` on. */
+  /** Makes events come by themselves from `after` on. */
   function follow() {
     source = new EventSource(streamPath(id, `/events${after && `?after=${encodeURIComponent(after)}`}`));
     source.onmessage = ({ data, lastEventId }) => {
@@ -80,7 +80,7 @@ export function eventsPart(id) {
     };
   }
 
-  /** Shows what has come; while the list is paused that waits. */
+  /** Shows the events that have come; while the list is paused they wait. */
   function show() {
     drawing = 0;
     if (isPaused) return;
@@ -140,7 +140,7 @@ export function eventsPart(id) {
         order = 'events, by key: this stream keeps no order of arrival';
         events = page.events.slice(0, KEPT);
       } else if (page.next) {
-        after = null; // too far behind: go on at the end
+        after = null; // Too far behind: continue at the end.
       } else if (!key.get() && !isOver && !document.hidden && performance.now() > refusedAt + REFUSED_MS) {
         follow();
       }
@@ -160,7 +160,7 @@ function item(one) {
       element('time', { datetime: one.received_at }, clock(one.received_at)),
       element('span', { class: 'name' }, one.name ?? ''),
       element('span', { class: 'body' }, full.slice(0, SHORT))));
-  // The rest is made when it is asked for: most events are never opened.
+  // The rest is made on opening: most events are never opened.
   details.addEventListener('toggle', () => {
     if (!details.open || details.children.length > 1) return;
     const facts = [['received', one.received_at], ['id', one.id], ['key', one.key], ['position', one.position], ['conflict of', one.conflict_of]];
@@ -173,7 +173,7 @@ function item(one) {
   return element('li', {}, details);
 }
 
-/** The body, laid out where it is JSON and as it came, and a button that copies it as it came. */
+/** The body as it came, laid out if it is JSON, and a button that copies it as it came. */
 function bodyParts(full) {
   const laidOut = pretty(full);
   const shown = element('pre', { tabindex: '0', role: 'region', 'aria-label': 'Body of the event' }, shortened(laidOut ?? full));
@@ -185,7 +185,7 @@ function bodyParts(full) {
     element('button', { type: 'button', 'aria-pressed': String(at === 0), onclick: (event) => choose(event, content) }, name));
   const copy = element('button', {
     type: 'button', class: 'quiet',
-    onclick: () => navigator.clipboard.writeText(full).then(() => announce('The event is copied.'), () => announce('The browser does not allow to copy.')),
+    onclick: () => navigator.clipboard.writeText(full).then(() => announce('The event is copied.'), () => announce('The browser does not allow copying.')),
   }, 'Copy');
   return [element('div', { class: 'row body-tools' }, element('div', { class: 'choices', role: 'group', 'aria-label': 'How the body is shown' }, ...choices), copy), shown];
 }

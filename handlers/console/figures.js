@@ -1,11 +1,11 @@
-// The figures of a stream: four that answer how it does, and those that few ask for behind them.
+// The figures of a stream: four that show how it does, and behind them those that few people need.
 
 import { element, text } from './dom.js';
 import { age, clock, counted, dollars, length, number, perSecond } from './words.js';
 
 const OVER_MS = 10_000;
 const FIRST = [['rate', 'Events a second'], ['stored', 'Stored'], ['complete', 'Complete'], ['connected', 'Connected']];
-const MORE = [['cursor', 'Cursor'], ['cost', 'Cost so far'], ['duplicates', 'Duplicates turned away'], ['letters', 'Dead-lettered']];
+const MORE = [['cursor', 'Cursor'], ['cost', 'Cost so far'], ['duplicates', 'Duplicates refused'], ['letters', 'Dead-lettered']];
 
 /** The part: `show` takes a status and a timeline, `showCost` the cost. */
 export function figuresPart() {

@@ -1,5 +1,5 @@
-// Draws the graph of the stream's state machine, from the definition that its execution runs by, and lights the states
-// that it is in. Invariant: what is lit is said in words too, and no state is left out.
+// Draws the graph of the stream's state machine, from the definition that its execution runs, and lights its current
+// states. Invariant: the lit states are named in words too, and no state is left out.
 
 import { element, set, svg, text } from './dom.js';
 
@@ -83,7 +83,7 @@ function sized(name, state) {
   return { width: Math.max(own, width), height: Math.max(...inner.map((one) => one.height)) + HEAD, inner };
 }
 
-/** Of each state the length of the longest way to it, and which edges lead back. */
+/** The length of the longest way to each state, and which edges lead back. */
 function layered(graph) {
   const back = new Set();
   const state = new Map();

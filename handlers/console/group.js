@@ -1,6 +1,6 @@
-// The streams that share a stream's function: each with its gaps of the last hour, on one line of time. The lanes above are
-// those of the function, so they are drawn once. It asks only while it is open. Invariant: at most MOST streams are asked
-// about, and the others are counted.
+// The streams that share a stream's function: each with its gaps of the last hour, on one line of time. The lanes above
+// are those of the function, so they are drawn once. It makes requests only while it is open. Invariant: it requests
+// MOST streams at most, and counts the others.
 
 import { ask, streamPath } from './api.js';
 import { attempt, element, keyed, scrolled, set, svg, text } from './dom.js';

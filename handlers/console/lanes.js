@@ -1,7 +1,7 @@
 // Draws the two lanes of a stream on a line of time whose right edge is now, and the stream as a whole below them:
-// connected, overlap, gap. Colours and words are those of `streamkeeper timeline`. Nothing is told by colour alone: an
+// connected, overlap, gap. Colours and words are those of `streamkeeper timeline`. Colour is never the only sign: an
 // overlap is higher, a failed attempt is a tick, a gap is hatched, one that is not proved complete has an outline, a
-// repaired one a line through it. Each mark says what it is, and two tables have the same.
+// repaired one a line through it. Each mark has a text, and two tables have the same.
 
 import { ask, streamPath } from './api.js';
 import { announce, attempt, element, keyed, scrolled, set, svg, text } from './dom.js';
@@ -34,7 +34,7 @@ export function lanesPart() {
     described, hatch(), ticks, ...labels, marks);
   const said = element('p', { class: 'handover' }, 'No handover yet.');
   const table = scrolled('Connections', ['Lane', 'Connected', 'Until', 'For', 'Ended by', 'Stored', 'Duplicates']);
-  const gapTable = scrolled('Gaps', ['From', 'To', 'For', 'After', 'What it hides', 'Repair']);
+  const gapTable = scrolled('Gaps', ['From', 'To', 'For', 'After', 'What is missing', 'Repair']);
   const choices = WINDOWS.map(([seconds, name]) => element('button', {
     type: 'button', 'aria-pressed': String(seconds === 120), onclick: (event) => choose(seconds * 1000, event.target),
   }, name));
@@ -53,7 +53,7 @@ export function lanesPart() {
 
   function draw() {
     if (!data) return;
-    // As wide as there is room, so that the letters stay as large as the others.
+    // As wide as its place, so that its letters stay as large as the others.
     width = Math.max(240, picture.clientWidth || width);
     const now = Date.now() + clockAhead;
     const from = now - windowMs;
@@ -105,10 +105,10 @@ const cells = (one) => {
   return [one.lane, clock(one.opened_at), until, length(ms), words(one.ended_by) || '–', one.stored, one.duplicates];
 };
 
-const HIDES = { delivered: 'nothing: all of it came later', open: 'not proved complete yet', lost: 'events are lost', repaired: 'nothing: it was repaired', partly: 'a part of it came by repair', failed: 'it could not be repaired yet' };
+const HIDES = { delivered: 'nothing: all its events came later', open: 'not proved complete yet', lost: 'events are lost', repaired: 'nothing: it was repaired', partly: 'a part of it came by repair', failed: 'it could not be repaired yet' };
 const REPAIRABLE = ['open', 'lost', 'partly', 'failed'];
 
-/** A button that has a gap repaired, where events may be missing in it. */
+/** A button that starts the repair of a gap in which events may be missing. */
 function offerRepair(cell, stream, gap) {
   if (!gap.to_at || !REPAIRABLE.includes(gap.state)) return cell.replaceChildren();
   if (cell.firstChild) return undefined;
@@ -130,13 +130,13 @@ const gapCells = (gap) => {
   return [clock(gap.from_at), gap.to_at ? clock(gap.to_at) : 'now', length(gap.length_ms), words(gap.cause), lost];
 };
 
-/** The time since the start of a stream of which no connection was ever answered, as a gap. */
+/** The time since the start as a gap, for a stream without any answered connection. */
 function neverConnected({ coverage, started_at: start, ended_at: end, stop_requested_at: stop }) {
   if (coverage || !start) return [];
   return [{ from_at: start, to_at: end ?? stop, cause: 'the start: never connected', state: 'open' }];
 }
 
-/** The last handover as a sentence; null where there was none. */
+/** The last handover as a sentence; null if there was none. */
 function handoverOf(opened) {
   for (let index = opened.length - 1; index > 0; index -= 1) {
     const [older, newer] = [opened[index - 1], opened[index]];
@@ -223,7 +223,7 @@ function drawTicks(parent, windowMs, now, at, width) {
   });
 }
 
-/** The hatching of gaps; that of repaired ones has a line through it. */
+/** The hatching of gaps; for repaired ones it has a line through it. */
 function hatch() {
   const pattern = (id, ...more) => svg('pattern', { id, width: 6, height: 22, y: ROWS.stream + 1, patternUnits: 'userSpaceOnUse' },
     svg('rect', { class: 'hatch-ground', width: 6, height: 22 }),

@@ -1,5 +1,5 @@
-// The page: chooses the view by the address, asks for a key where one is needed, and says whether the server answers.
-// Invariant: one view at a time asks the server; one that is left stops.
+// The page: chooses the view by the address, asks for a key if one is needed, and shows whether the server answers.
+// Invariant: only the current view makes requests; a view that is left stops.
 
 import { Failure, ask, key } from './api.js';
 import { announce, element, text } from './dom.js';
@@ -13,7 +13,7 @@ const forget = document.getElementById('forget');
 let view = null;
 let isLost = false;
 
-/** What a view reports: that the server answered, or a failure and when it is asked again. */
+/** Takes what a view reports: that the server answered, or a failure and when it tries again. */
 const server = {
   answered() {
     if (isLost) announce('The server answers again.');
@@ -25,7 +25,7 @@ const server = {
     if (!(failure instanceof Failure)) throw failure;
     if (failure.needsKey) return askKey(failure.message);
     link.dataset.state = 'lost';
-    const again = `Asked again in ${Math.ceil(restMs / 1000)} s; what is shown is from before.`;
+    const again = `Trying again in ${Math.ceil(restMs / 1000)} s; the page shows older data.`;
     text(link, `▲ ${failure.message} ${again}`);
     isLost = true;
     return undefined;
@@ -70,7 +70,7 @@ function askKey(sentence) {
   main.replaceChildren(
     element('section', { class: 'card narrow', 'aria-labelledby': 'key-title' },
       element('h1', { id: 'key-title' }, 'A key is needed'),
-      element('p', {}, 'This server asks for its API key. This tab keeps it until it is closed, and sends it to this server alone.'),
+      element('p', {}, 'This server requires its API key. This tab keeps the key until it is closed, and sends it only to this server.'),
       problem,
       element('form', { onsubmit: submit },
         element('label', { for: 'key' }, 'API key'), field,

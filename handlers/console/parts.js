@@ -8,7 +8,7 @@ export function partsPart() {
   const list = element('ul', { class: 'parts' });
   const node = element('section', { class: 'card', 'aria-labelledby': 'parts', hidden: true },
     element('h2', { id: 'parts' }, 'Parts'),
-    element('p', { class: 'soft' }, 'Each is connected by itself, and has its own lanes, sinks and machine.'), list);
+    element('p', { class: 'soft' }, 'Each has its own connection, lanes, sinks and machine.'), list);
   const make = ({ stream }) => element('li', {},
     element('a', { href: `#/streams/${encodeURIComponent(stream)}` }, stream), ' ', element('span', { class: 'status' }), ' ', element('span'));
   return {

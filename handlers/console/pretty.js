@@ -1,5 +1,5 @@
-// Lays JSON out for people. Invariant: each number and text stays as it was written: one that is read and written again
-// may be another (17952311063000000001).
+// Lays JSON out for people. Invariant: each number and text stays as it was written, because parsing and writing it may
+// change it (17952311063000000001).
 
 const TOKENS = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
 

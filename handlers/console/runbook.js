@@ -1,5 +1,5 @@
 // Shows one section of the runbook, docs/runbook.md, which the server has among the page's files.
-// Invariant: its text becomes elements by the few marks of Markdown that the runbook uses; nothing of it is markup.
+// Invariant: its text becomes elements by the few marks of Markdown that the runbook uses, never markup.
 
 import { Failure } from './api.js';
 import { element } from './dom.js';
@@ -11,7 +11,7 @@ export const runbookLink = (section) => `#/runbook/${slug(section)}`;
 
 const slug = (name) => name.toLowerCase().replaceAll(' ', '-');
 
-/** Shows the section with this name in `parent`, or what there is where no section has it; the view has `stop`. */
+/** Shows the section with this name in `parent`, or the list of sections if there is none; the view has `stop`. */
 export function runbookView(parent, server, section) {
   let isOver = false;
   const title = element('h1', {}, 'Runbook');
@@ -64,7 +64,7 @@ function table([head, , ...rows]) {
       element('tbody', {}, ...rows.map((row) => element('tr', {}, ...cells(row, 'td'))))));
 }
 
-/** Text with code, emphasis and links; a link to another page of the documentation is its text alone. */
+/** Text with code, emphasis and links; a link to another page of the documentation becomes plain text. */
 function inline(text) {
   const parts = [];
   let end = 0;

@@ -1,4 +1,4 @@
-// Starts a stream from the list: a form that suggests the profiles, and where nothing was started yet a button for each
+// Starts a stream from the list: a form that suggests the profiles, and if nothing was started yet, a button for each
 // demonstration stream.
 
 import { ask, streamPath } from './api.js';

@@ -1,6 +1,6 @@
-// One stream: its verdict first, why and what to do, then figures, lanes, events, dead letters and machine; it is started
-// and stopped here.
-// Invariants: nothing is started or stopped without a question; a part that fails leaves the others as they are.
+// One stream: its verdict first, why and what to do, then figures, lanes, events, dead letters and machine; it is
+// started and stopped here. Invariants: nothing is started or stopped without a question; a part that fails leaves the
+// others as they are.
 
 import { ask, repeat, streamPath } from './api.js';
 import { announce, attempt, confirmed, element, text } from './dom.js';
@@ -69,7 +69,7 @@ export function streamView(parent, server, id) {
     delivery.show(status);
   }
 
-  /** The timeline; null of a stream that is read in parts, each of which has its own. */
+  /** The timeline; null for a stream that is read in parts, each of which has its own. */
   async function timelineOf() {
     if (isInParts) return null;
     return ask(streamPath(id, '/timeline')).catch((failure) => {
@@ -79,7 +79,7 @@ export function streamView(parent, server, id) {
     });
   }
 
-  /** A stream that was never started can be started here; one that no profile describes has nothing but a way back. */
+  /** A stream that was never started can be started here; a stream without a profile has only a link back. */
   function missing(failure) {
     if (failure.status !== 404) throw failure;
     text(verdict, failure.message);
@@ -97,7 +97,7 @@ export function streamView(parent, server, id) {
 
   async function change(button, method) {
     const isStart = method === 'POST';
-    const from = cursor === null ? 'It has no cursor: it begins as its profile says.' : `It goes on from its cursor, ${cursor}.`;
+    const from = cursor === null ? 'It has no cursor: its profile decides where it begins.' : `It continues from its cursor, ${cursor}.`;
     const sentence = isStart
       ? from
       : 'The connection stores what it has read and closes. The stream stays stopped until it is started again.';

@@ -1,6 +1,7 @@
-// All streams at a glance, the worst first: their status, how fast events come, what is not proved, and why one is not well.
-// Invariants: a row is made once, and only what changes in it is written; PER rows at most are on the page. Once all are
-// there a turn requests one page of the API, so its cost does not grow with their number, and an unchanged one is a 304.
+// All streams at a glance, the worst first: status, pace, open gaps, and what is wrong.
+// Invariants: a row is made once, and only its changes are written; at most PER rows are on the page. Once all streams
+// are there, a turn requests one page of the API, so its cost does not grow with their number; an unchanged page is a
+// 304.
 
 import { ask, repeat } from './api.js';
 import { element, keyed, set, text } from './dom.js';
@@ -27,7 +28,7 @@ export function streamsView(parent, server) {
   let status = '';
   let first = 0;
   const search = element('input', { type: 'search', id: 'search', autocomplete: 'off', spellcheck: 'false' });
-  const chips = element('div', { class: 'chips', role: 'group', 'aria-label': 'Show one status alone' });
+  const chips = element('div', { class: 'chips', role: 'group', 'aria-label': 'Show only one status' });
   const rows = element('tbody', { role: 'rowgroup' });
   const nothing = element('p', { class: 'empty' }, 'Loading …');
   const table = element('table', { class: 'streams', role: 'table', hidden: true },
@@ -66,7 +67,7 @@ export function streamsView(parent, server) {
     text(nothing, streams.length ? 'No stream matches.' : 'No stream was started yet.');
   }
 
-  /** A button for each status, with how many of those that match have it; pressed, the others are hidden. */
+  /** A button for each status, with how many matching streams have it; if pressed, it hides the others. */
   function drawChips(found) {
     const counts = Object.keys(STATUSES).map((name) => [name, found.filter((one) => one.status === name).length])
       .filter(([name, count]) => count > 0 || name === status);
@@ -79,7 +80,7 @@ export function streamsView(parent, server) {
     });
   }
 
-  /** Renews the next page, and goes on while the one that follows begins elsewhere than before. */
+  /** Renews the next page, and the following ones while they begin elsewhere than before. */
   async function load() {
     const isOld = performance.now() - turnedAt > OLD_MS;
     let at = isOld ? 0 : turn;
@@ -94,7 +95,7 @@ export function streamsView(parent, server) {
       at += 1;
       // What follows begins elsewhere, so it is requested by other paths.
       if (old && page.next !== old.next) known.clear();
-      // The first time, what is there is shown at once.
+      // The first time, what has been read is shown at once.
       if (!old) show();
     } while (page.next !== null && (isOld || page.next !== old?.next));
     if (page.next === null) pages.length = at;
@@ -116,7 +117,7 @@ export function streamsView(parent, server) {
   });
   let isOver = false;
   const loop = repeat(load, EVERY_MS, server.failed);
-  begin.load().catch(() => {}); // the names of profiles are a help; the list itself says what fails
+  begin.load().catch(() => {}); // The names of profiles are only a help; the list itself shows failures.
   return {
     stop() {
       isOver = true;

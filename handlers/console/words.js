@@ -1,4 +1,4 @@
-// Spells numbers, lengths and instants for people, and says what a status means.
+// Formats numbers, lengths and instants for people, and has the words of a status.
 
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
 const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
@@ -25,7 +25,7 @@ export const number = (value) => WHOLE.format(value);
 /** A number and what it counts: 1 gap, 2 gaps. */
 export const counted = (count, what) => `${number(count)} ${what}${count === 1 ? '' : 's'}`;
 
-/** Milliseconds as people say them: 104 ms, 3.2 s, 4 min 10 s, 2 d 3 h. */
+/** Milliseconds for people: 104 ms, 3.2 s, 4 min 10 s, 2 d 3 h. */
 export function length(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
@@ -39,7 +39,7 @@ export function length(ms) {
   return parts.slice(0, 2).join(' ');
 }
 
-/** An instant's time of day, with the day where that is not today, on one line; "–" for none. */
+/** An instant's time of day, with the day if that is not today, on one line; "–" for none. */
 export function clock(at) {
   if (!at) return '–';
   const date = new Date(at);
@@ -61,7 +61,7 @@ export function age(at) {
 /** Events a second: 0.02, 4.5, 120. */
 export const perSecond = (rate) => (rate === null ? '–' : rate.toFixed(rate < 0.1 && rate > 0 ? 2 : rate < 100 ? 1 : 0));
 
-/** US dollars; small amounts with as many digits as say something. */
+/** US dollars; small amounts with as many digits as matter. */
 export function dollars(usd) {
   if (usd === 0) return '$0';
   if (usd < 0.0001) return 'less than $0.0001';

@@ -169,7 +169,7 @@ def test_a_server_that_is_lost_and_comes_back(service: LocalRun, browser: Chromi
                 """await page.locator('#link[data-state=lost]').waitFor();
                 return [await page.locator('#link').textContent(), await page.locator('.events li').count() > 0]"""
             )
-        assert "The server does not answer. Asked again in" in said[0]
+        assert "The server does not answer. Trying again in" in said[0]
         assert said[1]
         browser.do("await page.locator('#link[data-state=live]').waitFor()")
         assert browser.do("return page.locator('#announce').textContent()") != ""
