@@ -353,7 +353,10 @@ def _delete(asked: Asked) -> Answer:
         stream = status.answer(asked.stream_id, _records(asked), _now_ms(), DEAD_AFTER_MS, RETRIES)
     names = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
     shown = {name: stream[name] for name in names}
-    return said(202, {**shown, "message": status_words.what_follows(stream, RENEWED_MS // 1000)})
+    message = status_words.what_follows(stream, RENEWED_MS // 1000)
+    if asked.parts and stream["status"] == "stopping":
+        message = "Each part stores what it has read and closes; its execution ends."
+    return said(202, {**shown, "message": message})
 
 
 def _redrive(asked: Asked) -> Answer:

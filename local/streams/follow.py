@@ -85,8 +85,9 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def line(event: dict[str, Any]) -> str:
-    """An event for people: its time, key and body. The time is its own with --order time, else that of its arrival."""
+    """An event for people: its time, part, key and body. The time is its own with --order time, else that of its arrival."""
     data = event.get("data")
     body = data if data is not None else f"[{event.get('left_out') or event.get('dead_letter') or 'bytes, as base64'}]"
     at = event.get("happened_at") or event["received_at"]
-    return printable(f"{at}  {event['key']}  {body}".replace("\n", " "))
+    key = f"{event['stream']}  {event['key']}" if "stream" in event else event["key"]
+    return printable(f"{at}  {key}  {body}".replace("\n", " "))

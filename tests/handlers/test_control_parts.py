@@ -131,6 +131,7 @@ def test_a_stop_stops_every_part(aws: Aws, function: ModuleType) -> None:
     for _ in range(2):
         code, body = asked(function, "DELETE", "prices")
         assert (code, body["stream"], body["status"]) == (202, "prices", "stopping")
+        assert body["message"] == "Each part stores what it has read and closes; its execution ends."
     for part in PARTS:
         assert aws.items(CONTROL, part)["lease"]["stop"] is True
 
