@@ -354,7 +354,7 @@ def _delete(asked: Asked) -> Answer:
     names = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
     shown = {name: stream[name] for name in names}
     message = status_words.what_follows(stream, RENEWED_MS // 1000)
-    if asked.parts and stream["status"] == "stopping":
+    if any(one["status"] == "stopping" for one in stream.get("parts", ())):
         message = "Each part stores what it has read and closes; its execution ends."
     return said(202, {**shown, "message": message})
 

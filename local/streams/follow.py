@@ -85,7 +85,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def line(event: dict[str, Any]) -> str:
-    """An event for people: its time, part, key and body. The time is its own with --order time, else that of its arrival."""
+    """An event for people: its time, part, key and body. The time is its own with --order time, else its arrival."""
     data = event.get("data")
     body = data if data is not None else f"[{event.get('left_out') or event.get('dead_letter') or 'bytes, as base64'}]"
     at = event.get("happened_at") or event["received_at"]
