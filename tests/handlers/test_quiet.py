@@ -19,12 +19,12 @@ FOR_MS = 896_000  # a function's time without its margin
 
 
 def sends(*after_s: int) -> Script:
-    """An answer at once, and an event so many seconds after it each."""
+    """Send an answer at once, and an event after each of so many seconds."""
     return [(0, Opened(200)), *((1_000 * each, Chunk(f"data: {each}\n\n".encode())) for each in after_s)]
 
 
 class World(Functions):
-    """Functions of a stream one after the other; `told` is what is said of it at each of some instants."""
+    """Functions of a stream in turn; `told` is what is reported of it at certain instants."""
 
     origin_ms = 1_700_000_000_000
     every_ms = 3_000
@@ -38,7 +38,7 @@ class World(Functions):
 
     @property
     def item(self) -> dict[str, Any]:
-        """The control record."""
+        """Return the control record."""
         key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
         item: dict[str, Any] = self.tables.get_item(TableName="control", Key=key)["Item"]
         return item
@@ -48,7 +48,7 @@ class World(Functions):
 
 
 def test_a_stream_is_quiet_once_nothing_new_came_for_as_long_as_its_profile_says() -> None:
-    """To the second, over a handover, and until the next event."""
+    """This is exact to the second, over a handover, and lasts until the next event."""
     world = World([sends(10, 400, 880), sends(100, 130)], 469, 470, 500, 902, 980, 990, 1_000, 1_100, expect_every_s=70)
     quiet = "quiet: nothing new for {} s, and one is expected every 70 s"
     assert world.told == {
@@ -64,7 +64,7 @@ def test_a_stream_is_quiet_once_nothing_new_came_for_as_long_as_its_profile_says
 
 
 def test_what_is_usual_is_the_longest_pause_that_was_seen() -> None:
-    """Twice as long is quiet, and that is said to whoever asked to be alerted; two minutes are never too long."""
+    """Twice as long is quiet, and subscribers to alerts learn it; two minutes are never too long."""
     world = World([sends(0, 300, 400), sends()], 996, 997, expect_every_s="usual")
     assert silence_of(world.item) == Silence(world.origin_ms + 400_000, remembered(300_000, FOR_MS), 0)
     assert (world.told[996], world.told[997]) == ("", "quiet: nothing new for 597 s, and that is not usual")
@@ -73,7 +73,7 @@ def test_what_is_usual_is_the_longest_pause_that_was_seen() -> None:
 
 
 def test_a_pause_that_nobody_was_there_for_is_none() -> None:
-    """After an outage the first event says nothing of how often one comes."""
+    """The first event after an outage says nothing about how often events come."""
     world = World([sends(0, 10)])
     world.now_ms += 600_000
     world.opened.clear()
@@ -83,7 +83,7 @@ def test_a_pause_that_nobody_was_there_for_is_none() -> None:
 
 
 def test_a_long_pause_is_forgotten_bit_by_bit() -> None:
-    """Half of it in a day."""
+    """It loses half of its length in a day."""
     assert [remembered(1_000, since_ms) for since_ms in (0, FORGOTTEN_MS // 2, FORGOTTEN_MS)] == [1_000, 500, 0]
     assert (remembered(None, 1), Silence(1, None, 0).limit_ms(), Silence(1, 5, None).limit_ms()) == (
         None,
@@ -93,14 +93,14 @@ def test_a_long_pause_is_forgotten_bit_by_bit() -> None:
 
 
 def shown(event_ms: int, **more: Any) -> dict[str, Any]:
-    """What a heartbeat of a stream that expects an event every minute shows."""
+    """Return what a heartbeat shows of a stream that expects an event every minute."""
     progress = Progress(1, NOW_MS, NOW_MS, NOW_MS, event_ms=event_ms, expect_ms=60_000)
     item = ledger_records.connection_item(progress, lane="A", execution="", request_id="r1")
     return {"live": ledger_records.live_value(item)} | more
 
 
 def test_a_function_of_a_group_writes_down_when_an_event_came_that_is_expected(client: Client) -> None:
-    """Twice in the time, and not oftener; so whoever watches adds half of it, and is shown the way by the heartbeat."""
+    """It does so at most twice in the time, so the watch adds half of it; the heartbeat leads the watch there."""
     store = store_of(client)
     fence = claim(store)
     store.mark_connected(STREAM, fence, NOW_MS, request_id="r1", shown=shown(NOW_MS))
@@ -124,7 +124,7 @@ UNWELL = [(89_999, NO_EPOCH, 0), (90_000, NO_EPOCH, 1), (0, Epoch(1, 5, NOW_MS),
 def test_a_function_counts_streams_that_are_to_be_looked_at(
     client: Client, after_ms: int, begun: Epoch, unwell: int
 ) -> None:
-    """Those of which nothing new comes, and those whose ids start over."""
+    """These are silent streams, and those whose ids start over."""
     store = store_of(client, NOW_MS + after_ms)
     store.mark_connected(STREAM, claim(store), NOW_MS, request_id="r1", shown=shown(NOW_MS))
     if begun != NO_EPOCH:

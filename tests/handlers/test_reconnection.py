@@ -60,12 +60,12 @@ class Function:
 
 @pytest.fixture
 def function(aws: Aws) -> Function:
-    """A function upon empty tables."""
+    """Return a function on empty tables."""
     return Function(aws)
 
 
 def test_a_rest_longer_than_the_function_is_left_to_the_next(function: Function) -> None:
-    """It waits as long as it lives, connects to nothing, and raises what it raised before."""
+    """It waits as long as it lives, connects to nothing, and raises the earlier error."""
     with serving(answers(b"429 X", retry_after="600"), ends) as server:
         function.run(server)
         report = function.run(server, lasts_ms=2_500)
@@ -75,7 +75,7 @@ def test_a_rest_longer_than_the_function_is_left_to_the_next(function: Function)
 
 
 def test_a_rest_ends_at_a_requested_stop_and_where_another_took_over(function: Function, aws: Aws) -> None:
-    """Whoever rests reads the lease."""
+    """A resting connection reads the lease."""
     function.store.change_rest("demo", Rest(), Rest("http", 3, function.clock.now_ms() + 60_000), "A/r0")
     with serving(ends) as server:
         aws.put_control("demo", "lease", stop={"BOOL": True})
@@ -104,7 +104,7 @@ def test_of_two_that_rested_together_one_tries(aws: Aws) -> None:
 
 
 def test_a_try_that_is_answered_keeps_nobody_waiting(aws: Aws) -> None:
-    """Whoever rested beside it, or comes in its time to relieve it, need not wait until it must have been answered."""
+    """One that rested beside it, or comes to relieve it, need not wait until an answer would be due."""
     functions = [Function(aws, "r1"), Function(aws, "r2")]
     since_ms = functions[0].clock.now_ms()
     functions[0].store.change_rest("demo", Rest(), Rest("http", 1, since_ms + 100), "A/r0")
@@ -122,7 +122,7 @@ def test_a_try_that_is_answered_keeps_nobody_waiting(aws: Aws) -> None:
 
 
 def test_paces_grow_as_the_profile_says() -> None:
-    """Linear and exponential, to the limit and no further; another kind begins anew; Retry-After is the least."""
+    """Linear or exponential, up to the limit; another kind begins anew; Retry-After is the minimum."""
     linear, doubling = Pace(0.25, step_s=0.25, max_s=16), Pace(5, factor=2, max_s=320)
     assert [linear.rest_ms(count) for count in (1, 2, 3, 64, 1000)] == [250, 500, 750, 16_000, 16_000]
     assert [doubling.rest_ms(count) for count in (1, 2, 7, 8, 10_000)] == [5_000, 10_000, 320_000, 320_000, 320_000]
@@ -133,7 +133,7 @@ def test_paces_grow_as_the_profile_says() -> None:
 
 
 def test_a_secret_goes_into_the_request_and_nowhere_else(function: Function) -> None:
-    """Text, field and parameter are read; a rotation is seen at the next refusal, once."""
+    """Text, field and parameter are read; the next refusal reveals a rotation, once."""
     put_secret(TOKEN, '{"token": "old-value"}')
     boto3.client("ssm").put_parameter(Name=TOKEN, Value="par&meter", Type="SecureString", Overwrite=True)
 
@@ -163,7 +163,7 @@ def test_a_secret_goes_into_the_request_and_nowhere_else(function: Function) -> 
     ],
 )
 def test_a_secret_that_is_not_there_is_the_users_to_mend(function: Function, reference: str, sentence: str) -> None:
-    """It is refused with the secret's name, before anything is sent; once it is mended the stream is read."""
+    """The refusal names the secret before anything is sent; once it exists the stream is read."""
     put_secret(TOKEN, '{"token": "s3cret", "list": []}')
     with serving(ends) as server:
         report = function.run(server, headers={"X-Key": reference})
@@ -180,7 +180,7 @@ def test_a_secret_that_is_not_there_is_the_users_to_mend(function: Function, ref
 
 
 def test_a_secret_that_is_read_again_is_sent(function: Function) -> None:
-    """One that was forbidden for a moment: the same function connects, and has sent nothing before."""
+    """It was forbidden for a moment: the same function connects, and has sent nothing before."""
     ways = [fails_with("AccessDeniedException")]
     put_secret(TOKEN, "s3cret")
     function.secrets = SecretValues(
@@ -197,7 +197,7 @@ def test_a_secret_that_is_read_again_is_sent(function: Function) -> None:
 
 
 def test_the_names_of_secrets_are_the_stages(function: Function) -> None:
-    """A name is looked for among the stage's, a whole one of the stage is the same; another stage's is not read."""
+    """A short name means the stage's, as does its full name; another stage's is not read."""
     put_secret(TOKEN, "s3cret")
     put_secret("/streamkeeper/prod/token", "another")
     for reference in ("${secret:token}", f"${{secret:{TOKEN}}}"):
@@ -211,7 +211,7 @@ def test_the_names_of_secrets_are_the_stages(function: Function) -> None:
 
 
 def test_an_outage_of_secrets_manager_is_a_drop_that_tells_no_value(function: Function) -> None:
-    """The client's own words quote the request; ours hold the code alone."""
+    """The client's own words quote the request; ours have only the code."""
     function.secrets = SecretValues(
         lambda service: Client(boto3.client(service), "get_secret_value", fails_with("InternalServiceError")),
         "/streamkeeper/test/",
@@ -228,7 +228,7 @@ def test_an_outage_of_secrets_manager_is_a_drop_that_tells_no_value(function: Fu
 def test_in_the_cycle_that_the_machine_names_a_renewal_is_due(
     function: Function, cycle: tuple[int, int], error: str
 ) -> None:
-    """Not before; what is counted and logged is the usual end."""
+    """It is not due earlier; what is counted and logged is the usual end."""
     with serving(stays) as server:
         assert function.run(server, lasts_ms=1_800, cycle=cycle).outcome.error == error
     assert function.outcomes == ["ConnectionExpired"]

@@ -1,4 +1,4 @@
-"""POST …/redrive through the function that is deployed, against the embedded AWS."""
+"""POST …/redrive through the deployed function, on the embedded AWS."""
 
 import json
 from types import ModuleType
@@ -13,12 +13,12 @@ RESOURCE = "/connections/{streamId}/redrive"
 
 
 def redriven(function: ModuleType, stream_id: str = "demo") -> tuple[int, Any]:
-    """Status and JSON of a redrive."""
+    """Return the status and the JSON of a redrive."""
     return asked(function, "POST", stream_id, resource=RESOURCE)
 
 
 def test_a_streams_events_are_put_back_and_others_stay(aws: Aws, function: ModuleType) -> None:
-    """Whole events are stored once, in parts too; what cannot be put back stays with its reason, and others' too."""
+    """Whole events are stored once, also in parts; one that cannot be put back stays with its reason."""
     connected(aws)
     large = StreamEvent("k2", "x" * 300_000, None, None, None, 2)
     for stream_id, event in (("demo", StreamEvent("k1", "a", "7", "tick", None, 1)), ("demo", large), ("other", large)):
@@ -36,7 +36,7 @@ def test_a_streams_events_are_put_back_and_others_stay(aws: Aws, function: Modul
 
 
 def test_a_redrive_of_a_stream_that_is_not_there(function: ModuleType) -> None:
-    """404, as for the stream itself; a GET of the route is a 405."""
+    """It gives 404, as for the stream itself; a GET of the route gives 405."""
     assert redriven(function) == (404, {"detail": "The stream 'demo' was never started."})
     assert redriven(function, "nobody")[0] == 404
     assert asked(function, "GET", resource=RESOURCE)[0] == 405

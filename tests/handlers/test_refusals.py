@@ -24,22 +24,22 @@ DROPPED, REJECTED = "StreamDropped", "StreamRejected"
 
 
 def answered(status: int, **headers: str) -> Script:
-    """A connection that gets this answer at once."""
+    """Return a connection that gets this answer at once."""
     return [(0, Opened(status, {name.replace("_", "-"): value for name, value in headers.items()}))]
 
 
 class Machine(Functions):
-    """Calls functions one after the other, as the machine does after a drop: each at once."""
+    """Calls functions in turn, as the machine does after a drop: each at once."""
 
     lot = 0
     origin_ms = ORIGIN_MS
 
     def act_at(self, at_ms: int, act: Callable[[], object]) -> None:
-        """Lets somebody else do something then."""
+        """Let somebody else do something at that instant."""
         self._actions.append((at_ms, act))
 
     def until_rejected(self, most: int = 40, **fields: Any) -> list[str]:
-        """The errors of functions, in both lanes in turn, until one says that the stream is rejected."""
+        """Return the functions' errors, in both lanes in turn, until one says that the stream is rejected."""
         errors: list[str] = []
         while len(errors) < most and (not errors or errors[-1] == DROPPED):
             errors.append(self.start("AB"[len(errors) % 2], **fields).outcome.error)
@@ -59,7 +59,7 @@ REFUSALS: dict[str, Script] = {
     ("overlap", "what"), one_in(4, itertools.product(["evicts", "tolerates", "forbids"], REFUSALS))
 )
 def test_a_refusal_is_final_after_so_long_and_no_sooner(what: str, overlap: str) -> None:
-    """It is tried again at growing distances by both lanes, the last time when it is final, and rejected once."""
+    """Both lanes try it at growing distances, the last time when it is final, and it is rejected once."""
     machine = Machine(lambda: REFUSALS[what])
     errors = machine.until_rejected(overlap=overlap)
     assert machine.asked_ms == [0, 1_000, 3_000, 7_000, 15_000, *range(31_000, 300_000, 30_000), 300_000]
@@ -67,7 +67,7 @@ def test_a_refusal_is_final_after_so_long_and_no_sooner(what: str, overlap: str)
 
 
 def test_a_page_for_a_minute_ends_nothing() -> None:
-    """The stream that comes after it is read, and the next page begins a row of its own."""
+    """The stream after it is read, and the next page begins a new row."""
     page = REFUSALS["a page"]
     machine = Machine(lambda: page if machine.now_ms < ORIGIN_MS + 60_000 else LIVED)
     machine.every_ms = 20_000
@@ -76,7 +76,7 @@ def test_a_page_for_a_minute_ends_nothing() -> None:
 
 
 def test_zero_makes_a_refusal_final_at_once() -> None:
-    """So does a profile that says of a status that it is rejected."""
+    """A profile that calls a status rejected does so too."""
     machine = Machine(lambda: answered(403))
     report = machine.start(reject_after=0)
     assert report.outcome.message == "the upstream answered 403: a retry cannot help"
@@ -85,7 +85,7 @@ def test_zero_makes_a_refusal_final_at_once() -> None:
 
 
 def test_the_words_say_for_how_long() -> None:
-    """Before, how much longer it may last; in the end, how long it did."""
+    """First they say how much longer it may last, in the end how long it did."""
     machine = Machine(lambda: answered(403))
     said = [machine.start(reject_after="3s").outcome for _ in range(3)]
     assert [(one.message, one.http_status) for one in said] == [
@@ -97,7 +97,7 @@ def test_the_words_say_for_how_long() -> None:
 
 @pytest.mark.parametrize("other", [LIVED, ANSWERED, answered(503), answered(429), [(0, Closed("unreachable"))]])
 def test_whatever_else_comes_begins_the_row_anew(other: Script) -> None:
-    """A stream, a failure of another kind, or no answer: only refusals in a row are counted."""
+    """A stream, another kind of failure, or no answer: only refusals in a row count."""
     scripts = [answered(403), answered(403), other]
     machine = Machine(lambda: scripts.pop(0) if scripts else answered(403))
     for _ in range(3):
@@ -108,7 +108,7 @@ def test_whatever_else_comes_begins_the_row_anew(other: Script) -> None:
 
 
 def test_a_post_begins_the_row_anew() -> None:
-    """Whoever sends it has reason to think that the cause is mended: it is not rejected by the first refusal."""
+    """Its sender has a reason to think the cause is mended, so the first refusal does not reject it."""
     machine = Machine(lambda: answered(403))
     assert machine.until_rejected(reject_after=20)[-1] == REJECTED
     machine.wait_until(ORIGIN_MS + 100_000)
@@ -135,9 +135,9 @@ LEAST_MS: list[tuple[str, dict[str, Any], int]] = [
 def test_no_refusal_is_final_while_another_connection_lives(
     least: tuple[str, dict[str, Any], int], overlap: str
 ) -> None:
-    """As long as events come the stream is not rejected; from the other's end on it may be refused as long as ever.
+    """While events come the stream is not rejected; from the other's end on the refusal has its full time.
 
-    So it is where the profile calls the refusal final at once: and it is not tried without a rest.
+    This holds even if the profile calls the refusal final at once, and it is not tried without a rest.
     """
     what, fields, least_ms = least
     machine = Machine(lambda: REFUSALS[what])
@@ -155,14 +155,14 @@ def test_no_refusal_is_final_while_another_connection_lives(
 
 
 def test_the_upstream_may_ask_for_more() -> None:
-    """Its Retry-After is the least, also where the refusal would be final before."""
+    """Its Retry-After is the minimum, even if the refusal would be final before."""
     machine = Machine(lambda: answered(403, retry_after="40"))
     assert machine.until_rejected(reject_after=60) == [DROPPED, DROPPED, REJECTED]
     assert machine.asked_ms == [0, 40_000, 80_000]
 
 
 def test_the_profile_may_have_a_pace_of_its_own() -> None:
-    """`backoff.refused`."""
+    """The field is `backoff.refused`."""
     machine = Machine(lambda: answered(403))
     machine.until_rejected(reject_after=20, backoff={"refused": {"start_s": 8}})
     assert machine.asked_ms == [0, 8_000, 16_000, 20_000]
@@ -176,7 +176,7 @@ def test_in_place_as_well() -> None:
 
 
 def test_who_rests_beside_a_rejection_does_not_try_again() -> None:
-    """Its execution has let go of the stream: the lane's function leaves, and the rejection is counted once."""
+    """Its execution has released the stream: the lane's function leaves, and the rejection counts once."""
 
     def rejects() -> None:
         ended = {"ending": {"S": REJECTED}, "ended_at": {"S": "1970-01-01T00:16:45Z"}}
@@ -193,7 +193,7 @@ def test_who_rests_beside_a_rejection_does_not_try_again() -> None:
 
 
 def test_after_a_rejection_the_others_wait_until_the_lease_says_so() -> None:
-    """Three readings of it; a POST that comes later has nothing to wait for."""
+    """They read it three times; a later POST has nothing to wait for."""
     machine = Machine(lambda: answered(403))
     machine.until_rejected(reject_after=3)
     assert machine.store.read("demo").rest.until_ms == machine.now_ms + 3_000
@@ -206,7 +206,7 @@ instants = st.integers(1, 10**6)
 def test_a_row_is_never_longer_than_the_facts(
     first_ms: int, started_ms: int, now_ms: int, connected_ms: int | None
 ) -> None:
-    """It begins with the first refusal, not before a POST, and not before the last that was connected was gone."""
+    """It begins with the first refusal, and not before a POST or the end of the last connection."""
     before, lease = Rest("refused", 3, 5, refused_since_ms=first_ms), Lease(started_at_ms=started_ms)
     is_row = first_ms >= started_ms
     expected = min(now_ms, max(first_ms, connected_ms or 0)) if is_row else now_ms
@@ -218,10 +218,10 @@ def test_a_row_is_never_longer_than_the_facts(
 def test_a_rest_is_as_long_as_its_pace_and_some_chance_but_ends_with_the_row(
     first_ms: int, moved_ms: int, later_ms: int, limit_ms: int, jitter: float, failures: int
 ) -> None:
-    """At least the pace, at most half as much again; the last ends when the next refusal is final.
+    """It lasts from the pace to half as much more; the last ends when the next refusal is final.
 
-    So it does where another connection has ended meanwhile, and the row begins with its end. Where the row is long
-    enough and another is open yet, the pace alone counts.
+    The same holds if another connection has ended meanwhile, and the row begins with its end. If the row is long enough
+    and another is still open, only the pace counts.
     """
     since = first_ms + moved_ms
     now_ms = since + later_ms
@@ -235,14 +235,14 @@ def test_a_rest_is_as_long_as_its_pace_and_some_chance_but_ends_with_the_row(
 
 
 def test_what_another_lane_met_meanwhile_is_not_forgotten() -> None:
-    """The later row holds: it has seen more of what ends one."""
+    """The later row counts, because it has seen more of what ends one."""
     theirs = Rest("refused", 4, 9_000, refused_since_ms=7_000)
     after = refused(theirs, Refusal(5_000, 60_000), 8_000, Pace(2), 0, None)
     assert after == Rest("refused", 5, 10_000, refused_since_ms=7_000, final_ms=67_000)
 
 
 def test_a_row_survives_the_store() -> None:
-    """Whatever is written of it is read again."""
+    """All that is written of it is read again."""
     store = Machine(lambda: LIVED).store
     row = Rest("refused", 4, 9_000, 3, 1, "x", 7_000, 67_000)
     assert store.change_rest("demo", NO_REST, row, "A/r1")

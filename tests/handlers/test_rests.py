@@ -17,13 +17,13 @@ BACKOFF = {"network": {"start_s": 1}, "http": {"start_s": 2, "factor": 2}, "thro
 
 
 class Functions(scripted.Functions):
-    """Those of a profile with a pace for each kind of failure."""
+    """The functions of a profile with a pace for each kind of failure."""
 
     usual: ClassVar[dict[str, Any]] = {"backoff": BACKOFF}
 
 
 def refused(http_status: int, retry_after_s: int | None = None) -> Script:
-    """A connection that is refused."""
+    """Return a connection that is refused."""
     headers = {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
     return [(0, Opened(http_status, headers))]
 
@@ -32,7 +32,7 @@ LIVED: Script = [(0, Opened(200)), (60_000, Closed("ended_by_upstream"))]
 
 
 def test_a_rest_holds_for_the_next_function() -> None:
-    """What was asked for in Retry-After is waited for by whoever is started at once, to the millisecond."""
+    """A function that starts at once waits for the requested Retry-After, to the millisecond."""
     functions = Functions(lambda: refused(429, 9))
     for _ in range(3):
         functions.start()
@@ -40,7 +40,7 @@ def test_a_rest_holds_for_the_next_function() -> None:
 
 
 def test_failures_in_a_row_rest_longer() -> None:
-    """Whichever function meets them."""
+    """It does not matter which function meets them."""
     functions = Functions(lambda: refused(503))
     for _ in range(4):
         functions.start()
@@ -48,7 +48,7 @@ def test_failures_in_a_row_rest_longer() -> None:
 
 
 def test_a_try_is_taken_once() -> None:
-    """By the claim that knew the rest as it is; its own request that came before was no other's."""
+    """The claim that knew the present rest takes it; its own earlier request was nobody else's."""
     store = Functions(lambda: LIVED).store
     store.change_rest("demo", Rest(), Rest("http", 3, 1_000), "A/r0")
     who: dict[str, Any] = {"execution": "", "now_ms": 1_500, "rest_until_ms": 1_000, "try_until_ms": 9_000}
@@ -60,7 +60,7 @@ def test_a_try_is_taken_once() -> None:
 
 
 def test_a_rest_is_replaced_once() -> None:
-    """Only where it is as it was read; by its own request that came before it was replaced by none other."""
+    """It is replaced only if it is unchanged since it was read; its own earlier request counts as its own."""
     store = Functions(lambda: LIVED).store
     nothing, read, taken = Rest(), Rest("http", 3, 1_000), Rest("http", 3, 9_000)
     assert [store.change_rest("demo", nothing, read, "A/r1") for _ in range(2)] == [True, True]
@@ -75,7 +75,7 @@ def test_a_rest_is_replaced_once() -> None:
 
 
 def test_a_try_is_written_down_as_one_until_it_has_ended() -> None:
-    """What keeps others from trying beside it is no rest that is owed, and nobody takes it for one."""
+    """It keeps others from trying, but it is no owed rest, and nobody takes it for one."""
     rests: list[Rest] = []
 
     def answer() -> Script:
@@ -104,7 +104,7 @@ def test_a_try_is_written_down_as_one_until_it_has_ended() -> None:
     ],
 )
 def test_a_failure_beside_another_is_added_to_it(ended: Script, theirs: Rest, after: Rest) -> None:
-    """It counts as one more of its kind, and the longer rest holds; a connection that lived ends its own alone."""
+    """It counts as one more of its kind, and the longer rest holds; a connection that lived ends only its own."""
 
     def meanwhile() -> Script:
         functions.store.change_rest("demo", functions.store.read("demo").rest, theirs, "B/r2")
@@ -116,7 +116,7 @@ def test_a_failure_beside_another_is_added_to_it(ended: Script, theirs: Rest, af
 
 
 def test_a_row_of_failures_ends_with_a_connection_that_lives() -> None:
-    """Not with its end, which comes after its successor has claimed: a failure at each handover is the first."""
+    """Its end comes after its successor's claim, so a failure at each handover is the first of a row."""
     rows: list[Rest] = []
 
     def hand_over() -> None:
@@ -135,7 +135,7 @@ def test_a_row_of_failures_ends_with_a_connection_that_lives() -> None:
 
 
 def test_a_connection_that_is_answered_and_closed_at_once_ends_no_row() -> None:
-    """Its heartbeat is the first to say that it has lived, and there is none within its first second."""
+    """Its first heartbeat would say that it lived, and there is none within the first second."""
     plays: list[Script] = [refused(503), [(0, Opened(200)), (999, Closed("reset"))], refused(503)]
     functions = Functions(lambda: plays.pop(0))
     rows = []
@@ -146,7 +146,7 @@ def test_a_connection_that_is_answered_and_closed_at_once_ends_no_row() -> None:
 
 
 def test_who_made_room_for_a_successor_asked_nothing_of_the_upstream() -> None:
-    """Where it was never opened, that is no failure to connect: no rest is written down."""
+    """If it was never opened, that is no failure to connect: no rest is recorded."""
     functions = Functions(lambda: [(0, Closed("refused"))])
     functions.start()
     assert functions.store.read("demo").rest == Rest("network", 1, 1_000)
@@ -172,7 +172,7 @@ def test_who_made_room_for_a_successor_asked_nothing_of_the_upstream() -> None:
     ],
 )
 def test_the_claim_after_a_rest_looks_for_itself(changed: dict[str, Any], end: str) -> None:
-    """After the last pause nothing is read, and what others did in it is heeded all the same."""
+    """Nothing is read after the last pause, and the claim still heeds what others did in it."""
 
     def change() -> None:
         key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
@@ -194,12 +194,12 @@ REFUSED: Script = [(0, Closed("refused"))]
 
 
 def asks(retry: bytes, until_ms: int = 10_000, end: str = "ended_by_upstream") -> Script:
-    """A connection that asks for a reconnection time in its first second."""
+    """Return a connection that asks for a reconnection time in its first second."""
     return [(0, Opened(200)), (100, Chunk(b"retry: " + retry + b"\n\n")), (until_ms, Closed(end))]
 
 
 def asked_ms(*scripts: Script, count: int = 2, **fields: Any) -> list[int]:
-    """When the upstream was asked by so many functions, each started at once after the one before; then it stays."""
+    """Return when the upstream was asked by so many functions, each started at once after the one before."""
     left = list(scripts)
     functions = Functions(lambda: left.pop(0) if left else [(0, Opened(200))])
     functions.every_ms = 20_000
@@ -210,40 +210,40 @@ def asked_ms(*scripts: Script, count: int = 2, **fields: Any) -> list[int]:
 
 @pytest.mark.parametrize("end", ["ended_by_upstream", "reset", "stalled", "truncated"])
 def test_a_lost_connection_is_followed_by_another_after_the_reconnection_time(end: str) -> None:
-    """Whatever ended it, and whoever connects next: the next function, or the same in place."""
+    """This holds for any end, and for any next one: the next function, or the same in place."""
     assert asked_ms(asks(b"5000", end=end), LIVED) == [0, 15_000]
     assert asked_ms(asks(b"5000", end=end), asks(b"5000"), LIVED, count=1, reconnect_tries=2)[:2] == [0, 15_000]
 
 
 def test_a_reconnection_time_holds_for_each_try_in_an_outage() -> None:
-    """The refused try asked for nothing, and the one after it waits as long all the same; longer paces hold."""
+    """The refused try asked for nothing, yet the next waits as long; longer paces hold."""
     assert asked_ms(asks(b"5000"), REFUSED, REFUSED, LIVED, count=4) == [0, 15_000, 20_000, 25_000]
     slow = {"network": {"start_s": 8}}
     assert asked_ms(asks(b"5000"), REFUSED, LIVED, count=3, backoff=slow) == [0, 15_000, 23_000]
 
 
 def test_the_last_reconnection_time_counts() -> None:
-    """Also that of another connection; 0 ends it, and a connection that says nothing changes nothing."""
+    """Another connection's counts too; 0 ends it, and a connection without one changes nothing."""
     three = asked_ms(asks(b"5000"), asks(b"2000"), LIVED, LIVED, count=4)
     assert three == [0, 15_000, 27_000, 27_000 + 62_000]
     assert asked_ms(asks(b"5000"), asks(b"0"), LIVED, count=3) == [0, 15_000, 25_000]
 
 
 def test_the_profile_bounds_the_reconnection_time() -> None:
-    """The default is a minute, 0 obeys none; a server cannot silence a stream."""
+    """The default bound is a minute, 0 obeys none; a server cannot silence a stream."""
     bounds: list[dict[str, Any]] = [{}, {"retry_max_s": 2}, {"retry_max_s": 0}]
     rests = [asked_ms(asks(b"86400000"), LIVED, **fields)[1] - 10_000 for fields in bounds]
     assert rests == [60_000, 2_000, 0]
 
 
 def test_a_connection_that_dies_in_its_first_second_is_lost_as_well() -> None:
-    """An upstream that closes at once after it has asked is not asked again before."""
+    """An upstream that asks and closes at once is not asked again sooner."""
     assert asked_ms(asks(b"5000", until_ms=200), LIVED) == [0, 5_200]
 
 
 @pytest.mark.parametrize("connected_ms", [8_100, 10_050])
 def test_a_handover_is_no_reconnection(connected_ms: int) -> None:
-    """Whoever takes over was connected before this one was ended, or evicted it: nothing was lost."""
+    """The successor was connected before this one ended, or evicted it: nothing was lost."""
     functions = Functions(
         lambda: asks(b"5000"),
         [
@@ -256,7 +256,7 @@ def test_a_handover_is_no_reconnection(connected_ms: int) -> None:
 
 
 def test_who_leaves_at_its_deadline_owes_no_rest() -> None:
-    """It was not lost: the next one connects at once."""
+    """It was not lost, so the next one connects at once."""
     functions = Functions(lambda: asks(b"5000", until_ms=10**7))
     functions.every_ms = 20_000
     report = functions.start()
@@ -265,7 +265,7 @@ def test_who_leaves_at_its_deadline_owes_no_rest() -> None:
 
 @pytest.mark.parametrize(("lot", "asked_ms"), [(0, [0, 0, 0, 0]), (0.3, [0, 0, 30, 120]), (1, [0, 0, 100, 400])])
 def test_failures_in_place_come_back_at_random(lot: float, asked_ms: list[int]) -> None:
-    """At once after the first; then with full jitter, up to twice as long each time: no two functions stay in step."""
+    """At once after the first, then with full jitter, up to twice as long each time: functions do not stay in step."""
     functions = Functions(lambda: [(0, Closed("reset"))])
     functions.lot = lot
     functions.start(reconnect_tries=3, backoff={})
@@ -273,7 +273,7 @@ def test_failures_in_place_come_back_at_random(lot: float, asked_ms: list[int]) 
 
 
 def test_a_function_comes_back_in_place_with_time_for_more_than_leaving() -> None:
-    """Three times its margin: with less it leaves that to the next function, which has a whole life."""
+    """It needs three times its margin; with less it leaves that to the next function, which has a whole life."""
     openings = []
     for after_ms in (887_999, 888_000):
         lived: Script = [(0, Opened(200)), (after_ms, Closed("reset"))]
@@ -285,7 +285,7 @@ def test_a_function_comes_back_in_place_with_time_for_more_than_leaving() -> Non
 
 
 def test_the_first_claim_fixes_the_partitions() -> None:
-    """A connection whose profile says another number writes where the others did."""
+    """A connection whose profile has another number writes where the others did."""
     functions = Functions(lambda: LIVED)
     for number, partitions in ((1, 5), (2, 1)):
         requests = functions.requests(functions.profile(partitions=partitions), functions.invocation())

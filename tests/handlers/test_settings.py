@@ -1,4 +1,4 @@
-"""The environment: complete, or a cold start that fails with the variable's name."""
+"""The environment is complete, or the cold start fails with the variable's name."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def test_a_whole_environment_is_the_settings(tmp_path: Path) -> None:
 
 
 def test_addresses_are_packaged_beside_the_profiles(tmp_path: Path) -> None:
-    """A variable of the environment comes before the packaged one; a file that cannot be read fails the cold start."""
+    """An environment variable goes before the packaged one; an unreadable file fails the cold start."""
     variables, packaged = environment(tmp_path, UPSTREAM_B="http://b"), tmp_path / "env" / "upstreams.json"
     packaged.write_text('{"UPSTREAM_A": "http://a", "UPSTREAM_B": "http://old"}')
     assert Settings.load(variables).upstreams == {"UPSTREAM_A": "http://a", "UPSTREAM_B": "http://b"}
@@ -69,7 +69,7 @@ def test_addresses_are_packaged_beside_the_profiles(tmp_path: Path) -> None:
 
 
 def test_the_streams_folder_may_be_elsewhere(tmp_path: Path) -> None:
-    """STREAMS_DIR is taken below the task's root, or as it is where it is absolute."""
+    """STREAMS_DIR is relative to the task's root, or absolute."""
     (tmp_path / "other").mkdir()
     assert Settings.load(environment(tmp_path, STREAMS_DIR="other")).streams_dir == tmp_path / "other"
     assert Settings.load(environment(tmp_path, STREAMS_DIR=str(tmp_path / "other"))).streams_dir == tmp_path / "other"
@@ -103,7 +103,7 @@ NEEDED: dict[type[Settings | ControlSettings | DeliverySettings], list[str]] = {
 def test_a_missing_variable_is_named(
     tmp_path: Path, kind: type[Settings | ControlSettings | DeliverySettings], name: str
 ) -> None:
-    """Absent or empty, the sentence says which variable it is, for each function that needs it."""
+    """Absent or empty, the sentence names the variable, for each function that needs it."""
     for value in ("", "  "):
         with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
             kind.load(environment(tmp_path, **(RESTS | {name: value})))
@@ -121,7 +121,7 @@ BAD: list[tuple[str, tuple[str, ...], str]] = [
 
 @pytest.mark.parametrize(("name", "values", "words"), BAD)
 def test_a_bad_value_is_named(tmp_path: Path, name: str, values: tuple[str, ...], words: str) -> None:
-    """By its variable, with what it must be; the value itself is not repeated."""
+    """The sentence has the variable and what it must be, but not the value."""
     for value in values:
         with pytest.raises(SettingsError) as refused:
             Settings.load(environment(tmp_path, **{name: value}))
@@ -129,7 +129,7 @@ def test_a_bad_value_is_named(tmp_path: Path, name: str, values: tuple[str, ...]
 
 
 def test_what_may_be_left_open_is_taken(tmp_path: Path) -> None:
-    """0 days is for ever, a bucket may be named or not, and metrics may be the stage's or each stream's."""
+    """0 days means never, a bucket may be named or not, and metrics may be the stage's or each stream's."""
     for by in ("stage", "stream"):
         loaded = Settings.load(environment(tmp_path, METRICS_BY=by, LEDGER_KEEP_DAYS="0", EVENTS_BUCKET="mine"))
         assert (loaded.metrics_by, loaded.ledger_keep_days, loaded.events_bucket) == (by, 0, "mine")
@@ -138,7 +138,7 @@ def test_what_may_be_left_open_is_taken(tmp_path: Path) -> None:
 
 
 def test_the_control_function_needs_less(tmp_path: Path) -> None:
-    """Tables, folder, queue and the connection manager's intervals; a bucket may be named."""
+    """It needs tables, folder, queue and the connection manager's intervals; a bucket may be named."""
     whole = environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1", **RESTS)
     needed = {name: whole[name] for name in ("LAMBDA_TASK_ROOT", *CONTROL_NEEDED)}
     assert ControlSettings.load(needed | {"EVENTS_BUCKET": "mine"}).events_bucket == "mine"
@@ -165,7 +165,7 @@ def test_the_control_function_needs_less(tmp_path: Path) -> None:
 
 
 def test_the_delivery_reads_what_its_documents_say(tmp_path: Path) -> None:
-    """Which numbers are metrics, and in whose namespace."""
+    """The settings say which numbers are metrics, and in which namespace."""
     settings = DeliverySettings.load(environment(tmp_path))
     assert (settings.delivery_table, settings.delivery_function) == ("delivery", "deliver")
     assert (settings.metrics_by, settings.metrics_namespace) == ("profile", "Streamkeeper")

@@ -1,4 +1,4 @@
-"""Any stream id, through the whole service: POST, tables, bucket, GET, events, DELETE, the list of streams."""
+"""Any stream id passes through the whole service: POST, tables, bucket, GET, events, DELETE, the list."""
 
 import json
 import random
@@ -40,7 +40,7 @@ class Chain:
         self._http = urllib3.PoolManager(retries=False)
 
     def ask(self, method: str, segment: str, rest: str = "") -> tuple[int, Any]:
-        """Status and JSON of a request to /connections/{segment}."""
+        """Return the status and the JSON of a request to /connections/{segment}."""
         # The whole address goes out as it stands here: urllib3 would take dots out of it.
         host = urlsplit(self._origin)
         pool = self._http.connection_from_host(host.hostname, host.port)
@@ -48,7 +48,9 @@ class Chain:
         return answer.status, answer.json()
 
     def keep(self, stream_id: str, number: int) -> None:
-        """What the machine and the connection manager write for the newest execution: the lease and two events."""
+        """Write for the newest execution what the machine and the connection manager write: the lease and
+        two events.
+        """
         known = self._executions.all()[-1]
         named = json.loads(known.opening.input)["pathParameters"]["streamId"]
         assert (named, stream_of(known), check_stream_id(named)) == (stream_id, stream_id, "demo")
@@ -62,7 +64,7 @@ class Chain:
         assert store.write(named, 1, 0, events).stored == 2
 
     def all_streams(self) -> list[str]:
-        """The list of streams, by its `next`."""
+        """Return the list of streams, by its `next`."""
         listed: list[str] = []
         after: str | None = ""
         while after is not None:
@@ -73,12 +75,12 @@ class Chain:
         return listed
 
     def close(self) -> None:
-        """Closes the sockets."""
+        """Close the sockets."""
         self._http.clear()
 
 
 def test_an_id_means_one_stream_from_end_to_end(aws: Aws, function: ModuleType, tmp_path: Path) -> None:
-    """However it is percent-encoded. What is no id is one sentence with 400, and starts nothing."""
+    """It does so in any percent-encoding. An invalid id gets one sentence with 400, and starts nothing."""
     kept: list[str] = []
     whole = osls.template("test")
     # Without the look at the lease that answers a second POST: tests/real/test_played.py has that too.

@@ -1,4 +1,4 @@
-"""What a later version wrote in another layout: every route answers by name, and nobody misreads it."""
+"""Records that a later version wrote in another layout: every route names the reason, and nobody misreads them."""
 
 from types import ModuleType
 from typing import Any
@@ -19,18 +19,18 @@ POSITION = "000000000000001/000000000001/000000000001"
 
 
 def segment() -> dict[str, Any]:
-    """A segment as the version before wrote it, which does not expire."""
+    """Return a segment as the version before wrote it, which does not expire."""
     item: dict[str, Any] = bare(SEGMENTS)[1]["item"]
     return {name: value for name, value in item.items() if name != "expires_at"}
 
 
 def put(aws: Aws, stream_id: str, **attributes: Any) -> None:
-    """Writes a lease."""
+    """Write a lease."""
     aws.dynamodb.put_item(TableName=CONTROL, Item=sound(stream_id) | attributes)
 
 
 def test_a_newer_control_record_is_refused_by_name(aws: Aws, function: ModuleType) -> None:
-    """Its status and the list say so as the reason; what follows from its records is refused, and none is a 500."""
+    """Its status and the list give that reason; routes that need its records refuse, and none gives a 500."""
     put(aws, "demo:new", layout={"N": str(LAYOUT + 1)})
     put(aws, "demo:now", layout={"N": str(LAYOUT)})
     for part in ("/events", "/gaps", "/timeline", "/cost", "/latest"):
@@ -45,7 +45,7 @@ def test_a_newer_control_record_is_refused_by_name(aws: Aws, function: ModuleTyp
 
 
 def test_a_newer_event_is_refused_by_name(aws: Aws, function: ModuleType) -> None:
-    """By its place; so is one whose body cannot be unpacked."""
+    """The refusal has its place; so has that of a body that cannot be unpacked."""
     put(aws, "demo:now")
     item = {"PK": {"S": "demo:now"}, "SK": {"S": "k"}, "position": {"S": POSITION}} | EVENT
     aws.dynamodb.put_item(TableName=EVENTS, Item=item | {"layout": {"N": "2"}})
@@ -65,7 +65,7 @@ def test_a_newer_event_is_refused_by_name(aws: Aws, function: ModuleType) -> Non
     ],
 )
 def test_a_newer_segment_is_refused_by_name(aws: Aws, function: ModuleType, changes: Any, words: str) -> None:
-    """Of those who read events."""
+    """All readers of events refuse it."""
     put(aws, "demo:log", partitions={"N": "0"})
     item = segment()
     aws.dynamodb.put_item(TableName=EVENTS, Item=item | {"PK": {"S": segment_reader.log_key("demo:log")}} | changes)
@@ -74,7 +74,7 @@ def test_a_newer_segment_is_refused_by_name(aws: Aws, function: ModuleType, chan
 
 
 def test_nobody_appends_to_a_newer_segment(aws: Aws) -> None:
-    """Its head has the layout: whoever would go on behind it learns that first."""
+    """Its head has the layout, which an appender reads first."""
     item = segment() | {"layout": {"N": "2"}, "PK": {"S": segment_reader.log_key("demo:log")}}
     aws.dynamodb.put_item(TableName=EVENTS, Item=item)
     with pytest.raises(StoreUnavailable, match="segment 1 of the log has layout 2"):

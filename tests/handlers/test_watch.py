@@ -1,4 +1,4 @@
-"""The function that watches all streams: what it reports, on the table and the index of the deployed template."""
+"""Return the function as a new sandbox has it; its logger keeps the output of that moment."""
 
 import contextlib
 import importlib
@@ -53,32 +53,32 @@ STATUSES: list[tuple[dict[str, Any], int]] = [
 
 @pytest.mark.parametrize(("lease", "length_ms"), STATUSES)
 def test_which_stream_should_be_connected_and_is_not(lease: dict[str, Any], length_ms: int) -> None:
-    """One that an execution holds and nobody asked to stop; since the holder's lease ran out, or since the start."""
+    """An execution holds it and no stop is requested; the time counts from the lease's end, or the start."""
     assert unconnected_ms(Lease(**lease), NOW) == length_ms
 
 
 class States:
-    """Step Functions' client: what it answers of executions, and what is started."""
+    """Step Functions' client: its answers about executions, and what is started."""
 
     def __init__(self, **executions: Any) -> None:
         self.executions = executions
         self.started: list[dict[str, Any]] = []
 
     def describe_execution(self, *, executionArn: str) -> Any:
-        """DescribeExecution by the last part of the ARN; a refusal is raised."""
+        """Answer DescribeExecution by the last part of the ARN; a refusal is raised."""
         answer = self.executions.get(executionArn.rpartition(":")[2], refusal("ExecutionDoesNotExist"))
         if isinstance(answer, Exception):
             raise answer
         return answer | {"startDate": datetime.now(UTC)}
 
     def start_execution(self, **wanted: str) -> dict[str, Any]:
-        """StartExecution."""
+        """Answer StartExecution."""
         self.started.append(wanted)
         return {"executionArn": "arn:aws:states:us-east-1:111111111111:execution:machine:" + wanted["name"]}
 
 
 def refusal(code: str) -> ClientError:
-    """How AWS refuses."""
+    """Return a refusal of AWS."""
     return ClientError({"Error": {"Code": code}}, "DescribeExecution")
 
 
@@ -86,14 +86,14 @@ RUNS, ABORTED = {"status": "RUNNING"}, {"status": "ABORTED"}
 
 
 def claimed(expires_in_s: int, **more: Any) -> dict[str, Any]:
-    """A lease that an execution holds, whose holder counts as dead so many seconds from now."""
+    """Return a lease that an execution holds, whose holder counts as dead so many seconds from now."""
     expires_at_ms = time.time_ns() // 1_000_000 + expires_in_s * 1000
     started = {"started_at": {"S": "2026-01-01T00:00:00.000Z"}, "expires_at_ms": {"N": str(expires_at_ms)}}
     return {"generation": {"N": "1"}, "execution": {"S": "arn:1"}} | started | more
 
 
 class Subscriber:
-    """Whoever has subscribed to a topic of the embedded AWS: a queue of its own."""
+    """A subscriber to a topic of the embedded AWS, with a queue of its own."""
 
     def __init__(self, aws: Aws, topic: str) -> None:
         self._sqs = aws.sqs
@@ -104,7 +104,7 @@ class Subscriber:
         self._sns.subscribe(TopicArn=self.topic, Protocol="sqs", Endpoint=arn)
 
     def letters(self) -> list[tuple[str, str]]:
-        """Subject and text of each new message."""
+        """Return the subject and the text of each new message."""
         answer = self._sqs.receive_message(QueueUrl=self._queue, MaxNumberOfMessages=10)
         received = answer.get("Messages", [])
         bodies = [json.loads(one["Body"]) for one in received]
@@ -113,13 +113,13 @@ class Subscriber:
         return [(body["Subject"], body["Message"]) for body in bodies]
 
     def close(self) -> None:
-        """Takes topic and queue away."""
+        """Delete the topic and the queue."""
         self._sns.delete_topic(TopicArn=self.topic)
         self._sqs.delete_queue(QueueUrl=self._queue)
 
 
 class Watched:
-    """The control table as it is deployed, and the function; `module` is a sandbox of its own for each test."""
+    """The control table as it is deployed, and the function; `module` is a new sandbox for each test."""
 
     def __init__(
         self, aws: Aws, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -137,40 +137,40 @@ class Watched:
         return module
 
     def states(self, **executions: Any) -> States:
-        """Has Step Functions answer so."""
+        """Let Step Functions answer so."""
         _, states = self.module, States(**executions)
         self.clients["stepfunctions"] = states
         return states
 
     def put(self, stream_id: str, sort_key: str = "lease", **attributes: Any) -> None:
-        """Writes a record of the control table."""
+        """Write a record of the control table."""
         item = {"PK": {"S": stream_id}, "SK": {"S": sort_key}} | attributes
         self.aws.dynamodb.put_item(TableName=TABLE, Item=item)
 
     def run(self) -> dict[str, Any]:
-        """One run, and what it answers."""
+        """Run once and return the answer."""
         answer: dict[str, Any] = self.module.handler({}, Context())
         return answer
 
     def runs(self, count: int) -> list[dict[str, Any]]:
-        """So many, one after the other."""
+        """Run so many times."""
         return [self.run() for _ in range(count)]
 
     def reported(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """The metrics document that was written, and the log lines."""
+        """Return the metrics document that was written, and the log lines."""
         lines = [json.loads(line) for line in self.capsys.readouterr().out.splitlines()]
         (document,) = [line for line in lines if "_aws" in line]
         return document, [line for line in lines if "_aws" not in line]
 
     def reaches_one(self) -> None:
-        """From now on a run reaches one stream, and is late."""
+        """From now on let a run reach only one stream, and be late."""
         self.patch.setattr(self.module, "READ_S", -1)
         for name in ("KEYS", "AT_ONCE"):
             self.patch.setattr("handlers.watching.lease_rounds." + name, 1)
 
     @contextlib.contextmanager
     def topic_refuses(self) -> Iterator[None]:
-        """No message is taken."""
+        """Let the topic take no message."""
         self.clients["sns"] = Client(self.module.client("sns"), "publish", fails_with("AuthorizationError"))
         yield
         del self.clients["sns"]
@@ -180,7 +180,7 @@ class Watched:
 def watched(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Watched]:
-    """The watch of a table and of a topic of their own."""
+    """Yield the watch of a table and of a topic of their own."""
     control = next(table for table in read(osls.template("test"), {}).tables if "control" in table["TableName"])
     fields = ("KeySchema", "AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes")
     aws.dynamodb.create_table(TableName=TABLE, **{name: control[name] for name in fields})
@@ -196,7 +196,7 @@ def watched(
 
 
 def test_it_finds_every_stream_by_the_index(watched: Watched) -> None:
-    """Of all records only leases count; the longest without a connection is the metric, and a line names it."""
+    """Only leases count; the longest time without a connection is the metric, and a line names its stream."""
     watched.put("connected", **claimed(20))
     watched.put("connected", "connection#000000000001", fence={"N": "1"}, execution={"S": "arn:1"})
     watched.put("connected", "cursor", cursor={"S": "7"})
@@ -219,7 +219,7 @@ def test_it_finds_every_stream_by_the_index(watched: Watched) -> None:
 
 
 def test_each_stream_that_is_away_is_named_to_the_subscribers(watched: Watched) -> None:
-    """Once, also while another one is away already, and again where it goes away again; any text may be an id."""
+    """It is named once, even if another is away already, and again if it goes away again; any text may be an id."""
 
     def named() -> list[str]:
         return list(watched.run()["named"])
@@ -246,7 +246,7 @@ def test_each_stream_that_is_away_is_named_to_the_subscribers(watched: Watched) 
 
 
 def test_a_lease_that_cannot_be_read_is_named_and_hides_no_other(watched: Watched) -> None:
-    """In the log every time and in one message; for how long is not known, so no number has it; it is asked about."""
+    """The log names it every time, one message once; its time is unknown, so no number has it; it is asked about."""
     watched.put("bad", **claimed(-AFTER_S, started_at={"S": "yesterday"}, expires_at_ms={"S": "7"}))
     watched.put("dead", **claimed(-AFTER_S))
     watched.states(**{"1": ABORTED})
@@ -261,7 +261,7 @@ def test_a_lease_that_cannot_be_read_is_named_and_hides_no_other(watched: Watche
 
 
 def test_connected_streams_that_are_not_well_are_named_once(watched: Watched) -> None:
-    """Those of which nothing new comes though something is expected, and those whose ids start over; until they are."""
+    """Expected events do not come, or ids start over; they are named again only after they were well."""
     now_ms = time.time_ns() // 1_000_000
     pace = {"fence": {"N": "1"}, "seen_ms": {"N": "1"}, "event_ms": {"N": str(now_ms - 90_000)}}
     watched.put("calm", **claimed(900, live={"M": pace | {"expect_ms": {"N": "600000"}}}))
@@ -280,7 +280,7 @@ def test_connected_streams_that_are_not_well_are_named_once(watched: Watched) ->
 
 
 def test_a_run_that_is_late_names_nobody_twice(watched: Watched) -> None:
-    """It says that it is not whole; who was named stays named until a whole round has found it well."""
+    """It says that it is incomplete; a named stream stays named until a whole round has found it well."""
     for name, expires_in_s in (("a", 900), ("b", -AFTER_S), ("c", 900)):
         watched.put(name, **claimed(expires_in_s))
     watched.reaches_one()
@@ -302,7 +302,7 @@ def test_a_run_that_is_late_names_nobody_twice(watched: Watched) -> None:
 
 
 def test_that_a_run_is_late_is_said_until_somebody_heard_it(watched: Watched) -> None:
-    """The message says how many streams one run reached; what the topic refused is said in the next run."""
+    """The message says how many streams one run reached; the next run repeats what the topic refused."""
     for name in ("a", "b", "c"):
         watched.put(name, **claimed(900))
     watched.reaches_one()
@@ -315,7 +315,7 @@ def test_that_a_run_is_late_is_said_until_somebody_heard_it(watched: Watched) ->
 
 
 def test_what_the_topic_did_not_take_is_sent_in_the_next_run(watched: Watched) -> None:
-    """A line says so, and nothing else of the run fails: metrics, orphans and the queue have their turn."""
+    """A line says so, and the rest of the run goes on: metrics, orphans and the queue."""
     watched.put("dead", **claimed(-AFTER_S))
     watched.aws.sqs.send_message(QueueUrl=watched.aws.queue_url, MessageBody="{}")
     with watched.topic_refuses():
@@ -342,7 +342,7 @@ def test_a_queue_that_does_not_answer_stops_nothing(watched: Watched) -> None:
 
 @pytest.mark.parametrize("stream_id", ["demo:", "😀" * 250])
 def test_a_message_and_a_line_are_bounded_however_many_streams_there_are(stream_id: str) -> None:
-    """Of 10,000 the message names those that it has room for and counts the others; the lines of the log name all."""
+    """Of 10,000 the message names as many as it has room for and counts the others; the log's lines name all."""
     streams = {f"{stream_id}{number}": "away 5 min" for number in range(10_000)}
     subject, text = KINDS["damage"].message(streams, 70_000)
     assert len(subject) < 100
@@ -383,7 +383,7 @@ def test_an_orphan_is_mended_and_reported(watched: Watched) -> None:
 
 
 def test_the_streams_of_a_group_that_is_away_are_named(watched: Watched) -> None:
-    """Each in the message, with how many others; beside the orphaned group in the log, some of them and their count."""
+    """The message names each, with how many others; the log has the orphaned group, some of them and their count."""
     count = MOST_OF_GROUP + 3
     watched.put("#1", **claimed(-AFTER_S, execution={"S": "arn:aborted"}))
     for number in range(count):
@@ -403,7 +403,7 @@ def test_the_streams_of_a_group_that_is_away_are_named(watched: Watched) -> None
 
 
 def test_it_reports_its_numbers_where_there_is_no_stream(watched: Watched) -> None:
-    """Silence would be an alarm."""
+    """Silence would raise an alarm."""
     nothing = {"is_whole": True, "wanted": 0, "unconnected": 0, "named": [], "dead_letters": 0}
     assert watched.run() == nothing | {"repairs": [], "orphans": []}
     document, lines = watched.reported()
@@ -414,7 +414,7 @@ def test_it_reports_its_numbers_where_there_is_no_stream(watched: Watched) -> No
 
 @pytest.mark.parametrize("operation", ["query", "batch_get_item"])
 def test_what_the_table_refuses_leaves_the_metrics_out(watched: Watched, operation: str) -> None:
-    """A watch that cannot see must not say that all is well."""
+    """A watch that cannot see must not report that all is well."""
     watched.put("connected", **claimed(20))
     watched.patch.setattr(watched.module, "dynamodb", Client(watched.aws.dynamodb, operation, never_arrives))
     with pytest.raises(StoreUnavailable, match=r"ReadTimeoutError$"):

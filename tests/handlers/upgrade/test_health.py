@@ -1,4 +1,4 @@
-"""What is worse after a handover than before it."""
+"""What counts as worse after a handover than before it."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ WATCHED = replace(WELL, asked_ms=900_000)
 
 
 def after(**changes: int) -> Stream:
-    """A stream that is well but for this."""
+    """Return a stream that is well except for this."""
     return replace(WELL, after=replace(AFTER, **changes))
 
 
@@ -36,7 +36,7 @@ def after(**changes: int) -> Stream:
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
 )
 def test_what_is_worse_is_said(stream: Stream, reason: str) -> None:
-    """A bad version shows in the records, one way or another; of a small wave one stream is enough."""
+    """The records show a bad version in one way or another; in a small wave one stream is enough."""
     assert worse(stream, LIMITS) == reason
     assert judged([stream, WELL, WELL], LIMITS).state is State.WORSE
 
@@ -61,7 +61,7 @@ def test_what_is_worse_is_said(stream: Stream, reason: str) -> None:
     ],
 )
 def test_chance_and_what_was_so_before_is_not_worse(stream: Stream) -> None:
-    """Nor is a stream that somebody stopped, or that has time left."""
+    """Neither is a stream that somebody stopped, or that has time left."""
     assert worse(stream, LIMITS) == ""
 
 
@@ -74,19 +74,19 @@ STRETCHES = st.builds(
 
 @given(STRETCHES)
 def test_a_stream_that_goes_on_as_before_is_never_worse(stretch: Stretch) -> None:
-    """Whatever it was like."""
+    """This holds whatever it was like."""
     assert worse(replace(WELL, before=stretch, after=stretch), LIMITS) == ""
 
 
 def test_a_wave_is_well_once_it_was_watched() -> None:
-    """Until then it waits; one that somebody stopped is waited for by nobody."""
+    """Until then it waits, but not for a stream that somebody stopped."""
     assert judged([WELL, WATCHED], LIMITS).state is State.WAITING
     assert judged([WATCHED, replace(WELL, is_ours=False)], LIMITS).state is State.WELL
     assert judged([], LIMITS).state is State.WELL
 
 
 def test_one_stream_in_fifty_may_be_worse_by_chance() -> None:
-    """Upstreams break off, whatever version reads them; two in fifty are the version's."""
+    """Upstreams break off with any version; two in fifty are the version's fault."""
     bad = replace(after(killed=5), asked_ms=900_000)
     assert judged([bad, *[WATCHED] * 49], LIMITS).state is State.WELL
     assert judged([bad, *[WATCHED] * 48], LIMITS).state is State.WORSE
@@ -95,7 +95,7 @@ def test_one_stream_in_fifty_may_be_worse_by_chance() -> None:
 
 
 def test_a_wave_that_falls_silent_is_worse_and_one_stream_among_many_is_not() -> None:
-    """Where nothing comes either, most of those that had events must be without."""
+    """If nothing new fails either, most of the streams that had events must be without."""
     silent = replace(after(frames=0, kept=0), asked_ms=900_000)
     # Of nine events that would have come none may come by chance.
     rare = replace(silent, before=replace(BEFORE, kept=90))
@@ -109,7 +109,7 @@ def test_a_wave_that_falls_silent_is_worse_and_one_stream_among_many_is_not() ->
 
 
 def test_what_a_version_says_that_it_stores_must_be_there() -> None:
-    """The newest stored event is from before the handover, but for the half minute in which the former one had it."""
+    """The newest stored event is from before the handover, apart from the former version's half minute."""
     says = replace(WATCHED, silent_ms=30_001)
     assert judged([says, replace(says, silent_ms=60_000), WATCHED], LIMITS).reasons == {
         "": "2 of 3 streams that had events before have none"
@@ -121,7 +121,7 @@ def test_what_a_version_says_that_it_stores_must_be_there() -> None:
 
 
 def test_those_that_went_back_must_be_connected_again() -> None:
-    """By an execution that was started since; who was away before, or was stopped, is waited for by nobody."""
+    """An execution that started since must have them; one that was away before, or was stopped, need not be."""
     gone = replace(WELL, has_handed_over=False)
     assert back([WELL, replace(gone, was_away=True), replace(gone, is_ours=False)], LIMITS).state is State.WELL
     assert back([gone], LIMITS).state is State.WAITING

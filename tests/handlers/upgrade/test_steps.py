@@ -1,4 +1,4 @@
-"""Upgrades of a stage in virtual time: its machine, its steps and its records, with the services' failures."""
+"""Upgrades of a stage in virtual time: its machine, its steps and its records, while services fail."""
 
 import io
 from typing import Any
@@ -24,7 +24,7 @@ STREAMS = st.sets(st.sampled_from([*IDS, GROUP]), min_size=1).map(sorted)
 
 
 def of_streams(world: World) -> dict[str, tuple[str, str]]:
-    """Which version and which definition the execution of each stream runs that nobody stopped."""
+    """Return the version and the definition that each stream's execution runs, unless it was stopped."""
     leases = {stream_id: world.lease(stream_id) for stream_id in world.ids}
     runs = {
         stream_id: world.runs[typed_values.text(lease, "execution") or ""]
@@ -35,12 +35,12 @@ def of_streams(world: World) -> dict[str, tuple[str, str]]:
 
 
 def marks(world: World) -> list[str]:
-    """The streams in whose leases something of the upgrade is left."""
+    """Return the streams whose leases still have something of the upgrade."""
     return [stream_id for stream_id in world.ids if {CODE, MARK} & world.lease(stream_id).keys()]
 
 
 def check(world: World, end: str) -> None:
-    """What an end promises, whatever failed on the way."""
+    """Check what an end promises, whatever failed on the way."""
     assert end in ("Success", "FailureClean", "FailureDirty")
     assert len(world.people) == (end == "FailureDirty")
     if end == "FailureDirty":
@@ -56,7 +56,7 @@ def check(world: World, end: str) -> None:
 
 
 def test_a_good_version_is_taken_by_all() -> None:
-    """Code and definition, by streams and by a group; nothing is left in their leases."""
+    """Code and definition reach single streams and a group; their leases keep nothing of it."""
     world = World([*IDS, GROUP])
     assert world.upgrade() == ("Success", "")
     check(world, "Success")
@@ -65,7 +65,9 @@ def test_a_good_version_is_taken_by_all() -> None:
 
 @pytest.mark.parametrize("before", ["", "arn:before"])
 def test_an_upgrade_that_begins_again_is_not_refused(before: str) -> None:
-    """The answer to the first request may be lost; the first upgrade of a stage is no other in that. Another is."""
+    """The answer to the first request may be lost, even for the first upgrade of a stage. Another upgrade
+    is refused.
+    """
     records = World(IDS[:1], "").records
     assert not before or records.begin(before, "")
     assert [records.begin(one, before) for one in ("arn:mine", "arn:mine", "arn:other")] == [True, True, False]
@@ -73,7 +75,7 @@ def test_an_upgrade_that_begins_again_is_not_refused(before: str) -> None:
 
 @pytest.mark.parametrize("bad", BAD)
 def test_a_bad_version_is_taken_back_in_the_first_wave(bad: str) -> None:
-    """Whether the code or the definition is at fault; who was not in the wave keeps its execution throughout."""
+    """Whether code or definition is at fault, streams outside the wave keep their execution throughout."""
     world = World(IDS, bad)
     before = {stream_id: typed_values.text(world.lease(stream_id), "execution") for stream_id in IDS}
     end, cause = world.upgrade()
@@ -88,7 +90,7 @@ def test_a_bad_version_is_taken_back_in_the_first_wave(bad: str) -> None:
 
 @pytest.mark.parametrize("bad", ["raises", "dies", "says it stores", "leaks", "fails after its claim"])
 def test_a_group_hands_over_as_a_whole_and_back(bad: str) -> None:
-    """Its functions and its streams are judged as those of a stream alone."""
+    """Its functions and its streams are judged like those of a single stream."""
     world = World([GROUP], bad)
     end, cause = world.upgrade()
     assert end == "FailureClean", cause
@@ -96,14 +98,14 @@ def test_a_group_hands_over_as_a_whole_and_back(bad: str) -> None:
 
 
 def gaps(world: World, stream_id: str) -> list[tuple[int, int, str]]:
-    """From when until when, and why."""
+    """Return the gaps: from when until when, and why."""
     rows = Table(world.tables, CONTROL).newest(stream_id, "gap#", 10)
     return [(count(row, "from_ms") or 0, count(row, "to_ms") or 0, row["cause"]["S"]) for row in rows]
 
 
 @pytest.mark.parametrize("stream_id", [IDS[0], GROUP])
 def test_what_a_version_said_to_store_and_did_not_is_a_gap(stream_id: str) -> None:
-    """From the newest event that is stored, for it has moved the cursor; of each stream until its next connection."""
+    """It begins at the newest stored event, for the cursor has moved, and lasts to each stream's next connection."""
     world = World([stream_id], "says it stores")
     members = world.members(stream_id)
     before = count(world.lease(members[0])["live"]["M"], "seen_ms") or 0
@@ -117,11 +119,11 @@ def test_what_a_version_said_to_store_and_did_not_is_a_gap(stream_id: str) -> No
 
 @pytest.mark.parametrize("stream_id", [IDS[0], GROUP])
 def test_what_was_lost_is_a_gap_though_not_all_is_well(stream_id: str) -> None:
-    """Where a stream does not come back the gap lasts until the last look."""
+    """If a stream does not come back, the gap lasts until the last look."""
 
     class Dirty(World):
         def wrong(self, run: Run, *kinds: str) -> bool:
-            """Nobody connects who goes back."""
+            """Return that nobody connects who goes back."""
             return super().wrong(run, *kinds) or ("raises" in kinds and "back" in self.steps and run.code == "1")
 
     world = Dirty([stream_id], "says it stores")
@@ -133,7 +135,7 @@ def test_what_was_lost_is_a_gap_though_not_all_is_well(stream_id: str) -> None:
 
 
 def test_who_was_renewed_meanwhile_goes_back_too() -> None:
-    """Streams of no wave whose execution has the definition that is taken back hand over; no other is touched."""
+    """Streams of no wave hand over if their execution has the revoked definition; no other is touched."""
     world = World([*IDS, GROUP], aborts_ms=5_000, renewed=[*IDS, GROUP][::2])
     before = {one: typed_values.text(world.lease(one), "execution") for one in world.ids}
     assert world.upgrade()[0] == "FailureClean"
@@ -145,7 +147,7 @@ def test_who_was_renewed_meanwhile_goes_back_too() -> None:
 
 
 def test_who_is_renewed_while_the_service_is_behind_goes_back_too() -> None:
-    """What starts a moment after the former definition was deployed may get the other, and is found later."""
+    """A start just after the former definition was deployed may get the other, and is found later."""
 
     class Renews(World):
         def _update_state_machine(self, **asked: Any) -> Any:
@@ -164,7 +166,7 @@ def test_who_is_renewed_while_the_service_is_behind_goes_back_too() -> None:
 
 @pytest.mark.parametrize("bad", ["", "raises"])
 def test_a_deployment_reaches_streams_by_waves_alone(bad: str) -> None:
-    """It leaves the former definition deployed: whoever is started before all are over gets that, and no other."""
+    """It leaves the former definition deployed: any start before the last wave is over gets that."""
 
     class Posts(World):
         def _start_execution(self, **asked: Any) -> Any:
@@ -183,7 +185,7 @@ def test_a_deployment_reaches_streams_by_waves_alone(bad: str) -> None:
 
 
 def test_a_definition_that_was_put_aside_is_upgraded_to_by_the_next_upgrade() -> None:
-    """No deployment deploys it again, for the stack knows nothing of it; one that was changed is taken as it is."""
+    """No deployment deploys it again, for the stack knows nothing of it; a changed one is taken unchanged."""
     world = World(IDS, "fails after its claim")
     assert world.upgrade()[0] == "FailureClean"
     assert (world.deployed, world.records.read().aside) == ("D1 ", f"{MACHINE}:2")
@@ -196,7 +198,7 @@ def test_a_definition_that_was_put_aside_is_upgraded_to_by_the_next_upgrade() ->
 
 
 def test_a_changed_definition_alone_goes_in_waves() -> None:
-    """The function is as it was, and streams are asked all the same."""
+    """The function is unchanged, and streams are still asked."""
     world = World(IDS)
     world.code = "1"
     assert world.upgrade()[0] == "Success"
@@ -212,7 +214,7 @@ def test_an_upgrade_to_what_runs_already_asks_nobody() -> None:
 
 @pytest.mark.parametrize("at", [2, 6, 11, 30])
 def test_a_failure_for_a_moment_changes_no_end(at: int) -> None:
-    """At whichever request of a step."""
+    """It may be at any request of a step."""
     faults = [*[""] * at, "refused", "", "killed after", "", "", "lost", "", "killed before"]
     good, bad = World(IDS[:3], faults=faults), World(IDS[:3], "raises", faults=faults)
     assert (good.upgrade()[0], bad.upgrade()[0]) == ("Success", "FailureClean")
@@ -232,9 +234,9 @@ def test_a_failure_for_a_moment_changes_no_end(at: int) -> None:
 def test_whatever_fails_an_upgrade_ends_as_it_says(
     ids: list[str], bad: str, faults: list[str], stops: dict[int, str], aborts_ms: int, renewed: set[str]
 ) -> None:
-    """Requests refused, lost or the last ones of their function; streams that somebody stops; a person who aborts.
+    """Requests are refused, lost or their function's last; streams are stopped; a person aborts.
 
-    The alias is not on the bad version where the end is clean, nor is a stream.
+    If the end is clean, neither the alias nor a stream is on the bad version.
     """
     # Nobody is renewed with a definition that does not come as far as its claim.
     world = World(ids, bad, faults, stops, aborts_ms, renewed=() if bad in FAULTY_DEFINITION else renewed)
@@ -245,7 +247,7 @@ def test_whatever_fails_an_upgrade_ends_as_it_says(
 
 
 def test_a_version_is_what_streams_run_once_the_alias_names_it() -> None:
-    """Where the alias cannot be moved the definition of before stays the one to go back to."""
+    """If the alias cannot be moved, the former definition stays the one to go back to."""
 
     class Stuck(World):
         def _update_alias(self, **_: Any) -> Any:
@@ -257,7 +259,7 @@ def test_a_version_is_what_streams_run_once_the_alias_names_it() -> None:
 
 
 def test_nothing_is_touched_where_another_upgrade_runs_or_the_version_does_not_start() -> None:
-    """The cause says which."""
+    """The cause says which of the two."""
 
     class Busy(World):
         def _describe_execution(self, *, executionArn: str) -> Any:
@@ -275,7 +277,7 @@ def test_nothing_is_touched_where_another_upgrade_runs_or_the_version_does_not_s
 
 
 def test_somebody_may_have_it_go_back_and_try_again() -> None:
-    """While a wave is watched; the next upgrade knows nothing of that wish."""
+    """This works while a wave is watched; the next upgrade ignores that wish."""
     world = World(IDS, aborts_ms=5_000)
     end, cause = world.upgrade()
     assert (end, world.steps.count("plan"), cause) == ("FailureClean", 1, "a roll-back was requested")
@@ -302,7 +304,7 @@ def test_a_successor_whose_start_was_lost_is_started_again() -> None:
 
 
 def test_a_stream_that_another_execution_has_taken_since_is_not_asked() -> None:
-    """It was read before; whoever holds it now is read again."""
+    """It was read before that; its present holder is read again."""
     world = World(IDS[:1])
     item = world.lease(IDS[0])
     taken = item | {"execution": {"S": "arn:another"}}

@@ -1,8 +1,8 @@
 """A stage that is upgraded in virtual time: tables, Lambda's versions, Step Functions' executions, and its streams.
 
-The machine of `statemachines/upgrade.asl.yml` and the steps of `handlers/upgrade` run as they are; AWS is played. A
-stream does what its execution's definition and its function's version have it do. Each request of a step may be
-refused, lose its answer, or be the last before the function is killed. Invariant: of one seed one story.
+The machine of `statemachines/upgrade.asl.yml` and the steps of `handlers/upgrade` run unchanged; AWS is played. A
+stream does what its execution's definition and its function's version prescribe. Each request of a step may be refused,
+lose its answer, or be the last before the function is killed. Invariant: the same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FAULTY_DEFINITION = ("fails before its claim", "fails after its claim")
 
 
 class Killed(Exception):
-    """The function is over; the machine hears it from Lambda."""
+    """The function is over; Lambda tells the machine."""
 
 
 class AlreadyExists(Exception):
@@ -46,7 +46,7 @@ class AlreadyExists(Exception):
 
 
 class NotThere(Exception):
-    """Step Functions knows nothing of this name."""
+    """Step Functions does not know this name."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Tables(MemoryDynamoDB):
         super().__init__(CONTROL, EVENTS)
 
     def query(self, **asked: Any) -> dict[str, Any]:
-        """As DynamoDB answers."""
+        """Answer as DynamoDB does."""
         if asked.get("IndexName") != "by-record":
             return super().query(**asked)
         leases = [item for (_, sort_key), item in sorted(self._tables[CONTROL].items()) if sort_key == "lease"]
@@ -86,7 +86,7 @@ class Aws:
     calls: Mapping[str, Callable[..., Any]]
 
     class exceptions:
-        """What boto3's client of Step Functions raises by name."""
+        """Return the exceptions of boto3's client of Step Functions by name."""
 
         ExecutionAlreadyExists = AlreadyExists
         ExecutionDoesNotExist = NotThere
@@ -152,7 +152,7 @@ class World:
     # --- the upgrade --------------------------------------------------------------------------------------------------
 
     def upgrade(self, name: str = "mine") -> tuple[str, str]:
-        """How it ends and why."""
+        """Return how it ends and why."""
 
         async def run() -> Any:
             execution = _machine().start({}, clock=self.clock, perform=self.perform, name=name, machine_arn=UPGRADE)
@@ -163,7 +163,7 @@ class World:
         return execution.error or execution.output["status"], execution.cause or ""
 
     async def perform(self, call: TaskCall) -> Any:
-        """What a Task of the upgrade's machine answers."""
+        """Return the answer to a Task of the upgrade's machine."""
         self.tick()
         if call.service == "sns":
             self.people.append(call.parameters["Message"])
@@ -184,7 +184,7 @@ class World:
             raise TaskFailure(cause["errorType"], json.dumps(cause)) from None
 
     def answer(self, call: Callable[..., Any], asked: Mapping[str, Any]) -> Any:
-        """What becomes of a request."""
+        """Decide the fate of a request."""
         self.tick()
         match self.waiting.pop(0) if self.waiting else "":
             case "refused":
@@ -236,7 +236,9 @@ class World:
         return {}
 
     def begins_with(self, machine_arn: str) -> str:
-        """The definition of what is started now; without a version, for a while after an update, perhaps the former."""
+        """Return the definition of a present start; without a version, for a while after an update, perhaps
+        the former.
+        """
         if machine_arn != MACHINE:
             return str(self._describe_state_machine(stateMachineArn=machine_arn)["definition"])
         is_fresh = self.clock.now_ms() >= self.updated_ms + self.stale_ms
@@ -255,13 +257,13 @@ class World:
     # --- the streams --------------------------------------------------------------------------------------------------
 
     def lease(self, stream_id: str) -> dict[str, Any]:
-        """The stream's control record."""
+        """Return the stream's control record."""
         key = typed_values.key(stream_id, "lease")
         item: dict[str, Any] = self.tables.get_item(TableName=CONTROL, Key=key)["Item"]
         return item
 
     def members(self, stream_id: str) -> list[str]:
-        """The streams of a group; of a stream itself."""
+        """Return the streams of a group; of a single stream, itself."""
         return [f"{stream_id[1:]}:{number}" for number in range(2)] if is_group(stream_id) else [stream_id]
 
     def _put(self, stream_id: str, changes: Mapping[str, Any], *removed: str) -> None:
@@ -270,13 +272,13 @@ class World:
         self.tables.put_item(TableName=CONTROL, Item={name: item[name] for name in item if name not in removed})
 
     def wrong(self, run: Run, *kinds: str) -> bool:
-        """Whether the execution has this fault."""
+        """Return whether the execution has this fault."""
         if self.bad not in kinds:
             return False
         return run.definition == "D2" if self.bad in FAULTY_DEFINITION else run.code == "2"
 
     def tick(self, back_ms: int = 0) -> None:
-        """Has all streams do what they do until now, or until some time before."""
+        """Let all streams act until now, or until some time before."""
         now_ms = self.clock.now_ms() + back_ms
         if now_ms == self.ticked_ms:
             return
@@ -308,7 +310,7 @@ class World:
             self._put(run.stream_id, ending, "execution")
 
     def _go_on(self, run: Run, now_ms: int) -> None:
-        """It connects, or goes on; one that is superseded does so until a newer one is connected."""
+        """Let it connect, or go on; a superseded one does so until a newer one is connected."""
         lease = self.lease(run.stream_id)
         assert run.claimed_ms is not None
         live = ledger_records.live_record(self.lease(self.members(run.stream_id)[0])) or {}
@@ -331,7 +333,7 @@ class World:
             self._record(run, stream_id, fence, now_ms, dies=dies)
 
     def _record(self, run: Run, stream_id: str, fence: int, now_ms: int, *, dies: bool) -> None:
-        """What a connection of the execution writes down, of itself and of the one before, and stores."""
+        """Write what a connection of the execution records, of itself and of the one before, and stores."""
         live = ledger_records.live_record(self.lease(stream_id)) or {}
         if live and typed_values.count(live, "fence") != fence:
             end = {} if dies else {"closed_ms": typed_values.number(now_ms)}

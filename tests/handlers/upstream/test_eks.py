@@ -1,4 +1,4 @@
-"""`profile new` and `profile try` at a cluster of EKS, with the credentials of whoever calls them."""
+"""`profile new` and `profile try` with a cluster of EKS, with their caller's credentials."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Upstreams whose HTTP lies, floods, drips or never ends: each ends by name, within bytes that are counted.
+"""Upstreams whose HTTP lies, floods, drips or never ends: each ends by name, within a counted number of bytes.
 
 docs/hostile.md has a row for each.
 """
@@ -45,7 +45,7 @@ ENDLESS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("what", FLOODS)
 def test_what_never_ends_is_ended(aws: Aws, what: str) -> None:
-    """A flood that no frame comes of is a drop by name, and no more is read of it than a bound says."""
+    """A flood without a frame is a drop by name, and no more is read of it than a bound says."""
     head, text, message = FLOODS[what]
     flood = Flood(head, text)
     assert ending(aws, flood) == ("StreamDropped", message)
@@ -54,7 +54,7 @@ def test_what_never_ends_is_ended(aws: Aws, what: str) -> None:
 
 @pytest.mark.parametrize("what", ENDLESS)
 def test_a_frame_without_end_is_rejected_where_the_profile_says_so(aws: Aws, what: str) -> None:
-    """At `max_frame_bytes`, for the next connection would meet the same."""
+    """It ends at `max_frame_bytes`, for the next connection would meet the same."""
     flood = Flood(UNTIL_CLOSE, ENDLESS[what])
     assert ending(aws, flood, oversize="reject") == (
         "StreamRejected", "a frame is longer than max_frame_bytes (100000)",
@@ -63,7 +63,7 @@ def test_a_frame_without_end_is_rejected_where_the_profile_says_so(aws: Aws, wha
 
 
 def test_a_frame_without_end_ends_at_the_deadline_and_is_told_once(aws: Aws) -> None:
-    """The connection is handed over as any other; what came of the frame is one dead-letter message, however often."""
+    """The connection is handed over like any other; the frame's part is one dead-letter message, however often."""
     frame = drips(UNTIL_CLOSE + EVENT + b"id: 2\ndata: " + b"x" * 200_000, b"x")
     for stored in (1, 0):
         report = connect(aws, frame, lasts_ms=3_000)
@@ -76,7 +76,7 @@ def test_a_frame_without_end_ends_at_the_deadline_and_is_told_once(aws: Aws) -> 
 
 
 def test_an_event_that_is_too_long_is_passed_at_the_first_connection(aws: Aws) -> None:
-    """What is left of it lies in the queue, the events around it are stored, and the cursor is behind all of them."""
+    """Its rest is in the queue, the events around it are stored, and the cursor is after all of them."""
     large = b"y" * 300_000
     wire = EVENT + b"id: 2\ndata: " + large + b"\n\n" + b"id: 3\ndata: 3\n\n"
     report = connect(aws, sends(UNTIL_CLOSE + wire))
@@ -90,7 +90,7 @@ def test_an_event_that_is_too_long_is_passed_at_the_first_connection(aws: Aws) -
 
 
 def test_an_event_that_the_upstream_fails_at_is_reported_and_tried_more_slowly(aws: Aws) -> None:
-    """At the third connection that ends so; one that gets beyond the event ends it."""
+    """It is reported at the third connection that ends so, until one gets past the event."""
     store, fails = aws.store(), sends(CHUNKED, b"fff\r\nid: 2\ndata: the upstream fails he")
     assert connect(aws, sends(UNTIL_CLOSE + EVENT)).same_ends == 0
     for times in (1, 2, 3):
@@ -105,21 +105,21 @@ def test_an_event_that_the_upstream_fails_at_is_reported_and_tried_more_slowly(a
 
 
 def test_a_head_that_drips_is_a_stall(aws: Aws) -> None:
-    """A byte now and then is not a heartbeat before the response: the lane would wait for its whole turn."""
+    """A byte now and then is no heartbeat before the response: the lane would wait for its whole turn."""
     slow = "(stalled): a line outside the body did not arrive whole in 1 s"
     for head, where in ((b"HTTP/1.1 200 ", NOT_OPENED), (OK + b"X: ", NOT_OPENED), (CHUNKED + b"3;", CLOSED)):
         assert ending(aws, drips(head, b"x"), stall_after_s=1) == ("StreamDropped", f"{where} {slow}")
 
 
 def test_a_body_that_drips_is_connected_until_the_deadline_and_not_longer(aws: Aws) -> None:
-    """A byte is a heartbeat, by design: what bounds it is the function's deadline, and the lease is read meanwhile."""
+    """A byte counts as a heartbeat; the function's deadline bounds it, and the lease is read meanwhile."""
     report = connect(aws, drips(UNTIL_CLOSE, b":"), stall_after_s=1, lasts_ms=4_000)
     assert (report.outcome.error, report.progress.ended_by) == ("ConnectionExpired", "expired")
     assert 5 < report.progress.bytes < 100
 
 
 def test_a_stream_that_drips_is_handed_over_as_any_other(aws: Aws) -> None:
-    """A successor that connects takes over while the older one hears a byte now and then."""
+    """A successor takes over while the older one hears a byte now and then."""
     connected = threading.Event()
 
     def script(peer: Peer) -> None:
@@ -155,14 +155,14 @@ LIES: dict[bytes, str] = {
 
 @pytest.mark.parametrize("sent", LIES)
 def test_a_chunk_that_lies_ends_the_stream_and_what_came_before_is_stored(aws: Aws, sent: bytes) -> None:
-    """Nothing that stands where a size should is ever taken for the body."""
+    """Bytes in the place of a size are never taken for the body."""
     before = b"%x\r\n%s\r\n" % (len(EVENT), EVENT)
     assert ending(aws, sends(CHUNKED, before, sent)) == ("StreamDropped", f"{CLOSED} {LIES[sent]}")
     assert [item["data"] for item in aws.items(EVENTS, STREAM).values()] == ["1"]
 
 
 def test_what_follows_the_end_of_a_body_is_not_read(aws: Aws) -> None:
-    """Behind the last chunk, and behind Content-Length, stands nothing that counts."""
+    """Bytes after the last chunk, or after Content-Length, do not count."""
     more = b"id: 2\ndata: 2\n\n"
     chunked = CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n%x\r\n%s\r\n" % (len(EVENT), EVENT, len(more), more)
     counted = OK + b"Content-Length: %d\r\n\r\n%s%s" % (len(EVENT), EVENT, more)
@@ -182,7 +182,7 @@ def test_what_follows_the_end_of_a_body_is_not_read(aws: Aws) -> None:
     ],
 )
 def test_a_length_that_lies_loses_nothing_that_came(aws: Aws, length: bytes, why: str) -> None:
-    """Too large is truncated; what is not a number is ignored."""
+    """If it is too large the body is truncated; a text that is no number is ignored."""
     report = connect(aws, sends(OK + b"Content-Length: %s\r\n\r\n%s" % (length, EVENT)))
     assert (report.outcome.error, report.outcome.message) == ("StreamDropped", f"{CLOSED} {why}")
     assert report.progress.stored == 1
@@ -204,7 +204,7 @@ def test_a_length_that_lies_loses_nothing_that_came(aws: Aws, length: bytes, why
 def test_a_head_that_is_none_ends_it_and_nothing_of_it_is_logged(
     aws: Aws, head: bytes, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A body behind such a head could be anything; the address, which may hold a secret, stands in no log."""
+    """The body after such a head could be anything; no log has the address, which may hold a secret."""
     with caplog.at_level(logging.INFO):
         error, message = ending(aws, sends(head + b"\r\n\r\n"))
     assert error == "StreamDropped"
@@ -214,7 +214,7 @@ def test_a_head_that_is_none_ends_it_and_nothing_of_it_is_logged(
 
 
 def test_interim_answers_are_passed_over(aws: Aws) -> None:
-    """Any 1xx before the answer, as HTTP asks; 101 is an answer that nobody asked for."""
+    """Any 1xx before the answer is, as HTTP requires; 101 is an answer that nobody asked for."""
     hints = (
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
     )
@@ -224,7 +224,7 @@ def test_interim_answers_are_passed_over(aws: Aws) -> None:
 
 
 def answer(status: int, *headers: bytes) -> bytes:
-    """An answer with a page for people."""
+    """Return an answer with a page for people."""
     return b"".join(
         [b"HTTP/1.1 %d X\r\n" % status, *(header + b"\r\n" for header in headers), b"\r\n<html>Sorry</html>"]
     )

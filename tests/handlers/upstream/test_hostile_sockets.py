@@ -1,4 +1,4 @@
-"""Sockets whose server lies, floods or falls silent: each ends by name, and what came whole before is stored.
+"""Sockets whose server lies, floods or falls silent: each ends by name, and whole messages before that are stored.
 
 docs/hostile.md has a row for each.
 """
@@ -29,14 +29,14 @@ EVENT = encoded_frame(TEXT, b'{"n": 1}')
 
 
 def accept_of(peer: Peer) -> bytes:
-    """The value of Sec-WebSocket-Accept that belongs to the client's key."""
+    """Return the value of Sec-WebSocket-Accept for the client's key."""
     match = re.search(rb"sec-websocket-key: *(\S+)", peer.request, re.IGNORECASE)
     assert match is not None
     return base64.b64encode(hashlib.sha1(match[1] + GUID).digest())
 
 
 def head(peer: Peer, **changes: bytes) -> bytes:
-    """The head of a switch; a header that is empty is left out."""
+    """Return the head of a switch, without headers that are empty."""
     named = {"Upgrade": b"websocket", "Connection": b"Upgrade", "Sec-WebSocket-Accept": accept_of(peer)}
     named |= {name.replace("_", "-"): value for name, value in changes.items()}
     lines = b"".join(b"%s: %s\r\n" % (name.encode(), value) for name, value in named.items() if value)
@@ -44,7 +44,7 @@ def head(peer: Peer, **changes: bytes) -> bytes:
 
 
 def switches(*frames: bytes, then: Callable[[Peer], None] = Peer.wait_until_gone, **changes: bytes) -> Script:
-    """Switches to WebSocket, sends these bytes, and then does something."""
+    """Switch to WebSocket, send these bytes, and then do something."""
 
     def script(peer: Peer) -> None:
         peer.send(head(peer, **changes) + b"".join(frames))
@@ -54,7 +54,7 @@ def switches(*frames: bytes, then: Callable[[Peer], None] = Peer.wait_until_gone
 
 
 def ending(aws: Aws, script: Script, **fields: Any) -> tuple[str, str]:
-    """The error's name and its sentence, of a socket's profile."""
+    """Return the error's name and its sentence, for a socket's profile."""
     table = {"framing": "websocket", "key": "$.n", **fields}
     outcome = connect(aws, script, **table).outcome
     return outcome.error, outcome.message
@@ -86,14 +86,14 @@ HANDSHAKES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("what", HANDSHAKES)
 def test_a_handshake_that_is_none_is_a_drop(aws: Aws, what: str) -> None:
-    """By name; nothing that follows it is read."""
+    """It has a name; nothing that follows it is read."""
     changes, message = HANDSHAKES[what]
     assert ending(aws, switches(EVENT, **changes)) == ("StreamDropped", f"{NOT_OPENED} {message}")
     assert aws.items(EVENTS, STREAM) == {}
 
 
 def test_what_was_offered_may_be_chosen(aws: Aws) -> None:
-    """Compression with its parameters, and one of the subprotocols; another parameter is refused."""
+    """This is compression with its parameters, and one of the subprotocols; another parameter is refused."""
     chosen: dict[str, Any] = {
         "Sec_WebSocket_Extensions": b"Permessage-Deflate; server_max_window_bits=10; server_no_context_takeover",
         "Sec_WebSocket_Protocol": b"v2",
@@ -108,7 +108,7 @@ def test_what_was_offered_may_be_chosen(aws: Aws) -> None:
 
 
 def test_an_answer_that_is_no_switch_is_a_refusal(aws: Aws) -> None:
-    """A page, and a stream of another kind: the status says what it is."""
+    """It is a page or another kind of stream; the status says which."""
     for status in (b"200 OK", b"404 Not Found"):
         page = b"HTTP/1.1 %s\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nabcd" % status
         error, message = ending(aws, lambda peer, page=page: peer.send(page))  # type: ignore[misc]
@@ -116,20 +116,20 @@ def test_an_answer_that_is_no_switch_is_a_refusal(aws: Aws) -> None:
 
 
 def test_a_server_that_never_answers_the_handshake_is_a_stall(aws: Aws) -> None:
-    """After `stall_after_s`, as any answer that does not come."""
+    """It is one after `stall_after_s`, like any missing answer."""
     message = f"{NOT_OPENED} (stalled): no byte came for 1 s"
     assert ending(aws, Peer.wait_until_gone, stall_after_s=1) == ("StreamDropped", message)
 
 
 def test_a_socket_that_falls_silent_is_a_stall(aws: Aws) -> None:
-    """Once it has switched too; what came before is stored."""
+    """This holds after the switch too; earlier events are stored."""
     message = f"{CLOSED} (stalled): no byte came for 1 s"
     assert ending(aws, switches(EVENT), stall_after_s=1) == ("StreamDropped", message)
     assert list(aws.items(EVENTS, STREAM)) == ["1"]
 
 
 def test_a_message_that_is_never_answered_is_a_drop(aws: Aws) -> None:
-    """Though bytes come all the while; nothing of it counts as connected."""
+    """Bytes come all the while, but it never counts as connected."""
     asks = {"subscribe": [{"send": "hello", "expect": "welcome", "within_s": 0.5}]}
     said = 'the upstream did not answer subscribe[0] in time; it said {"n": 1}'
     assert ending(aws, switches(EVENT), **asks) == ("StreamDropped", said)
@@ -146,7 +146,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("what", BROKEN)
 def test_what_breaks_the_protocol_ends_it(aws: Aws, what: str) -> None:
-    """By name, and with a close; what came before is stored."""
+    """It ends by name, and with a close; earlier events are stored."""
     wire, message = BROKEN[what]
     heard: list[bytes] = []
 
@@ -160,14 +160,14 @@ def test_what_breaks_the_protocol_ends_it(aws: Aws, what: str) -> None:
 
 
 def test_a_cut_inside_a_fragment_is_no_event(aws: Aws) -> None:
-    """The connection counts as good until before it; what came of it is counted and dropped."""
+    """The connection counts as good until before it; its bytes are counted and dropped."""
     report = connect(aws, switches(EVENT, b"\x01\x05hello", then=Peer.reset), framing="websocket", key="$.n")
     assert (report.outcome.error, report.progress.stored, report.progress.ended_by) == ("StreamDropped", 1, "reset")
     assert report.progress.unterminated_bytes > 0
 
 
 def test_a_long_message_is_passed_and_the_stream_goes_on(aws: Aws) -> None:
-    """In one frame or in a thousand; what is left of each is one dead-letter message."""
+    """In one frame or in a thousand, the rest of each is one dead-letter message."""
     long, other = b"y" * 150_000, b"z" * 150_000
     pieces = [
         bytes([0x02 if not at else 0x00]) + encoded_frame(BINARY, other[at : at + 150])[1:]
@@ -186,7 +186,7 @@ def test_a_long_message_is_passed_and_the_stream_goes_on(aws: Aws) -> None:
 
 
 def test_pings_without_end_are_answered_within_bounds(aws: Aws) -> None:
-    """Of those that came in one read the last sixteen, as RFC 6455 allows; and the stream goes on beside them."""
+    """Of those in one read the last sixteen are, as RFC 6455 allows; the stream goes on beside them."""
     pings = b"".join(encoded_frame(PING, b"%d" % number) for number in range(20_000))
     heard: list[bytes] = []
 
@@ -201,7 +201,7 @@ def test_pings_without_end_are_answered_within_bounds(aws: Aws) -> None:
 
 
 def test_a_server_that_reads_nothing_is_left_by_name() -> None:
-    """Once more than 256 KB wait for it: whoever decides never waits for the socket, and memory does not grow."""
+    """This happens once more than 256 KB wait for it: decisions never wait for the socket, and memory does not grow."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -224,7 +224,7 @@ def test_a_bomb_ends_it_by_name(aws: Aws) -> None:
 
 
 def test_a_socket_over_tls_talks_both_ways(aws: Aws, tmp_path: Path, trusting: Callable[[Path], None]) -> None:
-    """Messages that are larger than a record of TLS, pings while they come, and last words that arrive."""
+    """It has messages larger than a TLS record, pings in between, and last words that arrive."""
     tls, trusted = certificate(tmp_path)
     trusting(trusted)
     large = encoded_frame(TEXT, b'{"n": 2, "text": "%b"}' % (b"x" * 90_000))

@@ -11,7 +11,7 @@ WAIT_S = 60.0
 
 
 def waits(putter: threading.Thread) -> None:
-    """Returns 50 ms after the thread has begun to wait for room."""
+    """Return 50 ms after the thread has begun to wait for room."""
 
     def is_waiting() -> bool:
         frame = sys._current_frames().get(putter.ident or 0)
@@ -23,12 +23,12 @@ def waits(putter: threading.Thread) -> None:
 
 
 def one(inbox: Inbox[str], wait_s: float) -> str | None:
-    """The oldest item; None where there is none."""
+    """Return the oldest item; None if there is none."""
     return next(iter(inbox.take(wait_s)), None)
 
 
 def test_what_is_put_is_taken_in_order() -> None:
-    """First in, first out; nothing there within the wait is None."""
+    """First in, first out; without an item within the wait it returns None."""
     inbox: Inbox[str] = Inbox(10)
     assert [inbox.put(item, 3) for item in "abc"] == [True, True, True]
     assert [one(inbox, 0), one(inbox, 0), one(inbox, 0), one(inbox, 0)] == ["a", "b", "c", None]
@@ -45,7 +45,7 @@ def test_a_taker_is_woken_by_an_item() -> None:
 
 
 def full(limit_bytes: int = 1) -> tuple[Inbox[str], threading.Thread, list[bool]]:
-    """A full inbox with "a" in it, the thread that has waited for 50 ms to put "b", and whether that was accepted."""
+    """Return a full inbox with "a", the thread that has waited 50 ms to put "b", and whether that was accepted."""
     inbox: Inbox[str] = Inbox(limit_bytes)
     assert inbox.put("a", 99)
     accepted: list[bool] = []
@@ -57,7 +57,7 @@ def full(limit_bytes: int = 1) -> tuple[Inbox[str], threading.Thread, list[bool]
 
 
 def test_a_full_inbox_makes_the_putter_wait_until_there_is_room() -> None:
-    """An item larger than the limit fits an empty inbox, and what comes after it waits."""
+    """An item over the limit fits an empty inbox, and the next one waits."""
     inbox, putter, accepted = full(10)
     assert one(inbox, 0) == "a"
     putter.join(WAIT_S)
@@ -66,7 +66,7 @@ def test_a_full_inbox_makes_the_putter_wait_until_there_is_room() -> None:
 
 
 def test_closing_lets_the_putter_go_and_keeps_what_is_queued() -> None:
-    """A closed inbox takes nothing in and gives out what it holds, then nothing, without waiting.
+    """A closed inbox takes no item and gives out its own, then nothing, without waiting.
 
     Its end is as old as the first item that it turned away.
     """
@@ -78,7 +78,7 @@ def test_closing_lets_the_putter_go_and_keeps_what_is_queued() -> None:
 
 
 def test_it_returns_since_when_the_oldest_item_waits() -> None:
-    """What was there first counts until it is taken; then the item that was taken last says how old it is."""
+    """The first item counts until it is taken; then the age is that of the item taken last."""
     inbox: Inbox[str] = Inbox(10)
     assert inbox.unread_s is None
     inbox.put("a", 1)
@@ -92,7 +92,7 @@ def test_it_returns_since_when_the_oldest_item_waits() -> None:
 
 
 def test_what_comes_behind_a_full_inbox_counts_from_when_it_was_full() -> None:
-    """It may have been in the network's buffers since; once all of it is taken, what comes is new."""
+    """It may have been in the network's buffers since; once all of it is taken, the next item is new."""
     inbox, putter, _ = full()
     one(inbox, 0)
     putter.join(WAIT_S)
@@ -108,9 +108,9 @@ def test_what_comes_behind_a_full_inbox_counts_from_when_it_was_full() -> None:
 
 
 def test_what_waits_comes_together_up_to_a_size() -> None:
-    """In order, and what would be too much stays; an item without a size comes alone.
+    """It comes in order, and the excess stays; an item without a size comes alone.
 
-    What comes together is as old as its oldest: the stream is not known good between them.
+    Items together are as old as the oldest: the stream is not known good between them.
     """
     inbox: Inbox[str] = Inbox(100)
     inbox.put("a", 4)
@@ -123,7 +123,7 @@ def test_what_waits_comes_together_up_to_a_size() -> None:
 
 
 def test_what_comes_after_a_rest_may_have_come_when_that_began() -> None:
-    """Nobody read meanwhile: so long something may have waited, whether anything came or not."""
+    """Nobody read meanwhile, so something may have waited for so long, whether anything came or not."""
     inbox: Inbox[str] = Inbox(10)
     inbox.rest(0.05)
     assert (inbox.unread_s or 0) >= 0.05
@@ -136,7 +136,7 @@ def test_what_comes_after_a_rest_may_have_come_when_that_began() -> None:
 
 
 def test_closing_ends_a_rest() -> None:
-    """Who closes does not wait for a reader that rests."""
+    """Closing does not wait for a reader that rests."""
     inbox: Inbox[str] = Inbox(10)
     resting = threading.Thread(target=inbox.rest, args=(WAIT_S,))
     resting.start()

@@ -49,7 +49,7 @@ def arrives(peer: Peer) -> None:
 
 
 def ask(address: str, **fields: Any) -> list[Arrival]:
-    """Everything that arrived from a request with credentials to `address`."""
+    """Return everything that arrived from a request with credentials to `address`."""
     request = UpstreamRequest(
         "GET", address, SECRETS, allow_private=True, secrets=("s3cret",), portable=frozenset({"last-event-id"})
     )
@@ -81,7 +81,7 @@ def test_a_redirect_on_the_same_origin_carries_everything(status: int) -> None:
 
 
 def test_a_redirect_to_another_host_carries_no_credentials() -> None:
-    """Another port is another origin: only headers that hold nothing, and the cursor's, go there."""
+    """Another port is another origin: only harmless headers, and the cursor's, go there."""
     with serving(arrives) as other, serving(moves(307, lambda: f"{other.address}/there")) as server:
         assert isinstance(ask(f"{server.address}/here?token=s3cret")[0], Opened)
         assert header_names(other.peers[0]) == {"host", "accept", "user-agent", "last-event-id", "accept-encoding"}
@@ -89,7 +89,7 @@ def test_a_redirect_to_another_host_carries_no_credentials() -> None:
 
 
 def test_no_secret_in_the_upstreams_own_words_reaches_another_host() -> None:
-    """An address that repeats a secret, however encoded, is not followed to another host; nor is a body with one."""
+    """An address with a secret, however encoded, is not followed to another host; nor is a body with one."""
     with serving(arrives) as other:
         for secret, spelled in (("s3cret", "s3cret"), ("s3 cret/", "s3%20cret%2F"), ("s3 cret/", "s3+cret%2F")):
             closed = ask_moved(f"{other.address}/?t={spelled}", secrets=(secret,))
@@ -122,14 +122,14 @@ def test_redirects_are_bounded() -> None:
     ],
 )
 def test_some_redirects_are_refused(location: str, why: str) -> None:
-    """Out of TLS, out of HTTP, or with credentials of the upstream's choice."""
+    """They lead out of TLS, out of HTTP, or have credentials of the upstream's choice."""
     with pytest.raises(RedirectRefused) as caught:
         redirected(UpstreamRequest("GET", "https://example.org/a", {}), 302, location)
     assert str(caught.value) == why
 
 
 def test_a_post_becomes_a_get_where_http_says_so() -> None:
-    """303 always, 301 and 302 for POST; 307 and 308 keep method and body."""
+    """303 always does so, 301 and 302 for POST; 307 and 308 keep method and body."""
     request = UpstreamRequest("POST", "https://example.org/a", {}, b"{}")
     requests = [redirected(request, status, "/b") for status in (301, 302, 303, 307, 308)]
     assert [(one.method, one.body) for one in requests] == [("GET", None)] * 3 + [("POST", b"{}")] * 2
