@@ -68,7 +68,7 @@ def copied(value: Any) -> Any:
     if kind is dict and all(type(name) is str and name.isascii() for name in value):
         members = {}
         for name, member in value.items():
-            members[name] = copied(member)
+            members[name] = member if type(member) in _PLAIN else copied(member)
         return members
     return json.loads(json.dumps(value))
 

@@ -57,9 +57,9 @@ def _search(matches: Any) -> Any:
     return found | {"next": library.Jsonata.JLambda(lambda: _search(matches))}
 
 
-def _call(method: Any, count: int, arguments: Any) -> Any:
+def _call(function: Any, _input: Any, arguments: Any) -> Any:
     """Return what a function of the library makes of its arguments; those that are left out are undefined."""
-    result = method(*arguments, *[None] * (count - len(arguments)))
+    result = function.method(*arguments, *[None] * (function.nargs - len(arguments)))
     if type(result) in _AS_IT_IS or (type(result) is int and -_SMALL < result < _SMALL):
         return result
     return Utils.convert_number(result) if Utils.is_numeric(result) else result
@@ -67,7 +67,7 @@ def _call(method: Any, count: int, arguments: Any) -> Any:
 
 _arity_of = Functions.get_function_arity
 Functions.get_function_arity = staticmethod(_arity)
-Functions._call = staticmethod(_call)
+library.Jsonata.JNativeFunction.call = _call
 Utils.is_function = staticmethod(_is_function)
 Functions.func_apply = staticmethod(_applied)
 

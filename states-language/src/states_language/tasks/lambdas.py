@@ -260,7 +260,7 @@ def _stack_trace(raised: Exception) -> list[str]:
             lines.append(_FORMATTED[key])
         frames = frames.tb_next
     # The runtime says how often a line of a recursion is repeated.
-    return lines if len(set(lines)) == len(lines) else _folded(raised)
+    return lines if len(lines) < 2 or len(set(lines)) == len(lines) else _folded(raised)
 
 
 def _folded(raised: Exception) -> list[str]:
