@@ -1,4 +1,4 @@
-"""The benchmark of the decoders: its wires, its rules and its arithmetic; nothing is timed and nothing installed."""
+"""The benchmark of the decoders: its wires, its rules and its arithmetic; it times and installs nothing."""
 
 import json
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_a_reader_that_reads_something_else_is_not_timed() -> None:
 
 
 def test_the_lock_has_a_hash_for_all_and_names_no_host() -> None:
-    """What is installed is what was locked, from wherever the machine installs from."""
+    """Only locked packages are installed, from whichever registry the machine uses."""
     lines = Path(LOCK).read_text().splitlines()
     assert all(line.endswith("\\") for line in lines if "==" in line)
     assert not any("://" in line or line.startswith("-") for line in lines)

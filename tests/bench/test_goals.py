@@ -1,4 +1,4 @@
-"""What each benchmark counts and judges itself by; nothing is timed here, and nothing of a machine is started."""
+"""What each benchmark counts, and its goals; the tests time nothing and start nothing of a machine."""
 
 import asyncio
 import subprocess
@@ -24,7 +24,7 @@ def row(
     lost: int = 0,
     machine: str = "connections",
 ) -> Row:
-    """A row of bench.handover; by default all is as it should be."""
+    """Return a row of bench.handover; by default it meets all goals."""
     gaps = {HANDOVER: summary(handovers), DROP: summary(drops), "connect": summary(connects)}
     return {"machine": machine, "policy": policy, "lost": lost} | gaps
 
@@ -35,7 +35,7 @@ def met(one: Row) -> list[bool]:
 
 
 def test_a_row_that_reached_everything() -> None:
-    """No gap at a handover, two seconds after a drop at most, nothing lost; each is a line."""
+    """No gap at a handover, at most two seconds after a drop, nothing lost; each is a line."""
     goals = handover.goals([row()])
     assert goals == [
         Goal("evicts", "no gap at a handover", 0, 0.0, True),
@@ -49,7 +49,7 @@ def test_a_row_that_reached_everything() -> None:
 
 
 def test_each_goal_of_a_handover_can_be_missed() -> None:
-    """A millisecond over, an event lost, or nothing measured; in place the connect and 50 ms, rank beside rank."""
+    """By a millisecond, a lost event, or no measurement; in place the limit is the connect and 50 ms, by rank."""
     found = [
         met(row(handovers=(0.0, 0.1))), met(row(drops=(2000.1,))), met(row(lost=1)), met(row(drops=())),
         met(row("reconnects", drops=(55.0, 70.0))), met(row("reconnects", drops=(55.1, 55.2, 70.1))),
@@ -64,13 +64,13 @@ def test_each_goal_of_a_handover_can_be_missed() -> None:
 
 
 def test_what_has_no_goal() -> None:
-    """A handover where two are forbidden leaves a gap; the plain machine is the peer."""
+    """A handover leaves a gap if two are forbidden; the plain machine is only the peer."""
     assert [goal.goal for goal in handover.goals([row("forbids")])] == ["p99 after a drop", "no event lost"]
     assert handover.goals([row(machine="staggered", lost=9)]) == []
 
 
 def test_others_have_goals_of_their_own() -> None:
-    """Below a second beside a flood, with nobody silent; at most a tenth of what was first measured; no stall."""
+    """Below a second beside a flood, nobody silent; at most a tenth of the first measurement; no stall."""
     judged = [
         *(flood.goals("flood", p99_ms, silent) for p99_ms, silent in ((999.9, 0), (1000.0, 0), (None, 99))),
         endpoint.goals(5.4, 1300.1), endpoint.goals(5.5, 1300),
@@ -91,7 +91,7 @@ def test_others_have_goals_of_their_own() -> None:
     ],
 )
 def test_a_number_holds_without_a_gap_and_in_time(change: Row) -> None:
-    """The greatest that held counts; the goal is what the service promises."""
+    """The greatest number that held counts; the goal is the service's promise."""
     bad = GOOD | change
     assert (capacity.holds(GOOD), capacity.holds(bad)) == (True, False)
     assert (capacity.held([GOOD, bad]), capacity.held([bad]), capacity.held([])) == (40, 0, 0)
@@ -99,7 +99,7 @@ def test_a_number_holds_without_a_gap_and_in_time(change: Row) -> None:
 
 
 def test_a_fleet_is_judged() -> None:
-    """By its handovers, their gaps, and by what lies in the tables."""
+    """The verdict uses its handovers, their gaps, and the tables' content."""
     changes: list[tuple[Row, list[int]]] = [
         ({}, []), ({"handovers": 1.9}, [0]), ({"gaps": 1}, [1]), ({"lost": 1}, [2]), ({"twice": 1}, [3]),
         ({"strange": 1}, [3]),
@@ -127,7 +127,7 @@ def test_numbers_with_which_nothing_is_tried(main: Any, options: str, capsys: py
 
 
 def test_a_gap_belongs_to_the_fault_that_it_began_with() -> None:
-    """From the last close to the next opening; the opening after that is a handover again, the first of all none."""
+    """It lasts from the last close to the next opening; a later opening is a handover again, the very first none."""
     gauge = Gauge()
     gauge.changed(0, 1)
     gauge.fault(DROP)
@@ -141,7 +141,7 @@ def test_a_gap_belongs_to_the_fault_that_it_began_with() -> None:
 
 
 def test_requests_are_counted_however_they_are_cut() -> None:
-    """A head that comes in pieces counts once, and so does each of several that come together."""
+    """A head in pieces counts once, and so does each of several that come together."""
     head = b"POST / HTTP/1.1\r\nX-Amz-Target: DynamoDB_20120810.%s\r\nContent-Length: 2\r\n\r\n{}"
     text = b"".join(head % name for name in (b"UpdateItem", b"Query", b"UpdateItem"))
     for size in (1, 7, 80, len(text)):
@@ -152,7 +152,7 @@ def test_requests_are_counted_however_they_are_cut() -> None:
 
 
 def test_a_fleets_upstream_resumes_and_remembers() -> None:
-    """Who asks for what came after an event gets the rest; what was written to anybody is in the report."""
+    """A request from an event on gets the rest; the report has all that was sent to anybody."""
 
     async def run() -> tuple[bytes, Upstream]:
         upstream = Upstream(1, 0.02)
@@ -178,14 +178,14 @@ def test_a_fleets_upstream_resumes_and_remembers() -> None:
 
 
 def test_all_events_of_a_history_are_paged() -> None:
-    """A loop of fifty rounds has 204 events, which are more than a page."""
+    """A loop of fifty rounds has 204 events, which exceed a page."""
     (of,) = endpoint.rows(rounds=50, starts=3, alone=True)
     assert (of["server"], of["events"]) == (endpoint.OURS, 204)
     assert min(of["start_ms"], of["history_ms"]) > 0
 
 
 def test_three_days_cross_a_renewal_without_a_failure() -> None:
-    """A lane makes a pass every 28 minutes, so a hundred are due after two days; nothing fails and all is connected."""
+    """A lane makes a pass every 28 minutes, so a hundred are due after two days; nothing fails."""
     figures = year.measure(3)
     assert (figures["executions"], figures["failed"]) == (2, 0)
     assert 3 * 100 < figures["connections"] < 3 * 110
@@ -201,5 +201,5 @@ def test_no_client_but_dynamodbs_is_loaded_by_a_cold_start() -> None:
 
 @pytest.mark.parametrize(("kind", "most"), [("alone", 40), ("group", 90)])
 def test_an_event_goes_through_few_modules(kind: str, most: int) -> None:
-    """A reader follows its way from the chunk to the request; Python 3.12 counts less, for it has no list's frame."""
+    """A reader follows its way from chunk to request; Python 3.12 counts less, for its lists have no frames."""
     assert trip.measured(kind)["module_moves"] <= most

@@ -10,7 +10,7 @@ DOC = "`python -m bench.none`: measures nothing.\n"
 
 
 def test_arguments_have_the_type_of_their_default(capsys: pytest.CaptureFixture[str]) -> None:
-    """Or the one that is given, or must be one of the choices; several where the default is several."""
+    """They can have a given type or a list of choices instead; a list as default takes several."""
     known = {
         "events": (3, "how many"),
         "share": (0.5, "of it"),
@@ -29,7 +29,7 @@ def test_arguments_have_the_type_of_their_default(capsys: pytest.CaptureFixture[
 
 
 def test_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """Rows as a table, other figures and goals as lines, or one JSON object with all; a goal may be the status."""
+    """Rows are a table, other figures and goals lines, or all is one JSON object; a goal may set the exit status."""
     goals = [at_most("a", "in time", 5, 4.5), below("a", "sooner", 5, 5), so("a", "at all", True)]
     rows = [{"what": "one", "ms": 7, "gaps": summary([])}, {"what": "more", "ms": None, "gaps": summary([3.0, 1.0])}]
     figures = {"s": 1234.5, "of": {"a": 1, "b": 0.25}, "rows": rows}
@@ -44,7 +44,7 @@ def test_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_percentile_is_a_time_that_was_measured() -> None:
-    """Nearest rank: of 200 times the 198th is the 99th percentile, of few the greatest."""
+    """By nearest rank the 198th of 200 times is the 99th percentile; of few times the greatest."""
     figures = [summary(times) for times in ([float(ms) for ms in range(200, 0, -1)], [3.0, 1.0], [])]
     assert [[*one.values()] for one in figures] == [
         [200, 100.0, 198.0, 200.0], [2, 1.0, 3.0, 3.0], [0, None, None, None],

@@ -1,4 +1,4 @@
-"""The benchmarks run for a short time: they measure what they say, and lose nothing. How long it takes is a goal's."""
+"""The benchmarks run briefly: they measure what they say, and lose nothing. Their speed is a goal's business."""
 
 import json
 import signal
@@ -29,7 +29,7 @@ Run = Callable[[str], dict[str, Any]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a benchmark by its command line and returns its JSON; its exit status is 0."""
+    """Run a benchmark by its command line and return its JSON; the exit status must be 0."""
 
     def ran(line: str) -> dict[str, Any]:
         name, *options = line.split()
@@ -43,7 +43,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.mark.parametrize("name", BENCHES)
 def test_each_benchmark_says_how_it_is_called(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """By its own name, with `--json` among its options."""
+    """Its help has its own name, and `--json` among its options."""
     with pytest.raises(SystemExit) as ended:
         import_module(f"bench.{name}").main(["--help"])
     said = capsys.readouterr().out
@@ -51,7 +51,7 @@ def test_each_benchmark_says_how_it_is_called(name: str, capsys: pytest.CaptureF
 
 
 def test_a_slow_store_costs_no_memory_and_no_event(run: Run) -> None:
-    """18 MB behind an endpoint that throttles: all stored, and the process is hardly larger than without a backlog."""
+    """18 MB wait for an endpoint that throttles: all are stored, and the process is hardly larger than without."""
     figures = run("ingest --events 6000 --event-bytes 3000 --items-per-s 4000")
     fast, slow = figures["rows"]
     assert (fast["events"], slow["events"], slow["items_per_s"]) == (6_000, 6_000, 4_000)
@@ -61,7 +61,7 @@ def test_a_slow_store_costs_no_memory_and_no_event(run: Run) -> None:
 
 
 def test_ingestion_reports_what_each_kind_used(run: Run) -> None:
-    """One run of each at a small size; a kind that has not stored every event fails it."""
+    """It runs each once at a small size; a kind that has not stored every event fails."""
     printed = run("ingest --events 2000 --times 1 --event-bytes 200")
     (row,) = printed["rows"]
     assert printed["goal"]["log_share"] < printed["goal"]["below"] == 0.5
@@ -75,7 +75,7 @@ def test_ingestion_reports_what_each_kind_used(run: Run) -> None:
 
 
 def test_a_cold_start_is_measured_beside_the_peers(run: Run) -> None:
-    """Two starts of each; what is reported is the interpreter's own CPU and more."""
+    """Two starts of each are made; the figure is the interpreter's own CPU and more."""
     figures = run("coldstart --times 1 --uncompiled-times 0")
     (row,) = figures["rows"]
     assert row["ratio"] == round(row["peer_ms"] / row["ours_ms"], 2)
@@ -85,7 +85,7 @@ def test_a_cold_start_is_measured_beside_the_peers(run: Run) -> None:
 
 @pytest.mark.parametrize("framing", sorted(FRAMES))
 def test_a_function_of_128_mb_suffices(framing: str, run: Run) -> None:
-    """As many events as go over TLS, and large ones up to the bound: all stored in less than 90 MB, in both stores."""
+    """As many events as TLS carries, and large ones up to the bound, are stored in less than 90 MB, in both stores."""
     figures = run(f"memory --framing {framing} --seconds 2 --large 2")
     assert [row["store"] for row in figures["rows"]][:2] == ["items", "log"]
     assert min(row["events"] for row in figures["rows"]) > 1_000
@@ -93,7 +93,7 @@ def test_a_function_of_128_mb_suffices(framing: str, run: Run) -> None:
 
 
 def test_a_function_of_128_mb_suffices_for_a_hundred_streams(run: Run) -> None:
-    """Over TLS: calm ones, floods, events of 1 MB, and such of 1 and of 10 MB that do not end, all at once."""
+    """Over TLS: calm ones, floods, events of 1 MB, and endless ones of 1 and 10 MB, all at once."""
     figures = run("memory --streams 100 --framing ndjson --store items --seconds 12")
     assert len(figures["rows"]) == len(memory.GROUP_KINDS)
     assert figures["most_mb"] < figures["goal_mb"] == 110
@@ -102,7 +102,7 @@ def test_a_function_of_128_mb_suffices_for_a_hundred_streams(run: Run) -> None:
 def test_what_takes_more_than_the_goal_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The exit status says so, and the last line."""
+    """The exit status and the last line say so."""
     monkeypatch.setattr(memory, "GOAL_MB", 10)
     options = ["--framing", "raw", "--store", "items", "--seconds", "0.2", "--large", "1"]
     assert memory.main(options) == 1
@@ -132,14 +132,14 @@ def test_both_machines_are_measured_in_one_run(run: Run) -> None:
 
 
 def test_two_streams_are_held(run: Run) -> None:
-    """Each is handed over; every column is measured."""
+    """Each is handed over, and every column is measured."""
     rows = run("capacity --first 1 --step 1 --most 2 --seconds 9 --stage test")["rows"]
     assert all(min(row["handovers"], row["cores"], row["stream_mb"]) > 0 for row in rows)
     assert len(rows) == (2 if rows[0]["holds"] else 1)
 
 
 def test_four_streams_are_kept_by_two_functions(run: Run) -> None:
-    """Real functions hand over, and each event is there once."""
+    """Real functions hand over, and each event is stored once."""
     report = run("fleet --streams 4 --per-function 2 --seconds 40 --every 2 --function-s 90")
     assert (report["functions"], report["lost"], report["strange"], report["twice"]) == (2, 0, 0, 0)
     assert report["sent"] > 0
@@ -162,7 +162,7 @@ def test_ctrl_c_leaves_nothing_of_a_fleet() -> None:
 
 
 def test_a_hundred_thousand_streams_are_watched(capsys: pytest.CaptureFixture[str]) -> None:
-    """By the requests and the read units of one check: half a unit for a held stream, next to nothing for another."""
+    """The requests and read units of one check count: half a unit for a held stream, next to nothing for another."""
     watch.main(["--json", "--streams", "2000", "--held", "500", "--sample", "200"])
     figures = json.loads(capsys.readouterr().out)
     check, page, plain = figures["check"], figures["page"], figures["plain"]
@@ -177,7 +177,7 @@ def test_a_hundred_thousand_streams_are_watched(capsys: pytest.CaptureFixture[st
 
 
 def test_the_figures_of_a_delivery_are_printed() -> None:
-    """Under the names that local/costs/measured.toml has, and a ceiling of each sink."""
+    """They have the names of local/costs/measured.toml, and each sink has a ceiling."""
     command = [sys.executable, "-m", "bench.delivery", "--calls", "3", "--backlog", "20"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
@@ -187,7 +187,7 @@ def test_the_figures_of_a_delivery_are_printed() -> None:
 
 
 def test_each_interpreter_runs_the_same_loop_to_its_end() -> None:
-    """Five rounds are eleven transitions for all three, and each has its ratio to ours."""
+    """Five rounds are eleven transitions for all three, each with its ratio to ours."""
     rows = [*interpreter.ours((5,)), *interpreter.npm((5,)), *interpreter.moto((5,), 20)]
     assert [(row["interpreter"], row["transitions"], row["whole"]) for row in rows] == [
         (interpreter.OURS, 11, True), (interpreter.NPM, 11, True), (interpreter.MOTO, 11, True),

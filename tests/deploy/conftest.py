@@ -1,4 +1,4 @@
-"""One packaging of each kind for all the tests of what is deployed, whichever process runs them."""
+"""One packaging of each kind for all tests of the deployed stage, in whichever process they run."""
 
 import json
 import os
@@ -24,19 +24,19 @@ ETCD = "https://etcd.example.org:2379"
 
 @pytest.fixture(scope="session")
 def whole_package(run_folder: Path) -> Path:
-    """What `npx sls package` wrote for its default stage; the process that asks first makes it, the others wait."""
+    """Return what `npx sls package` wrote for its default stage; the first process makes it, the others wait."""
     return once(run_folder / "whole-package", packaged) / ".serverless"
 
 
 @pytest.fixture(scope="session")
 def package(run_folder: Path) -> Path:
-    """The same without the requirements and the compiled files in the zip, which take most of the time."""
+    """Return the same without requirements and compiled files in the zip, which take most of the time."""
     return once(run_folder / "package", quickly_packaged) / ".serverless"
 
 
 @pytest.fixture(scope="session")
 def china() -> Path:
-    """What is written for a region of China and a stage with prod's settings, logs and an address for its alerts.
+    """Return a package for a region of China and a stage with prod's settings, logs and an address for its alerts.
 
     Its name is `test`: a stage of that name is packaged quickly.
     """
@@ -45,13 +45,13 @@ def china() -> Path:
 
 @pytest.fixture(scope="session")
 def govcloud(run_folder: Path) -> Path:
-    """What is written for a region of GovCloud and the stage `test`."""
+    """Return a package for a region of GovCloud and the stage `test`."""
     return once(run_folder / "govcloud", in_govcloud) / ".serverless"
 
 
 @pytest.fixture(scope="session")
 def release(run_folder: Path) -> Path:
-    """What `make release` makes of the project."""
+    """Return what `make release` makes of the project."""
     return once(run_folder / "release", released)
 
 
@@ -107,13 +107,13 @@ def sls(folder: Path, *command: str, **variables: str) -> Path:
 
 @pytest.fixture(scope="session")
 def archive(package: Path) -> dict[str, bytes]:
-    """The files in the zip, by path, but for the requirements and the compiled files."""
+    """Return the files in the zip by path, without requirements and compiled files."""
     return files_of(package)
 
 
 @pytest.fixture(scope="session")
 def whole_archive(whole_package: Path) -> dict[str, bytes]:
-    """The files in the zip that Lambda gets, by path."""
+    """Return the files in the zip that Lambda gets, by path."""
     return files_of(whole_package)
 
 
@@ -125,6 +125,6 @@ def files_of(package: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="session")
 def template(package: Path) -> dict[str, Any]:
-    """The compiled template of stage dev."""
+    """Return the compiled template of stage dev."""
     compiled: dict[str, Any] = json.loads((package / osls.COMPILED).read_text())
     return compiled

@@ -11,13 +11,13 @@ from tests.harness import STAGE
 
 
 def delivery_resources() -> dict[str, Any]:
-    """The resources that a stage has besides where a profile delivers, as they stand in their file."""
+    """Return the further resources of a stage whose profiles deliver, as their file has them."""
     found: dict[str, Any] = node.run("return require('./packaging/resources/delivery.cjs')")
     return found
 
 
 def delivering(folder: Path, profiles: Mapping[str, str]) -> Path:
-    """Returns the folder, with a copy of the project that has these profiles besides, and its template."""
+    """Return the folder with a copy of the project that also has these profiles, and its template."""
     folder.mkdir()
     osls.snapshot(ROOT, folder)
     for name, text in profiles.items():

@@ -27,7 +27,7 @@ require('node:readline').createInterface({ input: process.stdin }).on('line', as
 
 
 class Failed(Exception):
-    """What a script threw."""
+    """The error that a script threw."""
 
 
 @functools.cache
@@ -40,7 +40,7 @@ def _process() -> "subprocess.Popen[str]":
 
 
 def run(script: str, given: Any = None, folder: Path = ROOT) -> Any:
-    """Returns what the script returns, which has `given`; raises Failed."""
+    """Return what the script returns, which gets `given`; raises Failed."""
     process = _process()
     assert process.stdin is not None
     assert process.stdout is not None

@@ -20,7 +20,7 @@ PLACE = re.compile(r"(?<![\w.])(var|local|module|data\.\w+|aws_\w+)\.(\w+)(?:\[[
 
 
 def plain(value: Any) -> Any:
-    """What hcl2 read, without its quotation marks and its own marks."""
+    """Return what hcl2 read, without its quotation marks and its own marks."""
     if isinstance(value, dict):
         return {name.strip('"'): plain(one) for name, one in value.items() if name not in OF_THE_READER}
     if isinstance(value, list):
@@ -30,7 +30,7 @@ def plain(value: Any) -> Any:
 
 
 def blocks(files: list[Any], kind: str) -> Iterator[tuple[str, Any]]:
-    """The blocks of a kind as `name`, or `type.name` where they have two labels, each with what is in it."""
+    """Return the blocks of a kind as `name`, or `type.name` if they have two labels, each with its content."""
     for found in (one for file in files for one in file.get(kind, [])):
         ((label, inner),) = found.items()
         if kind in ("resource", "data"):
@@ -40,7 +40,7 @@ def blocks(files: list[Any], kind: str) -> Iterator[tuple[str, Any]]:
 
 
 def problems(files: list[Any], modules: dict[str, list[Any]] | None = None) -> list[str]:
-    """Each is a sentence; `modules` are the files of the modules that are called, by the name they are called by."""
+    """Return a sentence for each problem; `modules` has the files of the called modules, by the name of the call."""
     files, found = plain(files), []
     made = {name: inner for kind in ("resource", "data") for name, inner in blocks(files, kind)}
     for name, inner in made.items():

@@ -1,4 +1,4 @@
-"""A deployment takes over what an earlier stack of its stage left: a stack of the retained resources alone, by osls."""
+"""A deployment adopts what an earlier stack of its stage left, by osls, with a stack of only the retained resources."""
 
 import json
 import re
@@ -41,14 +41,14 @@ BROKEN = (
 
 @pytest.fixture(scope="module")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    """The account of this file."""
+    """Yield the account of this file."""
     with opened(tmp_path_factory.mktemp("account")) as account:
         yield account
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project of the retained resources alone."""
+    """Return a project of only the retained resources."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "packaging" / "resources").mkdir(parents=True)
     for name in ("adopt-retained.cjs", "deletion-protection.cjs", "resources/storage.yml"):
@@ -58,12 +58,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def wire(project: Path, more: str = "", stack: str = STACK) -> None:
-    """Writes serverless.yml, with `more` resources."""
+    """Write serverless.yml, with `more` resources."""
     (project / "serverless.yml").write_text(SERVICE % {"stack": stack, "more": more})
 
 
 def protected(account: Account) -> list[tuple[bool, bool]]:
-    """Of each table: whether it is protected from deletion, and whether the stack's template says so."""
+    """Return for each table whether it is protected from deletion, and whether the template says so."""
     cloudformation, dynamodb = account.client("cloudformation"), account.client("dynamodb")
     resources = cloudformation.get_template(StackName=STACK, TemplateStage="Original")["TemplateBody"]["Resources"]
     return [
@@ -102,13 +102,13 @@ def test_all_that_outlives_its_stack_is_asked_for_by_its_name() -> None:
 
 @pytest.mark.long
 def test_deployed_removed_and_deployed_again(account: Account, project: Path) -> None:
-    """A removed stack leaves its data, which the next one has again."""
+    """A removed stack leaves its data, and the next one has it again."""
     _deployed_removed_and_deployed_again(account, project)
 
 
 @pytest.mark.long
 def test_a_failed_first_deployment_leaves_nothing(project: Path, tmp_path: Path) -> None:
-    """No table, no bucket and no queue, however many of them were made."""
+    """It leaves no table, bucket or queue, however many of them were made."""
     wire(project, BROKEN)
     with opened(tmp_path) as account:
         first = account.sls(project, "deploy")
@@ -119,7 +119,7 @@ def test_a_failed_first_deployment_leaves_nothing(project: Path, tmp_path: Path)
 @pytest.mark.long
 @pytest.mark.cpu(12)
 def test_protection_comes_back_with_the_next_deployment(account: Account, project: Path) -> None:
-    """And holds where the one that adopted is rolled back to, in whose template it is not."""
+    """It also holds after a roll-back to the adopting deployment, whose template lacks it."""
     if account.data() == NOTHING:
         _deployed_removed_and_deployed_again(account, project)
     last = account.sls(project, "deploy")

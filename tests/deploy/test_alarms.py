@@ -21,7 +21,7 @@ TOPIC = [{"Ref": "AlertsTopic"}]
 
 
 def alarms() -> dict[str, dict[str, Any]]:
-    """The alarms of the template by their metric, and by the machine that it is of."""
+    """Return the alarms of the template by their metric and the machine that they belong to."""
     by_metric = {}
     for alarm in resources(osls.template("test"), "AWS::CloudWatch::Alarm"):
         (*_, last) = alarm.get("Dimensions", [{"Value": ""}])
@@ -31,7 +31,7 @@ def alarms() -> dict[str, dict[str, Any]]:
 
 
 def filters() -> dict[str, str]:
-    """The patterns of the metric filters by the metric that they count into."""
+    """Return the patterns of the metric filters by the metric that they count into."""
     metric_filters = resources(osls.template("test"), "AWS::Logs::MetricFilter")
     assert {one["LogGroupName"]["Ref"] for one in metric_filters} == {"ConnectionManagerLogGroup"}
     return {
@@ -42,7 +42,7 @@ def filters() -> dict[str, str]:
 
 
 def test_every_alarm_acts_on_the_topic() -> None:
-    """One for each kind of trouble; none is of one stream, and silence is an alarm of the watch alone.
+    """Each kind of trouble has one; none belongs to one stream, and only the watch's alarms at silence.
 
     Each is of one metric, and priced.
     """
@@ -80,10 +80,10 @@ def test_every_alarm_acts_on_the_topic() -> None:
 
 
 def test_no_alarm_goes_on_while_a_message_lies_in_the_queue() -> None:
-    """A level would be high until somebody looks, and the next trouble would change nothing: what is new is counted.
+    """A level would stay high until somebody looks and hide the next trouble, so new messages are counted.
 
-    Three minutes after a rejection or a message the alarm is over and acts on the next. Messages that lie there for a
-    week alone are a level, for what nobody handles is one trouble.
+    Three minutes after a rejection or a message the alarm is over and acts on the next. Only messages that lie there
+    for a week are a level, for what nobody handles is one trouble.
     """
     levels = {"ApproximateNumberOfMessagesVisible", "LongestUnconnected", "Orphaned"}
     assert {one["MetricName"] for one in alarms().values() if one["Statistic"] != "Sum"} == levels
@@ -94,7 +94,7 @@ def test_no_alarm_goes_on_while_a_message_lies_in_the_queue() -> None:
 
 
 def test_a_message_that_nobody_handles_is_reported_before_it_is_deleted() -> None:
-    """Six days before at the latest, however often it was looked at: a day's most messages hide no look at them.
+    """It is at least six days before, however often somebody looked; a day's maximum hides no look.
 
     CloudWatch evaluates a week at most.
     """
@@ -107,7 +107,7 @@ def test_a_message_that_nobody_handles_is_reported_before_it_is_deleted() -> Non
 
 
 def test_the_alarm_of_the_api_is_of_the_api_that_is_deployed() -> None:
-    """Its dimensions are the name and the stage that osls gives the API: with others it would never see anything."""
+    """Its dimensions are the API's name and stage by osls; with others it would never see anything."""
     (api,) = resources(osls.template("test"), "AWS::ApiGateway::RestApi")
     (stage,) = resources(osls.template("test"), "AWS::ApiGateway::Stage")
     for metric in ("5XXError", "4XXError"):
@@ -116,7 +116,7 @@ def test_the_alarm_of_the_api_is_of_the_api_that_is_deployed() -> None:
 
 
 def test_a_rejection_is_what_ends_a_stream_for_good() -> None:
-    """The pattern counts the errors after which the machine tries no more, but the one that fails its execution."""
+    """The pattern counts the errors after which the machine stops trying, except the one that fails its execution."""
     catchers = [catcher for _, state in states(definition("connections")) for catcher in state.get("Catch", [])]
     (final,) = {tuple(catcher["ErrorEquals"]) for catcher in catchers if catcher["Next"] in ("End A", "End B")}
     counted = shlex.split(filters()["streamkeeper-test/Rejections"])
@@ -125,7 +125,7 @@ def test_a_rejection_is_what_ends_a_stream_for_good() -> None:
 
 
 def test_every_metric_of_the_log_has_its_alarm() -> None:
-    """What is filtered out of the log is looked at."""
+    """Each metric filter has one."""
     assert set(filters()) < set(alarms())
 
 
@@ -138,19 +138,19 @@ def test_an_error_that_is_not_of_ours_is_unexpected() -> None:
 
 
 def test_the_words_that_an_alarm_looks_for_are_those_of_the_log() -> None:
-    """The connection manager writes them, and nothing else that it writes has them."""
+    """The connection manager writes them, and no other line has them."""
     (words,) = shlex.split(filters()["streamkeeper-test/StuckAtCursor"])
     assert _handlers().count(f'logger.warning("{words}"') == _handlers().count(words) == 1
 
 
 def logical_ids() -> set[str]:
-    """Of the alarms of every stage, of those that come with a profile that delivers, and of the one of a bucket."""
+    """Return the ids of the alarms of every stage, of a delivering profile, and of a bucket."""
     every = osls.template("test")["Resources"] | delivery_resources()
     return {key for key, one in every.items() if "CloudWatch::Alarm" in one["Type"]} | {"WrongProfilesAlarm"}
 
 
 def test_every_alarm_has_its_section_in_the_runbook() -> None:
-    """By the name that the mail has, with what it means, what to do and how soon; none is spare."""
+    """It has the mail's name, the meaning, what to do and how soon; no section is superfluous."""
     _, *sections = (stages.ROOT / "docs" / "runbook.md").read_text(encoding="utf-8").split("\n## ")
     texts = dict(section.split("\n", 1) for section in sections)
     assert texts.pop("First look")
@@ -169,14 +169,14 @@ def test_nobody_is_mailed_unless_the_stage_says_so(stage: str) -> None:
 
 
 def test_an_address_of_the_stage_is_subscribed(china: Path) -> None:
-    """By e-mail, which SNS asks to be confirmed."""
+    """It is by e-mail, which SNS asks to confirm."""
     (topic,) = resources(json.loads((china / osls.COMPILED).read_text()), "AWS::SNS::Topic")
     assert topic["Subscription"] == [{"Protocol": "email", "Endpoint": "ops@example.org"}]
     assert "ops@example.org" not in json.dumps(osls.template("test"))
 
 
 def test_the_dashboard_shows_what_is_measured() -> None:
-    """Every alarm is on it, and what it draws is a metric or a field of a document that a function writes."""
+    """It has every alarm, and draws only metrics or fields that a function writes."""
     template = osls.template("test")
     (properties,) = resources(template, "AWS::CloudWatch::Dashboard")
     text, variables = properties["DashboardBody"]["Fn::Sub"]

@@ -1,4 +1,4 @@
-"""Who may call the API, how often, and what is logged: by the settings, in the compiled template."""
+"""Who may call the API, how often, and what is logged, by the settings, in the compiled template."""
 
 import json
 import re
@@ -19,20 +19,20 @@ ROLES = ("ConnectionsRole", "StartRole", "UpgradeRole", "FleetRole")
 
 @pytest.fixture(scope="module")
 def prod(china: Path) -> dict[str, Any]:
-    """The template of a stage with prod's settings and with logs."""
+    """Return the template of a stage with prod's settings and with logs."""
     compiled: dict[str, Any] = json.loads((china / osls.COMPILED).read_text())
     return compiled
 
 
 def methods(template: dict[str, Any]) -> list[tuple[str, bool]]:
-    """Of each method of the API: how a caller is authorized, and whether a key is asked for."""
+    """Return for each method of the API how a caller is authorized, and whether a key is required."""
     return [(one["AuthorizationType"], one["ApiKeyRequired"]) for one in resources(template, "AWS::ApiGateway::Method")]
 
 
 def test_prod_asks_each_caller_for_a_signature_and_dev_for_a_key(
     template: dict[str, Any], prod: dict[str, Any]
 ) -> None:
-    """Every method of prod is AWS_IAM's, without a key; of dev all need a key, of which there is one, but the page."""
+    """prod's methods are all AWS_IAM's, without a key; dev's all need the one key, except the page."""
     assert methods(prod) == [("AWS_IAM", False)] * 38
     assert [resources(prod, kind) for kind in KEYS] == [[], [], []]
     assert sorted(methods(template)) == [("NONE", False)] * 4 + [("NONE", True)] * 34
@@ -40,7 +40,7 @@ def test_prod_asks_each_caller_for_a_signature_and_dev_for_a_key(
 
 
 def test_the_readme_calls_the_stage_that_it_deploys_as_that_asks_for() -> None:
-    """By a signed request where the stage asks for a signature, by the key where it asks for one."""
+    """It signs if the stage requires a signature, and sends the key if it requires one."""
     readme = (stages.ROOT / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^## Deploy\n.*?^```sh\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
     (stage,) = re.findall(r"sls deploy --stage (\w+)", block)
@@ -49,7 +49,7 @@ def test_the_readme_calls_the_stage_that_it_deploys_as_that_asks_for() -> None:
 
 
 def test_each_call_counts_for_the_throttle_of_the_stage(template: dict[str, Any], prod: dict[str, Any]) -> None:
-    """Whoever calls; the stage has the newest deployment, and a usage plan waits for the stage."""
+    """Every caller counts; the stage has the newest deployment, and a usage plan waits for the stage."""
     for compiled, name, settings_of in ((template, "dev", "dev"), (prod, "test", "prod")):
         (stage,) = resources(compiled, "AWS::ApiGateway::Stage")
         (deployment,) = (key for key in compiled["Resources"] if key.startswith("ApiGatewayDeployment"))
@@ -65,7 +65,7 @@ def test_each_call_counts_for_the_throttle_of_the_stage(template: dict[str, Any]
 
 
 def test_logs_are_there_where_the_settings_ask_for_them(template: dict[str, Any], prod: dict[str, Any]) -> None:
-    """A log group for the API and for each machine, kept as long as the functions', without inputs and outputs."""
+    """API and machines have log groups, kept as long as the functions', without inputs and outputs."""
     assert "AccessLogSetting" not in resources(template, "AWS::ApiGateway::Stage")[0]
     machines = resources(template, "AWS::StepFunctions::StateMachine")
     assert [one.get("LoggingConfiguration") for one in machines] == [None] * 4

@@ -1,4 +1,4 @@
-"""Packaging refuses in one sentence what AWS would refuse half way through a deployment; thousands of profiles fit."""
+"""Packaging refuses in one sentence what AWS would refuse during a deployment; thousands of profiles fit."""
 
 from typing import Any
 
@@ -15,32 +15,32 @@ PLAIN: dict[str, Any] = {"Resources": {"A": {"Type": "AWS::SQS::Queue"}}}
 
 
 def asked(expression: str, given: Any = None) -> Any:
-    """What the expression is in Node."""
+    """Return the value of the expression in Node."""
     return node.run(f"return {expression}", given)
 
 
 def of(kind: str, **properties: object) -> dict[str, Any]:
-    """A template with one resource."""
+    """Return a template with one resource."""
     return {"Resources": {"One": {"Type": kind, "Properties": properties}}}
 
 
 def role(*texts: str) -> dict[str, Any]:
-    """A role whose policies have these resources, of ten characters each without them."""
+    """Return a role whose policies have these resources, of ten characters each without them."""
     return of("AWS::IAM::Role", Policies=[{"PolicyDocument": {"Some": [{"Fn::Sub": text}]}} for text in texts])
 
 
 def mapping(*patterns: str) -> dict[str, Any]:
-    """An event source mapping with these filters."""
+    """Return an event source mapping with these filters."""
     return of("AWS::Lambda::EventSourceMapping", FilterCriteria={"Filters": [{"Pattern": one} for one in patterns]})
 
 
 def variables(length: int) -> dict[str, Any]:
-    """A function whose variables have so many bytes."""
+    """Return a function whose variables have so many bytes."""
     return of("AWS::Lambda::Function", Environment={"Variables": {"A": "x" * (length - len('{"A":""}'))}})
 
 
 def method(length: int) -> dict[str, Any]:
-    """A method whose mapping template has so many bytes."""
+    """Return a method whose mapping template has so many bytes."""
     return of("AWS::ApiGateway::Method", Integration={"RequestTemplates": {"application/json": "x" * (length - 2)}})
 
 
@@ -84,14 +84,16 @@ CASES = (
 
 
 def test_each_limit_is_refused_in_one_sentence() -> None:
-    """What is at its limit packages, one more does not."""
+    """A template at its limit packages, one beyond does not."""
     said = asked(f"given.map({LIMITS}.problem)", [template for template, _ in CASES])
     assert dict(enumerate(said)) == dict(enumerate(words for _, words in CASES))
 
 
 @pytest.mark.parametrize("count", [1, 60, 3000])
 def test_thousands_of_profiles_may_deliver(count: int) -> None:
-    """Their filters fit into a mapping, or none is left but that an event was written; their sinks fit into a role."""
+    """Their filters fit into a mapping, or the only one left is that an event was written; their sinks fit
+    into a role.
+    """
     names = f"[...Array({count}).keys()].map((one) => 'exchange-market-' + one)"
     sinks = "[{sqs: `events-${one}.fifo`}, {s3: 'lake', prefix: `raw/${one}/`}, {lambda: `consumer-${one}`}]"
     script = f"[{DELIVERY}.filters({names}), {DELIVERY}.statements({names}.flatMap((one) => {sinks}), '/s/')]"
@@ -114,7 +116,7 @@ def test_thousands_of_profiles_may_deliver(count: int) -> None:
 
 
 def test_a_sink_that_no_role_could_allow_is_refused() -> None:
-    """By profile and field; an address, which may hold a secret, is not quoted. A sound one passes."""
+    """The sentence has profile and field; it does not quote an address, which may hold a secret."""
     kinds = "eventbridge, firehose, kinesis, lambda, s3, sqs, webhook"
     queue = "must be the name of a FIFO queue, such as orders.fifo, not"
     cases: list[tuple[Any, str | None]] = [
@@ -131,7 +133,7 @@ def test_a_sink_that_no_role_could_allow_is_refused() -> None:
 
 
 def test_nothing_is_allowed_whose_names_begin_differently() -> None:
-    """However long the names are: those that have no part in common stay as they are."""
+    """However long they are, names without a common beginning stay unchanged."""
     sinks = "[{sqs: 'a'.repeat(70)}, {sqs: 'b'.repeat(70)}, {sqs: 'orders-1'}, {sqs: 'orders-2'}]"
     (statement,) = asked(f"{DELIVERY}.statements({sinks}, '/s/', 100)")
     names = [one["Fn::Sub"].rsplit(":", 1)[1] for one in statement["Resource"]]
@@ -139,7 +141,7 @@ def test_nothing_is_allowed_whose_names_begin_differently() -> None:
 
 
 def test_a_group_that_cannot_hand_over_in_time_is_refused() -> None:
-    """At 900/840 with a margin of 20 s a function has 40 s to open its streams; each stage that ships fits."""
+    """At 900/840 with a margin of 20 s a function has 40 s to open its streams; each shipped stage fits."""
     base = stages.load("prod")
     groups = [(352, 900, 840, 20), (360, 900, 840, 20), (500, 900, 840, 20), (100, 45, 35, 5), (1, 45, 39, 5)]
     names = ("streams_per_function", "function_timeout_s", "wait_s", "margin_s")
@@ -161,7 +163,7 @@ def _checked(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_rule_for_a_handover_is_that_of_the_function() -> None:
-    """Its numbers are those by which a group's function opens its streams, and those of the month that is priced."""
+    """Its numbers are those of a group's function, and of the month that is priced."""
     connect_ms = month.scenario("prod").latencies_ms["connect"][0]
     expected = {"at_once": AT_ONCE, "young_ms": YOUNG_MS, "connect_ms": connect_ms}
     rule = {name: value for name, value in settings_schema.schema()["handover"].items() if name != "$comment"}

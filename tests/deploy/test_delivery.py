@@ -1,4 +1,4 @@
-"""What a stage has besides where a profile delivers, and that it has nothing of it where none does."""
+"""The further resources of a stage whose profiles deliver, and that it has none if no profile does."""
 
 import json
 import re
@@ -30,7 +30,7 @@ HERE = "us-east-1:000000000000"
 
 @pytest.fixture(scope="module")
 def template() -> dict[str, Any]:
-    """Of a stage with two profiles that deliver, to sinks of every kind."""
+    """Return the template of a stage with two profiles that deliver, to sinks of every kind."""
     several = 'deliver = [{ sqs = "a.fifo" }, { s3 = "lake", prefix = "raw/" }, { lambda = "f" }, ' + WEBHOOK + "]\n"
     more = 'deliver = [{ eventbridge = "bus" }, { kinesis = "k" }, { firehose = "h" }, { sqs = "a.fifo" }]\n'
     profiles = {"mine": PROFILE + several, "more.x": PROFILE + more, "quiet": PROFILE}
@@ -39,14 +39,14 @@ def template() -> dict[str, Any]:
 
 
 def test_a_stage_without_such_a_profile_has_nothing_of_it() -> None:
-    """No stream, no function, no mapping, no role and no alarm: it costs and does nothing more."""
+    """It has no stream, function, mapping, role and alarm, so it costs and does nothing more."""
     plain = osls.template("test")["Resources"]
     assert not [key for key in plain if "Delivery" in key]
     assert "StreamSpecification" not in plain["EventsTable"]["Properties"]
 
 
 def test_a_stage_with_one_differs_in_that_alone(template: dict[str, Any]) -> None:
-    """Everything else is as it was; the table stays the same table."""
+    """Everything else is unchanged, and the table stays the same table."""
     plain, delivering = osls.template("test")["Resources"], template["Resources"]
     added = {*delivery_resources(), "ConnectionDeliveryLambdaFunction", "ConnectionDeliveryLogGroup"}
     # A deployment of the API has its time in its name.
@@ -64,7 +64,7 @@ def test_a_stage_with_one_differs_in_that_alone(template: dict[str, Any]) -> Non
 
 
 def test_the_api_may_read_how_far_sinks_are_and_have_the_delivery_act(template: dict[str, Any]) -> None:
-    """It writes nothing of the delivery's itself."""
+    """It writes nothing of the delivery itself."""
     role, names = roles.read(template).functions[stages.names("test")["connection_control"]], stages.names("test")
     table, function = f"arn:aws:dynamodb:{HERE}:table/{names['delivery_table']}", names["connection_delivery"]
     wanted = [
@@ -76,7 +76,7 @@ def test_the_api_may_read_how_far_sinks_are_and_have_the_delivery_act(template: 
 
 
 def test_a_sweep_comes_each_minute(template: dict[str, Any]) -> None:
-    """A rule calls the function, and may; what Lambda itself would try again is left to it."""
+    """A rule may call the function, and does; Lambda itself does not retry it."""
     resources = Resources(template, {})
     rule, calls = resources.properties("DeliverySweep"), resources.properties("DeliveryCalls")
     assert rule["ScheduleExpression"] == "rate(1 minute)"
@@ -120,7 +120,7 @@ def test_the_mapping_reads_the_delivering_profiles_alone(template: dict[str, Any
 
 
 def test_the_function_knows_what_has_metrics(template: dict[str, Any]) -> None:
-    """In the stage's namespace and by its setting, as the connection manager does."""
+    """Namespace and setting are the stage's, as for the connection manager."""
     resources = Resources(template, {})
     delivery, manager = (
         resources.properties(f"{name}LambdaFunction")["Environment"]["Variables"]
@@ -131,7 +131,7 @@ def test_the_function_knows_what_has_metrics(template: dict[str, Any]) -> None:
 
 
 def test_the_dashboard_shows_the_delivery_where_there_is_one(template: dict[str, Any]) -> None:
-    """Its alarms stand among the others, and a query sums up what the function prints by stream and sink."""
+    """It has the delivery's alarms, and a query sums up the function's figures by stream and sink."""
     plain = osls.template("test")["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
     text, variables = template["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
     assert variables == {**plain[1], "DeliveryLog": {"Ref": "ConnectionDeliveryLogGroup"}}
@@ -148,7 +148,7 @@ def test_the_dashboard_shows_the_delivery_where_there_is_one(template: dict[str,
 
 
 def test_the_query_for_one_stream_asks_for_what_is_printed() -> None:
-    """That of docs/operations.md: it filters by a field of the documents, and sums up all numbers by sink."""
+    """The query of docs/operations.md filters by a field of the documents, and sums up all numbers by sink."""
     page = (stages.ROOT / "docs" / "operations.md").read_text("utf-8")
     ((stream, present, sums),) = re.findall(
         r"```\nfilter (\w+) = '[^']+' and ispresent\((\w+)\)\n\| stats (.*?)\n```", page, re.DOTALL
@@ -159,7 +159,7 @@ def test_the_query_for_one_stream_asks_for_what_is_printed() -> None:
 
 
 def test_a_sink_that_is_away_keeps_the_alarm_on(template: dict[str, Any]) -> None:
-    """The age of the oldest event that a sink has not taken, which a sweep measures; silence is an alarm too."""
+    """A sweep measures the age of the oldest event that a sink has not taken; silence is an alarm too."""
     alarm = Resources(template, {}).properties("DeliveryLagAlarm")
     assert (alarm["Namespace"], alarm["MetricName"], alarm["Statistic"]) == ("streamkeeper-test", LAG, "Maximum")
     assert alarm["Dimensions"] == [{"Name": "service", "Value": "streamkeeper"}]
@@ -186,7 +186,7 @@ NEEDS = (
 
 
 def test_the_role_allows_each_sink_and_no_other(template: dict[str, Any]) -> None:
-    """An evaluator that is not ours says so; of another queue, bucket or bus it says no."""
+    """An independent evaluator says so, and denies another queue, bucket or bus."""
     role = roles.read(template).functions[stages.names("test")["connection_delivery"]]
     wanted = [(role, Need(action, resource)) for action, resource, _ in NEEDS]
     others = [
@@ -199,7 +199,7 @@ def test_the_role_allows_each_sink_and_no_other(template: dict[str, Any]) -> Non
 
 
 def test_each_kind_of_sink_has_a_statement() -> None:
-    """A kind that the template's plugin does not know would be deployed without a permission."""
+    """A kind that the template's plugin does not know would lack a permission."""
     sinks = [{kind: "name", "secret": "${secret:hook}"} for kind in KINDS]
     script = "return given.map((sink) => require('./packaging/delivery.cjs').statements([sink], '/s/').length)"
     assert dict(zip(KINDS, node.run(script, sinks), strict=True)) == dict.fromkeys(KINDS, 1)

@@ -1,4 +1,4 @@
-"""A deployment changes nothing of what streams run: `packaging/deploy-by-waves.cjs` at played services."""
+"""A deployment changes nothing that streams run: `packaging/deploy-by-waves.cjs` with played services."""
 
 import json
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ UPGRADE = "streamkeeper upgrade --stage prod"
 
 @dataclass
 class Stage:
-    """Lambda, Step Functions and the control table of a stage; `runs` is the upgrade that runs."""
+    """Lambda, Step Functions and the control table of a stage; `runs` is the running upgrade."""
 
     alias: str = ""
     function: int = 0
@@ -51,7 +51,7 @@ class Stage:
     asked: list[str] = field(default_factory=list)
 
     def answer(self, request: Request) -> Answer:
-        """As the services answer."""
+        """Answer as the services do."""
         target = request.headers.get("x-amz-target", "").rpartition(".")[2]
         body = request.body.decode()
         if request.path == "/stack":
@@ -97,14 +97,14 @@ class Stage:
 
 
 def deployed(stage: Stage, *definitions: str, by_waves: bool = True) -> list[list[str]]:
-    """What each deployment says."""
+    """Return the messages of each deployment."""
     with answering(stage.answer) as endpoint:
         said: list[list[str]] = node.run(SCRIPT, [endpoint, by_waves, definitions])
     return said
 
 
 def test_from_the_second_deployment_on_streams_run_what_they_ran() -> None:
-    """Code by the alias, the definition by what is deployed again, where it is another; the stack's waits."""
+    """The alias keeps the code; the former definition is deployed again, and the stack's own waits."""
     stage = Stage()
     first, *others = deployed(stage, "D1", "D1", "D2", "D3")
     assert first == ["Whether it works: streamkeeper doctor --stage prod --demo"]
@@ -115,7 +115,7 @@ def test_from_the_second_deployment_on_streams_run_what_they_ran() -> None:
 
 
 def test_nothing_is_deployed_while_an_upgrade_runs() -> None:
-    """One sentence says which one; the stack was not asked."""
+    """One sentence names it, and the stack was not asked."""
     stage = Stage(runs="20261128T084311Z-d7fed8")
     _, (refused,) = deployed(stage, "D1", "D2")
     assert refused.startswith("An upgrade of the streams runs, 20261128T084311Z-d7fed8, and judges what is deployed")
@@ -123,6 +123,6 @@ def test_nothing_is_deployed_while_an_upgrade_runs() -> None:
 
 
 def test_the_setting_keeps_todays_way() -> None:
-    """Nobody is asked for anything."""
+    """No service is asked anything."""
     stage = Stage()
     assert (deployed(stage, "D1", "D2", by_waves=False), stage.asked, stage.alias) == ([[], []], [], "$LATEST")

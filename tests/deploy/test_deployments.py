@@ -1,4 +1,4 @@
-"""The life of a deployment, by osls and with all that ships: some minutes, so `make test-all` alone runs it."""
+"""The life of a deployment, by osls and with all that ships. It takes some minutes, so only `make test-all` runs it."""
 
 import json
 from collections.abc import Iterator
@@ -40,11 +40,11 @@ class Project:
     upstream: str
 
     def sls(self, command: str, stage: str = STAGE) -> Run:
-        """Runs `sls deploy` or `sls remove`."""
+        """Run `sls deploy` or `sls remove`."""
         return self.account.sls(self.folder, command, "--stage", stage)
 
     def write(self, memory_mb: int = 256, broken: bool = False) -> None:
-        """Writes the stages' settings, with limits of seconds, and the wiring, perhaps with a resource that fails."""
+        """Write the stages' settings, with limits of seconds, and the wiring, perhaps with a resource that fails."""
         settings = (self.folder / "env" / "test.yml").read_text()
         for stage in (STAGE, BESIDE):
             changed = settings.replace("\nmemory_mb: 128", f"\nmemory_mb: {memory_mb}")
@@ -57,28 +57,28 @@ class Project:
         (self.folder / "serverless.yml").write_text(self.wiring + BROKEN * broken)
 
     def archive(self) -> bytes:
-        """The zip that was packaged last."""
+        """Return the zip that was packaged last."""
         return (self.folder / ".serverless" / "streamkeeper.zip").read_bytes()
 
     def memory_mb(self, stage: str = STAGE) -> int:
-        """The memory of the deployed connection manager."""
+        """Return the memory of the deployed connection manager."""
         name = f"streamkeeper-{stage}-connection-manager"
         size: int = self.account.client("lambda").get_function_configuration(FunctionName=name)["MemorySize"]
         return size
 
     def start(self) -> None:
-        """Starts the stream as API Gateway does; ministack's does not reach Step Functions."""
+        """Start the stream as API Gateway does; ministack's does not reach Step Functions."""
         machine = self.account.resources(STACK)["Connections"]["PhysicalResourceId"]
         body = json.dumps({"pathParameters": {"streamId": STREAM}, "queryStringParameters": {}})
         self.account.client("stepfunctions").start_execution(stateMachineArn=machine, input=body)
 
     def declared(self) -> set[str]:
-        """The logical ids of the template that was packaged last."""
+        """Return the logical ids of the template that was packaged last."""
         template = json.loads((self.folder / ".serverless" / osls.COMPILED).read_text())
         return set(template["Resources"])
 
     def control(self, method: str) -> Any:
-        """What the deployed control function answers for the stream."""
+        """Return the deployed control function's answer for the stream."""
         route = "/connections/{streamId}"
         event = {
             "httpMethod": method, "resource": route, "path": f"/connections/{STREAM}", "headers": {},
@@ -90,7 +90,7 @@ class Project:
         return json.loads(json.load(answer["Payload"])["body"])
 
     def items(self, table: str, prefix: str = "") -> list[dict[str, Any]]:
-        """The items of the stream in a table whose sort keys begin with a prefix."""
+        """Return the items of the stream in a table whose sort keys begin with a prefix."""
         answer = self.account.client("dynamodb").query(
             TableName=f"{STACK}-{table}", ConsistentRead=True, KeyConditionExpression="PK = :p",
             ExpressionAttributeValues={":p": {"S": STREAM}},
@@ -105,14 +105,14 @@ class Project:
         return len(self.items("control", "connection#")) - 1 - len(self.items("control", "gap#"))
 
     def is_whole(self) -> bool:
-        """Whether each event is stored that happened between the first and the last; their keys are numbers."""
+        """Return whether each event between the first and the last is stored; their keys are numbers."""
         numbers = sorted(int(item["SK"]["S"]) for item in self.items("events"))
         return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """The project in an empty account, with a profile of an upstream that runs."""
+    """Yield the project in an empty account, with a profile of a running upstream."""
     with opened(tmp_path_factory.mktemp("account")) as account, serving() as (_, port):
         folder = copied(tmp_path_factory.mktemp("copy") / "project")
         profile = (folder / "env" / "streams" / "demo.toml").read_text()
@@ -122,7 +122,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 
 def test_deployed_changed_removed_and_deployed_again(project: Project) -> None:
-    """Each step that fails can be repeated, a second stage is apart, and a removed one has its events again."""
+    """Each failed step can be repeated, a second stage is separate, and a removed one has its events again."""
     begin(project)
     handover(project)
     change(project)

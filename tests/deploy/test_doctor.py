@@ -1,4 +1,4 @@
-"""`streamkeeper doctor` at the resources of the real template, in an account that moto plays."""
+"""`streamkeeper doctor` on the resources of the real template, in an account that moto plays."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ EVENTS = f"{STACK}-events"
 
 @pytest.fixture
 def account(template: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A client of DynamoDB, in an account with what keeps the data of the stage dev, as CloudFormation makes it."""
+    """Yield a client of DynamoDB, in an account with the data of the stage dev, as CloudFormation makes it."""
     monkeypatch.setattr(command, "REST_S", 0)
     monkeypatch.setattr(command, "ROUNDS", 2)
     for name, value in {"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}.items():
@@ -40,7 +40,7 @@ def account(template: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def doctor(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, tuple[str, str]], str]:
-    """The exit status, of each check its state and what was found, and what stands on standard error."""
+    """Return the exit status, the state and finding of each check, and standard error."""
     code = main(["doctor", "--stage", "dev", "--json", *options])
     printed = capsys.readouterr()
     found = [json.loads(line) for line in printed.out.splitlines()]
@@ -53,7 +53,7 @@ DRIFT = ("time to live", "stream", "point-in-time recovery")
 
 @pytest.mark.long
 def test_a_table_that_was_restored_is_found_and_mended(account: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """It has the name and the keys and nothing else; what the template says is set again, and holds when asked for."""
+    """It has only the name and the keys; the template's settings are restored, and stay."""
     old = account.describe_table(TableName=EVENTS)["Table"]
     account.delete_table(TableName=EVENTS)
     parts = {name: old[name] for name in ("KeySchema", "AttributeDefinitions")}
@@ -76,7 +76,7 @@ def test_a_table_that_was_restored_is_found_and_mended(account: Any, capsys: pyt
 
 @pytest.mark.long
 def test_a_stage_that_is_not_there_is_a_mistake(account: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """One sentence, and exit status 2."""
+    """It gives one sentence, and exit status 2."""
     assert account.list_tables()["TableNames"]
     for stage, sentence in (
         ("none", "The stack streamkeeper-none cannot be read in us-east-1"),

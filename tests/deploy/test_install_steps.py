@@ -16,7 +16,7 @@ NO_NETWORK = "no package registry can be reached; is there a network? ("
 
 
 def installed(project: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
-    """Exit status, what it printed and what was wrong; nothing that is cached on this machine helps it."""
+    """Return exit status, output and errors; nothing that is cached on this machine helps it."""
     nowhere = f"http://127.0.0.1:{free_port(1)}/"
     registries = {"PIP_INDEX_URL": nowhere, "npm_config_registry": nowhere, "npm_config_cache": str(project / "cache")}
     aside = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_CACHE_DIR": "1", "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
@@ -29,7 +29,7 @@ def installed(project: Path, *arguments: str, **variables: str) -> tuple[int, st
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment as the first step makes it; over a copy of one that step takes half as long."""
+    """Make an environment as the first step does; over a copy of one that step takes half as long."""
     venv = tmp_path_factory.mktemp("prepared") / ".venv"
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     return venv
@@ -37,7 +37,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project that needs one package of each kind."""
+    """Return a project that needs one package of each kind."""
     (tmp_path / "requirements-durable.txt").write_text("")
     (tmp_path / "requirements-dev.txt").write_text(f"anyio==4.16.0 --hash=sha256:{'0' * 64}\n")
     packages = '"node_modules/osls": {"version": "4.3.1", "integrity": "sha512-AAAA"}'
@@ -51,7 +51,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 def test_python_packages_without_a_network(project: Path) -> None:
-    """A line for each step that was begun; then one sentence and exit status 2, without minutes of retries."""
+    """Each begun step has a line; then come one sentence and exit status 2, without minutes of retries."""
     status, said, wrong = installed(project, "python", ".venv")
     assert (status, said.splitlines()) == (
         2,
@@ -66,7 +66,7 @@ def test_python_packages_without_a_network(project: Path) -> None:
 def test_apache_velocity_is_left_out_where_no_wheel_is_for_the_platform(
     project: Path, prepared: Path, is_offline: bool
 ) -> None:
-    """It says so in a line and goes on: here to a project that is not there.
+    """It says so in a line and goes on, here to a missing project.
 
     A registry that does not answer is no platform without wheels.
     """
@@ -91,7 +91,7 @@ def test_apache_velocity_is_left_out_where_no_wheel_is_for_the_platform(
 
 
 def test_node_packages_without_a_network(project: Path) -> None:
-    """The same of npm."""
+    """The same holds for npm."""
     status, said, wrong = installed(project, "node")
     assert (status, said) == (2, "setup 6/6: Node packages (some 450) into node_modules\n")
     assert wrong.startswith(f"make setup: Node packages (some 450) into node_modules: {NO_NETWORK}")
@@ -99,7 +99,7 @@ def test_node_packages_without_a_network(project: Path) -> None:
 
 
 def test_a_package_that_is_refused_is_no_network_problem(project: Path) -> None:
-    """A mistake that npm finds is its own sentence."""
+    """An error that npm finds has its own sentence."""
     (project / "package-lock.json").unlink()
     status, _, wrong = installed(project, "node")
     assert (status, NO_NETWORK in wrong, wrong.count("\n")) == (2, False, 1)

@@ -48,9 +48,7 @@ class Chain:
         return answer.status, answer.json()
 
     def keep(self, stream_id: str, number: int) -> None:
-        """Write for the newest execution what the machine and the connection manager write: the lease and
-        two events.
-        """
+        """Write for the newest execution what machine and connection manager write: the lease and two events."""
         known = self._executions.all()[-1]
         named = json.loads(known.opening.input)["pathParameters"]["streamId"]
         assert (named, stream_of(known), check_stream_id(named)) == (stream_id, stream_id, "demo")

@@ -65,9 +65,7 @@ def test_a_good_version_is_taken_by_all() -> None:
 
 @pytest.mark.parametrize("before", ["", "arn:before"])
 def test_an_upgrade_that_begins_again_is_not_refused(before: str) -> None:
-    """The answer to the first request may be lost, even for the first upgrade of a stage. Another upgrade
-    is refused.
-    """
+    """The answer to the first request may be lost, even for a stage's first upgrade. Another upgrade is refused."""
     records = World(IDS[:1], "").records
     assert not before or records.begin(before, "")
     assert [records.begin(one, before) for one in ("arn:mine", "arn:mine", "arn:other")] == [True, True, False]

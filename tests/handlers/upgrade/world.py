@@ -236,7 +236,7 @@ class World:
         return {}
 
     def begins_with(self, machine_arn: str) -> str:
-        """Return the definition of a present start; without a version, for a while after an update, perhaps
+        """Return the definition that a start gets; without a version, for a while after an update, perhaps
         the former.
         """
         if machine_arn != MACHINE:

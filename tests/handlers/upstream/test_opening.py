@@ -159,7 +159,7 @@ NEVER = [
 
 
 def test_an_address_is_judged_by_where_it_leads() -> None:
-    """Private ones need the profile's word; link-local ones, and what is not a host's, are refused in spite of it."""
+    """A private one needs the profile's permission; link-local and non-host addresses are always refused."""
     every = [*PUBLIC, *PRIVATE, *NEVER]
     assert [one for one in every if refusal(one, allow_private=False)] == [*PRIVATE, *NEVER]
     assert [one for one in every if refusal(one, allow_private=True)] == NEVER
@@ -167,7 +167,7 @@ def test_an_address_is_judged_by_where_it_leads() -> None:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """The addresses of names, which are resolved to them from now on; all others as ever."""
+    """Resolve names to these addresses from now on; all others as before."""
     real, known = socket.getaddrinfo, dict[str, list[str]]()
 
     def resolved(host: Any, *more: Any, **options: Any) -> Any:
@@ -179,7 +179,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 
 
 def test_a_private_address_is_refused_before_anything_is_connected() -> None:
-    """By number, by name, and after a redirect; the sentence holds no address."""
+    """It comes as a number, a name, or after a redirect; the sentence has no address."""
     with serving(arrives) as server:
         private = "a private address, which the profile does not allow (allow_private = true)"
         why = f"the upstream's name resolves to {private}"
@@ -200,7 +200,7 @@ def test_a_private_address_is_refused_before_anything_is_connected() -> None:
     ],
 )
 def test_the_metadata_address_is_refused_however_it_is_spelled(host: str, names: dict[str, list[str]]) -> None:
-    """As a number of any base, within IPv6, or behind a name, alone or among others; whatever the profile allows."""
+    """As a number of any base, in IPv6, or behind a name, alone or among others; whatever the profile allows."""
     names |= {"metadata.test": ["169.254.169.254"], "mixed.test": ["127.0.0.1", "169.254.169.254"]}
     refused = Closed("rejected", "the upstream's name resolves to a link-local address, which is never allowed")
     assert ask(f"http://{host}/latest/meta-data/") == [refused]
@@ -217,7 +217,7 @@ def test_the_metadata_address_is_refused_however_it_is_spelled(host: str, names:
     ],
 )
 def test_credentials_go_to_the_same_scheme_host_and_port(location: str, is_same: bool) -> None:
-    """And to nobody whose name is only like it; the cursor's header goes along."""
+    """No host with a similar name gets them; the cursor's header goes with them."""
     request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
     after = redirected(request, 307, location)
     assert ("authorization" in after.headers, "last-event-id" in after.headers) == (is_same, True)
@@ -225,7 +225,7 @@ def test_credentials_go_to_the_same_scheme_host_and_port(location: str, is_same:
 
 @given(st.lists(st.sampled_from(PIECES), max_size=7).map("".join))
 def test_no_location_takes_credentials_elsewhere(location: str) -> None:
-    """However it is written: a request with credentials goes to the profile's own host."""
+    """However it is written, a request with credentials goes to the profile's own host."""
     request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
     try:
         after = redirected(request, 307, location)
@@ -236,7 +236,7 @@ def test_no_location_takes_credentials_elsewhere(location: str) -> None:
 
 
 def test_the_address_that_was_judged_is_the_one_that_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that answers with a public address first and with a private one later is asked once."""
+    """A name with first a public address and later a private one is resolved once."""
     real, asked = socket.getaddrinfo, []
 
     def rebinding(host: Any, *more: Any, **named: Any) -> Any:
@@ -260,7 +260,7 @@ def test_one_private_address_among_public_ones_is_enough(names: dict[str, list[s
 
 
 def test_the_next_address_is_tried_where_one_does_not_answer(names: dict[str, list[str]]) -> None:
-    """As a client does with a name: in order, until one accepts."""
+    """It tries them in order, as a client of a name does, until one accepts."""
     names["two.test"] = ["127.0.0.2", "127.0.0.1"]
     with serving(arrives) as server:
         assert isinstance(ask(server.address.replace("127.0.0.1", "two.test"))[0], Opened)

@@ -1,4 +1,4 @@
-"""Upstreams with an authority of their own, and those that want a certificate: on real sockets."""
+"""Upstreams with an authority of their own, and those that require a certificate, on real sockets."""
 
 import ssl
 import subprocess
@@ -24,7 +24,7 @@ STREAM = sends(UNTIL_CLOSE + b"id: 1\ndata: x\n\n")
 
 
 def first(address: str, trust: Trust | None) -> Opened | Closed:
-    """What arrives first."""
+    """Return what arrives first."""
     request = UpstreamRequest("GET", f"{address}/x", {}, allow_private=True, trust=trust)
     reader = Upstream(request, connect_timeout_s=5, stall_after_s=5)
     reader.start()
@@ -36,7 +36,7 @@ def first(address: str, trust: Trust | None) -> Opened | Closed:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[ssl.SSLContext, Trust]:
-    """A server whose authority is its own, as of a cluster, and what a client has of it: all three texts."""
+    """Return a server with its own authority, like a cluster's, and its client's three texts."""
     context, authority = certificate(tmp_path, names_authority=False)
     texts = [(tmp_path / name).read_text() for name in ("authority.pem", "certificate.pem", "key.pem")]
     assert authority.read_text() == texts[0]
@@ -45,7 +45,7 @@ def pair(tmp_path: Path) -> tuple[ssl.SSLContext, Trust]:
 
 
 def test_an_own_authority_is_trusted_and_no_other(pair: tuple[ssl.SSLContext, Trust], tmp_path: Path) -> None:
-    """Though its certificates lack what public ones must have; without it, or with another, it is refused."""
+    """Its certificates may lack what public ones need; without it, or with another, they are refused."""
     context, trust = pair
     (tmp_path / "other").mkdir()
     _, other = certificate(tmp_path / "other")
@@ -69,7 +69,7 @@ def test_a_certificate_is_shown_where_the_upstream_wants_one(pair: tuple[ssl.SSL
 def test_another_origin_is_shown_nothing_and_trusted_by_the_public_authorities_too(
     pair: tuple[ssl.SSLContext, Trust],
 ) -> None:
-    """Where the upstream redirects; on its own origin all stays."""
+    """This applies to redirects; on its own origin nothing changes."""
     _, trust = pair
     request = UpstreamRequest("GET", "https://a.example/x", {}, trust=trust)
     assert redirected(request, 302, "/y").trust == trust
@@ -82,7 +82,7 @@ def test_another_origin_is_shown_nothing_and_trusted_by_the_public_authorities_t
 
 
 def encrypted(folder: Path, key: str) -> str:
-    """The key with a password."""
+    """Return the key with a password."""
     plain, shut = folder / "plain.pem", folder / "shut.pem"
     plain.write_text(key)
     command = ["openssl", "pkcs8", "-topk8", "-in", str(plain), "-out", str(shut), "-passout", "pass:hunter2"]
@@ -91,7 +91,7 @@ def encrypted(folder: Path, key: str) -> str:
 
 
 def test_what_is_no_pem_is_one_sentence(pair: tuple[ssl.SSLContext, Trust], tmp_path: Path) -> None:
-    """By what the field is called, and never what stands in it; an encrypted key asks no terminal."""
+    """It names the field, and never its content; an encrypted key does not prompt on a terminal."""
     _, trust = pair
     ca = "tls.ca holds no certificate in PEM that can be read"
     no_pair = "tls.certificate and tls.key are no pair in PEM, or the key is encrypted"
@@ -119,7 +119,7 @@ def test_what_is_no_pem_is_one_sentence(pair: tuple[ssl.SSLContext, Trust], tmp_
 def test_profile_check_and_new_read_certificates(
     pair: tuple[ssl.SSLContext, Trust], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An authority that stands in the profile is read; `new` takes files and writes secrets, never what they hold."""
+    """An authority in the profile is read; `new` takes files and writes secrets' names, never the content."""
     context, trust = pair
     file = tmp_path / "own.toml"
     head = 'address = "https://own.example/x"\nframing = "sse"\n'

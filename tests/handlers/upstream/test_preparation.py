@@ -1,4 +1,4 @@
-"""Tokens and tickets on real sockets: in what order they are requested, and what becomes of servers that fail."""
+"""Tokens and tickets on real sockets: the order of their requests, and servers that fail."""
 
 import json
 import threading
@@ -29,7 +29,7 @@ TOO_MUCH = "more than 65536 bytes came"
 
 
 def table(origin: str, **fields: Any) -> dict[str, Any]:
-    """A profile of the played stream that wants both."""
+    """Return a profile of the played stream that needs both."""
     return {
         "address": f"{origin}/demo-token?ticket={{ticket}}&interval_ms=1",
         "allow_private": True,
@@ -47,7 +47,7 @@ def table(origin: str, **fields: Any) -> dict[str, Any]:
 
 @contextmanager
 def opening(fields: dict[str, Any], tokens: Tokens, secret: str = SECRET) -> Iterator[Upstream]:
-    """One opening of the profile's stream."""
+    """Return one opening of the profile's stream."""
     profile = parse("demo", fields, {})
     values = {Reference("secret", "key"): secret, Reference("secret", "refresh"): REFRESH}
     reader = Upstream(
@@ -64,7 +64,7 @@ def opening(fields: dict[str, Any], tokens: Tokens, secret: str = SECRET) -> Ite
 
 
 def first(fields: dict[str, Any], tokens: Tokens | None = None, secret: str = SECRET) -> Opened | Closed | Chunk:
-    """What arrives first."""
+    """Return what arrives first."""
     with opening(fields, tokens or Tokens(threading.Lock()), secret) as reader:
         arrival = reader.get(WAIT_S)
     assert arrival is not None
@@ -90,7 +90,7 @@ def test_a_stream_that_wants_both_is_read_and_one_token_serves_many() -> None:
 
 
 def test_functions_share_the_refresh_token_that_replaced_the_secrets(aws: Aws) -> None:
-    """Each process sends the newest; without the table the secret's own comes back, and is refused by name."""
+    """Each process sends the newest; without the table it sends the secret's own, which is refused by name."""
     with playing() as (origin, upstreams):
         token = {**table(origin)["token"], "kind": "refresh_token", "refresh_token": "${secret:refresh}"}
         fields, shared = table(origin, token=token), RefreshTokens(aws.dynamodb, CONTROL)
@@ -105,7 +105,7 @@ def test_functions_share_the_refresh_token_that_replaced_the_secrets(aws: Aws) -
 
 
 def test_a_client_that_is_not_known_is_a_refusal_by_the_servers_word() -> None:
-    """And by nothing that the server says besides."""
+    """No other text of the server is repeated."""
     with playing() as (origin, _):
         closed = first(table(origin), secret="hunter2")
     assert closed == Closed("rejected", "the token server 127.0.0.1 answered 401: invalid_client")
@@ -138,7 +138,7 @@ def _drips(peer: Peer) -> None:
     ],
 )
 def test_a_server_that_fails_is_named_and_nothing_is_sent_to_the_upstream(script: Script, detail: str) -> None:
-    """Slow, cut, endless or redirecting: one sentence in bounded time, and no request beyond it."""
+    """It is slow, cut, endless or redirects: one sentence in bounded time, and no further request."""
 
     def answer(peer: Peer) -> None:
         peer.read_body()  # what is not read when a socket is closed resets it
@@ -186,7 +186,7 @@ def test_a_tickets_address_is_opened_as_after_a_redirect(opens: str, reason: str
 
 
 def test_a_private_server_is_refused_where_the_profile_allows_none() -> None:
-    """The guard of addresses is the stream's own; https is needed then."""
+    """The stream's own guard of addresses applies; then https is needed."""
     fields = table("https://127.0.0.1:9", allow_private=False, address="https://example.invalid/x")
     closed = first({name: value for name, value in fields.items() if name != "ticket"})
     assert isinstance(closed, Closed)
@@ -195,7 +195,7 @@ def test_a_private_server_is_refused_where_the_profile_allows_none() -> None:
 
 
 def test_closing_ends_a_request_that_is_under_way() -> None:
-    """A stop does not wait for a token server that is silent, and lets the next stream have its turn."""
+    """A stop does not wait for a silent token server, and lets the next stream have its turn."""
     tokens, asked = Tokens(threading.Lock()), threading.Event()
 
     def silent(peer: Peer) -> None:

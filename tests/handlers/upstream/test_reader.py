@@ -44,7 +44,7 @@ def take(reader: Upstream) -> Arrival:
 
 
 def take_all(reader: Upstream) -> tuple[list[Arrival], bytes]:
-    """What arrives until the end, the chunks joined."""
+    """Return what arrives until the end, with the chunks joined."""
     body = b""
     others: list[Arrival] = []
     while True:
@@ -58,7 +58,7 @@ def take_all(reader: Upstream) -> tuple[list[Arrival], bytes]:
 
 
 def ends(script: Script, *, stall_after_s: float = 5) -> tuple[bytes, Closed]:
-    """The body and the end of a connection to a server that plays `script`."""
+    """Return the body and the end of a connection to a server that plays `script`."""
     with serving(script) as server, upstream(server.address, stall_after_s=stall_after_s) as reader:
         others, body = take_all(reader)
     closed = others[-1]
@@ -70,7 +70,7 @@ def ends(script: Script, *, stall_after_s: float = 5) -> tuple[bytes, Closed]:
 @pytest.mark.parametrize("is_packed", [False, True])
 @pytest.mark.parametrize("is_chunked", [False, True])
 def test_a_body_arrives_as_it_is_sent(is_chunked: bool, is_packed: bool) -> None:
-    """The codings are removed, and nothing is held back until a block is full: it is read as it is flushed."""
+    """The codings are removed, and data is read as it is flushed, without waiting for a full block."""
     go_on, packer = threading.Event(), zlib.compressobj(wbits=31)
 
     def packed(data: bytes) -> bytes:
@@ -94,7 +94,7 @@ def test_a_body_arrives_as_it_is_sent(is_chunked: bool, is_packed: bool) -> None
 
 
 def test_the_request_is_what_the_profile_says_and_nothing_else() -> None:
-    """Method, path, query and headers as the request says; a header's bytes go out as they are."""
+    """It has the request's method, path, query and headers; a header's bytes go out unchanged."""
     with serving(sends(UNTIL_CLOSE)) as server:
         headers = {"last-event-id": "é".encode(), "accept": b"text/event-stream", "user-agent": b"us"}
         with upstream(server.address, headers={**headers, "accept-encoding": b"identity"}) as reader:
@@ -108,7 +108,7 @@ def test_the_request_is_what_the_profile_says_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("status", [204, 300, 304, 404, 429, 503])
 def test_any_answer_is_handed_over_and_none_is_retried(status: int) -> None:
-    """A response that is not a redirect is returned as it is: one connection is made."""
+    """A response that is no redirect is returned unchanged: one connection is made."""
     head = b"HTTP/1.1 %d X\r\nLocation: http://127.0.0.1:1/\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n" % status
     with serving(sends(head)) as server, upstream(server.address) as reader:
         others, body = take_all(reader)
@@ -135,12 +135,12 @@ GZIP = OK + b"Content-Encoding: gzip\r\n\r\n"
     ],
 )
 def test_a_body_that_is_cut_or_damaged_is_named(sent: tuple[bytes, ...], body: bytes, closed: Closed) -> None:
-    """What arrived is returned first; the end has its name, without a word of what was received."""
+    """What arrived is returned first; the end has its name, without any received text."""
     assert ends(sends(*sent)) == (body, closed)
 
 
 def test_a_reset_is_a_reset() -> None:
-    """RST in the middle of the body, and before the answer."""
+    """The RST comes in the middle of the body, or before the answer."""
     go_on = threading.Event()
 
     def in_the_body(peer: Peer) -> None:
@@ -157,7 +157,7 @@ def test_a_reset_is_a_reset() -> None:
 
 
 def test_silence_is_a_stall_before_the_answer_and_after_it() -> None:
-    """No byte for `stall_after_s` ends the connection; a byte, were it only of a heartbeat, begins the wait anew."""
+    """No byte for `stall_after_s` ends the connection; any byte, even of a heartbeat, begins the wait anew."""
     assert ends(Peer.wait_until_gone, stall_after_s=0.1) == (b"", Closed("stalled", "no byte came for 0.1 s"))
 
     def heartbeats_then_stops(peer: Peer) -> None:
@@ -171,7 +171,7 @@ def test_silence_is_a_stall_before_the_answer_and_after_it() -> None:
 
 
 def test_a_port_where_nothing_listens_refuses() -> None:
-    """A closed port is named as what it is."""
+    """A closed port is reported as one."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with upstream(f"http://127.0.0.1:{port}") as reader:
@@ -179,7 +179,7 @@ def test_a_port_where_nothing_listens_refuses() -> None:
 
 
 def test_a_server_that_speaks_no_tls_is_a_tls_error() -> None:
-    """A handshake that fails is not a drop of the stream: it has its own name."""
+    """A failed handshake is not a drop of the stream: it has its own name."""
     with (
         serving(sends(b"HTTP/1.1 400 X\r\n\r\n"), reads_request=False) as server,
         upstream(server.address.replace("http:", "https:")) as reader,
@@ -192,7 +192,7 @@ def test_a_server_that_speaks_no_tls_is_a_tls_error() -> None:
 
 
 def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, trusting: Callable[[Path], None]) -> None:
-    """With a trusted certificate it is a stream like any other; a cut looks like an end. Certificates are read once."""
+    """With a trusted certificate it is like any other; a cut looks like an end. Certificates are read once."""
     tls, trusted = certificate(tmp_path)
     cut = threading.Event()
 
@@ -232,7 +232,7 @@ def test_a_certificate_that_is_not_trusted_is_refused(tmp_path: Path) -> None:
 def test_a_certificate_that_the_deployed_python_refuses_is_refused_everywhere(
     tmp_path: Path, trusting: Callable[[Path], None]
 ) -> None:
-    """One that does not keep the rules of RFC 5280, though its authority is trusted and the Python is an old one."""
+    """It breaks RFC 5280, though its authority is trusted and an old Python would accept it."""
     tls, trusted = certificate(tmp_path, names_authority=False)
     with serving(Peer.wait_until_gone, tls=tls) as server:
         trusting(trusted)
@@ -264,12 +264,12 @@ ALERT.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
     ],
 )
 def test_rare_errors_are_explained_without_their_text(error: BaseException, closed: Closed) -> None:
-    """Errors that no small server brings about are mapped the same way."""
+    """Errors that no small server can cause are mapped the same way."""
     assert explain(error, 1) == closed
 
 
 def assert_no_reader_is_left() -> None:
-    """Fails where a reader's thread goes on; it ends at once or never."""
+    """Fail if a reader's thread goes on; it ends at once or never."""
     for thread in threading.enumerate():
         if thread.name == "upstream":
             thread.join(WAIT_S)
@@ -277,7 +277,7 @@ def assert_no_reader_is_left() -> None:
 
 
 def test_closing_lets_go_of_a_connection_that_waits_for_its_answer_or_its_body() -> None:
-    """The upstream sees the end at once, and nothing but the end arrives after."""
+    """The upstream sees the end at once, and nothing but the end arrives afterwards."""
 
     def silent_body(peer: Peer) -> None:
         peer.send(UNTIL_CLOSE + b"a")
@@ -300,7 +300,7 @@ def test_closing_lets_go_of_a_connection_that_waits_for_its_answer_or_its_body()
 
 
 def test_a_full_inbox_holds_the_upstream_back_and_closing_frees_the_reader() -> None:
-    """An upstream that is not read stands still after what the inbox and the sockets hold; the wait is measured."""
+    """An unread upstream stops once inbox and sockets are full; the wait is measured."""
     sent = 0
     stands_still = threading.Event()
 
@@ -329,7 +329,7 @@ def test_a_full_inbox_holds_the_upstream_back_and_closing_frees_the_reader() -> 
 
 
 def test_a_connection_closed_while_it_is_made_sends_nothing() -> None:
-    """`close` before the connection stands: no request is ever sent."""
+    """If `close` comes before the connection is made, no request is ever sent."""
     gate = threading.Event()
 
     class Slow(Upstream):

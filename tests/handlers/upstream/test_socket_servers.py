@@ -1,4 +1,4 @@
-"""A socket's stream at servers that no one here wrote: `ws`, `faye-websocket` (npm), `websockets`, `aiohttp` (PyPI)."""
+"""A socket's stream at servers that others wrote: `ws`, `faye-websocket` (npm), `websockets`, `aiohttp` (PyPI)."""
 
 import contextlib
 import queue
@@ -35,7 +35,7 @@ TABLE = {
 
 @contextlib.contextmanager
 def server(name: str) -> Iterator[tuple[str, "queue.SimpleQueue[str]"]]:
-    """Yields the address of a server of this package, and what it has heard, line by line."""
+    """Yield the address of a server of this package, and what it has received, line by line."""
     real = PROJECT / "tests" / "real"
     python = name in ("websockets", "aiohttp")
     command = [sys.executable, str(real / "socket_server.py")] if python else ["node", str(real / "socket-server.mjs")]
@@ -66,7 +66,7 @@ def heard_by(lines: "queue.SimpleQueue[str]", count: int) -> list[str]:
     [("ws", True), ("ws", False), ("faye-websocket", False), ("websockets", True), ("aiohttp", True)],
 )
 def test_a_feed_is_followed_over_its_close(aws: Aws, name: str, *, compression: bool) -> None:
-    """Subscribed, half of it stored, closed by the server with 4000; subscribed again behind the cursor, all stored.
+    """It subscribes, stores half, is closed with 4000, subscribes again from the cursor, and all is stored.
 
     Each ping is answered, long messages come whole, packed or not, and the last words are the profile's and a close.
     """

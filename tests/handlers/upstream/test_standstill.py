@@ -1,4 +1,4 @@
-"""A process that stood still: what it finds afterwards may have happened at any time since it last ran."""
+"""A process that was frozen: what it finds afterwards may have happened at any time since it last ran."""
 
 import json
 import os
@@ -61,13 +61,13 @@ def upstream(address: str, pulse: Pulse) -> Iterator[Upstream]:
 
 
 def hangs_up(peer: Peer) -> None:
-    """Sends something and the end of the body, and closes."""
+    """Send something and the end of the body, and close."""
     # In one segment: a reader that finds the first alone waits for the second, which is new then.
     peer.send(b"9\r\nmeanwhile\r\n0\r\n\r\n")
 
 
 def ends(peer: Peer) -> None:
-    """Sends something and ends the body, but not the connection."""
+    """Send something and end the body, but not the connection."""
     hangs_up(peer)
     peer.wait_until_gone()
 
@@ -77,7 +77,7 @@ def ends(peer: Peer) -> None:
     [(hangs_up, "ended_by_upstream"), (ends, "ended_by_upstream"), (Peer.reset, "reset")],
 )
 def test_a_close_may_have_come_since_the_process_last_ran(end: Callable[[Peer], None], reason: str) -> None:
-    """All that is read after it goes on is as old, the close too; so no connection is known good for that time."""
+    """All that is read after the freeze is as old, even the close, so no connection is known good for that time."""
     is_still = threading.Event()
 
     def script(peer: Peer) -> None:
@@ -99,7 +99,7 @@ def test_a_close_may_have_come_since_the_process_last_ran(end: Callable[[Peer], 
 
 
 def test_an_upstream_that_is_still_there_was_there_all_the_time() -> None:
-    """What came meanwhile may be old; what has to be waited for once the process goes on is not."""
+    """What came meanwhile may be old; what comes after some wait is not."""
     is_still, goes_on = threading.Event(), threading.Event()
 
     def script(peer: Peer) -> None:
@@ -134,7 +134,7 @@ Said = tuple[str, float, float | None]
 
 @contextmanager
 def reading(address: str) -> Iterator[tuple[int, Iterator[Said]]]:
-    """A process that reads the upstream: its id, and what it prints of each arrival."""
+    """Yield a process that reads the upstream: its id, and what it prints of each arrival."""
     command = [sys.executable, "-m", standing_still.__name__, address]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -144,7 +144,7 @@ def reading(address: str) -> Iterator[tuple[int, Iterator[Said]]]:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Stops the process for `STOPPED_S` at least, and lets it go on."""
+    """Stop the process for at least `STOPPED_S`, and let it go on."""
     os.kill(pid, signal.SIGSTOP)
     os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
     began_s = time.monotonic()
@@ -154,7 +154,7 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 def test_a_process_that_is_stopped_calls_no_close_new() -> None:
-    """SIGSTOP while the upstream resets: what is read after SIGCONT may have come at any time since."""
+    """It gets SIGSTOP while the upstream resets: reads after SIGCONT may be from any time since."""
     is_stopped, sent = threading.Event(), threading.Event()
 
     def script(peer: Peer) -> None:

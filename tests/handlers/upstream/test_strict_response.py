@@ -1,4 +1,4 @@
-"""The chunks of an answer's body: joined or one by one, what is read of them is the same."""
+"""The chunks of an answer's body give the same reads whether they are joined or single."""
 
 import http.client
 import io
@@ -28,7 +28,7 @@ CHUNKS = [
 
 
 class Pieces(io.RawIOBase):
-    """A socket on which the pieces come one after the other, and then its end."""
+    """A socket that delivers the pieces one after the other, and then its end."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = [piece for piece in pieces if piece]
@@ -52,7 +52,7 @@ class Pieces(io.RawIOBase):
 
 
 def body(kind: type[StrictResponse], pieces: Iterable[bytes], most: int) -> tuple[list[bytes], str]:
-    """What each read brings, and the name of the error that ends it."""
+    """Return what each read brings, and the name of the error that ends it."""
     response = kind(Pieces([HEAD, *pieces]))
     response.begin()
     reads: list[bytes] = []
@@ -69,7 +69,7 @@ WIRES = st.lists(st.sampled_from(CHUNKS), max_size=12).map(b"".join)
 
 @given(WIRES, st.lists(st.integers(0, 90), max_size=6), st.sampled_from([1, 3, 1000, -1]))
 def test_joined_chunks_are_the_chunks(wire: bytes, places: list[int], most: int) -> None:
-    """All bytes before a mistake, then the mistake's name; no read brings more than was asked for."""
+    """All bytes before a mistake come, then the mistake's name; no read brings more than was requested."""
     reads, failed = body(JoiningResponse, cut(wire, places), most)
     chunks, expected = body(StrictResponse, [wire], most)
     assert (b"".join(reads), failed) == (b"".join(chunks), expected)
@@ -77,7 +77,7 @@ def test_joined_chunks_are_the_chunks(wire: bytes, places: list[int], most: int)
 
 
 def test_what_has_come_comes_at_once_and_nothing_is_waited_for() -> None:
-    """Three whole chunks in one read; the fourth, which has only begun, when it comes."""
+    """Three whole chunks come in one read; the fourth, which has only begun, once it comes."""
     pieces = [b"1\r\na\r\n1\r\nb\r\n1\r\nc\r\n2\r\nd", b"e\r\n0\r\n\r\n"]
     assert body(JoiningResponse, pieces, 100) == ([b"abc", b"d", b"e"], "")
     assert body(StrictResponse, pieces, 100) == ([b"a", b"b", b"c", b"d", b"e"], "")
