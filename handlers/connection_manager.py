@@ -63,8 +63,8 @@ settings = Settings.load(os.environ)
 
 
 def start_repair(stream_id: str) -> None:
-    """Lets the function that repairs gaps begin with a stream; where it cannot be called, the watch does so later."""
-    # Few profiles say how, and what is imported lengthens each cold start.
+    """Starts the function that repairs gaps for a stream; if that fails, the watch does so later."""
+    # Few profiles have a repair, and an import lengthens each cold start.
     from handlers.repair.work import start
 
     if settings.repair_function and not start(lambdas, settings.repair_function, stream_id):
@@ -107,7 +107,7 @@ profiles = Profiles(
 def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     """Returns how the connection ended: `status` is "ended", "stopped" or "superseded", and counts.
 
-    Any other end raises a class of `handlers.errors`, InvalidRequest where the event or the profile is wrong. An event
+    Any other end raises a class of `handlers.errors`, InvalidRequest if the event or the profile is wrong. An event
     that asks for a profile gets the profile (`handlers/run/deployed_profiles.py`); an event of `streamkeeper doctor`
     gets what can be reached from here.
     """

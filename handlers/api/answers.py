@@ -12,7 +12,7 @@ one line, else each of its members has a line of its own, indented by two blanks
       }
     }
 
-Invariants: two instants compare as their texts do; a line is longer than `width` only where a text in it is; a tag
+Invariants: two instants compare as their texts do; a line is longer than `width` only if a text in it is; a tag
 (RFC 9110) is made of the answer's own text, so two answers with one tag are the same to the byte.
 """
 
@@ -74,7 +74,7 @@ def conditional(answer: Mapping[str, Any], if_none_match: str) -> dict[str, Any]
     digest = hashlib.sha256(answer["body"].encode("utf-8", "surrogatepass")).digest()[:18]
     tag = f'"{base64.urlsafe_b64encode(digest).decode()}"'
     headers = {**answer["headers"], "ETag": tag}
-    # Section 13.1.2: the comparison is weak; * stands for any existing answer.
+    # Section 13.1.2: the comparison is weak; * matches any existing answer.
     if if_none_match.strip() != "*" and tag not in _TAG.findall(if_none_match):
         return {**answer, "headers": headers}
     return {"statusCode": 304, "headers": {name: headers[name] for name in _KEPT if name in headers}, "body": ""}

@@ -61,7 +61,7 @@ class Connection(Progress):
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What the control table says of a stream; `connections` and `losses` are the newest, in any order.
+    """A stream's records in the control table; `connections` and `losses` are the newest, in any order.
 
     A loss is a gap that the upstream announced: events of it may be missing although a connection was open. `repairs`
     are those of the newest gaps that are written down, each beside its gap. `is_all` is whether there is no older
@@ -119,7 +119,7 @@ class Connections:
         return self.all[-1] if self.all else None
 
     def cause(self, one: Connection) -> str:
-        """Returns how the connection ended; "" while it is open, UNHEARD while nobody can know."""
+        """Returns how the connection ended; "" while it is open, UNHEARD while that cannot be known."""
         if one.ended_by or one in self.open:
             return one.ended_by
         return UNRECORDED if self._is_over(one) else UNHEARD

@@ -118,7 +118,7 @@ def fitting(event: StoredEvent) -> tuple[dict[str, Any], int]:
 def shown(event: StoredEvent) -> dict[str, Any]:
     """Returns an event for JSON: a text body as `data`, a binary one as `data_base64`.
 
-    An event without its body says where that is.
+    An event without its body has the place of that.
     """
     if isinstance(event.data, str):
         body = {"data": event.data}
@@ -189,7 +189,7 @@ def messages(events: Sequence[Mapping[str, Any]], place: str, before: str, later
 
 
 def _last(_place: str, position: str) -> str:
-    """The events of one page stand in their order."""
+    """The events of one page, in their order."""
     return position
 
 

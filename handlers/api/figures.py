@@ -2,7 +2,7 @@
 
     connected   the time in which a connection was open, and nothing else
     complete    the time of which every event is known to be stored: all but open and lost gaps
-    missing     those gaps: how many, how long, and how many events where the upstream said a number
+    missing     those gaps: how many, how long, and how many events if the upstream gave a number
 
     connection 1   [0, 60) s     gap [60, 70) s, delivered     connected 95 % of 200 s
     connection 2   [70, 200) s   lost [100, 104) s, announced  complete 98 %, missing 1 interval of 4 s

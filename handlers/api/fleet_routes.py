@@ -1,4 +1,4 @@
-"""Answers `PUT /fleet`, which has a document applied, and `GET /fleet`, which says how far that is.
+"""Answers `PUT /fleet`, which begins to apply a document, and `GET /fleet`, which shows the progress.
 
 Invariants: a PUT of the document that is being applied starts nothing beside it; if its execution is gone, another
 continues at the same place; `?dry_run=true` changes no stream.

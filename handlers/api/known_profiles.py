@@ -33,7 +33,7 @@ class KnownProfiles:
         return frozenset(fields_of(self.text(profile)))
 
     def parts(self, stream_id: str) -> tuple[str, ...]:
-        """Returns the ids of the streams in which this one is read; none where it is connected itself."""
+        """Returns the ids of the streams in which this one is read; () if it is connected itself."""
         return () if ":" in stream_id else parts_of(stream_id, self.text(stream_id))
 
     def keeps_ms(self, profile: str) -> int:
@@ -43,7 +43,7 @@ class KnownProfiles:
         return reach_s * 1000 if isinstance(reach_s, int) else 0
 
     def sinks(self, profile: str) -> frozenset[str]:
-        """Returns the labels of the sinks that the profile names; none where it is not TOML."""
+        """Returns the labels of the sinks that the profile names; none if it is not TOML."""
         return sinks_of(profile, self.text(profile))
 
     def problem(self, profile: str) -> str:
@@ -76,7 +76,7 @@ class KnownProfiles:
 
 @functools.lru_cache(100)
 def fields_of(text: str) -> Mapping[str, Any]:
-    """Returns the fields of a profile's text; none where it is not TOML."""
+    """Returns the fields of a profile's text; none if it is not TOML."""
     try:
         return tomllib.loads(text)
     except ValueError:
@@ -91,7 +91,7 @@ def parts_of(name: str, text: str) -> tuple[str, ...]:
 
 
 def sinks_of(profile: str, text: str) -> frozenset[str]:
-    """Returns the labels of the sinks that the text of a profile names; none where it is not TOML."""
+    """Returns the labels of the sinks that the text of a profile names; none if it is not TOML."""
     if "deliver" not in fields_of(text):
         return frozenset()
     # Imported here: few profiles deliver, and each import lengthens the cold start.

@@ -34,7 +34,7 @@ ORDER = "by the events' own time"
 
 @lru_cache(100)
 def time_of(profile: str) -> OwnTime:
-    """Returns where events say when they happened, by a profile's text: its `time`, or its repair's; raises Problem."""
+    """Returns where events have their own time, by a profile's text: its `time`, or its repair's; raises Problem."""
     table = fields_of(profile)
     for place in (table, table.get("repair")):
         time = own_time(Fields("", place, [])) if isinstance(place, Mapping) else OwnTime()

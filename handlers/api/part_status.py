@@ -1,4 +1,4 @@
-"""Says how a stream stands that is read in parts: what the answers about its parts come to.
+"""Computes the status of a stream that is read in parts from the answers about its parts.
 
 It is connected while all parts are; its status is the worst of theirs, and its gaps are those of any. Pure. Invariants:
 the answer has every field of a stream's, and none says more of the whole than of each part; what is lost in one part is
@@ -29,7 +29,7 @@ def answer(
     stream_id: str, records: Mapping[str, Records | None], now_ms: int, dead_after_ms: int, retries: Retries,
     *, keeps_ms: int = 0, is_brief: bool = False,
 ) -> Answer | None:  # fmt: skip
-    """Returns the answer about the whole, as `status.answer` does; None where no part was ever started.
+    """Returns the answer about the whole, as `status.answer` does; None if no part was ever started.
 
     `records` are those of the parts, by their ids; None for one that was never started.
     """
@@ -84,7 +84,7 @@ def _used(budget: Answer) -> int:
 
 
 def _of(function: Callable[[Any], Any], answers: Iterable[Mapping[str, Any]], name: str) -> Any:
-    """Returns what the function makes of the values that are known; None where none is."""
+    """Returns what the function makes of the values that are known; None if there is none."""
     values = [one[name] for one in answers if one[name] is not None]
     return function(values) if values else None
 

@@ -40,7 +40,7 @@ class Parted:
         self._answer = whole
 
     def whole(self, stream_id: str, part_ids: Sequence[str]) -> dict[str, Any]:
-        """Returns the status; raises Problem where no part was ever started."""
+        """Returns the status; raises Problem if no part was ever started."""
         records = {one: self._store.read(one) or self._begun(one) for one in part_ids}
         found = self._answer(stream_id, records, keeps_ms=self._known.keeps_ms(stream_id))
         if found is None:
@@ -71,7 +71,7 @@ class Parted:
         self, stream_id: str, part_ids: Sequence[str], request: PageRequest, kind: str, read: Read,
         at: Callable[[Page], str],
     ) -> Page:  # fmt: skip
-        """Returns a page of the parts' events or gaps; raises Problem where none was started, or for another place."""
+        """Returns a page of the parts' events or gaps; raises Problem if none was started, or for another place."""
         if request.after and not request.after.startswith(part_places.PARTS):
             words = f"the position is not one of {stream_id!r}, which is read in parts"
             raise Problem("no-such-position", words, "after")
@@ -80,7 +80,7 @@ class Parted:
         return part_pages.merged(stream_id, started, request, kind, read, at)
 
     def cost(self, stream_id: str, part_ids: Sequence[str]) -> dict[str, Any]:
-        """Returns about what the parts have cost together; raises Problem where none was started."""
+        """Returns about what the parts have cost together; raises Problem if none was started."""
         costs = [cost(one, found, *self._at) for one in part_ids if (found := self._store.read(one)) is not None]
         if not costs:
             raise self._known.problem_without(stream_id, stream_id)

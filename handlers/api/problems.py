@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 CONTENT_TYPE = "application/problem+json"
-# RFC 9457, section 3.1.1: the type is a URI, and what consumers tell problems apart by.
+# RFC 9457, section 3.1.1: the type is a URI, by which consumers tell problems apart.
 TYPE = "urn:problem-type:streamkeeper:"
 MEMBERS = ("type", "title", "status", "detail", "field", "fix", "request_id")
 

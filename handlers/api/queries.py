@@ -41,7 +41,7 @@ def parameters_of(query: object, known: Sequence[str], fix: str | None = "Leave 
 
 
 def is_dry_run(given: Mapping[str, str], otherwise: str) -> bool:
-    """Returns the value of `dry_run`, also as 1 or 0; `otherwise` says what a request without it does."""
+    """Returns the value of `dry_run`, also as 1 or 0; `otherwise` is what a request without it does."""
     dry = given.get("dry_run", "false").lower()
     if dry not in _DRY:
         raise BadQuery("dry_run", "the parameter dry_run must be true or false", f"Leave it out to {otherwise}.")

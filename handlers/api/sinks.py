@@ -27,7 +27,7 @@ FIELDS = {
     "all": "For a skip: true skips all waiting events.",
 }
 
-# How far the clock of whoever asks may be ahead.
+# How far the caller's clock may be ahead.
 APART_MS = 60_000
 
 

@@ -171,7 +171,7 @@ def _since_ms(
 ) -> tuple[int | None, bool]:
     """Returns since when the stream has its status, None if these records do not say; and whether it may be longer.
 
-    If they do not reach back to the last pause, the control record may say since when it is connected.
+    If they do not reach back to the last pause, the control record may have since when it is connected.
     """
     lease = connections.lease
     if status == "running" and covered is not None:

@@ -46,7 +46,7 @@ class Standing:
 
 
 def verdict(standing: Standing, coverage: Coverage | None) -> str:
-    """Returns one or two sentences; without `coverage` they say nothing about losses."""
+    """Returns one or two sentences; without `coverage` they leave out losses."""
     trouble = f"{standing.trouble[:1].upper()}{standing.trouble[1:]}." if standing.trouble else ""
     is_away = standing.status == "reconnecting" and standing.has_connected and not standing.is_brief
     keeps_ms = standing.keeps_ms if is_away else 0
@@ -148,7 +148,7 @@ def counted(count: int, what: str) -> str:
 
 
 def spelled(lasted_ms: int, units: int = 2) -> str:
-    """Returns a length as people say it, in its `units` largest units: 104 ms, 12 s, 3 h 12 min, 2 d 3 h."""
+    """Returns a length for people, in its `units` largest units: 104 ms, 12 s, 3 h 12 min, 2 d 3 h."""
     if lasted_ms < 1000:
         return f"{max(0, lasted_ms)} ms"
     rest, parts = lasted_ms // 1000, list[str]()

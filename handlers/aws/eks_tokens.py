@@ -3,7 +3,7 @@
     k8s-aws-v1.aHR0cHM6Ly9zdHMuZXUtY2VudHJhbC0xLmFtYXpvbmF3cy5jb20vP0FjdGlvbj1HZXRDYWxsZXJJZGVudGl0eSZ…
 
 STS answers the cluster with the role's ARN, so the role needs no permission, and nothing is requested here. Invariant:
-botocore is imported only where the environment has no credentials.
+botocore is imported only if the environment has no credentials.
 """
 
 import base64
@@ -14,7 +14,7 @@ from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.settings import PlainAws
 
 PREFIX, CLUSTER_HEADER = "k8s-aws-v1.", "x-k8s-aws-id"
-# EKS takes a token until a quarter of an hour after its date, though its signature says that it lives for a minute.
+# EKS accepts a token until a quarter of an hour after its date, although its signature is valid for a minute.
 LIVES_MS, SIGNATURE_S = 15 * 60_000, 60
 _QUERY = {"Action": "GetCallerIdentity", "Version": "2011-06-15"}
 

@@ -141,7 +141,7 @@ def refused(before: Rest, refusal: Refusal, now_ms: int, pace: Pace, jitter: flo
     final_ms = since + refusal.limit_ms
     failures = before.failures + 1 if before.kind == "refused" else 1
     rest_ms = round(pace.rest_ms(failures) * (1 + JITTER * jitter))
-    if final_ms > now_ms:  # it may be past, where the refusal is not final because another connection is open
+    if final_ms > now_ms:  # it may be past, if the refusal is not final because another connection is open
         rest_ms = min(rest_ms, final_ms - now_ms)
     asked_ms = max(round(1000 * (asked_s or 0)), before.reconnection_ms)
     until_ms = now_ms + max(asked_ms, rest_ms)

@@ -7,7 +7,7 @@ and takes its turn by one conditional write:
     fence 8, connected 7            a newer connection has claimed: this one makes way
     fence 7, connected 6, released 6    TakeTurn; the answer says whether the turn is its own
 
-Invariant: no request goes out before the claim is granted, nor before the turn where the upstream forbids two.
+Invariant: no request goes out before the claim is granted, nor before the turn if the upstream forbids two.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Draining:
     ) -> list[Effect]:
         """Returns what follows once everything that was read is stored; nothing before that.
 
-        `has_turn` is whether the connection took its turn, where an upstream forbids two.
+        `has_turn` is whether the connection took its turn, if an upstream forbids two.
         """
         if self.is_closed and (waited := intake.flush(now_ms, record, is_leaving=True)):
             return waited

@@ -1,6 +1,6 @@
 """The ends of a connection: what it raises or returns, which is the contract with the machine.
 
-Invariant: an end is a takeover only where a newer connection is known to be connected; after every other end the
+Invariant: an end is a takeover only if a newer connection is known to be connected; after every other end the
 machine connects again at once.
 """
 
@@ -107,7 +107,7 @@ NOT_TAKEN_UP = frozenset({"refused", "unreachable", "tls", "rejected", "no_token
 def once(outcome: Outcome, progress: Progress) -> Outcome:
     """Returns the end of a request that must not be made twice: it is not retried if the upstream may have begun it.
 
-    After a refusal, or where the upstream was not reached, nothing has begun.
+    After a refusal, or if the upstream was not reached, nothing has begun.
     """
     if outcome.error not in ("StreamDropped", "StreamThrottled", "ConnectionExpired"):
         return outcome

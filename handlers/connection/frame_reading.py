@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Frames that announce an end or a loss are events as well: what the upstream said is stored. A comment never is.
 _STORED = frozenset({Kind.EVENT, Kind.END, Kind.LOSS, Kind.SNAPSHOT})
 _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
-# These are not events, but may say how far the stream has come.
+# These are not events, but may have how far the stream has come.
 _BESIDE = frozenset({Kind.HEARTBEAT, Kind.DISCONNECT})
 
 
@@ -53,7 +53,7 @@ def read(
     is_resumed: bool,
     numbers: Numbers | None = None,
 ) -> Reading:
-    """Reads `frames` by the rules of `profile`; `place` and its number `first` name an event where nothing else does.
+    """Reads `frames` by the rules of `profile`; `place` and its number `first` name an event if nothing else does.
 
     `last_id` is the last event ID after them, as the decoder has it. `is_resumed` is whether the connection requested
     what came after a cursor. A hole in `numbers` is a loss, announced by the event after it.

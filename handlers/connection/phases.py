@@ -1,7 +1,7 @@
 """Names the phases of a connection, and which may follow which.
 
 phase             what happens                                  next phase
-CLAIMING          the claim is granted                          OPENING, or AWAITING_RELEASE where two are forbidden
+CLAIMING          the claim is granted                          OPENING, or AWAITING_RELEASE if two are forbidden
                   the claim is refused                          FINISHED
 AWAITING_RELEASE  the turn is this connection's                 OPENING
                   a stop, a newer claim, the deadline           DRAINING

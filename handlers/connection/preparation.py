@@ -2,7 +2,7 @@
 answers in.
 
     Ask(POST to the token server)  -> Answer(200, {"access_token": …})
-    Call(sign for a cluster)       -> "k8s-aws-v1.…", 900000     in place of that, where the token is of EKS
+    Call(sign for a cluster)       -> "k8s-aws-v1.…", 900000     in place of that, if the token is of EKS
     Ask(the ticket's request)      -> Answer(200, {"key": "k7"})
     Try(GET with both)             -> 401: the token is requested anew, once, and it is tried again
 

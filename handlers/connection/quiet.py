@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 # No usual pause is shorter than this: the record of a stream in a group may be that far behind.
 LEAST_MS = 120_000
-# After so long without a connection nobody knows what came meanwhile; and how long until a pause is forgotten.
+# After how long without a connection it is unknown what came meanwhile; and how long until a pause is forgotten.
 APART_MS, FORGOTTEN_MS = 60_000, 172_800_000
 
 

@@ -26,8 +26,7 @@ Order = Literal["request", "message", "none"]
 _MODULES = {"lambda": "lambda_function"}
 
 
-# A sink's place after an event: the arrival of this number, after so many of its events; or in a replay, after this
-# position.
+# A sink's place after an event: the number of an arrival, and after how many of its events; in a replay, a position.
 Step = tuple[int, int] | str
 
 

@@ -64,7 +64,7 @@ class Signer:
     def presigned(
         self, host: str, query: Mapping[str, str], headers: Mapping[str, str], stamp: str, lives_s: int
     ) -> str:
-        """The address of a GET of "/" that holds its signature; whoever sends it adds the `headers`, in lower case."""
+        """The address of a GET of "/" that holds its signature; the sender adds the `headers`, in lower case."""
         signed = dict(sorted({"host": host, **headers}.items()))
         names, scope = ";".join(signed), self._scope(stamp)
         said = {

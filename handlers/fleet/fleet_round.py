@@ -1,7 +1,7 @@
 """Walks over the streams of a document and finds those that must be started or stopped.
 
 A round walks once, in the order of the ids, a hundred streams at a time. The first acts on each stream that is not as
-wanted; later ones check the results, and act again where a request was refused. Invariants: a round finds what was done
+wanted; later ones check the results, and act again if a request was refused. Invariants: a round finds what was done
 already, so it may be repeated from any place; a stream is started again once, not in every round.
 """
 

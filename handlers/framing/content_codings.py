@@ -104,7 +104,7 @@ class BodyDecoder:
 
 
 def _deflate_bits(data: bytes) -> int:
-    """Returns how to read "deflate": RFC 9110 says in zlib's frame, but "some non-conformant" senders omit that.
+    """Returns how to read "deflate": by RFC 9110 in zlib's frame, but "some non-conformant" senders omit that.
 
     The frame's first byte ends in 8 (RFC 1950, section 2.2: the method). A bare stream's first byte could do so only
     with a bit set in the padding of a stored block.

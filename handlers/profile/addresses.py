@@ -153,7 +153,7 @@ def part_ids(name: str, parts: Iterable[str]) -> tuple[str, ...]:
 
 
 def tag_of(part_id: str) -> str:
-    """Returns what stands for a part in a position, wherever it stands in the profile's list."""
+    """Returns the tag of a part in a position, which does not depend on its place in the profile's list."""
     return hashlib.sha256(part_id.encode()).hexdigest()[:TAG_DIGITS]
 
 

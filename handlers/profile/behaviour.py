@@ -87,8 +87,8 @@ class Profile:
     dedup_window_s: int = field(metadata=_said(whole(86_400, least=60), 900))
     order: Order = field(metadata=_said(choice(get_args(Order)), "index"))
     partitions: int = field(metadata=_said(whole(MOST_PARTITIONS), 1))
-    keep_days: int = field(metadata=_said(whole(3650, least=0)))  # the stage's, where the file says nothing
-    again: bool = field(metadata=_said(FLAG))  # by the method, where the file says nothing
+    keep_days: int = field(metadata=_said(whole(3650, least=0)))  # the stage's, if the file does not set it
+    again: bool = field(metadata=_said(FLAG))  # by the method, if the file does not set it
     on_conflict: OnConflict = field(metadata=_said(choice(get_args(OnConflict)), "first"))
     deliver: "tuple[Target, ...]" = ()
     parts: tuple[str, ...] = ()
@@ -219,7 +219,7 @@ class Profile:
 
         if keeps(self.keep, frame.name, frame.data):
             return True
-        # The first element of a list that was not taken apart says nothing about the others.
+        # The first element of a list that was not split does not stand for the others.
         split = self.split
         is_of_element = split is not None and any(rule.path and split.is_of_element(rule.path) for rule in self.keep)
         return is_of_element and split is not None and split.has_list(frame)

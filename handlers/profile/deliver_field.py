@@ -93,7 +93,7 @@ class Target:
 
 
 def targets(fields: Fields) -> tuple[Target, ...]:
-    """Returns where events go next; none where the field is absent."""
+    """Returns if events go next; none if the field is absent."""
     value = fields.take("deliver")
     if value is None:
         return ()

@@ -1,4 +1,4 @@
-"""Parses the marks of a profile: which frames say something about the stream, such as its end or a heartbeat.
+"""Parses the marks of a profile: which frames are about the stream itself, such as its end or a heartbeat.
 
 Each mark that is returned without a note in `Fields` is valid. For example `end = { json = { "$.type" = "BYE" } }` is
 one mark of `Kind.END`, and `end = [{ event = "bye" }, { data = "[DONE]" }]` is two. The mark of a heartbeat or a

@@ -19,7 +19,7 @@ from handlers.profile.checked_fields import Fields
 if TYPE_CHECKING:
     from handlers.profile.behaviour import Profile
 
-# What stands in a template of Velocity, a position and an address as it is.
+# The characters that need no encoding in a template of Velocity, a position and an address.
 PART = re.compile(r"[A-Za-z0-9._~/*:,@+-]{1,64}")
 
 
@@ -34,7 +34,7 @@ def parts(fields: Fields) -> tuple[str, ...]:
 
 
 def check_parts(fields: Fields, profile: Profile) -> None:
-    """Notes where the parts cannot be streams of their own, or not be read as one."""
+    """Notes a problem if the parts cannot be streams of their own, or not be read as one."""
     ids = part_ids(profile.name, profile.parts)
     for one in ids:
         try:

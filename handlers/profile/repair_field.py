@@ -141,7 +141,7 @@ def _items(inner: Fields) -> Split:
     value = inner.take("items")
     path = JsonPath("$", ()) if value == "$" else parse_path(value) if isinstance(value, str) else None
     if path is None or not all(isinstance(step, str) for step in path.steps):
-        words = 'must be a JSON path of names such as "$.trades", or "$" where the answer is the list'
+        words = 'must be a JSON path of names such as "$.trades", or "$" if the answer is the list'
         inner.wrong("items", "is missing" if value is None else words)
         path = JsonPath("$", ())
     return Split(path)

@@ -69,7 +69,7 @@ class Resume:
 
 
 # WHATWG, "processing model", reconnection: "If the EventSource object's last event ID string is not the empty string",
-# the request has the header `Last-Event-ID` with it. So an event stream resumes unless its profile says otherwise.
+# the request has the header `Last-Event-ID` with it. So an event stream resumes unless its profile forbids it.
 LAST_EVENT_ID = Resume("header", "Last-Event-ID", is_default=True)
 _SHAPE = '{ header = "..." }, { query = "..." } or { body = "/..." }'
 

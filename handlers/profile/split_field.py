@@ -22,7 +22,7 @@ def split(fields: Fields) -> Split | None:
     value = inner.take("path")
     path = _of_names(value)
     if path is None:
-        inner.wrong("path", "is missing" if value is None else f'must be {_NAMES}, or "$" where the frame is the list')
+        inner.wrong("path", "is missing" if value is None else f'must be {_NAMES}, or "$" if the frame is the list')
     path = path or JsonPath("$", ())
     parsed = Split(path, _kept(inner, path), _name(inner, path), tuple(listed(inner, "unfinished", mark)))
     inner.refuse_the_rest("split: path, keep, name, unfinished")
@@ -47,7 +47,7 @@ def _kept(inner: Fields, path: JsonPath) -> tuple[JsonPath, ...]:
     elif any(_is_within(one, other) for one in kept for other in (path, *kept) if one is not other):
         inner.wrong("keep", "must name members beside the list and beside each other, none of which holds another")
     elif not path.steps:
-        inner.wrong("keep", "cannot be where the frame is the list: nothing is beside it")
+        inner.wrong("keep", "cannot be used if the frame itself is the list: there is nothing beside it")
     else:
         return tuple(kept)
     return ()

@@ -3,7 +3,7 @@
 All numbers are fields of the document, so queries of the log find them. The stage decides which of them CloudWatch
 keeps as metrics, each of which costs money every month:
 
-    "stage"     of all streams together: stored events and what went wrong, where it is not 0
+    "stage"     of all streams together: stored events and what went wrong, if it is not 0
     "profile"   all of them for each profile, 0 included
     "stream"    the same of connections, and by stream what the delivery counts (handlers/deliver/delivery_metrics.py)
 

@@ -31,7 +31,7 @@ MOST_FRAME_BYTES = MAX_FRAME_BYTES // 4
 
 
 class GroupProfiles:
-    """The profiles of one function; `threads` makes the thread for requests, where one is needed."""
+    """The profiles of one function; `threads` makes the thread for requests, if one is needed."""
 
     def __init__(self, read: ReadProfiles, threads: Callable[[int, str], Threads]) -> None:
         self._read = read

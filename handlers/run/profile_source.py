@@ -99,7 +99,7 @@ class Profiles:
         return sorted(names)
 
     def profile(self, stream_id: str) -> Profile:
-        """Returns the profile of the stream; raises InvalidRequest where there is none or it is wrong."""
+        """Returns the profile of the stream; raises InvalidRequest if there is none or it is wrong."""
         try:
             name = check_stream_id(stream_id)
             found = self.find(name)

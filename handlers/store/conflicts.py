@@ -5,7 +5,7 @@ differently are the same. For another body the profile decides (`on_conflict`):
 
     first   the first stays, the later one is counted and not stored
     both    the later one is stored under a key of its own, "<key>#<SHA-256 of its name and body>"
-    epoch   the later one is stored under the first of "<key>#1", "<key>#2" … that is free; where several come in a row,
+    epoch   the later one is stored under the first of "<key>#1", "<key>#2" … that is free; if several come in a row,
             ids start over (handlers/connection/epochs.py), and what came before is no longer known
 
 `conflict_of` of the second item is the key that both came under. A third delivery of either finds its own item, because

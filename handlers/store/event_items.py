@@ -121,8 +121,8 @@ def _without_signs(stream_id: str) -> str:
 def object_key(item: Item) -> str:
     """Returns the key of the object with the item's body. It follows from the content, so none is ever overwritten.
 
-    It begins with a folder that says for how many days the object is kept, which the bucket's rules use; then comes the
-    percent-encoded stream id, or "=" and its SHA-256 if the id is too long for a key.
+    It begins with a folder named by the number of days that the object is kept, which the bucket's rules use; then
+    comes the percent-encoded stream id, or "=" and its SHA-256 if the id is too long for a key.
     """
     stream_id = stream_of(item)
     folder = quote(stream_id, safe=":")

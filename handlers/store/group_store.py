@@ -40,7 +40,7 @@ def heartbeat_value(heartbeat: GroupHeartbeat) -> Item:
 
 
 def group_lease(item: Item | None) -> GroupLease:
-    """The lease of an item; an empty one where there is none."""
+    """The lease of an item; an empty one if there is none."""
     item = item or {}
     heartbeats: dict[str, GroupHeartbeat] = {}
     for name in item:

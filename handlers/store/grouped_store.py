@@ -1,4 +1,4 @@
-"""Stores the state of a connection in a group: as `Store` does, except for what the group's lease says for all.
+"""Stores the state of a connection in a group: as `Store` does, except for what the group's lease has for all.
 
 Four things differ. The lease in each reply is composed of the stream's record and the group's lease
 (`handlers/group/group_lease.py`). A heartbeat is answered from what is known, and written only if a cursor is due or

@@ -52,7 +52,7 @@ def records_of(item: Item) -> list[Record]:
 
 
 def has_caught_up(item: Item) -> bool:
-    """Returns whether a connection's record says that it has caught up."""
+    """Returns whether the connection had caught up, by its record."""
     return all(record.has_caught_up for record in records_of(whole(item)))
 
 
@@ -261,7 +261,7 @@ class LedgerRecords:
         self._table.holds(place, setting(tuple(item)), grows, values_of(item))
 
     def spending(self, stream_id: str, fence: int) -> str:
-        """Returns what a connection's record says about the stream's budget; "" if it has none, or says nothing."""
+        """Returns the stream's budget in a connection's record; "" if the record has none."""
         row = self._table.get(stream_id, connection_key(fence)) or {}
         return typed_values.text(row, "spending") or ""
 

@@ -46,7 +46,7 @@ class StrictResponse(http.client.HTTPResponse):
         """Reads the head of the final answer."""
         self._begin()
         # RFC 9110, section 15.2: "A client MUST be able to parse one or more 1xx responses received prior to a final
-        # response". Python's client knows 100 alone. 101 is final, and nobody asked for it.
+        # response". Python's client knows only 100. 101 is final, and was not requested.
         while 101 < self.status < 200:
             self.headers = None  # type: ignore[assignment]
             self._begin()
@@ -105,7 +105,7 @@ class StrictResponse(http.client.HTTPResponse):
 
 
 class JoiningResponse(StrictResponse):
-    """As StrictResponse, for a body whose chunks have no meaning: a read returns all whole chunks that have arrived."""
+    """A StrictResponse for a body whose chunks have no meaning: a read returns all whole chunks that have arrived."""
 
     def read1(self, n: int = -1) -> bytes:
         """Returns the next bytes of the body, none at its end; waits for at most one chunk."""

@@ -1,1 +1,1 @@
-"""Finds which streams are not connected, tells people, and starts orphaned streams again."""
+"""Finds streams that are not connected, alerts people, and starts orphaned streams again."""

@@ -35,7 +35,7 @@ _TAGGED = {"ETag": {"description": "It changes when the answer does.", "required
 
 
 def document(base: str = "") -> dict[str, Any]:
-    """Returns the document; `base` is what stands before each path, such as /prod."""
+    """Returns the document; `base` comes before each path, such as /prod."""
     paths: dict[str, dict[str, Any]] = {}
     for name, route in routes.ROUTES.items():
         method, _, path = name.partition(" ")

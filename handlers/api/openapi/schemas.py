@@ -53,7 +53,7 @@ def _map(schema: Schema) -> Schema:
 
 
 def _members(text: str) -> dict[str, Schema]:
-    """Members by their names: each `name:kind`, a text where no kind stands; with ? where it may be null.
+    """Returns members by their names, each from `name:kind`, or `name` for a text; with ? if it may be null.
 
     A kind that begins with a capital letter is a schema of the document; `kind[]` is a list, `kind{}` a map of it.
     """

@@ -31,5 +31,5 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
 
 
 def partition_key(stream_id: str) -> str:
-    """Returns the stream's id, or its SHA-256 where it is too long."""
+    """Returns the stream's id, or its SHA-256 if it is too long."""
     return stream_id if len(stream_id) <= _KEY_CHARACTERS else hashlib.sha256(stream_id.encode()).hexdigest()

@@ -67,7 +67,7 @@ def group_id(stream_id: str) -> str:
 
 
 def deduplication_id(message: Message, *, is_by_group: bool) -> str:
-    """Returns the event's key, with its stream where the queue compares across groups; as a SHA-256 where necessary."""
+    """Returns the event's key, with its stream if the queue compares across groups; as a SHA-256 if necessary."""
     if not is_by_group:
         return _hashed(f"{message.stream_id}\0{message.key}")
     return message.key if _ID.fullmatch(message.key) else _hashed(message.key)

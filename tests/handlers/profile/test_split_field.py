@@ -24,9 +24,9 @@ LINES: dict[str, Any] = {"framing": "ndjson"}
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"split": "$.items"}, 'split must be { path = "$.items" }'),
     ({"split": {}}, "split.path is missing"),
-    ({"split": {"path": "$.items[*]"}}, f'split.path must be {NAMES}, or "$" where the frame is the list'),
-    ({"split": {"path": "$.items[0]"}}, f'split.path must be {NAMES}, or "$" where the frame is the list'),
-    ({"split": {"path": 7}}, f'split.path must be {NAMES}, or "$" where the frame is the list'),
+    ({"split": {"path": "$.items[*]"}}, f'split.path must be {NAMES}, or "$" if the frame is the list'),
+    ({"split": {"path": "$.items[0]"}}, f'split.path must be {NAMES}, or "$" if the frame is the list'),
+    ({"split": {"path": 7}}, f'split.path must be {NAMES}, or "$" if the frame is the list'),
     ({"split": SPLIT | {"keep": "$.a[0]"}}, f"split.keep must be a list of paths, each {NAMES}"),
     ({"split": SPLIT | {"keep": []}}, f"split.keep must be a list of paths, each {NAMES}"),
     ({"split": SPLIT | {"keep": ["$.items.a"]}}, f"split.keep {KEPT}"),
