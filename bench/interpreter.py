@@ -1,4 +1,5 @@
-"""`python -m bench.interpreter`: measures transitions a second, compared with moto and aws-local-stepfunctions.
+"""`python -m bench.interpreter`: measures transitions a second, compared with moto and aws-local-stepfunctions, and
+how long definitions of 440 KB take to load, compared with json.loads.
 
 The machine is a loop of a Pass and a Choice; entered states are counted, and the history is written. moto slows down as
 the history grows, so it is stopped after `--moto-seconds` and its rate until then is reported. The interpreters run one
@@ -12,8 +13,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from timeit import repeat
 from typing import Any
 from unittest.mock import patch
 
@@ -41,6 +44,7 @@ LOOP: dict[str, Any] = {
         "Over": {"Type": "Succeed"},
     },
 }
+END = {"Type": "Succeed"}
 OURS, MOTO, NPM = "streamkeeper", "moto", "aws-local-stepfunctions"
 _NODE = Path(__file__).with_name("interpreter.mjs")
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -112,6 +116,50 @@ def moto(lengths: tuple[int, ...], limit_s: float) -> Iterator[Row]:
             yield row(MOTO, most, sum(one["type"].endswith("StateEntered") for one in events), spent_s, whole=whole)
 
 
+def _large(state: Callable[[int], dict[str, Any]], language: str) -> str:
+    """Return a definition of 440 KB: a line of as many of these states as that takes."""
+    states: dict[str, Any] = {}
+    for number in range(440_000 // (len(json.dumps(state(1000))) + 12)):
+        states[f"S{number}"] = state(number)
+    return json.dumps({"StartAt": "S0", "QueryLanguage": language, "States": {**states, f"S{len(states)}": END}})
+
+
+def _task(number: int, **fields: Any) -> dict[str, Any]:
+    handled = {
+        "Retry": [{"ErrorEquals": ["States.TaskFailed"], "MaxAttempts": 3, "BackoffRate": 2.0}],
+        "Catch": [{"ErrorEquals": ["States.ALL"], "Next": f"S{number + 1}"}],
+    }
+    return {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", **fields, **handled, "Next": f"S{number + 1}"}
+
+
+def _paths(n: int) -> dict[str, Any]:
+    payload = {"id.$": "$.order.id", f"of{n}.$": f"$.items[{n}].price", "text.$": "States.Format('{}-{}', $.a, $.b)"}
+    return _task(n, Parameters={"FunctionName": f"f{n}", "Payload": payload}, ResultPath=f"$.r{n}")
+
+
+def _queries(n: int) -> dict[str, Any]:
+    payload = {"id": "{% $states.input.order.id %}", f"of{n}": f"{{% $states.input.items[{n}].price %}}"}
+    return _task(n, Arguments={"FunctionName": f"f{n}", "Payload": payload}, Output="{% $states.result.Payload %}")
+
+
+SHAPES: dict[str, tuple[Callable[[int], dict[str, Any]], str]] = {
+    "Pass": (lambda n: {"Type": "Pass", "Comment": "one of many", "Next": f"S{n + 1}"}, "JSONPath"),
+    "Task, JSONPath": (_paths, "JSONPath"),
+    "Task, JSONata": (_queries, "JSONata"),
+    "Task, a call in each": (lambda n: _task(n, Arguments={"FunctionName": f"{{% $string({n}) %}}"}), "JSONata"),
+}
+
+
+def loading() -> Iterator[Row]:
+    """Yield a row for each shape: milliseconds of CPU, the least of nine, of json.loads and of `load`."""
+    for shape, (state, language) in SHAPES.items():
+        text = _large(state, language)
+        calls = (partial(json.loads, text), partial(load, text))
+        read_ms, load_ms = (1000 * min(repeat(f, timer=time.process_time, number=1, repeat=9)) for f in calls)
+        figures = {"loads_ms": round(read_ms, 1), "load_ms": round(load_ms, 1), "times": round(load_ms / read_ms, 1)}
+        yield {"states": shape, "kb": len(text) // 1000} | figures
+
+
 def compared(rows: list[Row]) -> list[Row]:
     """Return the rows, each with our transitions a second as a multiple of its own."""
     own = {one["rounds"]: one["rate"] for one in rows if one["interpreter"] == OURS}
@@ -124,7 +172,8 @@ def main(argv: list[str] | None = None) -> int:
         argv, __doc__, moto_seconds=(20.0, "after how long moto is stopped"), lengths=(LENGTHS, "rounds of the loop")
     )
     lengths = tuple(asked.lengths)
-    return show(asked, {"rows": compared([*ours(lengths), *npm(lengths), *moto(lengths, asked.moto_seconds)])})
+    rows = compared([*ours(lengths), *npm(lengths), *moto(lengths, asked.moto_seconds)])
+    return show(asked, {"rows": rows, "loads": [*loading()]})
 
 
 if __name__ == "__main__":

@@ -89,7 +89,8 @@ def parse_json(text: str, *, members: Callable[[list[tuple[str, Any]]], Any] | N
     pairs are replaced as by `well_formed`.
     """
     value = parse_as_spelled(text, members)
-    return well_formed_value(value) if _SPELLED_HALF.search(text) else value
+    may_be_half = "\\u" in text or not text.isascii()
+    return well_formed_value(value) if may_be_half and _SPELLED_HALF.search(text) else value
 
 
 def parse_as_spelled(text: str, members: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:

@@ -94,6 +94,14 @@ STATES: list[tuple[Any, str, str]] = [
     ({"Type": "Pass", "Next": "X"}, "/Next", "there is no state 'X'"),
     ({**PASS, "Retry": []}, "/Retry", "is not a field of a Pass state"),
     ({**PASS, "InputPath": "a"}, "/InputPath", "'a' is not a valid JSONPath: a path begins with $"),
+    *(
+        (
+            {**PASS, "InputPath": f"$.a{before}{'9' * 5_000}]"},
+            "/InputPath",
+            f"'$.a{before}{'9' * 5_000}]' is not a valid JSONPath: cannot be read from character {at} on: '{left}]'",
+        )
+        for before, at, left in (("[", 4_005, "9" * 1_000), ("[0:", 4_007, "9" * 1_000))
+    ),
     ({**PASS, "ResultPath": "$.a[*]"}, "/ResultPath", "'$.a[*]' is not a Reference Path: it must name a single node"),
     ({**PASS, "ResultPath": "$$.a"}, "/ResultPath", "cannot write to the Context Object"),
     (

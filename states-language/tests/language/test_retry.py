@@ -46,7 +46,7 @@ def test_the_waits_are_those_of_a_plain_reading_of_the_specification(
 @given(RETRIERS, st.integers(0, 10), st.floats(0, 1, exclude_max=True))
 def test_full_jitter_lies_between_nothing_and_the_whole_delay(retrier: Retrier, retries: int, chance: float) -> None:
     whole_ms = retrier.delay_ms(retries, lambda: chance)
-    jittered = Retrier(**{**vars(retrier), "jitter": True})
+    jittered = retrier._replace(jitter=True)
     assert 0 <= jittered.delay_ms(retries, lambda: chance) <= whole_ms
     assert jittered.delay_ms(retries, lambda: 0.0) == 0
     assert jittered.delay_ms(retries, lambda: 1 - 2**-53) == whole_ms

@@ -36,6 +36,10 @@ def below(pointer: str, *parts: str | int) -> str:
     return pointer
 
 
+_NONE: list[Any] = []
+"""Where an array is absent; nobody writes to it."""
+
+
 class Fields:
     """The fields of one JSON object; reading a field allows it, and `close` refuses the others."""
 
@@ -89,27 +93,26 @@ class Fields:
 
     def string(self, name: str) -> str | None:
         """Return a field's text; None if it is absent."""
-        value = self.get(name)
-        if isinstance(value, str):
+        self.known.add(name)
+        value = self.value.get(name)
+        if isinstance(value, str) or (value is None and name not in self.value):
             return value
-        if name in self.value:
-            raise self.fail(name, "must be a string")
-        return None
+        raise self.fail(name, "must be a string")
 
     def boolean(self, name: str) -> bool | None:
         """Return a field's truth value; None if it is absent."""
-        value = self.get(name)
-        if isinstance(value, bool):
+        self.known.add(name)
+        value = self.value.get(name)
+        if isinstance(value, bool) or (value is None and name not in self.value):
             return value
-        if name in self.value:
-            raise self.fail(name, "must be true or false")
-        return None
+        raise self.fail(name, "must be true or false")
 
     def integer(self, name: str, least: int, most: int = 99_999_999) -> int | None:
         """Return a field's whole number, least <= n <= most (99999999 is the language's own bound); None if absent."""
-        value = self.get(name)
+        self.known.add(name)
         if name not in self.value:
             return None
+        value = self.value[name]
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
@@ -120,9 +123,10 @@ class Fields:
 
     def number(self, name: str, least: float, most: float = math.inf) -> float | None:
         """Return a field's number, least <= x <= most; None if it is absent."""
-        value = self.get(name)
+        self.known.add(name)
         if name not in self.value:
             return None
+        value = self.value[name]
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self.fail(name, "must be a number")
         if not value >= least:
@@ -133,7 +137,8 @@ class Fields:
 
     def array(self, name: str) -> list[Any]:
         """Return a field's list; empty if it is absent."""
-        value = self.get(name, [])
+        self.known.add(name)
+        value = self.value.get(name, _NONE)
         if not isinstance(value, list):
             raise self.fail(name, "must be an array")
         return value
@@ -147,9 +152,9 @@ class Fields:
 
     def close(self, kind: str) -> None:
         """Raise DefinitionError for a field that no call has read; `kind` names the object in the error."""
-        for name in self.value:
-            if name not in self.known:
-                raise DefinitionError(self.at(name), self._unknown(name, kind), self.known)
+        if not self.value.keys() <= self.known:
+            name = next(name for name in self.value if name not in self.known)
+            raise DefinitionError(self.at(name), self._unknown(name, kind), self.known)
 
     def _unknown(self, name: str, kind: str) -> str:
         for language, names in FIELDS_OF.items():

@@ -77,11 +77,11 @@ def _line(fields: Fields, kind: str, language: str, *, ends: bool = False) -> Li
     states = {name: _state(name, value, below(where, name), language, inner) for name, value in values.items()}
     if start_at not in states:
         raise fields.fail("StartAt", f"there is no state '{start_at}'")
-    _check_targets(states)
+    leads = _leads(states)
     # A line within a state may go round for ever, a machine may not (measured by others).
     if ends and not any(state.ends for state in states.values()):
         raise DefinitionError(fields.pointer, "no state ends the machine: one has End, or is a Succeed or a Fail")
-    _check_reached(states, start_at, where)
+    _check_reached(leads, start_at, where)
     return Line(start_at, states)
 
 
@@ -98,23 +98,27 @@ def _state(name: str, value: Any, pointer: str, language: str, inner: Compile) -
     return TYPES[kind](name, fields, inner)
 
 
-def _check_targets(states: dict[str, State]) -> None:
-    for state in states.values():
+def _leads(states: dict[str, State]) -> dict[str, set[str]]:
+    """Return the states that each state may lead to; raises DefinitionError for one that is not there."""
+    leads: dict[str, set[str]] = {}
+    for name, state in states.items():
         give_way()
-        for target, pointer in state.targets():
+        leads[name] = set()
+        for target, place in state.targets():
             if target not in states:
-                raise DefinitionError(pointer, f"there is no state '{target}'")
+                raise DefinitionError(f"{state.pointer}/{place}", f"there is no state '{target}'")
+            leads[name].add(target)
+    return leads
 
 
-def _check_reached(states: dict[str, State], start_at: str, where: str) -> None:
+def _check_reached(leads: dict[str, set[str]], start_at: str, where: str) -> None:
     reached, open_names = {start_at}, [start_at]
     while open_names:
         give_way()
-        for target, _ in states[open_names.pop()].targets():
-            if target not in reached:
-                reached.add(target)
-                open_names.append(target)
-    for name in states:
+        new = leads[open_names.pop()] - reached
+        reached |= new
+        open_names.extend(new)
+    for name in leads:
         if name not in reached:
             raise DefinitionError(below(where, name), f"the state '{name}' is not reachable")
 
@@ -123,7 +127,7 @@ def _check_filled(line: Line) -> None:
     for state in line.states.values():
         if isinstance(state, Task) and state.resource.is_placeholder:
             raise DefinitionError(below(state.pointer, "Resource"), unrecognized(state.resource.text))
-        for inner in (*state.inner(), *state.apart()):
+        for inner in (*state.inner, *state.apart):
             _check_filled(inner)
 
 
@@ -134,7 +138,7 @@ def _check_names(line: Line, known: dict[str, str]) -> None:
             raise DefinitionError(state.pointer, f"the name of the state '{name}' is used twice, see {known[name]}")
         known[name] = state.pointer
     for state in line.states.values():
-        for inner in (*state.inner(), *state.apart()):
+        for inner in (*state.inner, *state.apart):
             _check_names(inner, known)
 
 
@@ -145,9 +149,9 @@ def _check_scopes(line: Line, outer: dict[str, str]) -> None:
         if name in outer:
             raise DefinitionError(pointer, f"the variable '{name}' belongs to an outer scope, see {outer[name]}")
     for state in line.states.values():
-        for inner in state.inner():
+        for inner in state.inner:
             _check_scopes(inner, {**outer, **own})
-        for apart in state.apart():
+        for apart in state.apart:
             _check_scopes(apart, {})
 
 

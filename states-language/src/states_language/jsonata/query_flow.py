@@ -5,19 +5,50 @@ Invariant: a template without an expression stays the object that the definition
 """
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
 from states_language.branch import Branch
 from states_language.context import Environment
 from states_language.definition.fields import Fields, below
-from states_language.failures import Oversized
-from states_language.jsonata.evaluation import Data, compile_query, is_query, kind
+from states_language.failures import Oversized, QueryFailure
+from states_language.jsonata.evaluation import Data, Query, compile_query, is_query, kind
 from states_language.values import FEW, LARGEST_BETWEEN, compact, weight
 from states_language.variables import check_names
 
 States = dict[str, Any]
 Evaluate = Callable[[Data, Environment], Any]
+
+
+_NESTED = (dict, list)
+_REFERENCE = re.compile(
+    r"\{%\s*\$(?:states\.(?:input|result)\b|(?!states\b)[A-Za-z_]\w*)"
+    r"(?:\.(?!(?:and|or|in|true|false|null)\b)[A-Za-z_]\w*|\[(?:0|[1-9]\d{0,8})\]){0,40}\s*%\}",
+    re.ASCII,
+)
+"""A path of names and indexes, such as `$states.input.a[0]`: surely valid, and without the Context Object."""
+
+
+class Reference:
+    """An expression that is surely valid, and is parsed when it is first evaluated."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @functools.cached_property
+    def _query(self) -> Query:
+        return compile_query(self._text, "/")
+
+    @functools.cached_property
+    def value(self) -> Callable[[Data, Environment, str], Any]:
+        """Return what evaluates it."""
+        return self._query.value
+
+    @property
+    def unexpected(self) -> Callable[[str, Any, str, str], QueryFailure]:
+        """Return what makes the failure for a value of another type than the field's."""
+        return self._query.unexpected
 
 
 class Template:
@@ -26,11 +57,15 @@ class Template:
     def __init__(self, value: Any, pointer: str, location: str) -> None:
         self.location = location
         self.value = value
-        self._caught = location.startswith("Catch[")
-        self.query = compile_query(value, pointer, caught=self._caught) if is_query(value) else None
+        self.query: Query | Reference | None = None
         self.needs_context = False
+        self._caught = location.startswith("Catch[")
         self._queries = 0
-        self._evaluate = self._compile(value, pointer, location)
+        self._evaluate: Evaluate | None = None
+        if is_query(value):
+            self.query, self._evaluate = self._expression(value, pointer, location)
+        elif isinstance(value, _NESTED):
+            self._evaluate = self._filled(value, pointer, location)
 
     def fill(self, states: States, branch: Environment) -> Any:
         """Return the JSON value; raises QueryFailure, or Oversized if many expressions together make too much."""
@@ -42,34 +77,35 @@ class Template:
             raise Oversized
         return value
 
-    def _compile(self, value: Any, pointer: str, location: str) -> Evaluate | None:
-        """Return the function that fills a part; None for a part without expressions."""
-        if is_query(value):
-            query = compile_query(value, pointer, caught=self._caught) if self.query is None else self.query
-            self.needs_context |= query.needs_context
-            self._queries += 1
-            return functools.partial(query.value, location=location)
-        if isinstance(value, dict):
-            members = [
-                (key, self._within(part, key, pointer, f"{location}/{key}"), part) for key, part in value.items()
-            ]
-            if not any(made for _, made, _ in members):
-                return None
-            return lambda data, branch: {key: made(data, branch) if made else part for key, made, part in members}
-        if isinstance(value, list):
-            elements = [
-                (self._within(part, place, pointer, f"{location}[{place}]"), part) for place, part in enumerate(value)
-            ]
-            if not any(made for made, _ in elements):
-                return None
-            return lambda data, branch: [made(data, branch) if made else part for made, part in elements]
-        return None
+    def _expression(self, text: str, pointer: str, location: str) -> tuple[Query | Reference, Evaluate]:
+        self._queries += 1
+        if _REFERENCE.fullmatch(text):
+            reference = Reference(text)
+            return reference, lambda data, branch: reference.value(data, branch, location)
+        query = compile_query(text, pointer, caught=self._caught)
+        self.needs_context |= query.needs_context
+        return query, functools.partial(query.value, location=location)
 
-    def _within(self, part: Any, key: str | int, pointer: str, location: str) -> Evaluate | None:
-        """Return what `_compile` does for a member or an element."""
-        # Most parts of a large template are numbers and texts, which need no function.
-        nests = isinstance(part, dict | list) or is_query(part)
-        return self._compile(part, below(pointer, key), location) if nests else None
+    def _filled(self, value: Any, pointer: str, location: str) -> Evaluate | None:
+        """Return the function that fills an object or an array; None where it has no expressions."""
+        is_object = isinstance(value, dict)
+        parts = list(value.items() if is_object else enumerate(value))
+        fills: dict[str | int, Evaluate] = {}
+        for key, part in parts:
+            # Most parts of a large template are numbers and texts, which need no function.
+            if isinstance(part, _NESTED):
+                place = f"{location}/{key}" if is_object else f"{location}[{key}]"
+                if fill := self._filled(part, below(pointer, key), place):
+                    fills[key] = fill
+            elif is_query(part):
+                place = f"{location}/{key}" if is_object else f"{location}[{key}]"
+                fills[key] = self._expression(part, below(pointer, key), place)[1]
+        if not fills:
+            return None
+        made = [(key, fills.get(key), part) for key, part in parts]
+        if is_object:
+            return lambda data, branch: {key: fill(data, branch) if fill else part for key, fill, part in made}
+        return lambda data, branch: [fill(data, branch) if fill else part for _, fill, part in made]
 
     def typed(self, expected: str, states: States, branch: Environment, *others: str) -> Any:
         """Return an expression's value of one of these types; raises QueryFailure for another (recorded for Items)."""

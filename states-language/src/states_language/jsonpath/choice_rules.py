@@ -92,12 +92,11 @@ def _joined(fields: Fields, name: str) -> Rule:
 
 
 def _comparison(fields: Fields) -> Rule:
-    variable = compiled(fields.get("Variable"), fields.at("Variable"))
+    variable = compiled(fields, "Variable")
     names = [name for name in fields.value if name in OPERATORS]
     if len(names) != 1:
         raise DefinitionError(fields.pointer, f"exactly one operator is required, not {len(names)}")
     name = names[0]
-    operand, where = fields.get(name), fields.at(name)
     if name == "IsPresent" or name in _TESTS:
         wanted = fields.boolean(name)
         if name == "IsPresent":
@@ -109,11 +108,12 @@ def _comparison(fields: Fields) -> Rule:
         return lambda data, env: _matches(pattern, _value(variable, data, env))
     if name.endswith("Path"):
         read, compare = _COMPARISONS[name.removesuffix("Path")]
-        other = compiled(operand, where)
+        other = compiled(fields, name)
         return lambda data, env: _holds(read, compare, _value(variable, data, env), _value(other, data, env))
+    operand = fields.get(name)
     read, compare = _COMPARISONS[name]
     if read(operand) is None or (read is instant_ns and not is_rfc3339(operand)):
-        raise DefinitionError(where, "has a value of the wrong type")
+        raise fields.fail(name, "has a value of the wrong type")
     return lambda data, env: _holds(read, compare, _value(variable, data, env), operand)
 
 

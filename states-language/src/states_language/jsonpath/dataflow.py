@@ -10,7 +10,6 @@ Invariants: a flow has the same methods in either query language (`Flow`); the p
 shared with the definition, and nobody writes to them.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -25,6 +24,7 @@ from states_language.values import FEW, LARGEST_BETWEEN, MISSING, compact, weigh
 from states_language.variables import check_names
 
 Fill = Callable[[Any, Environment], Any]
+_NESTED = (dict, list)
 
 
 def compile_template(value: Any, pointer: str) -> Fill:
@@ -48,14 +48,15 @@ def _bounded(fill: Fill) -> Fill:
     return filled
 
 
-def expression(text: Any, pointer: str) -> Expression:
+def expression(text: Any, pointer: str, name: str) -> Expression:
     """Return the compiled path or intrinsic call of a field; raises DefinitionError naming the field."""
     if not isinstance(text, str):
-        raise DefinitionError(pointer, "must be a string with a JSONPath or an intrinsic function")
+        raise DefinitionError(below(pointer, name), "must be a string with a JSONPath or an intrinsic function")
     try:
         return compile_expression(text)
     except PathSyntaxError as problem:
-        raise DefinitionError(pointer, f"'{text}' is not a valid JSONPath or intrinsic function: {problem}") from None
+        rule = f"'{text}' is not a valid JSONPath or intrinsic function: {problem}"
+        raise DefinitionError(below(pointer, name), rule) from None
 
 
 def look_up(source: Expression, field: str, data: Any, env: Environment) -> Any:
@@ -79,7 +80,7 @@ def _compile(value: Any, pointer: str, read: list[int]) -> Fill | None:
         return _object(value, pointer, read)
     if isinstance(value, list):
         fills = [
-            _compile(element, below(pointer, index), read) if isinstance(element, dict | list) else None
+            _compile(element, below(pointer, index), read) if isinstance(element, _NESTED) else None
             for index, element in enumerate(value)
         ]
         if not any(fills):
@@ -91,24 +92,24 @@ def _compile(value: Any, pointer: str, read: list[int]) -> Fill | None:
 
 
 def _object(value: dict[str, Any], pointer: str, read: list[int]) -> Fill | None:
-    members: list[tuple[str, Fill | None, Any]] = []
+    fills: dict[str, Fill] = {}
     for key, member in value.items():
         if key.endswith(".$"):
-            source = expression(member, below(pointer, key))
+            source = expression(member, pointer, key)
             read.append(sources(source))
-            members.append((key[:-2], _member(key, source), None))
-        else:
-            inner = _compile(member, below(pointer, key), read) if isinstance(member, dict | list) else None
-            members.append((key, inner, member))
+            fills[key] = _member(key, source)
+        elif isinstance(member, _NESTED) and (inner := _compile(member, below(pointer, key), read)):
+            fills[key] = inner
+    if not fills:
+        return None
+    members = [(key[:-2] if key.endswith(".$") else key, fills.get(key), member) for key, member in value.items()]
     if len({name for name, _, _ in members}) < len(members):
         raise DefinitionError(pointer, "gives the same name with .$ and without")
-    if not any(fill for _, fill, _ in members):
-        return None
     return lambda data, env: {name: fill(data, env) if fill else member for name, fill, member in members}
 
 
 def _member(key: str, source: Expression) -> Fill:
-    if isinstance(source, Path) and source.steps and isinstance(source.steps[-1], Index):
+    if isinstance(source, Path) and source.text.endswith("]"):
         return lambda data, env: _element(source, key, data, env)
     return lambda data, env: look_up(source, key, data, env)
 
@@ -118,8 +119,11 @@ def _element(source: Path, key: str, data: Any, env: Environment) -> Any:
     value = source.look(data, env)
     if value is not MISSING:
         return value
-    array = dataclasses.replace(source, steps=source.steps[:-1]).look(data, env)
-    return None if isinstance(array, list) else look_up(source, key, data, env)
+    if isinstance(source.steps[-1], Index):
+        array = Path(source.text, source.steps[:-1], source.context, source.variable).look(data, env)
+        if isinstance(array, list):
+            return None
+    return look_up(source, key, data, env)
 
 
 WHOLE = compile_path("$")
@@ -140,19 +144,20 @@ class Flow(Protocol):
 def path_field(fields: Fields, name: str, *, reference: bool = False) -> Path | None:
     """Return a field's compiled path: $ if it is absent, None if it is null; raises DefinitionError."""
     text = fields.get(name, WHOLE)
-    return text if text is None or text is WHOLE else compiled(text, fields.at(name), reference=reference)
+    return text if text is None or text is WHOLE else compiled(fields, name, reference=reference)
 
 
-def compiled(text: Any, pointer: str, *, reference: bool = False) -> Path:
+def compiled(fields: Fields, name: str, *, reference: bool = False, absent: str | None = None) -> Path:
     """Return the compiled path; raises DefinitionError if it is not valid, or no `reference` path if it must be one."""
+    text = fields.get(name, absent)
     if not isinstance(text, str):
-        raise DefinitionError(pointer, "must be a JSONPath")
+        raise fields.fail(name, "must be a JSONPath")
     try:
         path = compile_path(text)
     except PathSyntaxError as problem:
-        raise DefinitionError(pointer, f"'{text}' is not a valid JSONPath: {problem}") from None
+        raise fields.fail(name, f"'{text}' is not a valid JSONPath: {problem}") from None
     if reference and not path.reference:
-        raise DefinitionError(pointer, f"'{text}' is not a Reference Path: it must name a single node")
+        raise fields.fail(name, f"'{text}' is not a Reference Path: it must name a single node")
     return path
 
 
@@ -182,22 +187,43 @@ class Assignment:
             branch.staged = self._fill(data, branch)
 
 
+_UNASSIGNED = Assignment(Fields({}, "/"))
+
+
+def assigned(fields: Fields) -> Assignment:
+    """Return the Assign field, which may be absent."""
+    return Assignment(fields) if "Assign" in fields else _UNASSIGNED
+
+
+_PATHS = ("InputPath", "OutputPath", "ResultPath")
+_FLOW = frozenset({*_PATHS, "Parameters", "ResultSelector", "Assign"})
+
+
 class Dataflow:
     """A state's flow in JSONPath; the constructor's arguments say which fields the state type has."""
 
     def __init__(
         self, fields: Fields, *, parameters: bool = False, selector: bool = False, result: bool = False
     ) -> None:
-        self._input = path_field(fields, "InputPath")
-        self._output = path_field(fields, "OutputPath")
-        self._result = result_path(fields) if result else WHOLE
+        self._input: Path | None = WHOLE
+        self._output: Path | None = WHOLE
+        self._result: Path | None = WHOLE
         self._parameters: Fill | None = None
         self._selector: Fill | None = None
+        self._assign = _UNASSIGNED
+        self.assigns = self._assign.names
+        fields.known.update(_PATHS if result else _PATHS[:2])
+        if fields.value.keys().isdisjoint(_FLOW):
+            return
+        self._input = path_field(fields, "InputPath")
+        self._output = path_field(fields, "OutputPath")
+        if result:
+            self._result = result_path(fields)
         if parameters and "Parameters" in fields:
             self._parameters = compile_template(fields.get("Parameters"), fields.at("Parameters"))
         if selector and "ResultSelector" in fields:
             self._selector = compile_template(fields.get("ResultSelector"), fields.at("ResultSelector"))
-        self._assign = Assignment(fields)
+        self._assign = assigned(fields)
         self.assigns = self._assign.names
 
     def narrowed(self, raw: Any, branch: Branch) -> Any:

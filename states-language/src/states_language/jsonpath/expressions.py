@@ -56,8 +56,11 @@ def sources(expression: Expression) -> int:
 
 def compile_expression(text: str) -> Expression:
     """Return the compiled path or call; raises PathSyntaxError if the text is neither."""
-    if text.startswith("$"):
-        return compile_path(text)
+    return compile_path(text) if text.startswith("$") else _compiled_call(text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled_call(text: str) -> Call:
     parser = _Parser(text)
     call = parser.call()
     parser.end()

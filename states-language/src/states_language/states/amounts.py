@@ -39,9 +39,10 @@ class Given:
         self.value: Any = None
         self.path: Path | None = None
         self.query: Template | None = None
-        if not fields.queries and fields.exclusive(name, name + "Path") == [name + "Path"]:
+        if not fields.queries and name + "Path" in fields:
+            fields.exclusive(name, name + "Path")
             self.name = name + "Path"
-            self.path = compiled(fields.get(self.name), fields.at(self.name), reference=True)
+            self.path = compiled(fields, self.name, reference=True)
         elif fields.queries and is_query(fields.value.get(name)):
             self.query = Template(fields.get(name), fields.at(name), name)
         else:

@@ -3,7 +3,7 @@
 Catchers are asked once the Retriers are used up; each new visit of the state begins with fresh Retriers.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,15 +20,19 @@ Step = tuple[str | None, Any]
 
 
 class State:
-    """A compiled state. assigns: the variables that it may assign, each with its field's pointer."""
+    """A compiled state. assigns: the variables that it may assign, each with its field's pointer.
+
+    inner: the lines of states within this one that read its variables; apart: those that read none of them.
+    """
 
     type: str
+    inner: Sequence["Line"] = ()
+    apart: Sequence["Line"] = ()
 
     def __init__(self, name: str, fields: Fields) -> None:
         self.name = name
         self.pointer = fields.pointer
         self.assigns: list[tuple[str, str]] = []
-        fields.string("Type")
         fields.string("Comment")
 
     @property
@@ -41,15 +45,7 @@ class State:
         raise NotImplementedError(f"{type(self).__name__}.run({branch}, {data})")
 
     def targets(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of the states that this one may lead to, each with the pointer of its field."""
-        return iter(())
-
-    def inner(self) -> Iterator["Line"]:
-        """Yield the lines of states within this one that read its variables."""
-        return iter(())
-
-    def apart(self) -> Iterator["Line"]:
-        """Yield the lines of states within this one that read none of its variables."""
+        """Yield the names of the states that this one may lead to, each with its field's place within the state."""
         return iter(())
 
 
@@ -71,7 +67,7 @@ class Flowing(State):
     def targets(self) -> Iterator[tuple[str, str]]:
         """Yield the state of Next."""
         if self.next is not None:
-            yield self.next, f"{self.pointer}/Next"
+            yield self.next, "Next"
 
 
 @dataclass(frozen=True)
@@ -151,7 +147,7 @@ class Retrying(Flowing):
         """Yield the state of Next, and those of the Catchers."""
         yield from super().targets()
         for index, catcher in enumerate(self.catchers):
-            yield catcher.next, f"{self.pointer}/Catch/{index}/Next"
+            yield catcher.next, f"Catch/{index}/Next"
 
 
 def _bound(result: Any) -> None:

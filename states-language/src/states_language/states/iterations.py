@@ -6,7 +6,7 @@ or items; after the first failure no line begins or goes on, and the others are 
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from states_language.branch import Branch, Child
@@ -146,7 +146,7 @@ class Parallel(Grouping):
         if not branches:
             raise fields.fail("Branches", "must hold at least one branch")
         where = fields.at("Branches")
-        self.lines = [compile_line(branch, below(where, index), "a branch") for index, branch in enumerate(branches)]
+        self.inner = [compile_line(branch, below(where, index), "a branch") for index, branch in enumerate(branches)]
         fields.close("a Parallel state")
 
     async def attempt(self, branch: Branch, data: Any) -> Any:
@@ -156,18 +156,14 @@ class Parallel(Grouping):
         within = branch.take_within()
         if within is None:
             branch.add("ParallelStateStarted")
-        branch.group = group = Lines(branch, len(self.lines), within)
+        branch.group = group = Lines(branch, len(self.inner), within)
         branches = [(index, branch.fork()) for index in group.parts.open]
         branch.children = [child for _, child in branches]
         for index, child in branches:
-            group.start(child, index, self.lines[index], lambda: effective, group.parts.begin(index, child))
+            group.start(child, index, self.inner[index], lambda: effective, group.parts.begin(index, child))
         if group.parts.complete:
             group.settle(group.parts.outputs)
         return await self.outcome(branch, group.done)
-
-    def inner(self) -> Iterator[Line]:
-        """Yield the branches."""
-        return iter(self.lines)
 
 
 class Iterations(Lines):

@@ -5,7 +5,7 @@ Only a distributed Map takes an object: an inline one "accepts only a JSON array
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 from states_language.branch import Branch
@@ -45,7 +45,10 @@ class Map(Grouping):
         if not processors:
             fields.require("ItemProcessor")
         self.line = self._processor(fields, processors[0], compile_line)
-        if not self.distributed:
+        if self.distributed:
+            self.apart = (self.line,)
+        else:
+            self.inner = (self.line,)
             for other in ONLY_DISTRIBUTED:
                 if other in fields:
                     raise fields.fail(other, "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED")
@@ -96,17 +99,7 @@ class Map(Grouping):
                     raise fields.fail("Items", f"must be {what} or a JSONata expression")
                 self.items = Template(items, fields.at("Items"), "Items")
         else:
-            self.path = compiled(fields.get("ItemsPath", "$"), fields.at("ItemsPath"))
-
-    def inner(self) -> Iterator[Line]:
-        """Yield the states of an iteration within this execution."""
-        if not self.distributed:
-            yield self.line
-
-    def apart(self) -> Iterator[Line]:
-        """Yield the line of a distributed Map, whose executions read no variables of this one."""
-        if self.distributed:
-            yield self.line
+            self.path = compiled(fields, "ItemsPath", absent="$")
 
     async def attempt(self, branch: Branch, data: Any) -> Any:
         """Run the iterations; return the array of their outputs, or the ResultWriter's result. Raises StateError."""

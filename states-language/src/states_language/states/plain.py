@@ -14,7 +14,7 @@ from states_language.failures import EvaluationError, StateError
 from states_language.jsonata.evaluation import is_query
 from states_language.jsonata.query_flow import Outcome, QueryFlow, Template, states_of
 from states_language.jsonpath.choice_rules import compile_test
-from states_language.jsonpath.dataflow import Assignment, Dataflow, Flow, expression, look_up
+from states_language.jsonpath.dataflow import Dataflow, Flow, assigned, expression, look_up
 from states_language.jsonpath.expressions import Expression
 from states_language.states.amounts import Amount, Given
 from states_language.states.base import Flowing, State, Step
@@ -84,7 +84,7 @@ def _part(fields: Fields, name: str) -> Part:
     if fields.queries:
         return Template(fields.get(name), fields.at(name), name) if is_query(fields.get(name)) else fields.string(name)
     if fields.exclusive(name, name + "Path") == [name + "Path"]:
-        return expression(fields.get(name + "Path"), fields.at(name + "Path"))
+        return expression(fields.get(name + "Path"), fields.pointer, name + "Path")
     return fields.string(name)
 
 
@@ -206,9 +206,9 @@ class Choice(State):
     def targets(self) -> Iterator[tuple[str, str]]:
         """Yield the Next of each rule, and Default."""
         for index, rule in enumerate(self.rules):
-            yield rule.next, f"{self.pointer}/Choices/{index}/Next"
+            yield rule.next, f"Choices/{index}/Next"
         if self.default is not None:
-            yield self.default, f"{self.pointer}/Default"
+            yield self.default, "Default"
 
 
 def _rule(fields: Fields, index: int, flow: Flow) -> Rule:
@@ -217,7 +217,7 @@ def _rule(fields: Fields, index: int, flow: Flow) -> Rule:
     if fields.queries or not isinstance(flow, Dataflow):
         rule = _query_rule(fields, index, target)
     else:
-        assignment = Assignment(fields)
+        assignment = assigned(fields)
 
         def settle(narrowed: Any, branch: Branch) -> Any:
             assignment.stage(narrowed, branch)

@@ -5,14 +5,13 @@ The counts of Retriers live in one visit of a state; only a transition resets th
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields, below
 from states_language.failures import StateError
 from states_language.jsonata.query_flow import Outcome, states_of
-from states_language.jsonpath.dataflow import Assignment, result_path
+from states_language.jsonpath.dataflow import assigned, result_path
 
 Settle = Callable[[Any, dict[str, str | None], Branch], Any]
 """Called with the state's raw input, the error output and the branch."""
@@ -20,8 +19,7 @@ YEAR_MS = 366 * 24 * 3600 * 1000
 """The largest back-off, longer than any execution lives."""
 
 
-@dataclass(frozen=True)
-class Retrier:
+class Retrier(NamedTuple):
     """One element of Retry."""
 
     errors: tuple[str, ...]
@@ -42,8 +40,7 @@ class Retrier:
         return int(random() * (whole_ms + 1)) if self.jitter else whole_ms
 
 
-@dataclass(frozen=True)
-class Catcher:
+class Catcher(NamedTuple):
     """One element of Catch. settle: returns the input of the fallback state, with Assign staged in the branch."""
 
     errors: tuple[str, ...]
@@ -113,7 +110,7 @@ def compile_catch(fields: Fields) -> tuple[Catcher, ...]:
 
 def _elements(fields: Fields, name: str) -> list[tuple[Fields, bool]]:
     values = fields.array(name)
-    pointer = fields.at(name)
+    pointer = fields.at(name) if values else ""
     return [(fields.inside(value, below(pointer, i)), i == len(values) - 1) for i, value in enumerate(values)]
 
 
@@ -151,7 +148,7 @@ def _catcher(fields: Fields, last: bool, index: int) -> Catcher:
 
 def _pathed(fields: Fields) -> tuple[Settle, list[tuple[str, str]]]:
     """Return a JSONPath Catcher's `settle`: ResultPath puts the error output into the input, Assign reads only it."""
-    path, assignment = result_path(fields), Assignment(fields)
+    path, assignment = result_path(fields), assigned(fields)
 
     def settle(raw: Any, error_output: dict[str, str | None], branch: Branch) -> Any:
         assignment.stage(error_output, branch)
@@ -174,7 +171,7 @@ def _queried(fields: Fields, index: int) -> tuple[Settle, list[tuple[str, str]]]
 def _errors(fields: Fields, last: bool) -> tuple[str, ...]:
     fields.require("ErrorEquals")
     names = fields.array("ErrorEquals")
-    if not names or not all(isinstance(name, str) for name in names):
+    if set(map(type, names)) != {str}:
         raise fields.fail("ErrorEquals", "must hold at least one Error Name")
     if "States.ALL" in names and (len(names) > 1 or not last):
         raise DefinitionError(

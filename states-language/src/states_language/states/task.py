@@ -46,7 +46,7 @@ class Task(Retrying):
         self.heartbeat_s = Amount(fields, "HeartbeatSeconds", 1)
         if (self.heartbeat_s.value or 0) >= (self.timeout_s.value or math.inf):
             raise fields.fail("HeartbeatSeconds", "must be smaller than TimeoutSeconds")
-        self.credentials = Credentials(fields)
+        self.credentials = Credentials(fields) if "Credentials" in fields else None
         self.events = TaskEvents(resource)
         fields.close("a Task state")
 
@@ -71,8 +71,9 @@ class Task(Retrying):
         heartbeat_s = _seconds(self.heartbeat_s, data, narrowed, branch)
         parameters = self.flow.effective(data, branch)
         limits = {"timeoutInSeconds": timeout_s, "heartbeatInSeconds": heartbeat_s}
-        details = {name: value for name, value in limits.items() if value is not None}
-        details |= self.credentials.details(data, narrowed, branch)
+        details: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
+        if self.credentials is not None:
+            details["taskCredentials"] = self.credentials.details(data, narrowed, branch)
         if self.resource.activity and pending is not None:
             call = self._call(branch, data, parameters, timeout_s, pending)
             return await self._by_worker(branch, call, pending, details)
@@ -218,12 +219,10 @@ def _seconds(limit: Amount, data: Any, narrowed: Any, branch: Branch) -> int | N
 
 
 class Credentials:
-    """The field Credentials, which may be absent."""
+    """The field Credentials."""
 
     def __init__(self, fields: Fields) -> None:
-        self._filled = filled(fields, "Credentials", "Credentials") if "Credentials" in fields else None
-        if self._filled is None:
-            return
+        self._filled = filled(fields, "Credentials", "Credentials")
         inner = fields.inside(fields.get("Credentials"), fields.at("Credentials"))
         role = {"RoleArn"} if fields.queries else {"RoleArn", "RoleArn.$"}
         if not any(name in inner for name in role):
@@ -234,14 +233,12 @@ class Credentials:
 
     def details(self, raw: Any, narrowed: Any, branch: Branch) -> dict[str, Any]:
         """Return the role as a detail of TaskScheduled; {} if there is none."""
-        if self._filled is None:
-            return {}
         credentials = self._filled(raw, narrowed, branch)
         if not isinstance(credentials["RoleArn"], str):
             raise EvaluationError(
                 f"The value of the field 'RoleArn' has an invalid format: {compact(credentials['RoleArn'])}"
             )
-        return {"taskCredentials": {"roleArn": credentials["RoleArn"]}}
+        return {"roleArn": credentials["RoleArn"]}
 
 
 class TaskEvents:

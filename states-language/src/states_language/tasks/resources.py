@@ -4,6 +4,7 @@ OPTIMISED lists the service integrations that AWS has optimised: their actions, 
 Source: AWS Step Functions Developer Guide, "Integrating optimized services with Step Functions".
 """
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -65,6 +66,7 @@ class Resource:
         return self.service == ACTIVITY
 
 
+@functools.lru_cache(maxsize=1024)
 def read_resource(text: str) -> Resource | str:
     """Return the resource, or the rule that the text breaks."""
     text = str(filled(text, {}))
