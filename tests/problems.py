@@ -1,4 +1,4 @@
-"""Problems as the API answers with them, held against what RFC 9457 and our own document say of them."""
+"""Checks the API's problems against RFC 9457 and our own document."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ _DOCUMENT = document()
 
 
 def conforms(answer: Any, schema: str) -> None:
-    """Fails where an answer is not what the OpenAPI document says."""
+    """Fail if an answer is not what the OpenAPI document says."""
     rule = {"$ref": f"#/components/schemas/{schema}", "components": _DOCUMENT["components"]}
     jsonschema.Draft202012Validator(rule).validate(answer)
 
 
 def read(status: int, body: dict[str, Any]) -> dict[str, Any]:
-    """What a problem of this status says beside its kind: `detail`, and `request_id` where it has one."""
+    """Return what a problem of this status says beside its kind: `detail`, and `request_id` if it has one."""
     assert list(body) == list(problems.MEMBERS)
     conforms(body, "Problem")
     known = problems.kinds()[body["type"].removeprefix(problems.TYPE)]

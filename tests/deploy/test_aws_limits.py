@@ -91,9 +91,7 @@ def test_each_limit_is_refused_in_one_sentence() -> None:
 
 @pytest.mark.parametrize("count", [1, 60, 3000])
 def test_thousands_of_profiles_may_deliver(count: int) -> None:
-    """Their filters fit into a mapping, or the only one left is that an event was written; their sinks fit
-    into a role.
-    """
+    """Their filters fit into a mapping, or only "an event was written" is left; their sinks fit into a role."""
     names = f"[...Array({count}).keys()].map((one) => 'exchange-market-' + one)"
     sinks = "[{sqs: `events-${one}.fifo`}, {s3: 'lake', prefix: `raw/${one}/`}, {lambda: `consumer-${one}`}]"
     script = f"[{DELIVERY}.filters({names}), {DELIVERY}.statements({names}.flatMap((one) => {sinks}), '/s/')]"

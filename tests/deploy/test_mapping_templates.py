@@ -65,30 +65,30 @@ SEGMENTS = st.builds(
 
 @pytest.fixture(scope="module")
 def apache() -> Iterator[Apache]:
-    """Apache Velocity."""
+    """Return Apache Velocity."""
     with apache_velocity() as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
 def route() -> Route:
-    """The route that starts a stream, as it is deployed."""
+    """Return the route that starts a stream, as it is deployed."""
     return next(route for route in read(osls.template("test"), {}).routes if isinstance(route, Route))
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, which has no key twice."""
+    """Return an object, which must have no key twice."""
     assert len({key for key, _ in pairs}) == len(pairs), pairs
     return dict(pairs)
 
 
 def strict(text: str) -> Any:
-    """What a JSON text says, that has no key twice and is nothing else."""
+    """Return the value of a JSON text that has no key twice and nothing after it."""
     return json.loads(text, object_pairs_hook=unique)
 
 
 def profile_of(stream_id: str) -> str | None:
-    """The name of the profile, None where the function refuses the id."""
+    """Return the name of the profile; None if the function refuses the id."""
     try:
         return check_stream_id(stream_id)
     except ProfileError:
@@ -96,7 +96,7 @@ def profile_of(stream_id: str) -> str | None:
 
 
 def decoded(segment: str) -> str | None:
-    """The stream id of a path's segment, None where it is not percent-encoded UTF-8."""
+    """Return the stream id of a path's segment; None if it is not percent-encoded UTF-8."""
     if re.search(r"%(?![0-9A-Fa-f]{2})", segment):
         return None
     try:
@@ -110,7 +110,9 @@ def decoded(segment: str) -> str | None:
 def test_a_start_says_exactly_the_stream_and_the_query(
     apache: Apache, route: Route, segment: str, query: dict[str, str], body: str, header: str
 ) -> None:
-    """Whatever a client sends: one machine, no name but the two that are refused, and neither header nor body."""
+    """Whatever a client sends, it starts one machine, with no name but the two refused ones, and without header and
+    body.
+    """
     template = route.request_templates["application/json"]
     headers = {"Authorization": f"Bearer secret {header}", "x-amzn-requestid": header}
     params = {"path": {"streamId": segment}, "querystring": query, "header": headers}
@@ -136,7 +138,7 @@ def test_a_start_says_exactly_the_stream_and_the_query(
 
 
 def name_of(route: Route, segment: str) -> str | None:
-    """The name that the template gives an execution for a segment of the path, by the engine of the local run."""
+    """Return the execution's name for a segment of the path, by the engine of the local run."""
     text = vtl.render(route.request_templates["application/json"], vtl.Call("", {"streamId": segment}))
     name: str | None = strict(text).get("name")
     return name
@@ -144,14 +146,14 @@ def name_of(route: Route, segment: str) -> str | None:
 
 @pytest.mark.parametrize("character", ["a", "é", "😀"])
 def test_an_id_has_at_most_256_characters(route: Route, character: str) -> None:
-    """However many bytes they have: the template counts as the function does."""
+    """The template counts characters as the function does, however many bytes they have."""
     for length, name in ((256, None), (257, "malformed*")):
         stream_id = "demo:" + (length - 5) * character
         assert (name_of(route, quote(stream_id)), profile_of(stream_id) is not None) == (name, name is None)
 
 
 def test_every_profile_can_be_started(route: Route) -> None:
-    """By its name alone, and with a name of its own after a colon; names that are like one of them are unknown."""
+    """Its name alone works, and so does any text after a colon; similar names are unknown."""
     for path in shipped.files():
         names = {name_of(route, stream_id) for stream_id in (path.stem, f"{path.stem}:a", f"{path.stem}:a:b")}
         assert (path.stem, names) == (path.stem, {None})
@@ -168,21 +170,21 @@ def test_both_content_types_have_one_template(route: Route) -> None:
 
 
 def said(status: int, text: str) -> str:
-    """The sentence of a problem, which has no member twice, and the id of the request."""
+    """Return the sentence of a problem without duplicate members, and the id of the request."""
     body = strict(text)
     assert problems.read(status, body) == {"detail": body["detail"], "request_id": REQUEST_ID}
     return str(body["detail"])
 
 
 def chosen(route: Route, status: int) -> tuple[int, str]:
-    """Status and template of the one integration response for a status of Step Functions."""
+    """Return status and template of the one integration response for a status of Step Functions."""
     matching = [one for one in route.responses if re.fullmatch(one["SelectionPattern"] or "[^45].*", str(status))]
     ((code, template),) = [(one["StatusCode"], one["ResponseTemplates"]["application/json"]) for one in matching]
     return int(code), template
 
 
 def answered(apache: Apache, route: Route, status: int, body: dict[str, Any]) -> tuple[int, dict[str, str], str]:
-    """Status, headers and text of the API's answer where Step Functions answers so."""
+    """Return status, headers and text of the API's answer for an answer of Step Functions."""
     code, template = chosen(route, status)
     context = {"requestId": "a client's \"own", "extendedRequestId": REQUEST_ID}
     rendered = apache.render(template, body=body, context=context)
@@ -218,7 +220,7 @@ THROTTLES = ("Throttl", "TooManyRequests", "LimitExceeded", "QuotaExceeded")
     st.fixed_dictionaries({}, optional={"__type": KINDS | JSON, "message": LEAKING | JSON, "Message": JSON}),
 )
 def test_a_refusal_is_429_or_503_in_our_words(apache: Apache, route: Route, status: int, body: dict[str, Any]) -> None:
-    """However Step Functions refuses, no word of it reaches the caller; a throttle says when to try again."""
+    """No word of Step Functions' refusal reaches the caller; a throttle says when to try again."""
     code, headers, text = answered(apache, route, status, body)
     kind = body.get("__type", "")
     throttled = status == 429 or (status < 500 and isinstance(kind, str) and any(one in kind for one in THROTTLES))
@@ -237,7 +239,7 @@ def test_a_refusal_is_429_or_503_in_our_words(apache: Apache, route: Route, stat
 def test_a_start_that_failed_is_429_or_503_in_our_words(
     apache: Apache, route: Route, status: str | None, error: Any, cause: str
 ) -> None:
-    """The execution's own error is a throttle or not; its cause has AWS's words, and stays here."""
+    """The execution's error decides; its cause has AWS's words, which are not repeated."""
     body = {"executionArn": ARN, "input": cause, "cause": cause, "status": status, "error": error}
     code, headers, text = answered(apache, route, 200, body)
     assert (code, headers) == ((429, PROBLEM | {"Retry-After": "5"}) if error == "Throttled" else (503, PROBLEM))
@@ -249,7 +251,7 @@ def test_a_start_that_failed_is_429_or_503_in_our_words(
     st.fixed_dictionaries({"executionArn": TEXTS, "startDate": st.floats(0, 1e10), "already_running": st.booleans()})
 )
 def test_the_output_of_a_start_is_the_answer(apache: Apache, route: Route, output: dict[str, Any]) -> None:
-    """As it is, to the byte."""
+    """It is unchanged, to the byte."""
     text = json.dumps(output)
     assert answered(apache, route, 200, {"status": "SUCCEEDED", "output": text}) == (200, {}, text)
 
@@ -270,7 +272,7 @@ FUNCTION = "$util.escapeJavaScript($input.params().path.v)"
 @settings(max_examples=examples(300))
 @given(TEXTS)
 def test_the_function_of_a_template_is_javas(apache: Apache, text: str) -> None:
-    """`escapeJavaScript` of the local run is the one that API Gateway has from Java."""
+    """The local run's `escapeJavaScript` is the one that API Gateway has from Java."""
     text = text.encode("utf-8", "replace").decode()
     rendered = apache.render(FUNCTION, params={"path": {"v": text}})
     assert vtl.render(FUNCTION, vtl.Call("", {"v": text})) == rendered["text"]

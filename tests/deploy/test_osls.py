@@ -1,4 +1,4 @@
-"""The compiled template comes from the cache, or anew from osls, or not at all."""
+"""The compiled template comes from the cache or from a new run of osls, or there is none."""
 
 import shutil
 import subprocess
@@ -18,19 +18,19 @@ from tests.projects import changed
 
 
 def copied(folder: Path) -> Path:
-    """The folder, filled with a copy of what the template is made of."""
+    """Return the folder with a copy of what the template is made of."""
     osls.snapshot(stages.ROOT, folder)
     return folder
 
 
 def cache(root: Path) -> list[str]:
-    """What lies in the cache."""
+    """Return the content of the cache."""
     folder = root / ".streamkeeper-build"
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
 def test_osls_runs_again_only_when_something_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second reading needs no Node; after the change of a setting it does."""
+    """A second reading needs no Node; after a changed setting it does."""
     root = copied(tmp_path)
     # The same files make the same template.
     first = osls.template("test")
@@ -45,7 +45,7 @@ def test_osls_runs_again_only_when_something_changed(tmp_path: Path, monkeypatch
 
 @pytest.mark.long
 def test_a_packaging_that_was_killed_disturbs_no_other(tmp_path: Path) -> None:
-    """Its folder is removed though Node still works in it, as an orphan; the template of a change replaces the old."""
+    """Its folder is removed though an orphaned Node still works in it; a change's template replaces the old."""
     root = copied(tmp_path)
     command = "import sys, pathlib; from local.service import osls; osls.template('test', pathlib.Path(sys.argv[1]))"
     killed = subprocess.Popen([sys.executable, "-c", command, str(root)], cwd=stages.ROOT)
@@ -74,7 +74,7 @@ def test_a_missing_node_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.long
 def test_a_stage_of_the_laptop_is_not_deployed(tmp_path: Path) -> None:
-    """Its zip has no requirements, and its profiles lead to the laptop; nothing is asked of AWS."""
+    """Its zip has no requirements, and its profiles lead to the laptop; AWS gets no request."""
     nobody = Account("http://127.0.0.1:1")
     run = nobody.sls(copied(tmp_path), "deploy", "--stage", "test")
     refused = "The stage test is for a laptop and cannot be deployed: deploy dev, prod, or a stage of your own "
@@ -106,7 +106,7 @@ def test_a_broken_machine_file_is_one_sentence(tmp_path: Path, change: Callable[
 
 
 def replaced(path: Path, old: str, new: str) -> None:
-    """Writes the file with the first `old` replaced."""
+    """Write the file with the first `old` replaced."""
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))

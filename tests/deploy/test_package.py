@@ -1,4 +1,4 @@
-"""What is in the zip that Lambda gets."""
+"""The content of the zip that Lambda gets."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def test_the_zip_holds_the_handlers_and_the_profiles(archive: dict[str, bytes]) 
 
 @pytest.mark.long
 def test_the_zip_holds_the_requirements_besides(whole_archive: dict[str, bytes]) -> None:
-    """And nothing else; boto3 is the runtime's own."""
+    """It holds nothing else; boto3 is the runtime's own."""
     archive = whole_archive
     tops = {name.split("/")[0] for name in archive if ".dist-info/" not in name}
     installed = {"aws_lambda_powertools", "jmespath", "typing_extensions.py", "urllib3"}
@@ -40,7 +40,7 @@ def test_the_zip_holds_the_requirements_besides(whole_archive: dict[str, bytes])
 
 @pytest.mark.long
 def test_of_powertools_ships_what_the_functions_import(whole_package: Path, whole_archive: dict[str, bytes]) -> None:
-    """Its event handler and its other utilities stay out, and what the functions import from it works from the zip."""
+    """Its event handler and other utilities stay out, and the functions' imports work from the zip."""
     package, archive = whole_package, whole_archive
     folders = {name.split("/")[2] for name in archive if name.startswith("aws_lambda_powertools/utilities/")}
     assert folders == {"__init__.py", "__pycache__", "jmespath_utils", "parameters", "serialization.py", "typing"}
@@ -55,7 +55,7 @@ def test_of_powertools_ships_what_the_functions_import(whole_package: Path, whol
 
 @pytest.mark.long
 def test_the_addresses_of_the_stage_ship_beside_its_profiles(whole_archive: dict[str, bytes]) -> None:
-    """Where the functions look for them; as variables they would be 4 KB at most."""
+    """The functions look for them there; as variables they would be limited to 4 KB."""
     assert json.loads(whole_archive["env/upstreams.json"]) == {"UPSTREAM_ETCD": "https://etcd.example.org:2379"}
 
 
@@ -66,7 +66,7 @@ def test_every_handler_ships_as_it_is(archive: dict[str, bytes]) -> None:
 
 
 def test_profiles_ship_whose_variable_is_set(archive: dict[str, bytes], template: dict[str, Any]) -> None:
-    """A profile whose variable the stage has not stays out of the zip, and API Gateway does not know it."""
+    """A profile whose variable the stage lacks stays out of the zip, and API Gateway does not know it."""
     profiles = {path.stem: path.read_bytes() for path in (ROOT / "env" / "streams").glob("*.toml")}
     address = re.compile(rb'^address = "\$\{(UPSTREAM_[A-Z]+)\}', re.MULTILINE)
     needs = {name: match[1] for name, text in profiles.items() if (match := address.search(text))}
@@ -80,7 +80,7 @@ def test_profiles_ship_whose_variable_is_set(archive: dict[str, bytes], template
 
 
 def with_plugin(folder: Path) -> Path:
-    """A project that has the plugin; returns its folder of profiles."""
+    """Return the folder of profiles of a project that has the plugin."""
     (folder / "packaging").mkdir()
     for name in ("shipped-profiles.cjs", "never-deployed.cjs"):
         shutil.copy(ROOT / "packaging" / name, folder / "packaging")
@@ -91,7 +91,7 @@ def with_plugin(folder: Path) -> Path:
 
 
 def asked(folder: Path, expression: str) -> Any:
-    """What an expression of the plugin's functions comes to, in the project of a folder."""
+    """Return the value of an expression of the plugin's functions, in the project of a folder."""
     return node.run(f"const plugin = require('./packaging/shipped-profiles.cjs'); return {expression}", folder=folder)
 
 
@@ -99,7 +99,7 @@ UPSTREAMS = '{ UPSTREAM_Q: "https://example.org" }'
 
 
 def test_an_address_may_be_written_in_any_way_of_toml(tmp_path: Path) -> None:
-    """The variable is found; one that a comment shows does not count, before a value or behind it."""
+    """The variable is found; one in a comment does not count, before or after a value."""
     streams = with_plugin(tmp_path)
     ways = {
         "escaped": '"addr\\u0065ss" = "\\u0024{UPSTREAM_Q}/a"',
@@ -120,7 +120,7 @@ def test_an_address_may_be_written_in_any_way_of_toml(tmp_path: Path) -> None:
 
 
 def test_a_profile_with_a_variable_that_no_stage_sets_is_not_packaged(tmp_path: Path) -> None:
-    """It would ship, for it waits for no variable of the stage, and be rejected at its first connection."""
+    """It waits for no variable of the stage, so it would ship and be rejected at its first connection."""
     streams = with_plugin(tmp_path)
     ways = {
         "own": ("${UPSTREAM_Q}/a?t=${secret:t}&u=${ssm:/streamkeeper/prod/u}&path=$.a{name}", None),
@@ -143,7 +143,7 @@ REFUSED = "but the stage prod can read names under /streamkeeper/prod/ alone: wr
 
 
 def test_a_profile_with_a_secret_of_another_stage_is_not_packaged(tmp_path: Path) -> None:
-    """One sentence names the profile, the secret, and what to write; comments and the stage's own are no matter."""
+    """One sentence names profile, secret and fix; comments and the stage's own secrets do not matter."""
     streams = with_plugin(tmp_path)
     (tmp_path / "env" / "dev.yml").touch()
     own = "# ${secret:/streamkeeper/dev/x}\nZ = 1  # ${ssm:/streamkeeper/dev/x}\n"
@@ -175,7 +175,7 @@ def test_a_profile_that_is_not_toml_is_not_packaged(tmp_path: Path) -> None:
     ],
 )
 def test_sls_ends_with_that_sentence(tmp_path: Path, reference: str, sentence: str) -> None:
-    """`sls package` of a stage that ships such a profile makes nothing."""
+    """`sls package` of a stage with such a profile makes nothing."""
     folder = copied(tmp_path / "project")
     (folder / "env" / "streams" / "x-filtered.toml").write_text(f'A = "{reference}"\n')
     command = ["node", *osls.COMMAND, "package"]
@@ -187,7 +187,7 @@ def test_sls_ends_with_that_sentence(tmp_path: Path, reference: str, sentence: s
 
 @pytest.mark.long
 def test_every_source_has_its_compiled_file(whole_archive: dict[str, bytes]) -> None:
-    """Each x.py has __pycache__/x.cpython-313.pyc beside it and no compiled file is without its source."""
+    """Each x.py has __pycache__/x.cpython-313.pyc, and no compiled file lacks its source."""
     archive = whole_archive
     compiled = {
         re.sub(r"([^/]+)\.py$", r"__pycache__/\1.cpython-313.pyc", name) for name in archive if name.endswith(".py")
@@ -203,7 +203,7 @@ def test_compiled_files_are_for_the_runtime_and_never_checked(whole_archive: dic
 
 
 def test_one_python_version_is_named_everywhere() -> None:
-    """The runtime, the wheels and the compiled files are of one version of Python, on one architecture."""
+    """Runtime, wheels and compiled files are of one version of Python, on one architecture."""
     wiring = (ROOT / "serverless.yml").read_text()
     compiler = (ROOT / "packaging" / "compile-pyc.cjs").read_text()
     assert re.findall(r"runtime: python(\S+)", wiring) == re.findall(r"--python-version=(\S+)", wiring) == ["3.13"]

@@ -22,7 +22,7 @@ from local.service import osls
 def test_the_template_is_right_in_every_partition(
     request: pytest.FixtureRequest, packaging: str, region: str, partition: str
 ) -> None:
-    """The integrations have the region's partition, every other ARN is CloudFormation's; the API is regional."""
+    """Integrations have the region's partition, every other ARN CloudFormation's; the API is regional."""
     folder: Path = request.getfixturevalue(packaging)
     state = json.loads((folder / "serverless-state.json").read_text())
     assert state["service"]["provider"]["region"] == region
@@ -37,7 +37,7 @@ def test_the_template_is_right_in_every_partition(
 
 @pytest.mark.long
 def test_a_region_of_an_unknown_partition_is_refused(tmp_path: Path) -> None:
-    """In one sentence, which names the region."""
+    """One sentence names the region."""
     osls.snapshot(stages.ROOT, tmp_path)
     command = ["node", *osls.COMMAND, "package", "--stage", "test", "--region", "us-iso-east-1"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

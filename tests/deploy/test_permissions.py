@@ -1,4 +1,4 @@
-"""The machines' roles allow what their Tasks ask, those too that no run meets (tests/real/test_permissions.py)."""
+"""The machines' roles allow their Tasks' requests, even those that no run makes (tests/real/test_permissions.py)."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ OWN = re.compile(r"[^*?]*[:/]streamkeeper[-/]dev(-[^*?]*|-[^*?]*[:/]\*|/\*)")
 
 
 def allowed(template: dict[str, Any], role: str) -> Iterator[tuple[str, Any]]:
-    """Each (action, resource) that a role allows."""
+    """Return each (action, resource) that a role allows."""
     for policy in template["Resources"][role]["Properties"]["Policies"]:
         for statement in policy["PolicyDocument"]["Statement"]:
             actions = statement["Action"]
@@ -33,7 +33,7 @@ def allowed(template: dict[str, Any], role: str) -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.parametrize(("machine", "role"), [("connections", "ConnectionsRole"), ("start", "StartRole")])
 def test_a_machine_may_do_what_its_tasks_do_and_no_more(template: dict[str, Any], machine: str, role: str) -> None:
-    """Each service integration of the definition has its action in the machine's role, and no action is spare."""
+    """Each service integration of the definition has its action in the machine's role, and no action is superfluous."""
     wanted = set()
     for _, state in states(definition(machine)):
         if state["Type"] == "Task":
@@ -44,7 +44,7 @@ def test_a_machine_may_do_what_its_tasks_do_and_no_more(template: dict[str, Any]
 
 
 def test_no_role_reaches_beyond_the_stage(template: dict[str, Any]) -> None:
-    """Each names its actions, and resources of the stage by their whole names."""
+    """Each names its actions, and the stage's resources by their whole names."""
     statements = [(role.name, one) for role in roles.read(template).all() for one in role.statements]
     wide = [(name, resource) for name, one in statements for resource in one.resources if not OWN.fullmatch(resource)]
     # A role of the template has the name that CloudFormation makes of its key and the stack's name.

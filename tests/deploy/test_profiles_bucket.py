@@ -1,4 +1,4 @@
-"""What a stage has that names a bucket of profiles."""
+"""The resources of a stage that names a bucket of profiles."""
 
 import re
 from typing import Any
@@ -37,13 +37,13 @@ return [run(''), run('mine')];
 
 @pytest.fixture(scope="module")
 def stages_of() -> list[dict[str, Any]]:
-    """What the plugin makes of a stage without a bucket, and of one with it."""
+    """Return what the plugin makes of a stage without a bucket, and of one with it."""
     found: list[dict[str, Any]] = node.run(SCRIPT)
     return found
 
 
 def allowed(role: dict[str, Any]) -> dict[str, str]:
-    """The ARN on which a role allows each action."""
+    """Return the ARN on which a role allows each action."""
     statements = role["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
     return {
         action: one["Resource"]["Fn::Sub"]
@@ -53,7 +53,7 @@ def allowed(role: dict[str, Any]) -> dict[str, str]:
 
 
 def test_who_reads_profiles_may_read_the_folder_and_nobody_else(stages_of: list[dict[str, Any]]) -> None:
-    """Objects that are profiles, with their versions, and the list; the machine that answers a POST the list alone."""
+    """They may read the profiles, their versions, and the list; the machine that answers a POST only the list."""
     without, within = stages_of
     objects, bucket = "arn:${AWS::Partition}:s3:::mine/streams/*.toml", "arn:${AWS::Partition}:s3:::mine"
     reads = dict.fromkeys(("s3:GetObject", "s3:GetObjectVersion"), objects)
@@ -78,7 +78,7 @@ def test_who_reads_profiles_may_read_the_folder_and_nobody_else(stages_of: list[
 
 
 def test_the_alarm_looks_for_the_words_of_the_log(stages_of: list[dict[str, Any]]) -> None:
-    """They are in the one sentence about a wrong profile; the alarm acts as the others do."""
+    """They are in the one sentence about a wrong profile; the alarm acts like the others."""
     _, within = stages_of
     source = (stages.ROOT / "handlers" / "run" / "profile_source.py").read_text()
     (words,) = re.findall('^"(.+)"$', within["Resources"]["WrongProfilesFilter"]["Properties"]["FilterPattern"])
@@ -88,7 +88,7 @@ def test_the_alarm_looks_for_the_words_of_the_log(stages_of: list[dict[str, Any]
 
 
 def test_its_profiles_may_deliver_to_what_the_stage_names(stages_of: list[dict[str, Any]]) -> None:
-    """An action is good for the resources of its own service alone; `http` is for the secrets of the stage."""
+    """An action applies only to its own service's resources; `http` to the stage's secrets."""
     sinks, *secrets = stages_of[0]["sinks"]
     assert sinks["Resource"] == ["arn:aws:sqs:eu-west-1:1:q"]
     assert {"sqs:SendMessage", "s3:PutObject", "lambda:InvokeFunction"} < set(sinks["Action"])

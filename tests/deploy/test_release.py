@@ -1,4 +1,4 @@
-"""A release: the same bytes in any folder, and the resources that `sls deploy` would make of the same settings."""
+"""A release has the same bytes in any folder, and the resources that `sls deploy` makes of the same settings."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ VALUES = st.recursive(
 
 
 def chosen(value: Any, *, holds: bool) -> Any:
-    """What Fn::If chooses, without what has no value."""
+    """Return what Fn::If chooses, without what has no value."""
     if isinstance(value, list):
         return [one for one in (chosen(one, holds=holds) for one in value) if one != variants.NO_VALUE]
     if not isinstance(value, dict):
@@ -48,13 +48,13 @@ def chosen(value: Any, *, holds: bool) -> Any:
 
 @given(VALUES, VALUES)
 def test_a_condition_gives_each_of_two_packagings(on: Any, off: Any) -> None:
-    """Whatever they hold: the one where it holds, the other where not."""
+    """If it holds it gives the one, otherwise the other, whatever they contain."""
     made = variants.either(on, off, "C")
     assert (chosen(made, holds=True), chosen(made, holds=False)) == (on, off)
 
 
 def test_settings_that_change_one_place_are_refused() -> None:
-    """And those that change places of their own are joined."""
+    """Settings that change different places are joined."""
     base, one, other = {"a": [1, 2], "b": {"c": 1}}, {"a": [1, 2], "b": {"c": 7}}, {"a": [{"x": 1}, 2], "b": {"c": 1}}
     assert variants.merged(base, [one, other, base]) == {"a": [{"x": 1}, 2], "b": {"c": 7}}
     with pytest.raises(variants.Clash, match="two settings change /b/c"):
@@ -62,7 +62,7 @@ def test_settings_that_change_one_place_are_refused() -> None:
 
 
 def test_a_parameter_comes_where_its_value_stands() -> None:
-    """Alone by reference, in a text by Fn::Sub; a number that only holds its digits is another one."""
+    """Alone it is a reference, in a text Fn::Sub; a number that only contains its digits is another number."""
     known = variants.values({"lease_every_s": 811, "vpc_subnet_ids": "subnet-0aaaaaaa1", "log_level": "DEBUG"})
     several = {"n": 811, "t": "811", "in": "{% 811 + 8110 %} ${x}", "list": ["subnet-0aaaaaaa1"], "word": "DEBUG"}
     assert variants.with_parameters({**several, "not": "DEBUGGER", "sub": {"Fn::Sub": "${A}-zzstage-b"}}, known) == {
@@ -77,7 +77,7 @@ def test_a_parameter_comes_where_its_value_stands() -> None:
 
 
 def test_each_setting_is_a_parameter_or_named_as_fixed() -> None:
-    """A new setting fails here until somebody says which; what stands for parameters keeps the rules of settings."""
+    """A new setting fails here until somebody says which; parameters keep the rules of settings."""
     known = json.loads((stages.ROOT / "env" / "settings.schema.json").read_text())["properties"]
     for is_second in (False, True):
         chosen_settings = variants.settings(stages.load("prod"), second=is_second)
@@ -86,7 +86,7 @@ def test_each_setting_is_a_parameter_or_named_as_fixed() -> None:
 
 
 def holds(check: Any, chosen: dict[str, str]) -> bool:
-    """Whether CloudFormation's assertion is true of these parameters."""
+    """Return whether CloudFormation's assertion is true for these parameters."""
     ((name, argument),) = check.items()
     match name:
         case "Fn::Not":
@@ -117,7 +117,7 @@ def test_a_release_takes_just_the_lives_that_leave_time_for_a_handover() -> None
 
 
 def test_other_settings_of_one_rule_keep_it_whatever_is_chosen() -> None:
-    """Their bounds in a release do, for each rule of a stage but that of the handover."""
+    """Their bounds in a release ensure it for each rule of a stage except the handover's."""
     schema = json.loads((stages.ROOT / "env" / "settings.schema.json").read_text())
     bounds = {name: rules | BOUNDS.get(name, {}) for name, rules in schema["properties"].items()}
     for rule in schema["sums"]:
@@ -128,7 +128,7 @@ def test_other_settings_of_one_rule_keep_it_whatever_is_chosen() -> None:
 
 
 def test_the_version_is_one() -> None:
-    """pyproject.toml has it, and what osls and npm read has the same; the changelog has its section."""
+    """osls and npm read the same version as in pyproject.toml; the changelog has its section."""
     for name in ("package.json", "package-lock.json"):
         assert json.loads((stages.ROOT / name).read_text())["version"] == NUMBER
     assert builder.changes(stages.ROOT, NUMBER).startswith(f"## {NUMBER}")
@@ -136,7 +136,7 @@ def test_the_version_is_one() -> None:
 
 @pytest.fixture(scope="session")
 def template(release: Path) -> dict[str, Any]:
-    """Its template."""
+    """Return the release's template."""
     found: dict[str, Any] = json.loads((release / TEMPLATE).read_text())
     return found
 
@@ -144,7 +144,7 @@ def template(release: Path) -> dict[str, Any]:
 @pytest.mark.long
 @pytest.mark.cpu(150)
 def test_the_same_project_makes_the_same_bytes(release: Path, tmp_path: Path) -> None:
-    """In another folder, at another time; the checksums are of the files."""
+    """This holds in another folder and at another time; the checksums are the files'."""
     builder.make(stages.ROOT, tmp_path / "again")
     names = {f"streamkeeper-{NUMBER}.zip", TEMPLATE, "CHANGES.md", "SHA256SUMS"}
     assert {path.name for path in release.iterdir()} == names
@@ -160,7 +160,7 @@ def test_the_same_project_makes_the_same_bytes(release: Path, tmp_path: Path) ->
 @pytest.mark.long
 @pytest.mark.cpu(30)
 def test_aws_takes_the_template(release: Path, template: dict[str, Any]) -> None:
-    """cfn-lint finds nothing, but that no VPC is the default (W1033); it is as large as S3 lets one be."""
+    """cfn-lint only reports that no VPC is the default (W1033); the size is within S3's limit."""
     assert (release / TEMPLATE).stat().st_size < 1_000_000
     assert len(template["Parameters"]) <= 200
     assert len(template["Resources"]) <= 500
@@ -173,7 +173,7 @@ def test_aws_takes_the_template(release: Path, template: dict[str, Any]) -> None
 @pytest.mark.long
 @pytest.mark.cpu(40)
 def test_cloudformation_makes_a_stack_of_it(release: Path, tmp_path: Path) -> None:
-    """An emulator's: by the zip and the template in a bucket, with a profile's bucket and sinks."""
+    """An emulator makes it from the zip and the template in a bucket, with a profile's bucket and sinks."""
     with opened(tmp_path) as account:
         s3, stacks = account.client("s3"), account.client("cloudformation")
         s3.create_bucket(Bucket="code")
@@ -215,11 +215,11 @@ NONE = {
 @pytest.mark.cpu(30)
 @pytest.mark.parametrize("own", [ALL, NONE, {}], ids=["all", "none", "prod"])
 def test_a_release_makes_what_sls_deploys(template: dict[str, Any], tmp_path: Path, own: dict[str, Any]) -> None:
-    """Resource by resource, of the same settings.
+    """They agree resource by resource, for the same settings.
 
-    Three differences are meant. The deploy tool's own bucket and the exports of outputs are for nobody else; the code
-    lies where the parameters say; and the API's deployment is named by what it deploys in place of an instant, so that
-    an unchanged API is not deployed again.
+    Three differences are intended. The deploy tool's own bucket and the exports of outputs are for nobody else; the
+    code is where the parameters say; and the API's deployment is named by its content instead of an instant, so that an
+    unchanged API is not deployed again.
     """
     table = stages.load("prod") | own
     settings = {name: value for name, value in table.items() if name not in stages.DERIVED}
@@ -245,7 +245,7 @@ TOP = ("Properties", "Condition", "DependsOn")
 
 
 def resources(template: dict[str, Any]) -> dict[str, Any]:
-    """The resources as CloudFormation would make them, by their names; numbers and booleans as texts."""
+    """Return the resources as CloudFormation would make them, by name; numbers and booleans as texts."""
     known = Resources(template, {})
     kinds = {one["Type"] for one in template["Resources"].values()}
     names = [name for kind in sorted(kinds) for name in known.of(kind)]

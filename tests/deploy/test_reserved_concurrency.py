@@ -1,4 +1,4 @@
-"""What a stage reserves of the account's concurrency, and what is said where the account has not so much."""
+"""What a stage reserves of the account's concurrency, and the message if the account has too little."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ Case = tuple[dict[str, int], int | None, dict[str, int]]
 
 
 def account(quota: int | None, reserved: dict[str, int]) -> contextlib.AbstractContextManager[str]:
-    """Lambda's answers of an account with this quota, of which functions have some; without one it refuses to say."""
+    """Return Lambda's answers for an account with this quota, of which functions have some; without one it refuses."""
 
     def answer(request: Request) -> Answer:
         name = request.path.split("/")[-2]
@@ -54,13 +54,13 @@ def account(quota: int | None, reserved: dict[str, int]) -> contextlib.AbstractC
 
 
 def run(*jobs: tuple[str, dict[str, int], str]) -> list[dict[str, Any]]:
-    """What the functions have after each job, a hook with settings at an endpoint, and what is said."""
+    """Return the functions' reservations after each job, a hook with settings at an endpoint, and its messages."""
     answers: list[dict[str, Any]] = node.run(SCRIPT, jobs)
     return answers
 
 
 def check(*cases: Case) -> list[list[str]]:
-    """What is said before each deployment: of settings to an account with a quota, of which functions have some."""
+    """Return the messages before each deployment, of settings to an account with a quota."""
     with contextlib.ExitStack() as accounts:
         hook = "before:deploy:deploy"
         jobs = [(hook, each, accounts.enter_context(account(quota, reserved))) for each, quota, reserved in cases]
@@ -68,7 +68,7 @@ def check(*cases: Case) -> list[list[str]]:
 
 
 def test_concurrency_is_reserved_where_the_stage_says_a_number() -> None:
-    """Nothing where it says 0, which Lambda would take for a function that may not run."""
+    """For 0 nothing is reserved, because Lambda would take 0 as "may not run"."""
     (answer,) = run(("before:package:compileFunctions", PROD, NOWHERE))
     found = {key: one["reservedConcurrency"] for key, one in answer["functions"].items() if len(one) > 1}
     assert found == {"connectionControl": 10, "connectionWatch": 2}
@@ -77,7 +77,7 @@ def test_concurrency_is_reserved_where_the_stage_says_a_number() -> None:
 
 
 def test_an_account_with_too_little_is_told_before_anything_is_deployed() -> None:
-    """In one sentence: a new account has 10, and CloudFormation would roll back what it has made by then."""
+    """One sentence says so: a new account has 10, and CloudFormation would roll back a half-made stack."""
     quotas = {10: 0, 50: 0, 100: 0, 111: 11}
     assert check(*((PROD, quota, {}) for quota in quotas)) == [
         [
@@ -91,7 +91,7 @@ def test_an_account_with_too_little_is_told_before_anything_is_deployed() -> Non
 
 
 def test_an_account_with_enough_is_deployed_to_without_a_word() -> None:
-    """What its functions have from an earlier deployment counts once; a stage that reserves nothing asks nothing."""
+    """An earlier deployment's reservations count once; a stage that reserves nothing asks nothing."""
     had = {"connectionControl": 10, "connectionWatch": 2}
     enough: list[Case] = [
         (PROD, 112, {}),

@@ -1,4 +1,4 @@
-"""What ships does under the runtime's Python what its tests say, on whichever Python this suite runs."""
+"""The shipped code passes its tests with the runtime's Python, whichever Python runs this suite."""
 
 import os
 import re
@@ -15,7 +15,7 @@ RUNTIME = "3.13"
 
 
 def runtime_python() -> str:
-    """The interpreter of the runtime's version; "" where this machine has none, or the suite itself runs on it."""
+    """Return the interpreter of the runtime's version; "" if there is none, or the suite itself runs on it."""
     program = shutil.which(f"python{RUNTIME}")
     if program is None or sys.version_info[:2] == tuple(int(part) for part in RUNTIME.split(".")):
         return ""
@@ -31,7 +31,7 @@ if PYTHON := runtime_python():
 
     @pytest.mark.long
     def test_all_that_ships_passes_its_tests_under_the_runtimes_python() -> None:
-        """All tests of handlers/, where this machine has that Python."""
+        """All tests of handlers/ run, if this machine has that Python."""
         venv = f".venv-{RUNTIME}"
         make = ["make", "--silent", f"{venv}/.installed", f"PYTHON={PYTHON}", f"VENV={venv}"]
         made = subprocess.run(make, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)

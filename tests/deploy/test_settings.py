@@ -1,4 +1,4 @@
-"""osls and this machine make the same of the settings and of the machine files."""
+"""osls and this machine resolve the settings and the machine files alike."""
 
 import base64
 import json
@@ -92,7 +92,7 @@ JSON = st.recursive(
 
 
 def in_node(**question: Any) -> Any:
-    """What env/settings.cjs makes of a table, a file's text or a name: the settings, or its sentence."""
+    """Return env/settings.cjs's result for a table, a file's text or a name: the settings, or its sentence."""
     try:
         return node.run(CHECK, question)
     except node.Failed as error:
@@ -100,7 +100,7 @@ def in_node(**question: Any) -> Any:
 
 
 def in_python(table: Any) -> Any:
-    """What local/stages.py makes of a table: the settings, or its sentence."""
+    """Return local/stages.py's result for a table: the settings, or its sentence."""
     try:
         return stages.checked(table, "here")
     except UserError as error:
@@ -109,7 +109,7 @@ def in_python(table: Any) -> Any:
 
 @st.composite
 def tables(draw: st.DrawFn) -> dict[str, Any]:
-    """Tables of settings, most of them with something that is wrong or at a bound."""
+    """Draw tables of settings, most of them with a wrong value or one at a bound."""
     table: dict[str, Any] = GOOD | draw(st.sampled_from([{}, {"upstreams": {}}, {"upstreams": UPSTREAMS}]))
     for name in draw(st.lists(st.sampled_from(NAMES), max_size=3)):
         rules = SCHEMA["properties"][name]
@@ -136,7 +136,7 @@ SUMS = st.dictionaries(st.sampled_from(JOINED), st.integers(2, 60) | st.integers
 
 @given(table=tables() | SUMS)
 def test_both_refuse_and_take_the_same_tables_in_the_same_words(table: dict[str, Any]) -> None:
-    """Whatever a table holds, env/settings.cjs and local/stages.py answer alike, with one line."""
+    """For any table, env/settings.cjs and local/stages.py give the same answer, in one line."""
     answer = in_python(table)
     assert in_node(table=table) == answer
     assert not isinstance(answer, str) or re.fullmatch(r"here: [ -~…]+\.", answer)
@@ -144,7 +144,7 @@ def test_both_refuse_and_take_the_same_tables_in_the_same_words(table: dict[str,
 
 @given(scalars=st.dictionaries(st.sampled_from(NAMES), st.sampled_from(SCALARS) | st.text(max_size=9), max_size=2))
 def test_both_read_the_same_in_a_file(scalars: dict[str, str]) -> None:
-    """Numbers, truths, dates and keys that readers of YAML disagree about are the same to both, or refused by both."""
+    """Values and keys that YAML readers disagree about are the same to both, or refused by both."""
     good: dict[str, Any] = GOOD | {"upstreams": {}}
     lines = [f"{name}: {scalars.get(name, json.dumps(value))}\n" for name, value in good.items()]
     text = "".join(lines).encode("utf-8", "surrogatepass")
@@ -160,7 +160,7 @@ def test_both_read_the_same_in_a_file(scalars: dict[str, str]) -> None:
 
 
 def test_the_sentence_names_the_setting_and_says_what_would_be_right() -> None:
-    """Of good tables, bad ones, and those that lack a setting; and both say it alike."""
+    """Both say the same of good and bad tables, and of those that lack a setting."""
     good = GOOD | {"upstreams": UPSTREAMS}
     assert in_python(good) == {**GOOD, "most_streams_per_function": 40}
     assert in_python(GOOD | {"wait_s": 35.0}) == in_node(table=GOOD | {"wait_s": 35.0}) == in_python(good)
@@ -186,7 +186,7 @@ def test_the_page_on_settings_has_the_bounds_of_the_schema() -> None:
 
 @pytest.mark.parametrize(("packaging", "stage"), [("package", "dev"), ("china", "test")])
 def test_osls_resolves_what_this_machine_resolves(request: pytest.FixtureRequest, packaging: str, stage: str) -> None:
-    """Settings and names of a stage are equal, whichever of the two resolved them; `china` has those of prod."""
+    """Settings and names of a stage are equal in both; `china` has those of prod."""
     folder: Path = request.getfixturevalue(packaging)
     resolved = json.loads((folder / "serverless-state.json").read_text())["service"]["custom"]
     assert resolved["settings"] == stages.load(stage, root=folder.parent)
@@ -202,7 +202,7 @@ def test_the_machine_that_is_deployed_is_the_file(template: dict[str, Any], stag
 
 
 def test_a_variable_that_cannot_be_resolved_is_named() -> None:
-    """Only settings and names can stand in a machine file."""
+    """Only settings and names can be used in a machine file."""
     for text in ("${self:custom.settings.nope}", "a ${self:custom.names.nope}"):
         with pytest.raises(UserError, match=r"^\$\{self:custom\.(settings|names)\.nope\} cannot be resolved: there"):
             stages.resolve({"Seconds": text}, stages.load("local"), stages.names("local"))
@@ -233,7 +233,7 @@ def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path, change: str, sentence: str) -> None:
-    """What YAML cannot read, or reads as something else, is one sentence."""
+    """One sentence says that YAML cannot read it, or reads something else."""
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "local.yml").write_text(change)
     with pytest.raises(UserError) as refusal:
@@ -255,7 +255,7 @@ STAGE_NAMES = st.text(st.sampled_from("abz09-_.A/é\n$ "), max_size=17) | st.fro
 
 @given(STAGE_NAMES)
 def test_a_name_that_no_stage_can_have_is_refused_in_the_same_words(name: str) -> None:
-    """Also where there is such a file: a name of 16 characters makes a bucket's of 64, which S3 refuses."""
+    """This holds even if the file exists: 16 characters make a bucket's name of 64, which S3 refuses."""
     said = ""
     try:
         stages.check_name(name)

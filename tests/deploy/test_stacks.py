@@ -54,7 +54,7 @@ pytestmark = pytest.mark.long
 
 
 def run(folder: Path, *command: str, **variables: str) -> str:
-    """What a command prints that must succeed."""
+    """Return the output of a command that must succeed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | variables
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -63,7 +63,7 @@ def run(folder: Path, *command: str, **variables: str) -> str:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, release: Path) -> Path:
-    """The modules and the examples, beside a release."""
+    """Return the modules and the examples, beside a release."""
     folder = tmp_path_factory.mktemp("stacks")
     for name in ("packaging", "examples"):
         shutil.copytree(stages.ROOT / name, folder / name)
@@ -73,21 +73,21 @@ def project(tmp_path_factory: pytest.TempPathFactory, release: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def parameters(release: Path) -> dict[str, Any]:
-    """The parameters of the release's template."""
+    """Return the parameters of the release's template."""
     (path,) = release.glob("*.template.json")
     found: dict[str, Any] = json.loads(path.read_text())["Parameters"]
     return found
 
 
 def python_with(folder: Path, *wanted: str) -> Path:
-    """A Python of its own that has these libraries."""
+    """Return a Python of its own that has these libraries."""
     venv.create(folder, with_pip=True)
     run(folder, "bin/pip", "install", "--quiet", "--disable-pip-version-check", *wanted)
     return folder / "bin" / "python"
 
 
 def check(given: dict[str, Any], parameters: dict[str, Any]) -> None:
-    """Each is a parameter of the template and may be so, and none that needs a value lacks."""
+    """Check that each is a valid parameter of the template, and that no required one is missing."""
     assert OWN | {"KeepDays", "ApiAuth"} <= set(given) <= set(parameters)
     assert {name for name, one in parameters.items() if "Default" not in one} <= set(given)
     for name, value in given.items():
@@ -97,7 +97,7 @@ def check(given: dict[str, Any], parameters: dict[str, Any]) -> None:
 
 @pytest.mark.cpu(300)
 def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str, Any], tmp_path: Path) -> None:
-    """One nested stack of the release's template, with the profile as an object: in TypeScript as in Python."""
+    """In TypeScript and Python it is one nested stack of the release's template, with the profile as an object."""
     python = python_with(tmp_path, f"aws-cdk-lib=={CDK}", f"constructs=={CONSTRUCTS}")
     wanted = (f"aws-cdk-lib@{CDK}", f"constructs@{CONSTRUCTS}", "typescript@5", "@types/node@20")
     run(project, "npm", "install", "--no-save", "--no-audit", "--no-fund", "--silent", *wanted)
@@ -124,9 +124,9 @@ def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str
 
 @pytest.mark.cpu(120)
 def test_the_terraform_module_makes_its_example(project: Path, parameters: dict[str, Any], tmp_path: Path) -> None:
-    """Where `terraform` and its provider are, it plans and applies, to an emulator; else the test below is all.
+    """If `terraform` and its provider exist, it plans and applies to an emulator; otherwise only the test below runs.
 
-    TERRAFORM_PLUGINS names a folder with the provider, where no registry of Terraform answers.
+    TERRAFORM_PLUGINS names a folder with the provider, if no registry of Terraform answers.
     """
     check(handed_over(project), parameters)
     example = project / "examples" / "terraform"
@@ -151,7 +151,7 @@ def test_the_terraform_module_makes_its_example(project: Path, parameters: dict[
 
 @pytest.mark.cpu(30)
 def test_terraform_files_are_what_the_provider_takes(project: Path, tmp_path: Path) -> None:
-    """Their syntax as JSON, against the provider's schema; and each mistake that one can make there is named."""
+    """Their syntax as JSON fits the provider's schema; each possible mistake there is named."""
     python = python_with(tmp_path / "python", f"python-hcl2=={HCL}")
     places = sorted((project / "packaging" / "terraform").glob("*.tf"))
     example = project / "examples" / "terraform" / "main.tf"
@@ -171,7 +171,7 @@ def test_terraform_files_are_what_the_provider_takes(project: Path, tmp_path: Pa
 
 
 def planned(example: Path) -> dict[str, str]:
-    """What Terraform would do to which of the module's resources."""
+    """Return what Terraform would do to which of the module's resources."""
     run(example, "terraform", "plan", "-input=false", "-out=plan")
     plan = json.loads(run(example, "terraform", "show", "-json", "plan"))
     changes = {one["address"]: one["change"]["actions"] for one in plan["resource_changes"]}
@@ -183,14 +183,14 @@ def planned(example: Path) -> dict[str, str]:
 
 
 def read_as_hcl(python: Path, *places: Path) -> list[Any]:
-    """What the files hold, as hcl2 reads it; a mistake of syntax fails."""
+    """Return the files' content as hcl2 reads it; a syntax error fails."""
     script = "import hcl2, json, sys; print(json.dumps([hcl2.load(open(path)) for path in sys.argv[1:]]))"
     found: list[Any] = json.loads(run(python.parent, str(python), "-c", script, *map(str, places)))
     return found
 
 
 def handed_over(project: Path) -> dict[str, Any]:
-    """The parameters that the module hands over, and those of the example, as their files say."""
+    """Return the parameters that the module passes on, and those of the example, by their files."""
     module, example = (project / one / "terraform" / "main.tf" for one in ("packaging", "examples"))
     own = re.search(r"parameters = merge\(local\.settings, \{(.*?)\}\)", module.read_text(), re.DOTALL)
     given = re.search(r"settings = \{ (.*?) \}", example.read_text())

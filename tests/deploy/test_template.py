@@ -1,4 +1,4 @@
-"""What CloudFormation is asked for."""
+"""The template's requests to CloudFormation."""
 
 import json
 import subprocess
@@ -13,12 +13,12 @@ from local.service import osls
 
 
 def resources(template: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    """The properties of all resources of a type."""
+    """Return the properties of all resources of a type."""
     return [resource["Properties"] for resource in template["Resources"].values() if resource["Type"] == kind]
 
 
 def statements(template: dict[str, Any], role: str) -> list[tuple[Any, Any]]:
-    """The (actions, resource) pairs that a role allows."""
+    """Return the (actions, resource) pairs that a role allows."""
     (policy,) = template["Resources"][role]["Properties"]["Policies"]
     return [(one["Action"], one["Resource"]) for one in policy["PolicyDocument"]["Statement"]]
 
@@ -74,7 +74,7 @@ def test_no_deployment_moves_the_alias(template: dict[str, Any]) -> None:
 
 
 def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> None:
-    """On arm64 with the stage's limit and its own role; its environment holds what handlers read."""
+    """It is on arm64 with the stage's limit and its own role; its environment has what handlers read."""
     function, *_ = resources(template, "AWS::Lambda::Function")
     chosen = ("FunctionName", "Handler", "Runtime", "Architectures", "Timeout", "MemorySize", "Role")
     assert {name: function[name] for name in chosen} == {
@@ -119,7 +119,7 @@ def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> N
 
 
 def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> None:
-    """It is of the same zip and runtime, has its own role and name, and knows both tables and the bucket."""
+    """It has the same zip and runtime, its own role and name, and knows both tables and the bucket."""
     manager, function, *_ = resources(template, "AWS::Lambda::Function")
     for name in ("Runtime", "Architectures", "Code"):
         assert function[name] == manager[name]
@@ -148,7 +148,7 @@ OWN = (ALL, INDEX, DOCUMENT, *PAGE)
 
 
 def methods(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The API's methods by the path after the stream and the HTTP method; ALL is the list of streams."""
+    """Return the API's methods by the path after the stream and the HTTP method; ALL is the list of streams."""
     kind = "AWS::ApiGateway::Method"
     properties = {name: one["Properties"] for name, one in template["Resources"].items() if one["Type"] == kind}
     return {name.removeprefix(METHODS): method for name, method in properties.items()}
@@ -196,7 +196,7 @@ def test_the_route_needs_a_key_and_maps_errors(template: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("stage", ["local", "test"])
 def test_the_local_stages_have_the_same_resources(template: dict[str, Any], stage: str) -> None:
-    """What runs on this machine is the deployed template but for names and numbers."""
+    """This machine runs the deployed template, with other names and numbers."""
 
     def shape(compiled: dict[str, Any]) -> list[str]:
         return sorted(resource["Type"] for resource in compiled["Resources"].values())

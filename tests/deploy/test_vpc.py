@@ -28,13 +28,13 @@ SET = {"vpc_subnet_ids": "subnet-0a1b2c3d,subnet-4e5f6a7b", "vpc_security_group_
 
 
 def placed(*settings: dict[str, str]) -> list[Any]:
-    """What the plugin makes of each stage's settings."""
+    """Return what the plugin makes of each stage's settings."""
     answers: list[Any] = node.run(SCRIPT, settings)
     return answers
 
 
 def test_what_connects_to_others_is_in_the_vpc_and_nothing_else() -> None:
-    """With the actions of network interfaces in its role; a stage without one has none of it, half is refused."""
+    """Its role has the actions of network interfaces; a stage without a VPC has none of it, half a VPC is refused."""
     without, within, *halves = placed(
         NONE, SET, NONE | {"vpc_subnet_ids": "subnet-0a1b2c3d"}, SET | {"vpc_subnet_ids": ""}
     )

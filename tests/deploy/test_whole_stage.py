@@ -39,7 +39,7 @@ class Stage:
     queue: str
 
     def deploy(self, memory_mb: int) -> None:
-        """Deploys the stage with functions of half a minute, and two streams in a function."""
+        """Deploy the stage with functions of half a minute, and two streams in a function."""
         settings = (self.folder / "env" / "test.yml").read_text()
         for old, new in (
             ("\nmemory_mb: 128", f"\nmemory_mb: {memory_mb}"),
@@ -58,20 +58,20 @@ class Stage:
         assert run.code == 0, run.output
 
     def start(self, stream_id: str) -> None:
-        """Starts the stream as a POST does; ministack's API Gateway does not reach Step Functions."""
+        """Start the stream as a POST does; ministack's API Gateway does not reach Step Functions."""
         machine = self.account.resources(STACK)["Start"]["PhysicalResourceId"]
         body = json.dumps({"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}})
         self.account.client("stepfunctions").start_execution(stateMachineArn=machine, input=body)
 
     def control(self, stream_id: str, sort_key: str = "lease") -> dict[str, Any]:
-        """A control record of a stream."""
+        """Return a control record of a stream."""
         key = {"PK": {"S": stream_id}, "SK": {"S": sort_key}}
         answer = self.account.client("dynamodb").get_item(TableName=f"{STACK}-control", Key=key, ConsistentRead=True)
         found: dict[str, Any] = answer.get("Item", {})
         return found
 
     def stored(self, stream_id: str) -> list[str]:
-        """The keys of its events, which the upstream counts, in order."""
+        """Return the keys of its events, which the upstream counts, in order."""
         pages = self.account.client("dynamodb").get_paginator("query").paginate(
             TableName=f"{STACK}-events", ConsistentRead=True, KeyConditionExpression="PK = :p",
             ExpressionAttributeValues={":p": {"S": stream_id}},
@@ -79,7 +79,7 @@ class Stage:
         return sorted((item["SK"]["S"] for page in pages for item in page["Items"]), key=int)
 
     def delivered(self) -> dict[str, set[str]]:
-        """The keys of all events that came to the queue so far, by their streams."""
+        """Return the keys of all events that reached the queue so far, by stream."""
         sqs = self.account.client("sqs")
         while messages := sqs.receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10).get("Messages"):
             for message in messages:
@@ -89,13 +89,13 @@ class Stage:
         return _TAKEN
 
     def alias(self) -> str:
-        """The version of the function that the streams' machine calls."""
+        """Return the version of the function that the streams' machine calls."""
         name = f"{STACK}-connection-manager"
         version: str = self.account.client("lambda").get_alias(FunctionName=name, Name="stable")["FunctionVersion"]
         return version
 
     def upgrade(self) -> subprocess.CompletedProcess[str]:
-        """Runs `streamkeeper upgrade` as a person does."""
+        """Run `streamkeeper upgrade` as a person does."""
         environment = os.environ | {
             "AWS_ENDPOINT_URL": self.account.url, "AWS_REGION": REGION,
             "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "PYTHONPATH": str(ROOT),
@@ -109,14 +109,14 @@ _TAKEN: dict[str, set[str]] = {}
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[str]:
-    """The address of an upstream that numbers its events, two a second on each of its streams."""
+    """Yield the address of an upstream that numbers its events, two a second on each of its streams."""
     with harness.process("bench.fleet_peers", str(len(STREAMS)), "0.5") as (addresses, _):
         yield addresses[0]
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[Stage]:
-    """The stage, deployed once."""
+    """Yield the stage, deployed once."""
     with opened(tmp_path_factory.mktemp("account")) as account:
         queue = account.client("sqs").create_queue(QueueName=QUEUE, Attributes={"FifoQueue": "true"})["QueueUrl"]
         folder = copied(tmp_path_factory.mktemp("copy") / "project")
@@ -147,7 +147,7 @@ def test_streams_share_a_function_and_are_delivered(stage: Stage) -> None:
 
 
 def test_a_wave_moves_the_streams_to_another_version(stage: Stage) -> None:
-    """What is deployed reaches them by the command alone; each goes on, and has every event."""
+    """Only the command brings them what is deployed; each goes on, and has every event."""
     before = stage.alias()
     stage.deploy(256)
     assert stage.alias() != "$LATEST"

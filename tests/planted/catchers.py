@@ -1,6 +1,6 @@
-"""Whether a catcher catches a defect that is in place: `table.py` says which there are.
+"""Says whether a catcher catches a planted defect: `table.py` has the kinds of catchers.
 
-`runner.py` imports it in a process of its own, once the defect is there. It knows nothing of the defect.
+`runner.py` imports it in a process of its own, once the defect is planted. It knows nothing of the defect.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ Caught = tuple[bool | None, str]
 
 
 def caught(catcher: Catcher) -> Caught:
-    """Whether it is caught, None where nobody can tell; and what was seen."""
+    """Return whether it is caught, None if nobody can tell; and what was seen."""
     if "test" in catcher:
         return _by_a_test(catcher["test"])
     found = _found(catcher)
@@ -57,25 +57,25 @@ def _by_a_schedule(catcher: Catcher) -> set[str]:
 
 
 class _Failures:
-    """What tests have failed with."""
+    """The failures of the tests."""
 
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
 
     def pytest_sessionstart(self) -> None:
-        """Has Hypothesis look for no smaller example of a failure: that takes minutes, and nobody reads it."""
+        """Stop Hypothesis from searching a smaller example: that takes minutes, and nobody reads it."""
         phases = set(Phase) - {Phase.shrink, Phase.explain}
         settings.register_profile("first failure", settings(), phases=phases)
         settings.load_profile("first failure")
 
     def pytest_exception_interact(self, call: pytest.CallInfo[Any]) -> None:
-        """Notes an error of a test, of a fixture or of the collection."""
+        """Note an error of a test, of a fixture or of the collection."""
         assert call.excinfo is not None
         self.errors.append(call.excinfo.value)
 
 
 def _by_a_test(test: str) -> Caught:
-    """A defect is caught by what the test asserts, and not by another error: that may be the planting's own."""
+    """A test's own assertion catches a defect; another error may come from the planting."""
     failures = _Failures()
     # Whoever has imported what pytest would rewrite has no use for that.
     options = ["-q", "-x", "-m", "", "-p", "no:cacheprovider", "--tb=short", "-W", "ignore:Module already imported"]

@@ -52,7 +52,7 @@ class Runner:
         )  # fmt: skip
 
     def caught(self, changes: Sequence[Change], catchers: Sequence[Catcher]) -> list[dict[str, Any]]:
-        """The answer of each catcher with those changes in place."""
+        """Return the answer of each catcher with those changes in place."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         question = {"changes": [[one.file, one.old, one.new] for one in changes], "catchers": list(catchers)}
@@ -62,7 +62,7 @@ class Runner:
         return answer
 
     def close(self) -> None:
-        """Returns once the process has ended."""
+        """Return once the process has ended."""
         self._process.communicate(timeout=LIMIT_S)
 
 
@@ -70,7 +70,7 @@ class Runner:
 
 
 def serve() -> None:
-    """Answers each line of the standard input."""
+    """Answer each line of the standard input."""
     for name in _THEIRS:
         importlib.import_module(name)
     # What was imported until now is no garbage; each child would walk it again and again.
@@ -127,7 +127,7 @@ def _answer(catcher: Catcher) -> dict[str, Any]:
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Compiles one module from another text than the file has; writes nothing."""
+    """Compiles one module from a text other than the file's; writes nothing."""
 
     def __init__(self, name: str, path: str, text: str) -> None:
         super().__init__(name, path)
@@ -157,7 +157,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _plant(texts: dict[Path, str]) -> None:
-    """Has all that is imported, or opened, from now on find the changed texts."""
+    """Let all later imports and openings find the changed texts."""
     assert not {"handlers", "local", "streamkeeper", "timeline"} & sys.modules.keys()
     sys.meta_path.insert(0, _Finder(texts))
     data = {str(path): text for path, text in texts.items() if path.suffix != ".py"}

@@ -71,7 +71,7 @@ class Story:
 
 
 def copied(folder: Path, hook: str) -> Path:
-    """A copy of the project with three profiles that deliver."""
+    """Return a copy of the project with three profiles that deliver."""
     projects.copied(folder)
     streams = folder / "env" / "streams"
     webhook = f'{{ webhook = "{hook}", secret = "${{secret:hook}}", allow_private = true }}'
@@ -83,12 +83,12 @@ def copied(folder: Path, hook: str) -> Path:
 
 
 def keys(service: Service, stream_id: str = ITEMS) -> list[str]:
-    """The keys of the items in their order, read from the table: the function behind GET is killed as well."""
+    """Return the items' keys in order, read from the table, because the function behind GET is killed too."""
     return [item["SK"] for item in sorted(service.items("events", stream_id), key=lambda item: str(item["position"]))]
 
 
 def written(endpoint: str) -> list[tuple[str, str]]:
-    """Each event's stream and key in the order of the writes, read from the stream of the table."""
+    """Return each event's stream and key in the order of the writes, read from the table's stream."""
     streams = Streams(Endpoints({"AWS_ENDPOINT_URL": endpoint}, None), "streamkeeper-test-events")
     found: list[tuple[str, str]] = []
     for shard in streams.shards():
@@ -102,7 +102,7 @@ def written(endpoint: str) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """Two streams run for a while; meanwhile every function is killed once."""
+    """Yield the story of two streams that run for a while; meanwhile every function is killed once."""
     folder = tmp_path_factory.mktemp("delivery")
     with rigs.listening(rigs.is_signed) as (at, hook), rigs.listening(lambda *_: True) as (calls_at, calls):
         project = copied(folder / "project", f"{at}/hook")
@@ -146,12 +146,12 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 
 def once(events: list[dict[str, Any]]) -> list[str]:
-    """The keys in the order in which each came first."""
+    """Return the keys in the order of their first arrival."""
     return list(dict.fromkeys(one["key"] for one in events))
 
 
 def overtaken(story: Story, stream_id: str, came: list[str], stored: list[str]) -> list[tuple[str, str]]:
-    """Pairs of events that came in the other order than they have both by position and in the table's stream.
+    """Return pairs of events that came in another order than by position and in the table's stream.
 
     While two connections overlap one may read or write late, so these two orders differ: then either is right.
     """
@@ -162,7 +162,7 @@ def overtaken(story: Story, stream_id: str, came: list[str], stored: list[str]) 
 
 
 def test_every_event_arrives_in_order(story: Story) -> None:
-    """In the queue, at the webhook and in the bucket, though each function was killed meanwhile."""
+    """It arrives in the queue, at the webhook and in the bucket, though each function was killed meanwhile."""
     for came in (once(story.queue), once(story.hook)):
         assert sorted(came) == sorted(story.stored)
         assert overtaken(story, ITEMS, came, story.stored) == []
@@ -170,12 +170,12 @@ def test_every_event_arrives_in_order(story: Story) -> None:
 
 
 def test_the_queue_has_each_event_once(story: Story) -> None:
-    """Its deduplication drops what was sent again."""
+    """Its deduplication drops repeated events."""
     assert sorted(one["key"] for one in story.queue) == sorted(story.stored)
 
 
 def test_a_function_gets_every_event_and_those_that_it_failed_again(story: Story) -> None:
-    """One that was created at the endpoint: in their order, and a batch that fails in part from its failure on."""
+    """It gets them in order, and a batch that fails in part again from its failure on."""
     came = once([event for call in story.calls for event in call["events"]])
     assert (sorted(came), overtaken(story, CALLS, came, story.called)) == (sorted(story.called), [])
     failed = [(at, call["failed"]) for at, call in enumerate(story.calls) if call["failed"] is not None]
@@ -189,7 +189,7 @@ def test_a_function_gets_every_event_and_those_that_it_failed_again(story: Story
 
 
 def test_the_status_has_a_row_for_each_sink(story: Story) -> None:
-    """With what was delivered; nothing waits and nothing was buried."""
+    """It has the delivered count; nothing waits and nothing was buried."""
     rows = {row["sink"]: row for row in story.status["delivery"]}
     (queue, hook) = rows
     assert (queue, hook.rpartition(":")[0]) == ("sqs:orders.fifo", "webhook:127.0.0.1")
@@ -211,7 +211,7 @@ def test_the_command_says_the_same(story: Story) -> None:
 
 
 def test_the_page_shows_each_sink(story: Story) -> None:
-    """A row with what it got; and no such part where the profile delivers nothing."""
+    """A row has what it got; a profile that delivers nothing has no such part."""
     rows = story.service.ask("GET", ITEMS)[1]["delivery"]
     with chromium() as browser:
         address = f"http://127.0.0.1:{story.service.port}/console#/streams/{quote(ITEMS, safe='')}"
@@ -252,7 +252,7 @@ def test_no_permission_lacks(story: Story) -> None:
 
 
 def test_the_page_s_buttons_operate_a_sink(story: Story) -> None:
-    """Pause, skip, resume and replay do in Chromium what they say; what is refused stands below them in words."""
+    """Pause, skip, resume and replay work in Chromium; a refusal appears below them in words."""
     service, name = story.service, next(row["sink"] for row in story.status["delivery"] if "webhook" in row["sink"])
 
     def row() -> dict[str, Any]:

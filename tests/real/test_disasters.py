@@ -1,7 +1,7 @@
 """The disasters of docs/disasters.md, each played on local runs with the commands that the page names.
 
-The upstream goes on from any id. After each disaster every event is there once, by its number. How long the commands
-took, and how long it was until all streams were connected again, is printed (`pytest -s`); the page has it.
+The upstream goes on from any id. After each disaster every event exists once, by its number. The times of the commands,
+and until all streams were connected again, are printed (`pytest -s`); the page has them.
 """
 
 import contextlib
@@ -45,19 +45,19 @@ class Clock:
         self._disaster, self._began_s = disaster, time.monotonic()
 
     def says(self, what: str) -> None:
-        """Prints the seconds since the disaster."""
+        """Print the seconds since the disaster."""
         print(f"\n{self._disaster}: {what} after {time.monotonic() - self._began_s:.1f} s")
 
 
 @pytest.fixture
 def upstream() -> Iterator[str]:
-    """The address of an upstream with two events a second on each of its streams."""
+    """Yield the address of an upstream with two events a second on each of its streams."""
     with harness.process("bench.fleet_peers", str(MANY), "0.5") as (addresses, _):
         yield addresses[0]
 
 
 def project(folder: Path, path: str = "", **settings: int) -> Path:
-    """A copy of the project with these settings, whose profile asks for this path of the upstream."""
+    """Return a copy of the project with these settings, whose profile asks for this path of the upstream."""
     copy = projects.copied(folder)
     file = copy / "env" / f"{STAGE}.yml"
     text = file.read_text()
@@ -69,32 +69,32 @@ def project(folder: Path, path: str = "", **settings: int) -> Path:
 
 
 def with_status(service: Service, status: str) -> set[str]:
-    """The streams that have this status."""
+    """Return the streams that have this status."""
     code, page = service.ask("GET", "?limit=1000")
     # A list of a thousand may take too long on a busy machine.
     return {one["stream"] for one in page["streams"] if one["status"] == status} if code == 200 else set()
 
 
 def connected(service: Service) -> set[str]:
-    """The streams that run."""
+    """Return the streams that run."""
     return with_status(service, "running")
 
 
 def connect(service: Service, streams: Sequence[str]) -> None:
-    """Has the streams connected."""
+    """Have the streams connected."""
     code, answer = service.ask_at("PUT", "fleet", "\n".join(streams))
     assert code in (200, 202), answer
     assert until(lambda: connected(service) >= set(streams), 120), service.log
 
 
 def typed(service: Service, *words: str) -> None:
-    """Types a command, which succeeds."""
+    """Type a command, which must succeed."""
     done = service.typed(*words)
     assert done.returncode == 0, done
 
 
 def is_whole(service: Service, clock: Clock, streams: Sequence[str] = STREAMS) -> None:
-    """Every stream is connected, has events since, and has each number once, from its first to its last."""
+    """Check that every stream is connected, has newer events, and has each number once, from first to last."""
     assert until(lambda: connected(service) >= set(streams), 300), service.log
     clock.says(f"{len(streams)} streams are connected")
     counts = {stream: len(service.numbers(stream, "")) for stream in streams}
@@ -105,12 +105,12 @@ def is_whole(service: Service, clock: Clock, streams: Sequence[str] = STREAMS) -
 
 
 def place(service: Service) -> str:
-    """What the commands call the run."""
+    """Return what the commands call the run."""
     return f"local:{service.port}"
 
 
 def copy_table(dynamodb: Any, table: str, to: str) -> None:
-    """Makes a table of another name with the same items, as point-in-time recovery does."""
+    """Make a table of another name with the same items, as point-in-time recovery does."""
     described = dynamodb.describe_table(TableName=table)["Table"]
     names = ("IndexName", "KeySchema", "Projection")
     dynamodb.create_table(
@@ -126,7 +126,7 @@ def copy_table(dynamodb: Any, table: str, to: str) -> None:
 
 
 def test_both_tables_are_deleted(tmp_path: Path, upstream: str) -> None:
-    """The run is killed as well. New tables get what a backup has, and the upstream brings what came since."""
+    """The run is killed too. New tables get a backup's content, and the upstream brings what came since."""
     copy, backup = project(tmp_path / "project", streams_per_function=10), str(tmp_path / "backup")
     with running(tmp_path, copy, UPSTREAM_DEMO=upstream) as service:
         connect(service, STREAMS)

@@ -8,19 +8,19 @@ STREAM = "scripted:stuck"
 
 
 def first(peer: Peer) -> None:
-    """Sends one event whole, and breaks off."""
+    """Send one event whole, and break off."""
     peer.send(CHUNKED)
     peer.chunk(b"id: 1\ndata: 1\n\n")
 
 
 def fails(peer: Peer) -> None:
-    """Breaks off within the event behind it."""
+    """Break off within the next event."""
     peer.send(CHUNKED)
     peer.chunk(b"id: 2\ndata: the upstream fails he")
 
 
 def test_a_stream_that_is_stuck_at_its_cursor_is_reported(local_run: LocalRun) -> None:
-    """Once on the terminal; GET names the cursor, and says for how many connections."""
+    """The terminal reports it once; GET names the cursor, and says for how many connections."""
     local_run.script(STREAM, first, fails)
     local_run.post(STREAM)
     assert until(lambda: f"ALERT: {STREAM} is stuck at its cursor: " in local_run.log, 60), local_run.log

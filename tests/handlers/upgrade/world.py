@@ -236,9 +236,7 @@ class World:
         return {}
 
     def begins_with(self, machine_arn: str) -> str:
-        """Return the definition that a start gets; without a version, for a while after an update, perhaps
-        the former.
-        """
+        """Return the definition that a start gets; without a version, for a while after an update, maybe the former."""
         if machine_arn != MACHINE:
             return str(self._describe_state_machine(stateMachineArn=machine_arn)["definition"])
         is_fresh = self.clock.now_ms() >= self.updated_ms + self.stale_ms
