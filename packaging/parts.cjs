@@ -1,6 +1,6 @@
-// Resolves ${file(packaging/parts.cjs)}: the streams that are read in parts, each with the ids of its parts as JSON, as a
-// map of Velocity. handlers/profile/addresses.py makes an id in the same way; a test compares them. What a part may hold
-// (handlers/profile/parts_field.py) stands in a template as it is, so any other is refused here.
+// Resolves ${file(packaging/parts.cjs)}: the streams that are read in parts, each with the ids of its parts as JSON, as
+// a map of Velocity. handlers/profile/addresses.py makes an id in the same way; a test compares them. The characters of
+// a part (handlers/profile/parts_field.py) need no encoding in a template, so any other is refused here.
 'use strict';
 
 const { choose, table } = require('./shipped-profiles.cjs');
@@ -12,6 +12,6 @@ module.exports = async ({ resolveVariable }) => {
   const { shipped } = choose(stage, await resolveVariable('self:custom.upstreams'));
   const parts = shipped.map((name) => [name, table(name, stage).parts]).filter(([, listed]) => listed !== undefined);
   const wrong = parts.find(([, listed]) => !Array.isArray(listed) || !listed.every((one) => PART.test(one)));
-  if (wrong) throw new Error(`env/streams/${wrong[0]}.toml has wrong parts: \`streamkeeper profile check\` says what.`);
+  if (wrong) throw new Error(`env/streams/${wrong[0]}.toml has wrong parts: \`streamkeeper profile check\` names the problem.`);
   return `{${parts.map(([name, listed]) => `"${name}": '${JSON.stringify(listed.map((one) => `${name}:${one}`))}'`).join(', ')}}`;
 };

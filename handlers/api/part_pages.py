@@ -3,10 +3,10 @@
     part 1, share of the page   10:00:01  10:00:04 | more        page   10:00:01 (1)  10:00:02 (2)  10:00:04 (1)
     part 2                      10:00:02  10:00:07               next page begins behind these
 
-Each part is asked for its share from its own place on. What came up to the last entry of the part that is furthest
-behind makes the page, so the page is in the order of arrival as far as each part's own is. Invariants: every entry of a
-part is on one page of a walk, in the part's order, however late it was stored in the part and wherever the walk was
-interrupted: a place holds each part's own. A page moves on in one part at least while there is more.
+It reads a share of each part, from the part's own place on. The page has what came up to the last entry of the part
+that is furthest behind, so it is in the order of arrival as far as each part's own pages are. Invariants: every entry
+of a part is on one page of a walk, in the part's order, however late it was stored in the part and wherever the walk
+was interrupted: a place holds each part's own. While there is more, a page moves on in at least one part.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from handlers.api.queries import PageRequest
 from handlers.profile.addresses import tag_of
 
 Page = dict[str, Any]
-# Later than every instant as the API writes it.
+# Sorts after every instant that the API writes.
 _LATEST = "~"
 
 
 @dataclass(slots=True)
 class _Part:
-    """One part of the page: its entries, each with what it is sorted by, and how many of them are on the page."""
+    """One part of the page: its entries with their sort keys, and how many of them are on the page."""
 
     stream_id: str
     tag: str
@@ -45,7 +45,7 @@ class _Part:
 
     @property
     def horizon(self) -> str:
-        """Up to when all entries of the part are known."""
+        """The instant up to which all entries of the part are known."""
         return self.entries[-1][0] if self.next is not None and self.entries else _LATEST
 
     def keyed(self) -> Iterator[tuple[str, int, Page]]:

@@ -2,8 +2,8 @@
 
     parts~3f1b9c02001764370000123/000000000001/000000000000~9a77e0c1001764370000456/000000000003/000000000000
 
-A part stands there by its tag (`tag_of` in handlers/profile/addresses.py), the part of the event that it is of first.
-Invariant: a part that is not in a place is read from its beginning, and one that the profile has no more is left out.
+A part is named by its tag (`tag_of` in handlers/profile/addresses.py); the part of the event itself comes first.
+Invariant: a part that is not in a place is read from its beginning, and one that the profile no longer has is left out.
 """
 
 from __future__ import annotations
@@ -27,6 +27,6 @@ def read(text: str) -> dict[str, str]:
 
 
 def written(places: Mapping[str, str], first: str = "") -> str:
-    """Returns the text; the part with the tag `first` stands first."""
+    """Returns the text; the part with the tag `first` comes first."""
     tags = sorted(places, key=lambda one: (one != first, one))
     return PARTS + "~".join(f"{one}{places[one]}" for one in tags) if places else ""

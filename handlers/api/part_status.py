@@ -1,8 +1,8 @@
 """Computes the status of a stream that is read in parts from the answers about its parts.
 
-It is connected while all parts are; its status is the worst of theirs, and its gaps are those of any. Pure. Invariants:
-the answer has every field of a stream's, and none says more of the whole than of each part; what is lost in one part is
-lost.
+It is connected while all parts are; its status is the worst of theirs, and its gaps are all of theirs. Pure.
+Invariants: the answer has every field of a stream's, and none claims more for the whole than for each part; what is
+lost in one part is lost.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ def _used(budget: Answer) -> int:
 
 
 def _of(function: Callable[[Any], Any], answers: Iterable[Mapping[str, Any]], name: str) -> Any:
-    """Returns what the function makes of the values that are known; None if there is none."""
+    """Returns the function of the known values; None if there are none."""
     values = [one[name] for one in answers if one[name] is not None]
     return function(values) if values else None
 
 
 def _whole(records: Iterable[Records | None], now_ms: int, dead_after_ms: int) -> Coverage | None:
-    """Returns what the connections of all parts covered together: what any of them lacked in its time is lacking."""
+    """Returns what the connections of all parts covered together: a time is missing if any part lacks it."""
     every = []
     for one in filter(None, records):
         connections = Connections(one, now_ms, dead_after_ms)
@@ -120,7 +120,7 @@ def _outside(intervals: Iterable[Interval], from_ms: int, to_ms: int) -> list[In
 
 
 def _shown(whole: Coverage, answers: Sequence[Answer]) -> Answer:
-    """The coverage as JSON; how many connections there were, and how long they overlapped, each part's own."""
+    """Returns the coverage as JSON; the numbers of connections and the overlaps are sums of the parts' own."""
     shown = [one["coverage"] for one in answers if one["coverage"] is not None]
     gaps = sorted((gap for one in shown for gap in one["gaps"]), key=lambda gap: gap["from_at"])
     sums = {name: sum(one[name] for one in shown) for name in ("connections", "overlap_ms")}
@@ -145,7 +145,7 @@ def _counts(counts: Sequence[Answer]) -> Answer:
 
 
 def cost(stream_id: str, costs: Sequence[Answer]) -> Answer:
-    """Returns what the costs of the parts come to."""
+    """Returns the sum of the parts' costs."""
     sums = {name: _of(sum, costs, name) for name in ("about_usd", "forecast_month_usd", "hours", "events")}
     of_what = {name: _of(sum, (one["parts"] for one in costs), name) for name in costs[0]["parts"]}
     begun = {"from_at": _of(min, costs, "from_at"), "to_at": _of(max, costs, "to_at")}

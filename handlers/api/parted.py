@@ -1,4 +1,4 @@
-"""Answers about a stream that is read in parts (`parts` of its profile), by the records and pages of its parts.
+"""Answers about a stream that is read in parts (`parts` of its profile), from the records and pages of its parts.
 
 Invariants: nothing is written; a part that was never started has no page, and keeps the whole from being connected; a
 whole is listed once in a walk, before the first of its parts that was started.
@@ -25,7 +25,7 @@ Read = Callable[[str, PageRequest], Page]
 
 
 class Parted:
-    """The answers at one instant; `begun` returns what is known of a part whose POST was answered a moment ago."""
+    """The answers at one instant; `begun` returns the records of a part whose POST was answered a moment ago."""
 
     def __init__(
         self, store: StreamRecords, known: KnownProfiles, begun: Callable[[str], Records | None], now_ms: int,

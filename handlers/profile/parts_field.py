@@ -34,20 +34,26 @@ def parts(fields: Fields) -> tuple[str, ...]:
 
 
 def check_parts(fields: Fields, profile: Profile) -> None:
-    """Notes a problem if the parts cannot be streams of their own, or not be read as one."""
+    """Notes a problem if the parts cannot be streams of their own, or cannot be read as one."""
     ids = part_ids(profile.name, profile.parts)
     for one in ids:
         try:
             check_stream_id(one)
         except ProfileError as error:
-            fields.wrong("parts", f"make a stream that cannot be: {error}")
+            fields.wrong("parts", f"must make valid stream ids: {error}")
     if len({tag_of(one) for one in ids}) < len(ids):
-        fields.wrong("parts", "must differ: each is a connection of its own")
+        fields.wrong("parts", "must differ from each other: each is a connection of its own")
     texts = [profile.address, profile.body or "", *(one.text for one in profile.exchanges)]
     texts += [] if profile.ticket is None else [profile.ticket.body or ""]
     if not any(map(has_id, texts)):
-        fields.wrong("parts", "needs {name} in address, body or subscribe: without it each part would be the whole")
+        fields.wrong(
+            "parts", "needs {name} in address, body or subscribe: otherwise each part would be the whole stream"
+        )
     if not profile.again:
-        fields.wrong("parts", "cannot be where again = false: what must not be requested twice has one connection")
+        fields.wrong(
+            "parts", "cannot be used with again = false: what must not be requested twice has only one connection"
+        )
     if profile.store == "items" and profile.order == "none":
-        fields.wrong("parts", 'needs the order in which events came, to be read as one: not order = "none"')
+        fields.wrong(
+            "parts", 'cannot be used with order = "none": only an order of arrival lets the parts be read as one'
+        )

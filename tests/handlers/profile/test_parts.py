@@ -31,23 +31,23 @@ def test_each_part_is_a_stream_and_the_whole_is_none() -> None:
         ({"parts": ["btc", "it's"]}, SHAPE),
         ({"parts": ["btc", "a{b}"]}, SHAPE),
         ({"parts": ["btc", 2]}, SHAPE),
-        ({"parts": ["btc", "eth", "btc"]}, "parts must differ: each is a connection of its own"),
+        ({"parts": ["btc", "eth", "btc"]}, "parts must differ from each other: each is a connection of its own"),
         (
             {"parts": ["a", ".."]},
-            "parts make a stream that cannot be: the stream id 'demo:..' is malformed: no part between its colons "
+            "parts must make valid stream ids: the stream id 'demo:..' is malformed: no part between its colons "
             "may be '.' or '..'",
         ),
         (
             {"parts": ["a", "b"], "address": "https://feed.example/trades"},
-            "parts needs {name} in address, body or subscribe: without it each part would be the whole",
+            "parts needs {name} in address, body or subscribe: otherwise each part would be the whole stream",
         ),
         (
             {"parts": ["a", "b"], "method": "POST"},
-            "parts cannot be where again = false: what must not be requested twice has one connection",
+            "parts cannot be used with again = false: what must not be requested twice has only one connection",
         ),
         (
             {"parts": ["a", "b"], "order": "none"},
-            'parts needs the order in which events came, to be read as one: not order = "none"',
+            'parts cannot be used with order = "none": only an order of arrival lets the parts be read as one',
         ),
     ],
 )

@@ -107,7 +107,10 @@ def test_a_plan_says_how_a_stream_is_read_in_parts(profile: dict[str, Any], need
     [
         ("etcd", ""),
         ("okx", ""),
-        ("completions", "parts needs {name} in address, body or subscribe: without it each part would be the whole"),
+        (
+            "completions",
+            "parts needs {name} in address, body or subscribe: otherwise each part would be the whole stream",
+        ),
     ],
 )
 def test_a_profile_permits_parts_by_its_own_rules(name: str, why: str) -> None:
