@@ -31,7 +31,8 @@ MOST_PAGES = 100
 class Next:
     """Where the next page is: at a cursor in the answer, in its Link header, or by counting pages.
 
-    A cursor goes into the query parameter `query`; if that is "", the cursor is itself an address.
+    A cursor goes into the query parameter `query`; if that is "", the cursor is itself an address. The parameter
+    `number` begins with `first` and grows by `step`: 1 counts pages, more counts items.
     """
 
     cursor: JsonPath | None = None
@@ -39,6 +40,7 @@ class Next:
     link: str = ""
     number: str = ""
     first: int = 1
+    step: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +199,11 @@ def _next(inner: Fields) -> Next | None:
         return None
     cursor, link, count = table.read("cursor", A_PATH), table.read("link", TEXT, ""), table.read("number", TEXT, "")
     query, first = table.read("query", TEXT, ""), table.read("first", whole(1_000_000, least=0), 1)
+    step = table.read("step", whole(10_000), 1)
     if sum(map(bool, (cursor, link, count))) != 1 or (query and cursor is None):
         table.wrong("", f"must be one of {_SHAPES}")
-    table.refuse_the_rest("next: cursor and query, link, or number and first")
-    return Next(cursor, query, link, count, first)
+    table.refuse_the_rest("next: cursor and query, link, or number, first and step")
+    return Next(cursor, query, link, count, first, step)
 
 
 def notes(key: Rule, own_key: Rule, split: Split | None) -> str:

@@ -99,7 +99,7 @@ def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: objec
     if named is None:
         return ""
     if named.number:
-        return "" if is_empty else with_query(address, named.number, str(named.first + pages + 1))
+        return "" if is_empty else with_query(address, named.number, str(named.first + named.step * (pages + 1)))
     if named.cursor is not None:
         place = text_at(body, named.cursor) or ""
         if not place:

@@ -74,17 +74,19 @@ class Numbered(VirtualRest):
     def fetch(self, request: UpstreamRequest) -> Fetched:
         self.addresses.append(request.address)
         asked = {name: int(values[0]) for name, values in parse_qs(urlsplit(request.address).query).items()}
-        number, numbers = asked.get("page", 1), range(asked["after"], asked["before"] + 1)
+        number = asked.get("page", asked.get("skip", 0) // 3 + 1)
+        numbers = range(asked["after"], asked["before"] + 1)
         page = numbers[3 * number - 3 : 3 * number]
         if not page or number > self.ends_after:
             return Fetched(404, problem="answered 404")
         return Fetched(200, {}, f'{{"events":[{",".join(map(body, page))}]}}'.encode())
 
 
+@pytest.mark.parametrize("following", [{"number": "page"}, {"number": "skip", "first": 0, "step": 3}])
 @pytest.mark.parametrize(("ends_after", "state", "asked"), [(1000, REPAIRED, 4), (1, PARTLY, 4)])
-def test_numbered_pages_may_end_with_a_404(ends_after: int, state: str, asked: int) -> None:
-    """It is the end of the walk, which proves what it showed and nothing more; on the first page it is a refusal."""
-    rig = Rig(next={"number": "page"})
+def test_numbered_pages_may_end_with_a_404(ends_after: int, state: str, asked: int, following: dict[str, Any]) -> None:
+    """Counted by pages or items, it ends the walk, which proves what it showed; on the first page it is a refusal."""
+    rig = Rig(next=following)
     rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
     rest.ends_after = ends_after
     rig.run(left_ms=1)
