@@ -1,4 +1,4 @@
-"""The interpreter in the form in which recorded AWS executions are replayed against it."""
+"""Replays recorded AWS executions on the interpreter."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ def replayed(definition: dict[str, Any], data: Any, case: dict[str, Any], perfor
 
 
 def storage(call: TaskCall) -> Any:
-    """Return S3's answer: it takes what is written, and has nothing to read, for no object was recorded."""
+    """Return S3's answer: it accepts writes, and has nothing to read, because no object was recorded."""
     if call.action == "putObject":
         return {}
     raise TaskFailure("S3.NoSuchKeyException", "The specified key does not exist.")

@@ -1,4 +1,4 @@
-"""Step Functions' API for tests: the server on a socket, with two functions that run here, and a client of it."""
+"""Step Functions' API for tests: the server on a socket, two functions that run here, and a client."""
 
 import contextlib
 import functools
@@ -35,14 +35,14 @@ class Deployed(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a function answered."""
+    """A function's answer."""
 
     payload: bytes
     function_error: str | None = None
 
 
 async def invoke(name: str, payload: bytes) -> Answer:
-    """`echo` returns its event as the member `event`; no other function exists."""
+    """Return `echo`'s event as the member `event`; no other function exists."""
     if name.rpartition(":")[2] != "echo":
         raise UnknownFunction(name)
     return Answer(b'{"event":' + payload + b"}")
@@ -50,12 +50,12 @@ async def invoke(name: str, payload: bytes) -> Answer:
 
 @functools.cache
 def session() -> Session:
-    """One session for all clients: what it has read of services is read once."""
+    """Return one session for all clients, so that the models of services are read once."""
     return Session()
 
 
 def client(service: str, url: str | None = "http://127.0.0.1:9") -> Any:
-    """A botocore client of an endpoint, of AWS for None; by default of one where nobody listens."""
+    """Return a botocore client of an endpoint: of AWS for None; by default of one where nobody listens."""
     return session().create_client(
         service,
         endpoint_url=url,
@@ -67,7 +67,7 @@ def client(service: str, url: str | None = "http://127.0.0.1:9") -> Any:
 
 
 def deployed(*machines: tuple[str, dict[str, Any]]) -> Any:
-    """Machines that a host deploys, as StepFunctions takes them."""
+    """Return the machines of a host, in the form that StepFunctions takes."""
     return loaded_stack(Deployed(name, PREFIX + name, json.dumps(definition)) for name, definition in machines)
 
 
@@ -75,7 +75,7 @@ def deployed(*machines: tuple[str, dict[str, Any]]) -> Any:
 async def stepfunctions(
     folder: Path, *machines: tuple[str, dict[str, Any]], perform: Any = None, **options: Any
 ) -> AsyncIterator[StepFunctions]:
-    """Step Functions without HTTP, which keeps its state in `folder`; `perform` performs Tasks in place of `invoke`."""
+    """Return Step Functions without HTTP, with its state in `folder`; `perform` replaces `invoke`."""
     states = StepFunctions(folder, RealClock(), deployed(*machines), **options)
     tasks = TaskPerformer(invoke, client, states)
     states.executions.perform = perform or tasks.perform
@@ -90,7 +90,7 @@ async def stepfunctions(
 
 @contextlib.asynccontextmanager
 async def service(folder: Path) -> AsyncIterator[str]:
-    """The address of a server that keeps its state in `folder`; its host deploys one machine, `deployed`."""
+    """Yield the address of a server with its state in `folder`; its host deploys one machine, `deployed`."""
     states = StepFunctions(folder, RealClock(), deployed(("deployed", PASS)))
     states.executions.restore()
     tasks = TaskPerformer(invoke, client, states)
@@ -105,12 +105,12 @@ async def service(folder: Path) -> AsyncIterator[str]:
 
 
 def states_client(url: str) -> Any:
-    """A botocore client; StartSyncExecution and TestState go to the same host as everything else."""
+    """Return a botocore client; StartSyncExecution and TestState go to the same host as all else."""
     return client("stepfunctions", url)
 
 
 def refusal(call: Callable[..., Any], **parameters: Any) -> tuple[str, str]:
-    """The code and the message with which the call is refused."""
+    """Return the code and the message with which the call is refused."""
     with pytest.raises(ClientError) as refused:
         call(**parameters)
     error = refused.value.response["Error"]
@@ -118,13 +118,13 @@ def refusal(call: Callable[..., Any], **parameters: Any) -> tuple[str, str]:
 
 
 def created(states: Any, name: str, definition: Any = PASS, **more: Any) -> str:
-    """The ARN of a new machine."""
+    """Return the ARN of a new machine."""
     answer = states.create_state_machine(name=name, definition=json.dumps(definition), roleArn=ROLE, **more)
     return str(answer["stateMachineArn"])
 
 
 def over(states: Any, execution_arn: str) -> dict[str, Any]:
-    """The description of an execution that has ended."""
+    """Return the description of an execution that has ended."""
     description: dict[str, Any] = {}
 
     def has_ended() -> bool:
@@ -136,22 +136,22 @@ def over(states: Any, execution_arn: str) -> dict[str, Any]:
 
 
 def ran(states: Any, machine_arn: str, **request: Any) -> dict[str, Any]:
-    """The description of a new execution that has ended."""
+    """Return the description of a new execution that has ended."""
     return over(states, states.start_execution(stateMachineArn=machine_arn, **request)["executionArn"])
 
 
 def line(**states: dict[str, Any]) -> dict[str, Any]:
-    """States in a row as they are named; the first is where it starts."""
+    """Return the states as a line that starts at the first."""
     return {"StartAt": next(iter(states)), "States": states}
 
 
 def calling(resource: str, parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """The definition of a machine of one Task."""
+    """Return the definition of a machine of one Task."""
     return {"StartAt": "S", "States": {"S": {"Type": "Task", "Resource": resource, "Parameters": parameters, **more}}}
 
 
 def handed_over(states: Any, name: str, **more: Any) -> tuple[str, str]:
-    """The ARN of an execution that waits for a token, and the token."""
+    """Return the ARN of an execution that waits for a token, and the token."""
     arn = created(states, name, calling(SEND, HANDED, End=True, **more))
     execution = states.start_execution(stateMachineArn=arn)["executionArn"]
 

@@ -10,7 +10,7 @@ ERROR_NAMES: dict[str, type[Exception]] = {}
 
 
 def machine(*states: tuple[str, Mapping[str, Any]], **fields: Any) -> Machine:
-    """Return the machine of these states; it starts at the first, and one without a way on ends."""
+    """Return the machine of these states; it starts at the first, and a state without a Next ends it."""
     return load({"StartAt": states[0][0], "States": {name: ended(state) for name, state in states}, **fields})
 
 

@@ -1,7 +1,7 @@
-"""The services that a recorded execution called, as they answered then.
+"""The services that a recorded execution called, with their recorded answers.
 
-What a service answered, and how a task token was sent back, is no rule of the language, so it is taken from the
-recording; functions are not: a case says how they behave. Events of the same resource are used up in their order.
+A service's answers, and how a task token was sent back, are no rules of the language, so they come from the recording;
+functions do not: a case says how they behave. Events of the same resource are used up in order.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class Outside:
         self._events = [event for event in events if event["type"] in (*_ENDS, "TaskSubmitted", "TaskSubmitFailed")]
 
     async def perform(self, call: TaskCall) -> Any:
-        """Return the answer of then; a call that was not answered then is not answered now."""
+        """Return the recorded answer; a call without one is not answered."""
         if call.service == ACTIVITY:
             return self._hand(call)
         if call.pending is None:
@@ -35,7 +35,9 @@ class Outside:
         return answer
 
     def _hand(self, call: TaskCall) -> None:
-        """A worker takes it on and answers as then; one that nothing was scheduled for does not exist."""
+        """Let a worker take the work and answer as recorded; an activity for which nothing was scheduled does not
+        exist.
+        """
         scheduled = next((event for event in self._activities if event.get("resource") == call.resource), None)
         if scheduled is None or call.pending is None:
             raise TaskFailure("ActivityDoesNotExist", f"The activity {call.resource} does not exist.")
@@ -44,7 +46,7 @@ class Outside:
         asyncio.get_running_loop().call_later(0.001, _work, call.pending, following)
 
     async def settle(self, call: TaskCall, pending: Pending) -> None:
-        """Return nothing; the Task that waits hears what it heard then."""
+        """Return nothing; the Task that waits gets its recorded answer."""
         event = self._take(call, _ENDS)
         if event is not None and event["type"] == "TaskSucceeded":
             pending.succeed(event["output"])
@@ -86,5 +88,5 @@ def _answer(event: dict[str, Any]) -> Any:
 
 
 def _text(cause: Any) -> str | None:
-    """A cause that is JSON was parsed by the recorder."""
+    """Return a cause as text, because the recorder parsed causes that are JSON."""
     return cause if cause is None or isinstance(cause, str) else compact(cause)

@@ -1,4 +1,4 @@
-"""Patience without sleeping, and a service in a thread."""
+"""Waits for a condition without a fixed sleep, and runs a service in a thread."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def in_thread(service: Callable[[], contextlib.AbstractAsyncContextManager[T]]) -> Iterator[T]:
-    """Keeps an asynchronous context open on an event loop in a thread; yields its value."""
+    """Keep an asynchronous context open on an event loop in a thread; yield its value."""
     started: list[tuple[T, asyncio.AbstractEventLoop, asyncio.Event]] = []
     ready = threading.Event()
 
@@ -45,10 +45,10 @@ def in_thread(service: Callable[[], contextlib.AbstractAsyncContextManager[T]]) 
 
 
 def until(condition: Callable[[], T], within_s: float = 10.0) -> T:
-    """Asks again and again; returns what the condition came to once it is true, or its last answer when time is up.
+    """Ask until the condition is true, and return its value, or its last answer when time is up.
 
-    `within_s` is what it takes at most where nothing else runs; it gets PATIENCE times as long. The longer it waits,
-    the less often it asks: what it asks costs what is waited for as well.
+    `within_s` is the most that it takes on an idle machine; it gets PATIENCE times as long. It asks less and less
+    often, because asking slows down what it waits for.
     """
     began_s = time.monotonic()
     pause = threading.Event()

@@ -1,4 +1,4 @@
-"""Comparing an answer with a recorded one, in which whatever changes from run to run was masked."""
+"""Compares an answer with a recorded one, in which everything that differs between runs was masked."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def by_recording(cases: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, An
 
 
 def equal(expected: Any, actual: Any) -> bool:
-    """Return whether the answer is the recorded one, JSON texts compared as what they say."""
+    """Return whether the answer is the recorded one; JSON texts compare as values."""
     return _equal(_parsed(expected), _parsed(actual))
 
 

@@ -110,9 +110,7 @@ def decoded(segment: str) -> str | None:
 def test_a_start_says_exactly_the_stream_and_the_query(
     apache: Apache, route: Route, segment: str, query: dict[str, str], body: str, header: str
 ) -> None:
-    """Whatever a client sends, it starts one machine, with no name but the two refused ones, and without header and
-    body.
-    """
+    """For any request it starts one machine, with no name but the two refused ones, and without header and body."""
     template = route.request_templates["application/json"]
     headers = {"Authorization": f"Bearer secret {header}", "x-amzn-requestid": header}
     params = {"path": {"streamId": segment}, "querystring": query, "header": headers}

@@ -1,4 +1,4 @@
-"""What real AWS Step Functions answered, replayed against the interpreter."""
+"""Recorded answers of AWS Step Functions, replayed on the interpreter."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def answered(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def differing(answer: dict[str, Any], case: dict[str, Any]) -> list[Any]:
-    """What AWS recorded of a history and the answer's says otherwise; its order where AWS's is fixed."""
+    """Return where a recorded history and the answer's differ; the order too, if AWS's is fixed."""
     expected = case["expected"]
     if "event_types" not in expected:
         return []
@@ -34,15 +34,15 @@ def differing(answer: dict[str, Any], case: dict[str, Any]) -> list[Any]:
 
 
 def ends_otherwise(answer: dict[str, Any], case: dict[str, Any]) -> list[Any]:
-    """What AWS recorded of the result, and the answer's, where these differ."""
+    """Return AWS's recorded result and the answer's, if they differ."""
     pairs = [(name, case["expected"].get(name), answer.get(name)) for name in RESULT]
     return [pair for pair in pairs if not equal(pair[1], pair[2])]
 
 
 @pytest.mark.parametrize("recording", [*EXECUTIONS, *SERVICES])
 def test_recorded_executions_end_as_they_did_on_aws(recording: str) -> None:
-    """Status, output, error and cause are AWS's, and so are the event types in AWS's order; ids, previousEventIds and
-    details too, where AWS's order is fixed. Services answer as recorded: everything else follows.
+    """Status, output, error, cause and event types are AWS's, in its order; ids, previousEventIds and details too, if
+    the order is fixed. Services answer as recorded: everything else follows.
     """
     recorded = [*EXECUTIONS.get(recording, []), *SERVICES.get(recording, [])]
     answers = [(case, answered(case)) for case in recorded]
@@ -51,7 +51,7 @@ def test_recorded_executions_end_as_they_did_on_aws(recording: str) -> None:
 
 
 def test_what_differs_from_a_recording_is_named() -> None:
-    """An output, an event and an order that AWS did not record."""
+    """It is an output, an event or an order that AWS did not record."""
     case = next(case for case in EXECUTIONS["base/test_base"] if case["events_ordered"])
     answer = answered(case)
     assert (ends_otherwise(answer, case), differing(answer, case)) == ([], [])
@@ -62,12 +62,12 @@ def test_what_differs_from_a_recording_is_named() -> None:
 
 @pytest.mark.parametrize("recording", CHOICES)
 def test_recorded_comparisons_hold_where_they_held_on_aws(recording: str) -> None:
-    """One Choice Rule against one input: every operator by every type of value."""
+    """Each is one Choice Rule with one input: every operator with every type of value."""
     assert [case["id"] for case in CHOICES[recording] if holds(case) is not case["holds"]] == []
 
 
 def holds(case: dict[str, Any]) -> Any:
-    """Whether the Choice Rule holds of the input here."""
+    """Return whether the Choice Rule holds for the input here."""
     machine = load(
         {
             "StartAt": "Check",
@@ -82,7 +82,7 @@ def holds(case: dict[str, Any]) -> Any:
 
 
 def test_an_oversized_pass_result_fails_the_execution() -> None:
-    """Recorded: a Result of 263,000 characters is States.DataLimitExceeded, and the state never exits."""
+    """A Result of 263,000 characters is States.DataLimitExceeded, and the state never exits (recorded)."""
     machine = load(
         {"StartAt": "State_1", "States": {"State_1": {"Type": "Pass", "Result": "a" * 263_000, "End": True}}}
     )

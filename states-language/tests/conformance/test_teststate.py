@@ -1,4 +1,4 @@
-"""What AWS's TestState answered, asked of the local Step Functions."""
+"""The local Step Functions answer as AWS's TestState did."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ HERE, THERE = ":000000000000:", ":111111111111:"
 
 
 def test_a_state_on_its_own_is_answered_for_as_on_aws(tmp_path: Path) -> None:
-    """Status, output, next state, error and cause, and every step that an inspection shows."""
+    """Status, output, next state, error, cause, and every step of an inspection are the same."""
 
     async def answers() -> list[tuple[dict[str, Any], dict[str, Any]]]:
         async def perform(call: TaskCall) -> Any:

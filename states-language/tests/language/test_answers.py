@@ -1,4 +1,4 @@
-"""Answers by the name of a state, in `execute` and in tests, and what a callable learns of its Task."""
+"""Answers by a state's name, in `execute` and in tests, and what a callable learns about its Task."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def test_functions_of_execute_are_named_by_states_too() -> None:
     "resource", ["arn:aws:states:::glue:startJobRun.sync", "arn:aws:states:us-east-1:1:activity:a"]
 )
 def test_a_function_completes_a_job_and_an_activity(resource: str) -> None:
-    """In `execute` nobody else would; what it raises fails the Task."""
+    """In `execute` nothing else would; an exception fails the Task."""
     one = machine(("Work", {"Type": "Task", "Resource": resource, "End": True}))
     assert one.execute(functions={"Work": lambda *_: 7}).output == 7
 
@@ -48,7 +48,7 @@ def test_a_function_completes_a_job_and_an_activity(resource: str) -> None:
 
 @pytest.mark.parametrize("by", ["run_machine", "execute"])
 def test_a_callable_learns_its_state_attempt_and_input(by: str) -> None:
-    """`attempt` counts from 1 at each visit; `input` is the state's, not what the call passes on."""
+    """`attempt` counts from 1 at each visit; `input` is the state's, not the call's."""
     call = {
         "Type": "Task",
         "Resource": "arn:aws:states:::lambda:invoke",
@@ -73,7 +73,7 @@ def test_a_callable_learns_its_state_attempt_and_input(by: str) -> None:
 
 
 def test_answers_in_turn_are_counted_by_state() -> None:
-    """Two states with one name each; each counts its own calls."""
+    """Two states share a function; each counts its own calls."""
     retry = {"Retry": [{"ErrorEquals": ["Busy"]}]}
     answers = in_turn(TaskFailure("Busy"), {"Item": 1})
     twice = machine(("First", {**GET, **retry, "Next": "Second"}), ("Second", {**GET, **retry, "End": True}))

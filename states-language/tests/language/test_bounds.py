@@ -28,12 +28,12 @@ TOO_LARGE = "The state/task 'A' returned a result with a size exceeding the maxi
     ],
 )
 def test_data_that_stands_in_many_places_is_too_large_at_once(state: dict[str, Any]) -> None:
-    """A text of half a gigabyte, and of the fortieth power of two, is refused without being written."""
+    """A text of half a gigabyte, or of 2**40 characters, is refused without being written."""
     execution = machine(("A", state)).execute(LARGE)
     assert (execution.error, execution.cause) == ("States.DataLimitExceeded", TOO_LARGE)
 
 
 def test_small_data_may_stand_in_many_places() -> None:
-    """Data that fits is returned, however many places it has."""
+    """Data within the limit is returned, however many places it has."""
     output = machine(("A", {"Type": "Pass", "Parameters": PLACES})).execute(1).output
     assert list(output.values()) == [1] * MANY

@@ -23,7 +23,7 @@ NINE_SECONDS = [step for _ in range(5) for step in (9, ("heartbeat",))]
 
 
 def says(*steps: Any) -> Holder:
-    """Return the holder of a token who waits so many seconds, or calls a method with the token and more."""
+    """Return a token's holder that waits so many seconds, or calls a method with the token and more."""
 
     async def holder(tokens: Tokens, token: str) -> None:
         for step in steps:
@@ -36,7 +36,7 @@ def says(*steps: Any) -> Holder:
 
 
 def held(holder: Holder, caught: str | None = None, **fields: Any) -> Execution:
-    """Return the execution of one callback Task whose token `holder` got in a message; a Catcher may name an error."""
+    """Return the execution of one callback Task whose token `holder` gets in a message; a Catcher may name an error."""
     tokens = Tokens()
     works: list[asyncio.Task[None]] = []
 
@@ -50,7 +50,7 @@ def held(holder: Holder, caught: str | None = None, **fields: Any) -> Execution:
 
 
 def test_the_holder_of_the_token_gives_the_result() -> None:
-    """TaskSubmitted says what the service answered, TaskSucceeded what the holder said; the latter is the result."""
+    """TaskSubmitted has the service's answer, TaskSucceeded the holder's, which is the result."""
     execution = held(says(60, ("succeed", {"done": True})))
     assert execution.output == {"done": True}
     assert types(execution)[2:6] == ["TaskScheduled", "TaskStarted", "TaskSubmitted", "TaskSucceeded"]
@@ -60,14 +60,14 @@ def test_the_holder_of_the_token_gives_the_result() -> None:
 
 
 def test_a_failure_may_leave_error_and_cause_out() -> None:
-    """What the holder leaves out is absent in the history, and States.ALL catches it."""
+    """The history lacks what the holder leaves out, and States.ALL catches it."""
     execution = held(says(("fail",)))
     assert (execution.status, execution.error, execution.cause) == ("FAILED", None, None)
     assert "error" not in execution.history[5]["taskFailedEventDetails"]
 
 
 def test_heartbeats_keep_a_task_alive_until_they_stop() -> None:
-    """Each heartbeat begins HeartbeatSeconds anew, a missed one is States.Timeout; TimeoutSeconds stays as it is."""
+    """Each restarts HeartbeatSeconds, a missed one is States.Timeout; TimeoutSeconds does not change."""
     execution = held(says(*NINE_SECONDS), HeartbeatSeconds=10, TimeoutSeconds=600)
     assert (execution.error, types(execution)[-2:]) == ("States.Timeout", ["TaskTimedOut", "ExecutionFailed"])
     assert at_ms(execution, "TaskTimedOut") == [55_000]
@@ -79,7 +79,7 @@ def test_heartbeats_keep_a_task_alive_until_they_stop() -> None:
     [("States.HeartbeatTimeout", True), ("States.Timeout", True), ("States.ALL", True), ("States.TaskFailed", False)],
 )
 def test_a_missed_heartbeat_is_caught_under_both_names(error: str, caught: bool) -> None:
-    """A Catcher may name it States.HeartbeatTimeout or States.Timeout; the former does not catch TimeoutSeconds."""
+    """A Catcher may name States.HeartbeatTimeout or States.Timeout; the former does not catch TimeoutSeconds."""
     execution = held(says(), error, HeartbeatSeconds=10, TimeoutSeconds=11)
     assert (types(execution)[5:7] == ["TaskTimedOut", "TaskStateExited"]) is caught
     assert (execution.status == "FAILED") is not caught
@@ -88,7 +88,7 @@ def test_a_missed_heartbeat_is_caught_under_both_names(error: str, caught: bool)
 
 
 def test_a_token_is_good_for_one_answer() -> None:
-    """A second answer, one after the time-out and one by a text that is no token are refused."""
+    """A second answer, a late one, and one with a text that is no token are refused."""
     refused: list[type[Exception]] = []
 
     async def holder(tokens: Tokens, token: str) -> None:
@@ -120,7 +120,7 @@ def test_each_attempt_has_its_own_token() -> None:
 
 
 def test_work_that_is_not_taken_on_fails_the_task() -> None:
-    """The service refused: TaskSubmitFailed, and nobody waits for the token."""
+    """The service refuses: TaskSubmitFailed, and nobody waits for the token."""
 
     async def perform(_call: TaskCall) -> Any:
         raise TaskFailure("SQS.QueueDoesNotExistException", "none")
@@ -155,7 +155,7 @@ def nested(resource: str, ended: Ended) -> Execution:
 
 
 def test_a_nested_execution_gives_its_output_as_text_or_as_json() -> None:
-    """.sync gives texts, .sync:2 what they say."""
+    """.sync gives texts, .sync:2 gives JSON."""
     whole = {
         "ExecutionArn": "arn:e",
         "InputDetails": {"Included": True},
@@ -172,7 +172,7 @@ def test_a_nested_execution_gives_its_output_as_text_or_as_json() -> None:
 
 @pytest.mark.parametrize("pattern", ["sync", "sync:2"])
 def test_a_nested_execution_that_fails_fails_the_task(pattern: str) -> None:
-    """States.TaskFailed, and the cause describes the execution, its input as a text in both forms."""
+    """The error is States.TaskFailed, and the cause describes the execution, its input as text in both forms."""
     execution = nested(pattern, Ended("arn:e", "arn:m", "e", "FAILED", "{}", 5, 7, error="Bad"))
     assert (execution.error, execution.cause) == (
         "States.TaskFailed",
@@ -185,7 +185,7 @@ ACTIVITY = "arn:aws:states:us-east-1:111111111111:activity:a"
 
 
 def test_an_activity_does_not_exist() -> None:
-    """Recorded: the execution fails, for nobody has made the activity."""
+    """The execution fails, for nobody has created the activity (recorded)."""
     execution = machine(("S", {"Type": "Task", "Resource": ACTIVITY})).execute()
     assert (execution.error, types(execution)[2:]) == ("States.Runtime", ["ExecutionFailed"])
     assert str(execution.cause).endswith(f" The activity {ACTIVITY} does not exist.")
@@ -206,7 +206,7 @@ APPROVE = {"Type": "Task", "Resource": "arn:aws:states:us-east-1:123456789012:ac
 def test_an_activity_is_scheduled_before_its_worker(
     answer: Any, limits: dict[str, int], seconds: int, events: list[str]
 ) -> None:
-    """One that nobody polls times out; the heartbeat counts from the worker's start."""
+    """Without a poll it times out; the heartbeat counts from the worker's start."""
     run = run_machine(machine(("A", {**APPROVE, **limits})), {"n": 1}, functions={"activity:approve": answer})
     scheduled = run.history[2]["activityScheduledEventDetails"]
     assert (scheduled["resource"], scheduled["input"]) == (APPROVE["Resource"], '{"n":1}')
@@ -217,7 +217,7 @@ def test_an_activity_is_scheduled_before_its_worker(
 
 
 def test_a_worker_that_asserts_fails_the_test() -> None:
-    """It works beside the execution, and nothing that the machine catches hides it."""
+    """It runs beside the execution, and no Catcher hides it."""
 
     def work(_payload: Any, _context: Any) -> None:
         raise AssertionError("not approved")

@@ -56,7 +56,7 @@ def test_a_cancelled_timer_is_not_called_and_does_not_move_time() -> None:
 
 
 def test_waiting_for_what_can_never_come_is_an_error_that_names_the_clock() -> None:
-    """Nothing ready and no timer: an error instead of a hang, with the seed to repeat it."""
+    """With nothing ready and no timer it is an error instead of a hang, with the seed to repeat it."""
     clock = VirtualClock(seed=7)
 
     async def main() -> None:
@@ -90,7 +90,7 @@ def test_a_second_run_goes_on_where_the_first_stood_still() -> None:
 
 
 def test_what_a_callback_raises_ends_the_run() -> None:
-    """No exception is lost in a log."""
+    """No exception is only logged."""
     clock = VirtualClock()
 
     def broken() -> None:
@@ -132,7 +132,7 @@ def test_real_time_wakes_nobody_early() -> None:
 
 
 def test_the_time_that_a_process_has_calculated() -> None:
-    """This one's own, and none of a process that is not there."""
+    """It is this process's own, and 0 for one that does not exist."""
     before = time.process_time()
     assert before <= calculated_s(os.getpid()) <= time.process_time()
     assert calculated_s(2**22 + 1) == 0

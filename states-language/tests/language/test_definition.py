@@ -25,7 +25,7 @@ def choice(**rule: Any) -> dict[str, Any]:
 
 
 def mapped(mode: str | None = "STANDARD", **fields: Any) -> dict[str, Any]:
-    """A Map, distributed in this mode."""
+    """Return a Map that is distributed in this mode."""
     config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": mode}} if mode else {}
     return {"Type": "Map", "ItemProcessor": {**line(("A", {"Type": "Pass"})), **config}, "End": True, **fields}
 
@@ -250,7 +250,7 @@ def test_a_definition_is_refused_with_place_and_rule() -> None:
 
 
 def test_a_definition_of_data_is_as_json_has_it() -> None:
-    """Data that is not JSON is refused, keys are texts, and a later change of the data does not change the machine."""
+    """Data that is not JSON is refused, keys are texts, and a later change does not affect the machine."""
     with pytest.raises(DefinitionError, match="is not valid JSON: Object of type set is not JSON serializable"):
         load({"StartAt": "A", "States": {"A": {"Type": "Pass", "Result": {1}, "End": True}}})
     data: dict[Any, Any] = {"StartAt": "1", "States": {1: {"Type": "Pass", "Result": [], "End": True}}}
@@ -260,7 +260,7 @@ def test_a_definition_of_data_is_as_json_has_it() -> None:
 
 
 def test_a_definition_is_read_from_yaml_as_json_would_have_it(tmp_path: Path) -> None:
-    """YAML has JSON's types alone: time stamps, `on` and 1:30 are texts, 010 is ten."""
+    """YAML has only JSON's types: timestamps, `on` and 1:30 are texts, 010 is ten."""
     text = """
     StartAt: S
     TimeoutSeconds: 010
@@ -324,5 +324,5 @@ def test_a_broken_file_is_refused_in_one_sentence(tmp_path: Path, name: str, tex
 
 
 def test_loading_files_leaves_yaml_itself_as_it_was() -> None:
-    """The reader's types are its own."""
+    """Only the reader has its types."""
     assert yaml.safe_load("on: 1:30") == {True: 90}

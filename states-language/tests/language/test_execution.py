@@ -1,4 +1,4 @@
-"""How executions begin and end, what they cost, and that two runs are the same to the byte."""
+"""How executions begin and end, their cost, and that two runs are the same to the byte."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def day(clock: VirtualClock, staggered: Any, perform: Any) -> Execution:
 
 
 def perform_for(clock: VirtualClock) -> Any:
-    """Return a perform that takes 43 s a call and then fails as taken over, or earlier by the clock's dice."""
+    """Return a perform that takes 43 s a call and then fails as taken over, or earlier at random by the clock."""
 
     async def perform(call: TaskCall) -> Any:
         chance = clock.random()
@@ -68,7 +68,7 @@ def test_two_runs_give_byte_equal_histories_with_jitter() -> None:
 
 
 class Listed:
-    """Latencies that are known."""
+    """Latencies with fixed values."""
 
     def __init__(self) -> None:
         self.overshoots = [55, 64]
@@ -85,7 +85,7 @@ class Listed:
 
 
 def test_latencies_stand_where_aws_takes_time() -> None:
-    """Before the first state, after a Wait that is over, and between a Wait and the Task after it; nowhere else."""
+    """They come before the first state, after a Wait, and between a Wait and the next Task, and nowhere else."""
     latencies = Listed()
     states = [
         ("W", {**WAIT, "Next": "T"}),
@@ -145,7 +145,7 @@ def test_the_history_is_in_the_wire_shape_of_get_execution_history() -> None:
 
 
 def test_an_input_is_what_its_json_says() -> None:
-    """Keys are texts, a tuple is an array, and whoever gave it may change it; NaN is no JSON."""
+    """Keys are texts, a tuple is an array, and its giver may change it later; NaN is not JSON."""
     data: dict[Any, Any] = {1: (True, [])}
     execution = load(line(("A", {"Type": "Pass"}))).execute(data)
     data[1][1].append(0)
@@ -155,7 +155,7 @@ def test_an_input_is_what_its_json_says() -> None:
 
 
 def test_a_machine_runs_within_a_running_loop() -> None:
-    """In a function of another machine, and in an async test or a notebook."""
+    """This is in another machine's function, in an async test, or in a notebook."""
     inner = load(line(("A", {"Type": "Wait", "Seconds": 9, "Next": "B"}), ("B", {"Type": "Pass", "Result": 5})))
     outer = load(line(("Do", task(OutputPath="$.Payload"))))
 
@@ -166,7 +166,7 @@ def test_a_machine_runs_within_a_running_loop() -> None:
 
 
 def test_a_machines_time_out_ends_the_execution_and_cannot_be_caught() -> None:
-    """TIMED_OUT without Error or Cause; the event points to 0."""
+    """It is TIMED_OUT without Error or Cause; the event points to 0."""
     catch = [{"ErrorEquals": ["States.ALL"], "Next": "W"}]
     parallel = {"Type": "Parallel", "Branches": [line(("V", WAIT))], "Catch": catch, "Next": "W"}
     execution = machine(("P", parallel), ("W", WAIT), TimeoutSeconds=4).execute()
@@ -202,7 +202,7 @@ def test_a_stop_aborts_at_once_and_nothing_follows() -> None:
 
 
 def test_a_defect_of_the_outside_fails_the_execution_and_is_reported() -> None:
-    """Only TaskFailure is an answer; any other exception of perform is a bug, and no bug is swallowed."""
+    """Only TaskFailure is an answer; any other exception of perform is a defect and is reported."""
     clock = VirtualClock()
     executions: list[Execution] = []
 
@@ -228,7 +228,7 @@ def test_names_that_are_left_out_follow_from_the_clocks_seed() -> None:
 
 
 def test_half_of_a_surrogate_pair_leaves_no_machine() -> None:
-    """It is U+FFFD in inputs, names of members, results, Error and Cause, and so every text can be encoded."""
+    """It is U+FFFD in inputs, member names, results, Error and Cause, so every text can be encoded."""
     assert parse_json('{"\\ud800": ["\\uDC00", "\\ud83d\\ude00"]}') == {"\ufffd": ["\ufffd", "\U0001f600"]}
     passed = machine(("A", {"Type": "Pass"})).execute({"a\ud800": ["\udc00", "\ud83d\ude00"]})
     assert passed.output == {"a\ufffd": ["\ufffd", "\U0001f600"]}

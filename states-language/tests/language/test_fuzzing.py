@@ -1,4 +1,4 @@
-"""The fuzzer comes upon what a machine does not handle, and makes its cases from the definition alone."""
+"""The fuzzer finds what a machine does not handle, and makes its cases only from the definition."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from states_language.tasks.stubs import Behaviour
 
 
 def test_what_is_unhandled_shows() -> None:
-    """The search comes upon a time-out, an answer too large and others, so that a green run means something."""
+    """The search finds a time-out, an oversized answer and others, so a green run means something."""
     machine = load(line(("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "No"}])), ("No", {"Type": "Fail"})))
     errors = set()
 
@@ -27,7 +27,7 @@ def test_what_is_unhandled_shows() -> None:
 
 
 def test_inputs_have_what_expressions_and_calls_read() -> None:
-    """Inputs have the members that JSONata and intrinsic functions name, and the constants that a Condition names."""
+    """They have the members that JSONata and intrinsic functions name, and the constants of a Condition."""
     choice = {"Type": "Choice", "Choices": [{"Condition": "{% $states.input.kind = 'zebra' %}", "Next": "Bad"}]}
     failing = {"Type": "Pass", "Output": "{% $error('no zebra') %}"}
     query = line(("Look", {**choice, "Default": "Good"}), ("Bad", failing), ("Good", {"Type": "Succeed"}))
@@ -43,12 +43,12 @@ def _first(machine: dict[str, Any], status: str) -> Execution:
 
 
 def test_a_behaviour_is_shown_as_it_is_written() -> None:
-    """A case that failed can be read and used again."""
+    """A failing case can be read and copied."""
     assert repr(Behaviour()) == "Behaviour(answer=ECHO, error=None, cause=None, delay_ms=0, never=False)"
 
 
 def test_an_error_that_a_fail_state_gives_is_handled() -> None:
-    """An error that somebody wrote down is an answer; one that nobody caught, or a lost path, is not."""
+    """An error in a Fail state is an answer; an uncaught one, or a path that leads nowhere, is not."""
     caught = line(
         ("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "No"}])),
         ("No", {"Type": "Fail", "Error": "Refused"}),
@@ -63,7 +63,7 @@ def test_an_error_that_a_fail_state_gives_is_handled() -> None:
 @settings(max_examples=examples(50), deadline=None)
 @given(st.data())
 def test_inputs_are_made_of_what_the_definition_reads(data: st.DataObject) -> None:
-    """No hint is needed: any machine gets cases that run to an end."""
+    """Without any hint, each machine gets cases that run to an end."""
     choice = {"Type": "Choice", "Choices": [{"Variable": "$.a.b", "StringEquals": "go", "Next": "Do"}], "Default": "Do"}
     machine = load(line(("Look", choice), ("Do", task(Retry=[{"ErrorEquals": ["Busy"]}]))))
     case = data.draw(fuzz(machine))

@@ -47,7 +47,7 @@ def test_each_way_out_of_a_state_is_an_arrow() -> None:
 
 
 def test_too_large_a_result_is_any_error() -> None:
-    """States.ALL does not match it, so Catchers name both; where they lead to one state that is one arrow."""
+    """States.ALL does not match it, so Catchers name both; if they lead to one state that is one arrow."""
     both = [{"ErrorEquals": [name], "Next": "Over"} for name in ("States.DataLimitExceeded", "States.ALL")]
     assert list(targets({"Catch": both})) == [("Over", "any error")]
     apart = [both[0] | {"Next": "Large"}, both[1]]

@@ -1,4 +1,4 @@
-"""The history of an execution: how long it may be, and that it need not be kept."""
+"""The length of an execution's history, and that it need not be kept."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from states_language import Event, Machine
 
 
 def counting(most: int) -> tuple[Machine, dict[str, int]]:
-    """Return a loop of a Pass and a Choice, and the input with which it makes so many rounds."""
+    """Return a loop of a Pass and a Choice, and the input for so many rounds."""
     add = {"Type": "Pass", "Parameters": {"n.$": "States.MathAdd($.n, 1)", "most.$": "$.most"}, "Next": "Look"}
     again = {"Variable": "$.n", "NumericLessThanPath": "$.most", "Next": "Count"}
     look = {"Type": "Choice", "Choices": [again], "Default": "Over"}
@@ -15,7 +15,7 @@ def counting(most: int) -> tuple[Machine, dict[str, int]]:
 
 
 def test_the_limit_of_the_history_can_be_lifted_and_lowered() -> None:
-    """Event 25,000 is the end unless there is no limit; a lower one ends an execution earlier, with the same cause."""
+    """Event 25,000 is the end unless there is no limit; a lower limit ends it earlier, with the same cause."""
     loop, data = counting(7000)
     cut, whole, short = (loop.execute(data, history_limit=limit) for limit in (25_000, None, 10))
     assert (cut.status, cut.error, len(cut.history)) == ("FAILED", "States.Runtime", 25_000)
@@ -29,7 +29,7 @@ def test_the_limit_of_the_history_can_be_lifted_and_lowered() -> None:
 
 
 def test_a_history_can_be_streamed_instead_of_kept() -> None:
-    """Every event is seen once, in order and whole, and none is kept."""
+    """Every event comes once, in order and whole, and none is kept."""
     loop, data = counting(3)
     seen: list[Event] = []
     streamed = loop.execute(data, on_event=seen.append, keep_history=False)

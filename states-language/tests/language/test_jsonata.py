@@ -1,4 +1,4 @@
-"""JSONata in a machine: what expressions read, what they return, and how evaluations without an end are stopped."""
+"""JSONata in a machine: what expressions read and return, and how endless evaluations are stopped."""
 
 import re
 from typing import Any
@@ -49,7 +49,7 @@ def failure(expression: str, data: Any = None) -> str:
 @given(JSON)
 @settings(max_examples=examples(60), deadline=None)
 def test_a_value_passes_through_an_expression_unchanged(value: Any) -> None:
-    """Nulls, empty and nested arrays included: JSONata's null is not its undefined."""
+    """This includes null and empty and nested arrays: JSONata's null is not its undefined."""
     assert output("$states.input.value", {"value": value}) == value
 
 
@@ -103,12 +103,12 @@ def test_a_value_passes_through_an_expression_unchanged(value: Any) -> None:
     ],
 )
 def test_an_evaluation_ends(expression: str, bound: str) -> None:
-    """Recursion, doubling, ranges and a regular expression that backtracks without end."""
+    """It is a recursion, a doubling, a range, or a regular expression that backtracks endlessly."""
     assert failure(expression, {"text": "a" * 60 + "b"}) == f"threw an error during evaluation: {bound}"
 
 
 def test_a_picture_that_can_be_read_in_many_ways_ends() -> None:
-    """Twenty years in a row divide a text in more ways than can be tried; the search is bounded like any other."""
+    """Twenty years in a row divide a text in too many ways to try; the search is bounded like any other."""
     assert failure(f"$toMillis($pad('', 200, '1'), '{'[Y]' * 20}x')") == "returned nothing (undefined)."
 
 
@@ -131,7 +131,7 @@ def test_a_picture_that_can_be_read_in_many_ways_ends() -> None:
     ],
 )
 def test_a_regular_expression_that_javascript_refuses_is_refused(expression: str, fault: str) -> None:
-    """What `regex` has besides does not load: groups that call others, possessive quantifiers, flags within."""
+    """Features that only `regex` has do not load: calls of groups, possessive quantifiers, flags within."""
     with pytest.raises(ValueError, match=re.escape(f"Invalid regular expression: {expression}: {fault}")):
         translated(expression[1:-1], multiline=False)
 
@@ -149,7 +149,7 @@ def test_a_regular_expression_that_javascript_refuses_is_refused(expression: str
     ],
 )
 def test_a_fault_in_the_text_of_an_expression_has_a_code(expression: str, error: str) -> None:
-    """The definition is refused in JSONata's words, without those of Python."""
+    """The definition is refused in JSONata's words, not in Python's."""
     with pytest.raises(DefinitionError, match=re.escape(f"is not a valid JSONata expression: {error}") + "$"):
         query(("A", {"Type": "Pass", "Output": f"{{% {expression} %}}"}))
 

@@ -185,7 +185,7 @@ RETURNED: list[tuple[str, Any]] = [
 
 
 def test_a_function_returns() -> None:
-    """Numbers, texts, arrays and dates at the edges of the functions' domains."""
+    """These are numbers, texts, arrays and dates at the limits of the functions' domains."""
     wrong = [(expression, got) for expression, value in RETURNED if (got := output(expression)) != value]
     assert not wrong
 
@@ -299,7 +299,7 @@ REFUSED = [
 
 
 def test_a_function_refuses_with_a_code() -> None:
-    """The code, the argument that is wrong and the words."""
+    """The message has the code, the wrong argument and JSONata's words."""
     causes = {expression: error if error.startswith("returned ") else THREW + error for expression, error in REFUSED}
     wrong = [(expression, said) for expression, cause in causes.items() if (said := failure(expression)) != cause]
     assert not wrong
@@ -311,12 +311,12 @@ def test_a_function_refuses_with_a_code() -> None:
     ("0-#", "D3090"), ("0%%e-0", "D3093"),
 ])  # fmt: skip
 def test_a_picture_breaks_a_rule(picture: tuple[str, str]) -> None:
-    """Each rule of XPath's pictures has a code of its own."""
+    """Each rule of XPath's pictures has its own code."""
     assert failure(f"$formatNumber(1, '{picture[0]}')").startswith(f"{THREW}{picture[1]}: ")
 
 
 def test_a_function_keeps_its_name_whatever_variable_holds_it() -> None:
-    """Also in the executions that follow."""
+    """It does so in later executions too."""
     named = THREW + 'T0412: Argument 1 of function "sum" must be an array of "numbers"'
     assert failure("($f := $sum; $f(['a']))") == named
     assert failure("$sum(['a'])") == named

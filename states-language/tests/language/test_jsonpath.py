@@ -1,4 +1,4 @@
-"""Paths in Jayway's dialect: what they select, their errors when they select nothing, where they write."""
+"""Paths in Jayway's dialect: what they select, their errors if they select nothing, and where they write."""
 
 import re
 from typing import Any
@@ -139,14 +139,14 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="'\\"), min_size
 
 @given(st.lists(NAMES, min_size=1, max_size=5), st.integers() | st.none() | st.text())
 def test_a_value_that_was_put_is_selected_again(names: list[str], value: Any) -> None:
-    """For any names in quotes, whatever their characters."""
+    """This holds for any names in quotes, with any characters."""
     path = compile_path("$" + "".join(f"['{name}']" for name in names))
     assert path.get(path.put({}, value)) == value
 
 
 @given(st.text(alphabet="$.[]'\"*:,?()@=a0- &|!", max_size=12))
 def test_any_text_is_a_path_or_refused(text: str) -> None:
-    """No other exception is raised, neither when compiling nor when evaluating."""
+    """No other exception is raised, neither at compilation nor at evaluation."""
     try:
         path = compile_path("$" + text)
     except PathSyntaxError:
@@ -165,14 +165,14 @@ def test_any_text_is_a_path_or_refused(text: str) -> None:
     ],
 )
 def test_what_only_jayway_has_is_refused_by_its_name(path: str, named: str) -> None:
-    """An operator or function that is not of the language's paths is refused when the definition is loaded."""
+    """An operator or function outside the language is refused when the definition is loaded."""
     with pytest.raises(PathSyntaxError, match=re.escape(f"{named} is not supported")):
         compile_path(path)
 
 
 @pytest.mark.parametrize("path", ["$.a.length()", "$.sum()", "$.a.append(1)"])
 def test_a_function_at_the_end_fails_when_it_is_read(path: str) -> None:
-    """A definition with it is taken, as AWS takes it; nothing was recorded of the words with which it fails."""
+    """The definition is accepted, as on AWS; the words of the failure were not recorded."""
     with pytest.raises(EvaluationError, match=re.escape(f"Invalid path '{path}' : a function of a path is not")):
         compile_path(path).get({"a": [1]})
     assert not compile_path(path).reference
@@ -180,7 +180,9 @@ def test_a_function_at_the_end_fails_when_it_is_read(path: str) -> None:
 
 @pytest.mark.parametrize(("value", "shown"), [(5, "5"), ("x", "x"), (None, "null")])
 def test_a_filter_fails_at_what_has_no_elements(value: Any, shown: str) -> None:
-    """Where the way to it is definite, as Jayway's; behind several nodes it picks nothing of such a one."""
+    """It fails if the path before it is definite, as in Jayway; after several nodes it selects nothing of
+    such a node.
+    """
     text = f"Filter: [?] can not be applied to primitives. Current context is: {shown}"
     with pytest.raises(EvaluationError, match=re.escape(text)):
         compile_path("$.a[?(@ > 1)]").get({"a": value})

@@ -30,7 +30,7 @@ def failed(function: Function, **options: Any) -> tuple[str | None, Any]:
 
 
 def raises(error: BaseException, after_s: int | None = None) -> Function:
-    """Return a function that raises this error, an async one where it comes later."""
+    """Return a function that raises this error; an async one if it comes later."""
 
     def function(_payload: Any, _lambda_context: Any) -> Any:
         raise error
@@ -55,7 +55,7 @@ ANYTHING = st.recursive(
 
 @given(ANYTHING)
 def test_a_payload_is_what_its_json_text_spells(payload: Any) -> None:
-    """Arrays are lists, keys are texts and pairs of surrogates one character; nothing is shared with the payload."""
+    """Arrays are lists, keys are texts, surrogate pairs one character; nothing is shared with the payload."""
     copy, read = copied(payload), json.loads(json.dumps(payload))
     assert repr(copy) == repr(read)
     assert copy is not payload or not isinstance(payload, dict | list)
@@ -71,7 +71,7 @@ def test_a_function_may_be_plain_or_async_and_sees_its_time_run_down() -> None:
 
 
 def test_payload_and_result_pass_through_json() -> None:
-    """A function cannot reach into the state's data, nor a tuple out of the function."""
+    """A function cannot change the state's data, and cannot return a tuple."""
     event = {"list": [1]}
     assert invoked(lambda payload, _: (payload["list"].append(2), payload), event) == [None, {"list": [1, 2]}]
     assert event == {"list": [1]}
@@ -79,7 +79,7 @@ def test_payload_and_result_pass_through_json() -> None:
 
 @pytest.mark.parametrize("after_s", [None, 1])
 def test_what_a_function_raises_is_its_error_payload(after_s: int | None) -> None:
-    """Error is the class's name; the stack trace begins in the function, in an async one too."""
+    """Error is the class's name; the stack trace begins in the function, even an async one."""
     error, payload = failed(raises(named("CustomException")("bad luck"), after_s))
     assert error == "CustomException"
     assert (payload["errorMessage"], payload["errorType"]) == ("bad luck", "CustomException")
@@ -118,7 +118,7 @@ def test_the_limit_kills_with_awss_words() -> None:
     ],
 )
 def test_what_is_no_answer_is_an_error_of_the_runtime(function: Function, error: str, message: str) -> None:
-    """A process that ends, a result that is not JSON, and one of more than six megabytes."""
+    """The process ends, the result is not JSON, or it exceeds six megabytes."""
     raised, payload = failed(function)
     assert (raised, payload["errorType"]) == (error, error)
     assert message in payload["errorMessage"]
@@ -169,7 +169,7 @@ print("end")
 
 
 def test_no_except_and_no_finally_of_a_killed_function_runs_not_even_at_the_end_of_the_process() -> None:
-    """Neither on the clock, nor when the clock is gone and garbage is collected, nor while the interpreter ends."""
+    """They run neither on the clock, nor at garbage collection, nor while the interpreter ends."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", KILLED],
         cwd=Path(__file__).parents[2],
@@ -181,7 +181,7 @@ def test_no_except_and_no_finally_of_a_killed_function_runs_not_even_at_the_end_
 
 
 def test_a_function_can_be_killed_from_outside_and_outlives_its_execution() -> None:
-    """A kill is as a crash of its process: the caller gets the error at once. Stopping an execution kills nothing."""
+    """A kill is like a crash of its process: the caller gets the error at once. Stopping an execution kills nothing."""
     clock = VirtualClock()
     ended: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Executions take turns on the event loop, and what costs too much is evaluated in another process."""
+"""Executions take turns on the event loop, and another process evaluates what costs too much."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ ENDLESS = "($f := function($n) { $f($n + 1) }; $f(0))"
 
 
 class Watched(Lanes):
-    """Lanes that keep how many steps were taken between two renewals of a turn."""
+    """Lanes that record how many steps were taken between two renewals of a turn."""
 
     def __init__(self, pool: Pool) -> None:
         super().__init__(pool)
@@ -79,13 +79,13 @@ def ended(
 
 
 def query(expression: str) -> dict[str, Any]:
-    """A state that evaluates an expression."""
+    """Return a state that evaluates an expression."""
     return {"Type": "Pass", "QueryLanguage": "JSONata", "Output": f"{{% {expression} %}}"}
 
 
 @pytest.mark.long
 def test_what_has_no_end_takes_no_more_than_a_turn_at_a_time() -> None:
-    """An endless recursion, and a regular expression that backtracks without end."""
+    """It is an endless recursion, or a regular expression that backtracks endlessly."""
     seen: list[int] = []
     attacks = [query(ENDLESS), query(f"$match('{'a' * 40}b', /^(a|aa)+$/)"), *[query("1 + 1")] * 50]
     endless, backtracked, *small = ended(attacks, {}, lambda lanes: seen.extend(lanes.taken))
@@ -96,7 +96,7 @@ def test_what_has_no_end_takes_no_more_than_a_turn_at_a_time() -> None:
 
 
 def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
-    """A giant range, thousands of expressions and a deep scan: a pass is a turn and one more."""
+    """With a giant range, thousands of expressions and a deep scan, a pass is at most a turn and one more."""
     attacks = [
         query("$count([1..200000])"),
         {"Type": "Pass", "QueryLanguage": "JSONata", "Output": ["{% $sum([1..100]) %}"] * 500},
@@ -127,14 +127,14 @@ def test_an_expression_that_nests_deeply_is_evaluated_elsewhere(monkeypatch: pyt
 
 
 def test_a_costly_side_of_or_is_evaluated_elsewhere() -> None:
-    """So it is the value that it has in virtual time, and no failure."""
+    """It gives its value, as in virtual time, and not a failure."""
     costly = query("false or $count($map([1..1000], function($v) { $v })) = 1000")
     assert load(line(("A", costly))).execute().output is True
     assert [execution.output for execution in ended([costly], {})] == [True]
 
 
 def test_large_arguments_give_the_same_elsewhere() -> None:
-    """An intrinsic function of a large array has the value that it has in virtual time."""
+    """An intrinsic function of a large array has the same value as in virtual time."""
     functions = ["States.ArrayUnique($.a)", "States.JsonToString($.a)", "States.ArrayPartition($.a, 2)"]
     states: list[dict[str, Any]] = [{"Type": "Pass", "Parameters": {"v.$": function}} for function in functions]
     data = {"a": list(range(2_000))}
@@ -144,7 +144,7 @@ def test_large_arguments_give_the_same_elsewhere() -> None:
 
 @given(EXPRESSIONS)
 def test_an_expression_fails_with_a_code_or_a_bound(expression: str) -> None:
-    """Whatever is wrong with an expression, its failure is one of JSONata's or a bound, and no internal error."""
+    """Any failure is one of JSONata's or a bound, never an internal error."""
     try:
         compile_query(f"{{% {expression} %}}", "/States/A/Output")
     except DefinitionError:
@@ -168,9 +168,9 @@ def test_a_value_is_written_in_turns_as_at_once(value: Any) -> None:
 
 
 def test_a_killed_fork_server_is_followed_by_another_and_none_outlives_the_pool() -> None:
-    """Whoever kills it, questions are answered; after `close` neither it nor an evaluator is left.
+    """After a kill, questions are still answered; after `close` neither it nor an evaluator is left.
 
-    Two evaluators, which were forked from one, do not draw the same random numbers.
+    Two evaluators of one fork server do not draw the same random numbers.
     """
     job = {"expression": "[$sum([1..9]), $random()]", "states": {}, "variables": {}, "location": "Output"}
 
@@ -208,7 +208,7 @@ def test_a_killed_fork_server_is_followed_by_another_and_none_outlives_the_pool(
     ],
 )
 def test_a_small_execution_is_over_within_a_few_turns(state: dict[str, Any], count: int, most: int) -> None:
-    """It has every other turn, and an execution of many lanes gets no more of them than another."""
+    """It has every other turn, and an execution of many lanes gets no more turns than another."""
     large, small = load(line(("A", state))), load(line(("A", query("$sum([1..9])"))))
 
     async def main() -> tuple[int, Any]:

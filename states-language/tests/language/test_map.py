@@ -17,7 +17,7 @@ def mapped(*states: tuple[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def test_each_item_goes_through_and_outputs_keep_the_order_of_the_items() -> None:
-    """However long each takes."""
+    """The time that each takes does not matter."""
     clock = VirtualClock()
 
     async def slowest_first(payload: Any, _: Any) -> Any:
@@ -34,7 +34,7 @@ def test_each_item_goes_through_and_outputs_keep_the_order_of_the_items() -> Non
 
 @pytest.mark.parametrize(("at_once", "seconds"), [(1, 480), (2, 240), (40, 12), (41, 12), (0, 12), (1000, 12)])
 def test_max_concurrency_bounds_how_many_run_at_once(at_once: int, seconds: int) -> None:
-    """Of 480 waits of a second no more than forty, whatever MaxConcurrency says; 0 means without a bound."""
+    """Of 480 waits of a second at most forty run, whatever MaxConcurrency says; 0 means no bound."""
     state = mapped(("W", {"Type": "Wait", "Seconds": 1}), MaxConcurrency=at_once)
     execution = machine(("M", state)).execute(list(range(480)))
     assert (execution.stopped_ms or 0) - execution.started_ms == seconds * 1000
@@ -48,7 +48,7 @@ def test_no_items_means_no_iteration() -> None:
 
 
 def test_the_selector_sees_the_item_its_index_and_the_input_of_the_state() -> None:
-    """And states within an iteration see $$.Map.Item too, in a Parallel state as well."""
+    """States within an iteration, even in a Parallel, see $$.Map.Item too."""
     inner = {"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass", "InputPath": "$$.Map.Item.Value"}))]}
     state = mapped(
         ("P", {**inner, "ResultPath": "$.seen"}),
@@ -126,14 +126,14 @@ def test_iterations_keep_their_variables_to_themselves() -> None:
     ],
 )
 def test_what_a_map_cannot_go_over_fails_the_execution(fields: Any, data: Any, cause: str) -> None:
-    """With States.Runtime."""
+    """The error is States.Runtime."""
     execution = machine(("M", mapped(("A", PASS), **fields))).execute(data)
     assert execution.error == "States.Runtime"
     assert execution.cause == f"An error occurred while executing the state 'M' (entered at the event id #2). {cause}"
 
 
 def test_a_failed_item_selector_fails_the_map() -> None:
-    """In JSONata it is an evaluation that failed, and can be caught."""
+    """In JSONata it is a failed evaluation, which can be caught."""
     state = mapped(
         ("A", PASS),
         ItemSelector={"v": "{% $states.input.none %}"},

@@ -78,7 +78,7 @@ def test_items_are_executions_of_their_own() -> None:
 
 
 def test_executions_of_a_run_see_no_outer_variables() -> None:
-    """And may therefore use the same names."""
+    """So they may use the same names."""
     execution = machine(
         ("A", {"Type": "Pass", "Assign": {"v": 1}, "Next": "M"}),
         (
@@ -115,7 +115,7 @@ def test_a_run_fails_when_more_fail_than_is_tolerated(fields: dict[str, Any], ou
 
 
 def test_nothing_of_a_run_goes_on_after_its_end() -> None:
-    """Neither after too many failures nor when the execution above times out."""
+    """This holds after too many failures, and when the execution above times out."""
     wait = ("W", {"Type": "Wait", "Seconds": 100})
     choice = {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 1, "Next": "F"}], "Default": "W"}
     broken = machine(("M", distributed(("C", choice), wait, ("F", {"Type": "Fail"})))).execute([0, 1])
@@ -143,7 +143,7 @@ def test_a_failing_sibling_aborts_a_run() -> None:
     ],
 )
 def test_items_are_batched(batcher: dict[str, Any], batches: list[list[int]]) -> None:
-    """By number, by bytes; what is larger than a batch is one alone."""
+    """The bound is a number or bytes; an item larger than a batch is one alone."""
     execution = machine(("M", distributed(ItemBatcher=batcher))).execute([1, 2, 3, 4, 5])
     assert execution.output == [{"Items": batch} for batch in batches]
 
@@ -190,14 +190,14 @@ def test_items_are_read_from_an_object(text: str, config: dict[str, Any], items:
     ],
 )
 def test_an_object_without_items_fails_the_run(text: str, config: dict[str, Any], cause: str) -> None:
-    """States.ItemReaderFailed, recorded by MapRunFailed."""
+    """The error is States.ItemReaderFailed, and the event MapRunFailed."""
     execution = read(text, **config)
     assert (execution.error, execution.cause) == ("States.ItemReaderFailed", cause)
     assert types(execution)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
 
 
 def lying(config: dict[str, Any], resource: str = "s3:getObject", /, **objects: str | bytes) -> Any:
-    """Return the output of a Map over what lies in the bucket: of each item its source and itself."""
+    """Return the output of a Map over the bucket's content: each item's source and the item."""
     asked = {"Bucket": "b", **({"Key": "k"} if resource == "s3:getObject" else {})}
     reader = {"Resource": f"arn:aws:states:::{resource}", "Parameters": asked, "ReaderConfig": config}
     shown = {"from.$": "$$.Map.Item.Source", "item.$": "$$.Map.Item.Value"}
@@ -208,7 +208,7 @@ def lying(config: dict[str, Any], resource: str = "s3:getObject", /, **objects: 
 
 
 def test_items_below_a_pointer_are_read() -> None:
-    """In one object, by RFC 6901; what is no array there is none anywhere."""
+    """They are in one object, by RFC 6901; a value there that is no array gives no items."""
     text = '{"a/b": {"c": [1, 2]}}'
     config = {"InputType": "JSON", "ItemsPointer": "/a~1b/c"}
     assert lying(config, k=text) == [("s3://b/k", 1), ("s3://b/k", 2)]
@@ -217,7 +217,7 @@ def test_items_below_a_pointer_are_read() -> None:
 
 
 def test_listed_objects_are_loaded_one_after_the_other() -> None:
-    """LOAD_AND_FLATTEN: the items are theirs; MaxItems counts all of them, and later objects are not asked for."""
+    """With LOAD_AND_FLATTEN the items are theirs; MaxItems counts all, and later objects are not requested."""
     config = {"InputType": "JSONL", "Transformation": "LOAD_AND_FLATTEN"}
     listed = "s3:listObjectsV2"
     items = [("s3://b/a", 1), ("s3://b/a", 2), ("s3://b/z", 3)]
@@ -228,7 +228,7 @@ def test_listed_objects_are_loaded_one_after_the_other() -> None:
 
 
 def test_a_manifest_of_the_inventory_is_read() -> None:
-    """Its columns name what each row of its files has, which S3 writes as gzip; in the bucket that it names."""
+    """Its columns name the fields of its files' rows, which S3 writes as gzip, in the bucket that it names."""
     manifest = {"destinationBucket": "arn:aws:s3:::lake", "fileFormat": "CSV", "fileSchema": "Bucket, Key, Size"}
     text = json.dumps({**manifest, "files": [{"key": "one"}, {"key": "two"}]})
     files: dict[str, Any] = {"one": gzip.compress(b'"b","x.json","3"\n'), "two": b'"b","y, z","4"\n'}
@@ -246,7 +246,7 @@ def test_a_manifest_of_the_inventory_is_read() -> None:
 
 
 def test_a_manifest_of_athena_is_read() -> None:
-    """It lists objects by their addresses; InputType says what these hold."""
+    """It lists objects by address; InputType says what they hold."""
     config = {"InputType": "JSONL", "ManifestType": "ATHENA_DATA"}
     assert lying(config, k="s3://b/one\ns3://b/two\n", one="1\n", two=gzip.compress(b"2\n")) == [
         ("s3://b/one", 1),
@@ -256,7 +256,7 @@ def test_a_manifest_of_athena_is_read() -> None:
 
 
 def test_rows_of_parquet_are_read() -> None:
-    """As objects; an instant, a decimal, bytes and NaN, which JSON has no form for, are texts."""
+    """They are objects; an instant, a decimal, bytes and NaN, which JSON cannot hold, are texts."""
     table = pyarrow.table(
         {"n": [float("nan"), None], "at": [datetime(2026, 1, 2, tzinfo=UTC)] * 2, "d": [Decimal("1.50")] * 2}
     )
@@ -271,7 +271,7 @@ def test_rows_of_parquet_are_read() -> None:
 
 
 def test_items_of_the_state_s_data_say_so() -> None:
-    """Their source is the data."""
+    """Their source is the state's data."""
     execution = machine(("M", distributed(ItemSelector={"from.$": "$$.Map.Item.Source"}))).execute([1])
     assert execution.output == [{"from": "STATE_DATA"}]
 
@@ -286,7 +286,7 @@ def test_a_bucket_is_listed() -> None:
 
 
 def test_results_are_written_to_a_bucket() -> None:
-    """What succeeded, what failed, and a manifest that names both, whose place is the output."""
+    """There are successes, failures, and a manifest that names both, whose place is the output."""
     bucket = Bucket()
     writer = {"Resource": "arn:aws:states:::s3:putObject", "Parameters": {"Bucket": "b", "Prefix": "out"}}
     state = distributed(*ODD, ResultWriter=writer, Label="Odd", ToleratedFailureCount=1)
@@ -315,7 +315,7 @@ def test_results_are_written_to_a_bucket() -> None:
     ],
 )
 def test_results_have_another_form(config: dict[str, str], output: Any) -> None:
-    """Without a bucket they are what the state gives, with one they are what is written."""
+    """Without a bucket they are the state's output, with one they are written."""
     twice = ("A", {"Type": "Pass", "Parameters": {"v.$": "States.Array($, $)"}, "OutputPath": "$.v"})
     assert machine(("M", distributed(twice, ResultWriter={"WriterConfig": config}))).execute([0, 2]).output == output
     bucket = Bucket()
@@ -327,7 +327,7 @@ def test_results_have_another_form(config: dict[str, str], output: Any) -> None:
 
 
 def test_a_full_or_failed_result_names_its_execution() -> None:
-    """NONE is all that is known of an execution, and so is what failed in any other form."""
+    """NONE describes an execution in full, as every form does for a failed one."""
     for form, name in (("NONE", "Name"), ("COMPACT", None)):
         state = distributed(*ODD, ResultWriter={"WriterConfig": {"Transformation": form}}, ToleratedFailureCount=1)
         well, badly = machine(("M", state)).execute([0, 1]).output
@@ -355,7 +355,7 @@ def test_what_cannot_be_evaluated_fails_the_run() -> None:
     ],
 )
 def test_a_number_of_items_that_is_none_fails_the_map(most: Any, error: str, cause: str) -> None:
-    """A negative one is the reader's to refuse; what is no integer fails the execution before the run."""
+    """The reader refuses a negative one; any other value that is no integer fails the execution before the run."""
     reader = {"Resource": "arn:aws:states:::s3:getObject", "Parameters": {"Bucket": "b", "Key": "k"}}
     reader["ReaderConfig"] = {"InputType": "JSON", "MaxItemsPath": "$.most"}
     execution = machine(("M", distributed(ItemReader=reader))).execute({"most": most}, perform=Bucket(k="[1]").perform)
@@ -379,7 +379,7 @@ def test_a_percentage_that_is_none_fails_the_execution(share: Any, cause: str) -
 
 
 def test_what_a_redriven_run_cannot_do_yet_it_does_then() -> None:
-    """Items that could not be read are read, results that could not be written are written, by the same Map Run."""
+    """The same Map Run reads items that could not be read, and writes results that could not be written."""
     reader = {"Resource": "arn:aws:states:::s3:getObject", "Parameters": {"Bucket": "b", "Key": "k"}}
     writer = {"Resource": PUT, "Parameters": {"Bucket": "b"}}
     bucket, full = Bucket(), True
@@ -432,7 +432,7 @@ def test_an_execution_whose_history_is_full_counts_as_failed() -> None:
 
 
 def redriven(failed: Machine, last: Execution, count: int, perform: Any = None) -> Execution:
-    """Return the execution that a redrive of the last one comes to."""
+    """Return the execution after a redrive of the last one."""
     before = Redriven(json.loads(json.dumps(last.part)), count, last.started_ms, last.event_count)
     again: Execution = failed.execute(last.input, perform=perform, redriven=before)
     return again

@@ -26,7 +26,7 @@ PASS: dict[str, Any] = {"Type": "Pass"}
 
 
 def test_the_output_is_the_branches_outputs_in_the_order_of_the_definition() -> None:
-    """Whichever ends first; and the chain goes on from the branch that ended last."""
+    """It does not matter which ends first; the chain goes on from the branch that ended last."""
     parallel = {"Type": "Parallel", "Branches": [line(("A", part(3))), line(("B", part(1)))]}
     execution = machine(("P", parallel)).execute(functions={"work": sleeping})
     assert execution.output == [{"slept": 3}, {"slept": 1}]
@@ -51,7 +51,7 @@ def test_the_output_is_the_branches_outputs_in_the_order_of_the_definition() -> 
 
 
 def test_the_first_failure_aborts_the_siblings_at_once() -> None:
-    """The branch's own error is the Parallel state's; open states are aborted, then ParallelStateFailed follows."""
+    """The branch's error is the Parallel's; open states are aborted, then ParallelStateFailed follows."""
     inner = {"Type": "Parallel", "Branches": [line(("I", WAIT)), line(("J", PASS))]}
     branches = [line(("A", WAIT)), line(("B", part(3, "Broken"))), line(("C", part(60))), line(("D", inner))]
     execution = machine(("P", {"Type": "Parallel", "Branches": branches})).execute(functions={"work": sleeping})
@@ -70,7 +70,7 @@ def test_the_first_failure_aborts_the_siblings_at_once() -> None:
 
 
 def test_a_branch_that_was_cut_off_never_runs_on() -> None:
-    """Nothing of the other branch happens after the failure, even a minute later; its function runs on unheard."""
+    """Nothing of the other branch happens after the failure, even a minute later; its function's answer is ignored."""
     clock = VirtualClock()
     answered: list[str] = []
 
@@ -103,7 +103,7 @@ def test_a_branch_that_was_cut_off_never_runs_on() -> None:
 
 
 def test_states_runtime_in_a_branch_fails_the_whole_execution() -> None:
-    """No Catcher of the Parallel state sees it, not even States.ALL."""
+    """No Catcher of the Parallel catches it, not even States.ALL."""
     broken = {"Type": "Pass", "InputPath": "$.no"}
     catch = [{"ErrorEquals": ["States.ALL"], "Next": "After"}]
     branches = [line(("A", WAIT)), line(("B", broken))]

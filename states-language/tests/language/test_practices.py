@@ -21,12 +21,12 @@ def practices(definition: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def test_a_machine_with_nothing_to_warn_of() -> None:
-    """Comments, a last Catcher and a bounded Retrier."""
+    """It has Comments, a last Catcher and a bounded Retrier."""
     assert practices(commented(("A", task(Catch=ALL, Retry=[{"ErrorEquals": ["X"]}], Next="Over")), OVER)) == []
 
 
 def test_a_missing_comment() -> None:
-    """The machine's own, and each state's, in branches too."""
+    """The warning is for the machine and for each state, in branches too."""
     branch = line(("B", {"Type": "Pass"}))
     listed = practices(line(("A", {"Type": "Parallel", "Branches": [branch]})))
     assert listed == [
@@ -37,7 +37,7 @@ def test_a_missing_comment() -> None:
 
 
 def test_an_error_that_nobody_catches() -> None:
-    """A Task is warned of unless it, or a Parallel around it, catches everything."""
+    """A Task gets the warning unless it, or a Parallel around it, catches everything."""
     some = [{"ErrorEquals": ["States.TaskFailed"], "Next": "Over"}]
     assert practices(commented(("A", task(Catch=some, Next="Over")), OVER)) == [("/States/A", "unhandled-error")]
     branch = commented(("B", task()))
@@ -66,7 +66,7 @@ def looping(rule: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("most", "warned"), [(700, False), (1100, True)])
 def test_retries_of_a_parallel_are_as_long_as_its_branches(most: int, warned: bool) -> None:
-    """An attempt is its start, and of each state within it the entry, the exit and its work: 12 events here."""
+    """An attempt has its start and, for each state within, entry, exit and work: 12 events here."""
     branch = commented(("B", task(Next="C")), ("C", task(Next="D")), ("D", {"Type": "Succeed"}))
     around = {"Type": "Parallel", "Branches": [branch], "Retry": [{"ErrorEquals": ["X"], "MaxAttempts": most}]}
     del branch["Comment"]
@@ -89,7 +89,7 @@ def test_retries_of_a_parallel_are_as_long_as_its_branches(most: int, warned: bo
     ],
 )
 def test_a_loop_with_no_bound(rule: dict[str, Any], bounded: bool) -> None:
-    """A loop is bounded by a Choice that compares a number or a time; a status may stay as it is for ever."""
+    """A Choice that compares a number or a time bounds a loop; a status may stay the same for ever."""
     assert practices(looping(rule)) == ([] if bounded else [("/States/Poll", "endless-loop")])
 
 
@@ -104,7 +104,7 @@ def test_a_loop_with_no_bound(rule: dict[str, Any], bounded: bool) -> None:
     ],
 )
 def test_a_loop_that_a_task_refuses_to_go_on_with(payload: dict[str, Any], bounded: bool) -> None:
-    """A Task whose own Arguments raise an error where a count is too high ends the loop by its Catcher."""
+    """The Task's Arguments raise an error if a count is too high, and its Catcher ends the loop."""
     calls = {"Type": "Task", "QueryLanguage": "JSONata", "Resource": "arn:aws:states:::lambda:invoke"}
     again = {**calls, "Arguments": {"FunctionName": "f", "Payload": payload}, "Catch": ALL, "Next": "Poll"}
     listed = practices(commented(("Poll", {"Type": "Wait", "Seconds": 9, "Next": "Do"}), ("Do", again), OVER))
@@ -112,7 +112,7 @@ def test_a_loop_that_a_task_refuses_to_go_on_with(payload: dict[str, Any], bound
 
 
 def test_a_loop_is_named_by_its_states() -> None:
-    """The shortest way round, from the state that stands first."""
+    """It is the shortest way round, beginning at the first state in the definition."""
     (advice,) = warnings(looping({"Variable": "$.status", "StringEquals": "RUNNING"}))
     assert advice.says == "nothing bounds the loop Poll → Look → Poll"
 

@@ -72,33 +72,33 @@ def listed(definition: Any) -> list[tuple[str, str]]:
 
 
 def test_every_problem_is_listed_at_once() -> None:
-    """Twenty-three mistakes are twenty-three problems; only what follows from a state without a Next is left out."""
+    """Twenty-three mistakes give twenty-three problems, without what only follows from a state without a Next."""
     rules = listed(BROKEN)
     assert [pointer for pointer, _ in rules] == [pointer for pointer, _ in LISTED]
     assert [rule.startswith(start) for (_, rule), (_, start) in zip(rules, LISTED, strict=True)] == [True] * len(LISTED)
 
 
 def test_the_first_problem_is_the_loaders() -> None:
-    """What `load` raises comes first, and one mistake is one problem."""
+    """The error of `load` comes first, and one mistake is one problem."""
     refused = [case for case in REFUSED if isinstance(case[0], dict)]
     assert [listed(definition) for definition, *_ in refused] == [[(pointer, rule)] for _, pointer, rule in refused]
 
 
 @pytest.mark.parametrize("definition", [None, [], 5])
 def test_what_is_no_object_is_a_problem_of_the_whole(definition: Any) -> None:
-    """It says what it must be, and raises nothing."""
+    """The problem says what it must be; nothing is raised."""
     assert listed(definition) == [("/", "must be a JSON object")]
 
 
 def test_a_state_that_nobody_reaches_is_listed_with_all_that_only_it_reaches() -> None:
-    """Two states that lead to each other alone are two problems, and neither is a missing target."""
+    """Two states that only lead to each other are two problems, and neither is a missing target."""
     lost = {"Type": "Pass", "Next": "C"}
     rules = listed({"StartAt": "A", "States": {"A": PASS, "B": lost, "C": {**lost, "Next": "B"}}})
     assert [pointer for pointer, _ in rules] == ["/States/B", "/States/C"]
 
 
 def test_a_typing_mistake_is_one_problem() -> None:
-    """The state that was meant is not listed as out of reach."""
+    """The intended state is not listed as unreachable."""
     rules = listed({"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "Bb"}, "B": PASS}})
     assert rules == [("/States/A/Next", "there is no state 'Bb'")]
 
@@ -115,7 +115,7 @@ def test_a_typing_mistake_is_one_problem() -> None:
     ],
 )
 def test_a_hint_says_what_to_do(pointer: str, advice: str) -> None:
-    """What is near is named, what is missing is shown."""
+    """It names a similar name, and shows a missing field."""
     assert [hint(BROKEN, problem) for problem in problems(BROKEN) if problem.pointer == pointer] == [advice]
 
 
@@ -134,7 +134,7 @@ def test_a_hint_says_what_to_do(pointer: str, advice: str) -> None:
     ],
 )  # fmt: skip
 def test_a_hint_is_apt(state: dict[str, Any], advice: str) -> None:
-    """It never names the field that is too much as the one that was meant, and speaks of no number where none is."""
+    """It never suggests the superfluous field itself, and mentions no number if there is none."""
     definition = {"StartAt": "A", "States": {"A": state}}
     (problem,) = problems(definition)
     assert hint(definition, problem) == advice
@@ -184,7 +184,7 @@ def test_names_that_are_used_twice_are_listed_once_each() -> None:
 
 
 def test_a_state_of_another_branch_cannot_be_led_to() -> None:
-    """The hint says why a name that stands in the definition is not valid here."""
+    """The hint says why a name that the definition has is not valid here."""
     inner = {"StartAt": "Far away", "States": {"Far away": PASS}}
     states = {"A": {"Type": "Parallel", "Branches": [inner], "Next": "Far away"}}
     definition = {"StartAt": "A", "States": states}

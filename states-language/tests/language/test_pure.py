@@ -1,4 +1,4 @@
-"""The package changes nothing in the process that imports it: all that these compare is of a fresh process."""
+"""The package changes nothing in the process that imports it; each test compares fresh processes."""
 
 import json
 import os
@@ -15,7 +15,7 @@ _PATH = os.pathsep.join([str(Path(watch.__file__).parent), *sys.path])
 
 
 def _printed(script: str) -> Any:
-    """What a fresh process prints as JSON."""
+    """Return what a fresh process prints as JSON."""
     done = subprocess.run(
         [sys.executable, "-c", f"import json, sys, watch\n{script}"],
         env=os.environ | {"PYTHONPATH": _PATH}, capture_output=True, text=True, check=False,
@@ -26,14 +26,16 @@ def _printed(script: str) -> Any:
 
 @pytest.mark.cpu(6)
 def test_nothing_of_the_process_changes() -> None:
-    """The recursion limit, jsonata's members and answers, garbage, hooks: after runs, threads and a server."""
+    """Recursion limit, jsonata's members and answers, garbage settings and hooks stay after runs, threads
+    and a server.
+    """
     begin = "import botocore.session, jsonata\nsys.setrecursionlimit(20_000)\nbefore = watch.all()\n"
     assert _printed(begin + "watch.work()\nwatch.report(before)") == {}
 
 
 @pytest.mark.cpu(6)
 def test_jsonata_that_is_imported_later_is_the_hosts_own() -> None:
-    """Nobody imported it, and it answers as in a process that never imported this package."""
+    """It answers as in a process that never imported this package."""
     table = "print(json.dumps([sys.getrecursionlimit(), 'jsonata' in sys.modules, watch.answers()]))"
     assert _printed("watch.work_here()\n" + table) == _printed(table)
 

@@ -34,7 +34,7 @@ STORED: dict[str, Any] = {"dynamodb:putItem": {}}
 
 
 def test_answers_are_callables_values_failures_or_several_in_turn(run_machine: RunMachine) -> None:
-    """The run is over at once, and shows path, output, history, payloads and virtual time."""
+    """The run ends at once, and shows path, output, history, payloads and virtual time."""
     run = run_machine(
         ORDER,
         {"id": "7"},
@@ -51,7 +51,7 @@ def test_answers_are_callables_values_failures_or_several_in_turn(run_machine: R
 
 @pytest.mark.parametrize("form", [load, dict, json.dumps])
 def test_a_definition_comes_in_every_form(run_machine: RunMachine, form: Any) -> None:
-    """A machine that was loaded, data, or a text; `load` takes the rest (test_sources.py)."""
+    """It is a loaded machine, data, or a text; `load` takes the rest (test_sources.py)."""
     data = {"StartAt": "A", "States": {"A": {"Type": "Pass", "Result": 3, "End": True}}}
     run_machine(form(data)).assert_output(3)
 
@@ -68,7 +68,7 @@ def test_a_behaviour_takes_time_or_never_answers(run_machine: RunMachine) -> Non
 
 
 def test_a_task_that_waits_for_a_token_gets_its_answer(run_machine: RunMachine) -> None:
-    """The answer, or the failure, is that of whoever holds the token."""
+    """The answer, or the failure, counts as that of the token's holder."""
     waiting = {
         "StartAt": "Ask",
         "States": {
@@ -85,7 +85,7 @@ def test_a_task_that_waits_for_a_token_gets_its_answer(run_machine: RunMachine) 
 
 
 def test_an_arn_names_what_it_names(run_machine: RunMachine) -> None:
-    """That of a function, with a qualifier too, of an activity, and the Resource of a service."""
+    """It is a function's, with a qualifier too, an activity's, or the Resource of a service."""
     activity = "arn:aws:states:us-east-1:111111111111:activity:approve"
     asking = {"StartAt": "Ask", "States": {"Ask": {"Type": "Task", "Resource": activity, "End": True}}}
     run_machine(asking, functions={activity: TaskFailure("No")}).assert_error("No", None)
@@ -95,14 +95,14 @@ def test_an_arn_names_what_it_names(run_machine: RunMachine) -> None:
 
 
 def test_a_call_without_an_answer_fails_the_test(run_machine: RunMachine) -> None:
-    """Even where the machine would catch it."""
+    """It does so even if the machine would catch it."""
     with pytest.raises(AssertionError) as failure:
         run_machine(ORDER, functions=STORED)
     assert str(failure.value) == "'Charge' calls 'charge', which has no answer; functions has 'dynamodb:putItem'"
 
 
 def test_an_assertion_within_a_function_fails_the_test(run_machine: RunMachine) -> None:
-    """Even where the machine catches what the function raises."""
+    """It does so even if the machine catches the function's errors."""
 
     def charge(payload: Any, _context: Any) -> Any:
         assert payload["id"] == "8", "the wrong order"
@@ -147,7 +147,7 @@ def test_a_failure_names_the_difference_and_shows_the_history(run_machine: RunMa
     ],
 )
 def test_every_assertion_can_fail(run_machine: RunMachine, method: str, expected: tuple[Any, ...], words: str) -> None:
-    """And says what was expected and what happened."""
+    """The failure says what was expected and what happened."""
     run = run_machine(ORDER, {"id": "7"}, functions={"charge": TaskFailure("Declined", "no money")})
     with pytest.raises(AssertionError) as failure:
         getattr(run, method)(*expected)
@@ -163,9 +163,9 @@ def test_true_is_not_1(run_machine: RunMachine) -> None:
 
 
 def test_pytest_finds_the_fixture_by_its_entry_point(pytester: pytest.Pytester) -> None:
-    """A test in a folder of its own uses it without importing anything; a failure is the assertion's own.
+    """A test in another folder uses it without an import; a failure shows only the assertion.
 
-    Without it pytest starts as fast as without the plugin.
+    Without the fixture pytest starts as fast as without the plugin.
     """
     pytester.makepyfile(
         """

@@ -1,4 +1,4 @@
-"""A redrive goes on from any place: an execution that is interrupted again and again ends as one that is not."""
+"""A redrive goes on from any place: an execution with interruptions ends like one without."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ SIMPLE = st.builds(simple, st.sampled_from(["pass", "assign", "read", "wait", "t
 
 
 def in_line(states: list[dict[str, Any]]) -> dict[str, Any]:
-    """The states one after the other; a scope of its own begins with its variable."""
+    """Return the states one after the other; a scope of its own begins with its variable."""
     begun = [{**ADD, "Assign": {"v": []}}, *states]
     named = {f"S{at}": state | {"Next": f"S{at + 1}"} for at, state in enumerate(begun)}
     named[f"S{len(begun) - 1}"] = begun[-1] | {"End": True}
@@ -43,7 +43,7 @@ def parallel(branches: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def each(line: dict[str, Any], at_once: int, apart: bool) -> dict[str, Any]:
-    """A Map of four items over this line; apart: each item is an execution of its own."""
+    """Return a Map of four items over this line; apart: each item is an execution of its own."""
     mapped = {"Type": "Map", "QueryLanguage": "JSONata", "Items": [[1], [2], [3], [4]], "MaxConcurrency": at_once}
     config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}} if apart else {}
     return mapped | {"ItemProcessor": config | line}
@@ -58,7 +58,7 @@ def deeper(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[s
 
 
 def unique(line: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The line with names of states and variables that no other line has."""
+    """Return the line with names of states and variables that no other line has."""
     named = {}
     for name, state in line["States"].items():
         own = f"{prefix}{name}"
@@ -80,7 +80,7 @@ LINES = st.lists(st.recursive(SIMPLE, deeper, max_leaves=5), min_size=1, max_siz
 
 
 def interrupted(machine: Machine, stops: list[int], failing: list[bool]) -> tuple[Execution, list[Event]]:
-    """Runs to the end: each run but the last is stopped so many ms after it began, and the calls fail as told."""
+    """Run to the end: each run but the last is stopped so many ms after its start, and the calls fail as told."""
     events: list[Event] = []
     left = iter(failing)
 
@@ -110,7 +110,9 @@ def interrupted(machine: Machine, stops: list[int], failing: list[bool]) -> tupl
 @settings(max_examples=examples(40))
 @given(LINES, st.lists(st.integers(0, 9_000), max_size=4), st.lists(st.booleans(), max_size=8))
 def test_interruptions_change_no_output(line: dict[str, Any], stops: list[int], failing: list[bool]) -> None:
-    """Stopped at any millisecond and failed at any call, the output is the same and what was left is not repeated."""
+    """Stopped at any millisecond and failed at any call, it has the same output and repeats nothing that it
+    had left.
+    """
     machine = load(line)
     whole, expected = interrupted(machine, [], [])
     broken, events = interrupted(machine, stops, failing)
@@ -128,7 +130,7 @@ def test_interruptions_change_no_output(line: dict[str, Any], stops: list[int], 
 
 
 def test_of_many_items_the_place_names_those_that_began() -> None:
-    """One failed at the first of a thousand; the redrive goes through all of them."""
+    """The first of a thousand failed; the redrive goes through all of them."""
     parts = Parts(1000, 7, None)
     parts.end(1, "one")
     left = parts.left()
