@@ -43,7 +43,7 @@ def test_a_variable_that_does_not_exist_is_named(tmp_path: Path, capsys: pytest.
     """The status is 2, and the variable is named, because nothing can be said about the rest."""
     text = json.dumps(GOOD).replace("A test.", "${self:custom.settings.nonsense}")
     assert main(["asl", "check", written(tmp_path, "a.json", text)]) == 2
-    assert "There is no ${self:custom.settings.nonsense}." in capsys.readouterr().err
+    assert "${self:custom.settings.nonsense} cannot be resolved: there is no such setting" in capsys.readouterr().err
 
 
 def test_the_known_faults_of_our_machines_are_warned_of() -> None:
