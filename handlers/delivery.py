@@ -162,7 +162,7 @@ def command(delivery: Delivery, event: Mapping[str, Any]) -> dict[str, Any]:
     asked = Command(event["command"], event.get("from_ms", 0), bool(event.get("all")))
     record = asked.carried_out(place, delivery.records, arrivals, delivery.feed.page, now_ms())
     if record is None:
-        return {"problem": "the sink's record was changed again and again; try again"}
+        return {"problem": "the sink's record changed during every try; try again"}
     if asked.name != "pause":
         delivery.force(place, record.number)
     return {"sink": record.sink, "paused": record.is_paused, "replaying": record.is_replaying}

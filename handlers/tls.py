@@ -35,7 +35,7 @@ def own_tls(trust: Trust) -> ssl.SSLContext:
         if trust.beside_public:
             made.load_verify_locations(cadata=trust.ca)
     except (ssl.SSLError, ValueError, TypeError):
-        raise ProfileError("tls.ca holds no certificate in PEM that can be read") from None
+        raise ProfileError("tls.ca must hold readable certificates in PEM") from None
     made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if trust.ca:
         made.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -61,4 +61,6 @@ def _show(context: ssl.SSLContext, trust: Trust) -> None:
             # Without this password OpenSSL would ask the terminal for that of an encrypted key.
             context.load_cert_chain(file.name, password="")
         except (ssl.SSLError, ValueError, OSError):
-            raise ProfileError("tls.certificate and tls.key are no pair in PEM, or the key is encrypted") from None
+            raise ProfileError(
+                "tls.certificate and tls.key must be a pair in PEM, and the key without a password"
+            ) from None

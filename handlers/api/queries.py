@@ -124,7 +124,7 @@ def instant_ms(name: str, value: object) -> int | None:
         # Python's calendar has no year 0.
         date = datetime(max(1, year), month, day, hour, minute, min(second, 59), tzinfo=offset)
     except ValueError:
-        fix = "Write it so, with + as %2B; it is in UTC where it ends in Z."
+        fix = "Write + as %2B; an instant that ends in Z is in UTC."
         raise BadQuery(name, f"the parameter {name} must be {INSTANT_IS}", fix) from None
     since = date - datetime(1970, 1, 1, tzinfo=UTC)
     milliseconds = int((match[7] or "0").ljust(3, "0")[:3])

@@ -77,9 +77,9 @@ def command(query: object, labels: Iterable[str], now_ms: int) -> dict[str, Any]
         raise BadQuery("sink", f"the parameter sink must be one of {', '.join(known)}")
     from_ms = 0 if asked.get("from") == "start" else instant_ms("from", asked.get("from"))
     if (asked["do"] == "replay") != (from_ms is not None):
-        raise BadQuery("from", "the parameter from must be an instant or start, and only a replay has it")
+        raise BadQuery("from", "the parameter from must be an instant or start, and is for a replay only")
     if from_ms is not None and from_ms > now_ms + APART_MS:
-        raise BadQuery("from", "the parameter from lies in the future, where nothing was stored")
+        raise BadQuery("from", "the parameter from must not lie in the future")
     if is_all not in ("true", "false"):
         raise BadQuery("all", "the parameter all must be true or false")
     return {"command": asked["do"], "sink": sink, "from_ms": max(0, from_ms or 0), "all": is_all == "true"}

@@ -139,7 +139,7 @@ class Arrivals:
                     self._ends[one] = arrival
                 else:
                     del self._ends[one]
-        raise StoreUnavailable("an arrival found its number taken again and again")
+        raise StoreUnavailable("other calls took every number that an arrival tried")
 
     def _next(self, stream_id: str, entries: tuple[Entry, ...], mark: str, now_ms: int, sent: Sent) -> Arrival:
         end = self._ends[stream_id]

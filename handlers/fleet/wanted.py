@@ -154,7 +154,7 @@ def _expanded(entry: str, place: str) -> Iterator[str]:
     for choice in choices:
         size *= len(choice)
     if size > MOST_STREAMS:
-        raise DocumentError(f"{entry[:80]!r} is more than {MOST_STREAMS:,} streams", place)
+        raise DocumentError(f"{entry[:80]!r} stands for more than {MOST_STREAMS:,} streams", place)
     return ("".join(one) for one in itertools.product(*choices))
 
 

@@ -109,7 +109,7 @@ class Table:
             wanted = response.get("UnprocessedKeys", {}).get(self._name, {}).get("Keys", [])
         if wanted:
             # Keys are left out where "the table's provisioned throughput was exceeded"; source: BatchGetItem.
-            unavailable = StoreUnavailable(f"AWS left keys of BatchGetItem out again and again{quoted_id(response)}")
+            unavailable = StoreUnavailable(f"AWS left out keys of BatchGetItem in every try{quoted_id(response)}")
             unavailable.is_throttle = True
             raise unavailable
 

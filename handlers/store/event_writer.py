@@ -276,7 +276,7 @@ class Tries:
         delay_s = random.uniform(0, min(DELAY_S * 2 ** (self._made - 1), DELAY_MOST_S))
         if self._made == TRIES or self._slept_s + delay_s > DELAYS_IN_ALL_S:
             request = quoted_id({"ResponseMetadata": metadata})
-            raise StoreUnavailable(f"AWS refused statements of BatchExecuteStatement again and again{request}")
+            raise StoreUnavailable(f"AWS refused statements of BatchExecuteStatement in every try{request}")
         self._sleep(delay_s)
         self._slept_s += delay_s
         self._made += 1

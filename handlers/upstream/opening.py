@@ -82,7 +82,7 @@ class KeptConnections:
         response = _asked(self._pool(request), request, timeout)
         try:
             if response.status in _REDIRECTS and response.headers.get("location") is not None:
-                raise RedirectRefused("the upstream redirected, which is not followed here")
+                raise RedirectRefused("the upstream redirected, and this request follows no redirect")
             status: int = response.status
             # If the body is longer, broken, or does not come, the connection is given up rather than waited for.
             with contextlib.suppress(exceptions.HTTPError, OSError):

@@ -119,7 +119,7 @@ class Outbox:
         """Sends what the socket takes at once; returns the events to wait for, 0 if nothing is left to send."""
         with self._lock:
             if self._bytes > MOST_UNSENT_BYTES:
-                raise BadAnswer("the upstream does not read what it is sent")
+                raise BadAnswer("the upstream does not read what is sent to it")
             try:
                 while self._frames:
                     count = sock.send(self._frames[0])

@@ -232,7 +232,7 @@ class VirtualWebhook:
         if sinks.holds("part", LABEL, 4):
             status = sinks.drawn((*PASSING, REDIRECT))
             if status == REDIRECT:
-                raise RedirectRefused("the upstream redirected, which is not followed here")
+                raise RedirectRefused("the upstream redirected, and this request follows no redirect")
             return status
         for event in events:
             sinks.take(LABEL, event)

@@ -63,7 +63,7 @@ def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
         ("a\n!a", LINES, "'a' is listed as connected and as stopped", "line 2"),
         ("a:*\n!a:*", LINES, "'a:*' is listed as connected and as stopped", "line 2"),
         ("a:{3..1}", LINES, "{3..1} must go from a number up to a greater one, 200,000 at most", "line 1"),
-        ("a:{1..500}{1..500}", LINES, "'a:{1..500}{1..500}' is more than 200,000 streams", "line 1"),
+        ("a:{1..500}{1..500}", LINES, "'a:{1..500}{1..500}' stands for more than 200,000 streams", "line 1"),
         ("a:{a..z}", LINES, "{a..z} must go from a number up to a greater one, 200,000 at most", "line 1"),
         ("a:{1..3", LINES, "'a:{1..3' has a brace that is not closed, or braces within braces", "line 1"),
         ("a:{1,{2,3}}", LINES, "'a:{1,{2,3}}' has a brace that is not closed, or braces within braces", "line 1"),

@@ -90,5 +90,5 @@ def test_what_a_batch_leaves_out_is_asked_for_again(aws: Aws) -> None:
 
     read = reader(aws, Client(aws.dynamodb, "batch_get_item", one_at_a_time)).entries(STREAM, Layout(), NOW_MS, "", 100)
     assert [event.data for event in events(read)] == ["0", "1", "2", "3", "4"]
-    with pytest.raises(StoreUnavailable, match=r"^AWS left keys of BatchGetItem out again and again, request AWS3$"):
+    with pytest.raises(StoreUnavailable, match=r"^AWS left out keys of BatchGetItem in every try, request AWS3$"):
         list(reader(aws, Client(aws.dynamodb, "batch_get_item", nothing)).entries(STREAM, Layout(), NOW_MS, "", 100))

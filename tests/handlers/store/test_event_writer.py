@@ -96,7 +96,7 @@ def test_a_store_that_throttles_for_ever_is_unavailable(aws: Aws) -> None:
     """After TRIES requests with growing delays it names the last; what was stored stays, and is a duplicate."""
     always = answers(lambda place: "ThrottlingError" if place else "", *[lambda _place: "ThrottlingError"] * TRIES)
     store = aws.store(Client(aws.dynamodb, "batch_execute_statement", always))
-    refused = r"^AWS refused statements of BatchExecuteStatement again and again, request AWS2$"
+    refused = r"^AWS refused statements of BatchExecuteStatement in every try, request AWS2$"
     with pytest.raises(StoreUnavailable, match=refused):
         store.write(STREAM, 1, 0, events(*range(BATCH)))
     assert len(aws.delays) == TRIES - 1

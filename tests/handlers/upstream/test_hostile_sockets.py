@@ -208,7 +208,7 @@ def test_a_server_that_reads_nothing_is_left_by_name() -> None:
         outbox = Outbox()
         for _ in range(MOST_UNSENT_BYTES // 1000 + 1):
             outbox.put(b"x" * 1000)
-        with pytest.raises(BadAnswer, match=r"^the upstream does not read what it is sent$"):
+        with pytest.raises(BadAnswer, match=r"^the upstream does not read what is sent to it$"):
             outbox.flush(ours)
 
 

@@ -93,8 +93,8 @@ def encrypted(folder: Path, key: str) -> str:
 def test_what_is_no_pem_is_one_sentence(pair: tuple[ssl.SSLContext, Trust], tmp_path: Path) -> None:
     """It names the field, and never its content; an encrypted key does not prompt on a terminal."""
     _, trust = pair
-    ca = "tls.ca holds no certificate in PEM that can be read"
-    no_pair = "tls.certificate and tls.key are no pair in PEM, or the key is encrypted"
+    ca = "tls.ca must hold readable certificates in PEM"
+    no_pair = "tls.certificate and tls.key must be a pair in PEM, and the key without a password"
     (tmp_path / "other").mkdir()
     certificate(tmp_path / "other")
     other = (tmp_path / "other" / "key.pem").read_text()
@@ -127,7 +127,7 @@ def test_profile_check_and_new_read_certificates(
     assert main(["profile", "check", str(file)]) == 0
     file.write_text(f"{head}tls = {{ ca = '''{trust.ca[:60]}''' }}\n", encoding="utf-8")
     assert main(["profile", "check", str(file)]) == 1
-    assert "the profile 'own': tls.ca holds no certificate in PEM that can be read" in capsys.readouterr().err
+    assert "the profile 'own': tls.ca must hold readable certificates in PEM" in capsys.readouterr().err
     context.verify_mode = ssl.CERT_REQUIRED
     names: dict[str, Any] = {"ca": "authority.pem", "certificate": "certificate.pem", "key": "key.pem"}
     options = [part for option, name in names.items() for part in (f"--{option}", str(tmp_path / name))]
@@ -147,6 +147,6 @@ def test_profile_check_and_new_read_certificates(
     for sentence in (
         "--certificate and --key belong together.",
         f"--ca: {tmp_path / 'missing.pem'} cannot be read as a text.",
-        "The certificates cannot be used: tls.ca holds no certificate in PEM that can be read.",
+        "The certificates cannot be used: tls.ca must hold readable certificates in PEM.",
     ):
         assert sentence in errors
