@@ -115,7 +115,7 @@ def test_a_store_that_takes_a_few_at_a_time_gets_all(aws: Aws, monkeypatch: pyte
     assert (len(aws.delays), max(aws.delays) <= DELAY_S) == (BATCH - 1, True)
     endless = answers(*[lambda place: "ThrottlingError" if place else ""] * 10_000)
     store = aws.store(Client(aws.dynamodb, "batch_execute_statement", endless))
-    with pytest.raises(StoreUnavailable, match="again and again"):
+    with pytest.raises(StoreUnavailable, match="in every try"):
         store.write(STREAM, 1, 0, events(*range(1000, 1300)))
     assert DELAYS_IN_ALL_S - DELAY_S <= sum(aws.delays[BATCH - 1 :]) <= DELAYS_IN_ALL_S
 
