@@ -50,7 +50,7 @@ class LambdaContext(TimedContext, Protocol):
 
 def peak_memory_mb() -> int:
     """Returns the most memory that this process has used in any invocation; 0 if the system does not report it."""
-    # Of Linux alone. The resource module counts what the process was before it became this program, too.
+    # This works only on Linux. The resource module would also count the process before it became this program.
     with contextlib.suppress(OSError), open("/proc/self/status", "rb") as status:
         for line in status:
             if line.startswith(b"VmHWM:"):

@@ -91,7 +91,7 @@ class Records:
 
     @property
     def spending(self) -> Spending | None:
-        """What the newest connection that counts has recorded of the stream's budget; None if it has none."""
+        """What the newest connection that counts recorded about the stream's budget; None if there is nothing."""
         newest = sorted(self.connections, key=lambda one: -one.fence)
         return next((spending_of(one.spending) for one in newest if one.spending), None)
 

@@ -38,7 +38,7 @@ def watch_ms(profile: Profile) -> int:
 
 @dataclass
 class Draining:
-    """What is known of the end of a connection that leaves, or will leave.
+    """The state of a connection's end, while it leaves or before it does.
 
     `outcome` is its own reason to end; where `asks_lease`, the lease may give another. The connection waits until
     `until_ms` (None before it leaves) for what is not stored yet; then it watches its successor for at most `watch_ms`,

@@ -48,7 +48,7 @@ NO_EPOCH = Epoch()
 
 
 def words(epoch: Epoch, now_ms: int) -> str:
-    """What to report of a stream in this epoch; "" if its ids have not started over recently."""
+    """Returns what to report about a stream in this epoch; "" if its ids have not started over recently."""
     if not epoch.seen_ms or now_ms >= epoch.seen_ms + SHOWN_MS:
         return ""
     how = "are stored under new keys" if epoch.is_stored else 'are not stored: on_conflict = "epoch" would store them'

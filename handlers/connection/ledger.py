@@ -300,7 +300,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     cause = ""
     first = ordered[0]
     if first.since_ms is not None and all(record.fence == first.fence for record in ordered):
-        # So many unanswered tries came before it that the last connection is not among the records read.
+        # There were so many unanswered tries before it that the last connection is not among the records read.
         covered_ms, cause = min(first.since_ms, first.opened_ms), UNRECORDED
     begin_ms = first.opened_ms if covered_ms is None else covered_ms
     ends: list[int] = []

@@ -1,4 +1,4 @@
-"""What is exchanged before a connection is opened: requests out, answers in, and the tokens that a process holds.
+"""Defines what is exchanged before a connection is opened: requests, answers, and the tokens that a process holds.
 
     Call(read the replaced refresh token)  -> Replacement("r7", 6)
     Ask(POST to the token server)          -> Answer(200, {"access_token": …})

@@ -72,7 +72,7 @@ class Spending(NamedTuple):
 
     @property
     def of(self) -> str:
-        """Whose budget that is: the stream's, the profile's or the stage's."""
+        """The owner of that budget: the stream, the profile or the stage."""
         return self.whose if self.wide_percent / 100 > self.own_share else "stream"
 
     def on(self, day: int) -> Spending:

@@ -1,4 +1,4 @@
-"""What an invocation and its performer exchange: steps out, answers in, a report at the end. All of it is plain data.
+"""Defines what an invocation and its performer exchange: steps, answers, and a report at the end. All are plain data.
 
 `reconnection.py` yields the steps of an invocation one at a time. A performer carries out each step, on threads or in
 virtual time, and sends its `Answer` back (`handlers/run/performer.py`); it decides neither what comes next nor when.
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Who runs: the stream, the lane and the execution ("" if unknown), Lambda's request id, the deadline.
+    """The invocation that runs: stream, lane and execution ("" if unknown), Lambda's request id, the deadline.
 
     `cycles` is how many cycles its lane has completed before this one; a renewal is due in the cycle numbered
     `renew_after`, 0 if the machine names none. `died` is Lambda's message about the lane's last function, if that

@@ -137,7 +137,7 @@ class Decoder:
         raise NotImplementedError
 
     def unfinished_oversize(self) -> Frame | None:
-        """What has come of a frame that is being skipped; None if none is, or if it has no body yet."""
+        """Returns what has come of a frame that is being skipped; None if none is, or if it has no body yet."""
         return None if self._skipped is None else Frame(self._skipped.result(is_whole=False))
 
     def close(self) -> int:

@@ -244,7 +244,7 @@ class Profile:
 
     @property
     def key_conflict(self) -> OnConflict | None:
-        """What follows if one key has two bodies; None if the key is made of the body or of the delivery.
+        """Returns what happens if one key has two bodies; None if the key is made of the body or of the delivery.
 
         It is also None if elements are stored with parts of their frame, which differ between deliveries.
         """

@@ -1,4 +1,4 @@
-"""What a group's function needs from its performer, and what it yields to it: plain data and functions.
+"""Defines what a group's function needs from its performer, and what it yields to it: plain data and functions.
 
 It decides nothing. Invariant: the performer of a function does not know of groups, nor the function of threads.
 """

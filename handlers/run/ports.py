@@ -1,4 +1,4 @@
-"""What the performer needs from the world: a clock, threads for requests, and upstreams that can be read.
+"""Defines what the performer needs from outside: a clock, threads for requests, and upstreams that can be read.
 
 In a function these are the system's own; in a simulation they belong to its world. They decide nothing. Invariant: the
 performer (`performer.py`) reaches the world only through its ports.

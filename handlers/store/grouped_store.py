@@ -139,14 +139,14 @@ class GroupedStore(KnownStreams):
         return reply
 
     def read_lease(self, stream_id: str) -> Lease:
-        """What is known if this function has the stream connected, because it reads changes; else reads the lease."""
+        """The known lease if this function has the stream connected, because then it sees changes; else reads it."""
         held = self._held(stream_id)
         if held.fence and self._holds(stream_id, held.fence) and self._is_alive():
             return self.known(stream_id)
         return super().read_lease(stream_id)
 
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
-        """As for a stream alone, with what waited to be written, unless nothing is shown."""
+        """As for a stream alone, with the pending writes, unless nothing is shown."""
         shown = self._held(stream_id).unsaved | shown if shown else {}
         self._owed[stream_id, fence] = shown
         reply = super().release(stream_id, fence, shown, rest)

@@ -1,4 +1,4 @@
-"""What a function knows of its group's streams: their records, what waits to be written, until when each was good.
+"""Keeps what a function knows of its group's streams: their records, pending writes, and until when each was good.
 
 The lease of a stream is composed of its record and the group's lease (`handlers/group/group_lease.py`). A heartbeat of
 the function vouches for all its streams, each with the lag that its record has.
@@ -45,7 +45,7 @@ class GroupFunction:
 
 @dataclass(slots=True)
 class _Held:
-    """What is known of one stream: its record's item, what waits to be written into it, and until when it was good.
+    """The known state of one stream: its record's item, the pending writes into it, and until when it was good.
 
     `fence` is the function's last claim, `turn` the last connection that the record may call connected, because its
     turn or its mark was requested. `lag_ms` is what the record has, or may have; None if it has none. `has_proved` is

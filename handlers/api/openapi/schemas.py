@@ -85,7 +85,7 @@ _REPAIR = _object(
 )
 _OF_GAP = {"repair": _REPAIR}
 _SHOWN_GAP = _object(_GAP, _OF_GAP)
-# Of what a stream that is read in parts has: which part it is of.
+# The part to which an entry belongs, for a stream that is read in parts.
 _OF_PART = _members("stream")
 # What a stream in the list has; its own answer has more.
 _BRIEF = _members(
@@ -93,9 +93,9 @@ _BRIEF = _members(
     "started_at:instant? stop_requested_at:instant? ended_at:instant? holder:Holder? last_event_at:instant? "
     "events_per_s:number? open_gaps:count ids_restarted_at:instant? last_error:LastError?"
 )
-# Of a stream that shares a function with others.
+# For a stream that shares a function with others.
 _IN_GROUP = _members("group")
-# Of a stream that is read in parts.
+# For a stream that is read in parts.
 _IN_PARTS = {"parts": _list(_object("stream status:status verdict reason?"))}
 _LANE = _object("phase", "fence:count opened_at:instant? seen_at:instant? closed_at:instant? ended_by?")
 _COVERAGE = _object(
