@@ -91,7 +91,7 @@ class Records:
 
     @property
     def spending(self) -> Spending | None:
-        """What the newest connection that counts recorded about the stream's budget; None if there is nothing."""
+        """Returns what the newest connection that counts recorded about the stream's budget; None if nothing."""
         newest = sorted(self.connections, key=lambda one: -one.fence)
         return next((spending_of(one.spending) for one in newest if one.spending), None)
 

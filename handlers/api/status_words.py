@@ -148,7 +148,7 @@ def alerts(connections: Connections, records: Records) -> dict[str, str]:
 
 
 def unwell(status: str, connections: Connections, records: Records) -> str:
-    """What is wrong with a running stream: its ids start over, it is quiet, or near its budget; "" if nothing."""
+    """Returns what is wrong with a running stream (ids start over, quiet, near its budget); "" if nothing."""
     if status != "running":
         return ""
     pauses, now_ms = silence(connections, records), connections.now_ms

@@ -185,7 +185,7 @@ class OneWrite:
         return outcomes + self._put_batch(batch)
 
     def settled(self, written: Written, repeated: Sequence[tuple[int, StreamEvent]]) -> Written:
-        """What was written, after settling refused or `repeated` events whose body differs from the stored one."""
+        """Returns what was written, after settling refused or `repeated` events with another body than the stored."""
         # Imported at the first duplicate: most connections meet none.
         from handlers.store.conflicts import Conflicts
 

@@ -139,7 +139,7 @@ class GroupedStore(KnownStreams):
         return reply
 
     def read_lease(self, stream_id: str) -> Lease:
-        """The known lease if this function has the stream connected, because then it sees changes; else reads it."""
+        """Returns the known lease if this function has the stream connected and so sees changes; else reads it."""
         held = self._held(stream_id)
         if held.fence and self._holds(stream_id, held.fence) and self._is_alive():
             return self.known(stream_id)
