@@ -68,7 +68,6 @@ def cluster(folder: Path, keys: Credentials, sts: str, refuses: int = 0) -> Iter
             peer.send(REFUSED)
             return
         peer.send(HEAD + POD % (1, 1) + POD % (2, 2))
-        peer.wait_until_gone()
 
     context, authority = certificate(folder, names_authority=False)
     with serving(watches, tls=context) as server:

@@ -9,7 +9,8 @@ from botocore.credentials import Credentials
 from local.cli import main
 from tests.handlers import eks
 
-LOOK_S = "1"
+# Each watch ends by itself sooner.
+LOOK_S = "60"
 
 
 def test_a_profile_of_a_cluster_is_written_and_tried(
