@@ -244,8 +244,7 @@ _KINDS = {
 
 def kind(value: Any) -> str:
     """Return the JSON name of the value's type."""
-    known = _KINDS.get(type(value))
-    return known or next((name for known, name in _KINDS.items() if isinstance(value, known)), "number")
+    return _KINDS.get(type(value)) or next((name for each, name in _KINDS.items() if isinstance(value, each)), "number")
 
 
 # ---- null: None is the library's undefined; for null it has an object of its own ----
