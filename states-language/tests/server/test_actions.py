@@ -40,14 +40,14 @@ _EXECUTION = PREFIX.replace("stateMachine", "execution") + "a:b"
 def test_bad_requests_have_awss_names(
     states: Any, action: str, parameters: dict[str, Any], code: str, message: str | None
 ) -> None:
-    """For a bad definition, role, ARN and input, and a value out of its set or bounds."""
+    """These are a bad definition, role, ARN and input, and a value outside of its set or bounds."""
     refused = refusal(getattr(states, action), **parameters)
     assert refused == (code, refused[1] if message is None else message)
 
 
 @pytest.mark.parametrize(("pattern", "output"), [("sync", '{"n":5}'), ("sync:2", {"n": 5})])
 def test_a_nested_execution_is_waited_for(states: Any, pattern: str, output: Any) -> None:
-    """.sync gives the output as text, .sync:2 as JSON; one that fails fails the Task."""
+    """.sync gives the output as text, .sync:2 as JSON; a failed one fails the Task."""
     fail = {"StartAt": "S", "States": {"S": {"Type": "Fail", "Error": "Bad"}}}
     inner, bad = created(states, "inner"), created(states, "inner-bad", fail)
 
@@ -78,7 +78,7 @@ def test_a_task_can_call_any_action_of_step_functions(states: Any) -> None:
 
 
 def test_definitions_are_judged(states: Any) -> None:
-    """Every problem in the order of their places, at most as many as requested; nothing is created."""
+    """Every problem is listed in the order of places, at most as many as requested; nothing is created."""
     good = states.validate_state_machine_definition(definition=json.dumps(PASS))
     assert (good["result"], good["diagnostics"], good["truncated"]) == ("OK", [], False)
     judged = states.validate_state_machine_definition(definition="{}", type="EXPRESS")
@@ -135,7 +135,7 @@ def test_a_worker_asks_for_an_activitys_work(states: Any) -> None:
 
 
 def test_the_runs_of_a_distributed_map_are_described(states: Any) -> None:
-    """Listed, described with their counts, and each item's execution listed; also after the end."""
+    """They are listed, described with their counts, and each item's execution is listed, even after the end."""
     inner = {"StartAt": "C", "States": {
         "C": {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 2, "Next": "F"}], "Default": "P"},
         "F": {"Type": "Fail", "Error": "Bad"}, "P": {"Type": "Pass", "End": True},

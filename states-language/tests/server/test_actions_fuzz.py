@@ -1,4 +1,4 @@
-"""Whatever a request says, Step Functions answers it: with what AWS's model of its API describes, or with a refusal."""
+"""Step Functions answers any request as AWS's model of its API describes, or with a refusal."""
 
 import asyncio
 import json
@@ -37,12 +37,12 @@ ACCOUNTED = {
 
 
 def mostly(good: st.SearchStrategy[Any], other: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Nine times of ten the first."""
+    """Draw the first nine times of ten."""
     return st.integers(0, 9).flatmap(lambda chance: other if chance == 9 else good)
 
 
 def values(shape: Shape, name: str = "") -> st.SearchStrategy[Any]:
-    """What a client could send for this shape; now and then something else."""
+    """Draw what a client could send for this shape; now and then something else."""
     if isinstance(shape, StructureShape):
         members = {key: values(member, key) for key, member in shape.members.items()}
         required = {key: members.pop(key) for key in shape.required_members}
@@ -58,7 +58,7 @@ def values(shape: Shape, name: str = "") -> st.SearchStrategy[Any]:
 
 
 def requests() -> st.SearchStrategy[tuple[str, Any]]:
-    """An action, and parameters for it."""
+    """Draw an action, and parameters for it."""
 
     def of(action: str) -> st.SearchStrategy[tuple[str, Any]]:
         shape = request_validation.model().operation_model(action).input_shape
@@ -72,7 +72,7 @@ async def nothing(_: TaskCall) -> Any:
 
 
 async def answers(calls: list[tuple[str, Any]]) -> list[tuple[str, int, dict[str, Any]]]:
-    """Each call's action, status and answer, from one service with one machine and one execution."""
+    """Yield each call's action, status and answer, from one service with one machine and one execution."""
     with tempfile.TemporaryDirectory() as name:
         answered = []
         async with stepfunctions(Path(name), ("one", PASS), perform=nothing) as states:
@@ -92,7 +92,7 @@ ONE = "arn:aws:states:us-east-1:000000000000:stateMachine:one"
 @example([("UpdateStateMachine", {"stateMachineArn": ONE, "loggingConfiguration": {"destinations": [{}]}})])
 @given(st.lists(requests(), min_size=1, max_size=8))
 def test_every_request_is_answered_as_the_model_says(calls: list[tuple[str, Any]]) -> None:
-    """200 and an answer of the action's shape, or 400 and an error's name; never a crash."""
+    """It is 200 and an answer of the action's shape, or 400 and an error's name; never a crash."""
     for action, status, answer in asyncio.run(answers(calls)):
         if status == 400:
             assert answer["__type"].startswith("com.amazonaws.states#")

@@ -13,14 +13,14 @@ DIG = Activity("arn:aws:states:us-east-1:000000000000:activity:dig", "dig", 5, {
 
 
 def work(number: int) -> TaskCall:
-    """A call that waits for a worker's answer."""
+    """Return a call that waits for a worker's answer."""
     target: dict[str, Any] = {"resource": DIG.arn, "service": "activity", "action": "", "sdk": False, "function": None}
     more: dict[str, Any] = {"payload": None, "execution_arn": "arn", "state": "S", "entered_ms": 0, "timeout_ms": None}
     return TaskCall(**target, **more, parameters=number, pending=Pending(f"token {number}"))
 
 
 def test_an_activity_exists_after_a_restart(tmp_path: Path) -> None:
-    """With its name, date and tags; a deleted one does not."""
+    """It has its name, date and tags; a deleted one does not exist."""
     activities = Activities(tmp_path / "activities.json")
     activities.put(DIG)
     activities.put(Activity(DIG.arn + "2", "dig2", 6))

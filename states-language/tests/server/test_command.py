@@ -34,7 +34,7 @@ Resources:
 
 
 def started(folder: Path, *options: str) -> tuple["subprocess.Popen[str]", str]:
-    """A server on any free port, and its address."""
+    """Yield a server on any free port, and its address."""
     command = [sys.executable, "-m", "states_language.server", "--port", "0", "--data", str(folder), *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -45,7 +45,7 @@ def started(folder: Path, *options: str) -> tuple["subprocess.Popen[str]", str]:
 
 
 def ended(process: "subprocess.Popen[str]", number: signal.Signals) -> str:
-    """What the server prints at its end."""
+    """Return what the server prints at its end."""
     os.kill(process.pid, number)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 0, said
@@ -81,7 +81,7 @@ def test_it_answers_until_ctrl_c_and_knows_everything_when_it_is_started_again(t
 
 
 def test_what_cannot_begin_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A port that is taken, a folder that is none, a file of functions or a template that cannot be used: status 2."""
+    """A taken port, a folder that is none, an unusable file of functions or template: status 2."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert main(["--port", port, "--data", str(tmp_path)]) == 2
@@ -100,7 +100,7 @@ def test_what_cannot_begin_is_one_sentence(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_the_containers_command_is_one_that_the_server_takes() -> None:
-    """No container is built here: its file's entry point is parsed, and what it copies is there."""
+    """No container is built here: its file's entry point is parsed, and what it copies exists."""
     file = (Path(__file__).parents[2] / "Containerfile").read_text(encoding="utf-8")
     entry = json.loads(next(line for line in file.splitlines() if line.startswith("ENTRYPOINT")).partition(" ")[2])
     assert entry[:3] == ["python", "-m", "states_language.server"]

@@ -22,7 +22,7 @@ def one(state: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def over(state: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A Map over one state."""
+    """Return a Map over one state."""
     return one({"Type": "Map", "ItemProcessor": {"StartAt": "P", "States": {"P": state}}, "End": True, **fields})
 
 
@@ -100,13 +100,13 @@ CASES: list[tuple[dict[str, Any], list[tuple[str, str, str | None]]]] = [
 def test_a_problem_has_awss_code_words_and_place(
     definition: dict[str, Any], expected: list[tuple[str, str, str | None]]
 ) -> None:
-    """As others measured them on AWS."""
+    """Others measured them on AWS."""
     reports = diagnostics(json.dumps(definition), "STANDARD")
     assert [(each["code"], each["message"], each.get("location")) for each in reports] == expected
 
 
 def test_a_refusal_names_every_problem() -> None:
-    """One after the other, each with its place; a problem without a place is at null."""
+    """They follow each other, each with its place; a problem without a place has null."""
     with pytest.raises(Refusal) as refusal:
         refuse_bad(json.dumps(CASES[1][0]), "STANDARD")
     assert str(refusal.value) == (
@@ -134,7 +134,7 @@ def test_a_refusal_names_every_problem() -> None:
     ],
 )  # fmt: skip
 def test_bad_json_has_jacksons_message(text: str, message: str, column: int) -> None:
-    """The token or character that was not expected, and the place behind it."""
+    """It names the unexpected token or character, and the place after it."""
     with pytest.raises(ValueError) as problem:  # noqa: PT011
         parsed(text)
     worded, place = message_and_place(text, problem.value)
@@ -153,7 +153,7 @@ def test_a_member_that_appears_twice_is_refused() -> None:
 
 
 def test_an_express_machine_has_no_distributed_map() -> None:
-    """A Map in DISTRIBUTED mode is refused in an Express machine, at its Mode, and taken in a Standard one."""
+    """A Map in DISTRIBUTED mode is refused at its Mode, and accepted in a Standard machine."""
     inner = {"StartAt": "B", "States": {"B": {"Type": "Pass", "End": True}}}
     processor = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "EXPRESS"}, **inner}
     definition = {"StartAt": "A", "States": {"A": {"Type": "Map", "ItemProcessor": processor, "End": True}}}

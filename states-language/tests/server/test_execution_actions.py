@@ -98,7 +98,7 @@ def test_a_start_that_is_refused_has_the_name_that_aws_gives_it(states: Any) -> 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "a:b", "a*", "a$", 'a"b', "a\\b", "a\x01", "malformed*"])
 def test_names_that_aws_refuses(states: Any, name: str) -> None:
-    """White space, brackets, wildcards, special and control characters: InvalidName, of executions and machines."""
+    """White space, brackets, wildcards, special and control characters are InvalidName, for executions and machines."""
     assert refusal(states.start_execution, **DEPLOYED, name=name)[0] == "InvalidName"
     machine = {"name": name, "definition": json.dumps(PASS), "roleArn": ROLE}
     assert refusal(states.create_state_machine, **machine) == ("InvalidName", f"Invalid Name: '{name}'")
@@ -137,7 +137,7 @@ def test_names_that_aws_refuses(states: Any, name: str) -> None:
     ],
 )
 def test_a_bad_request_is_400_by_awss_name(states: Any, action: str, parameters: Any, error: str) -> None:
-    """Also one that the SDK would never send: 400, an error's name and a sentence."""
+    """Even a request that the SDK would never send gets 400, an error's name and a sentence."""
     headers = {"X-Amz-Target": f"AWSStepFunctions.{action}", "Content-Type": "application/x-amz-json-1.0"}
     with urllib3.PoolManager() as http:
         answer = http.request("POST", states.meta.endpoint_url, body=json.dumps(parameters), headers=headers)
@@ -163,7 +163,7 @@ def test_an_express_execution_is_answered_at_once(states: Any) -> None:
 
 
 def test_an_express_machine_waits_for_nobody(states: Any) -> None:
-    """Recorded: task tokens and .sync are refused when it is created."""
+    """Its creation refuses task tokens and .sync (recorded)."""
     request = {"name": "express-token", "roleArn": ROLE, "type": "EXPRESS"}
     refused = refusal(states.create_state_machine, **request, definition=json.dumps(calling(SEND, HANDED, End=True)))
     assert refused == (

@@ -28,14 +28,14 @@ async def nothing(_: object) -> None:
 
 
 async def over(known: KnownExecution) -> None:
-    """Returns once it has ended."""
+    """Return once it has ended."""
     async with asyncio.timeout(10):
         while known.closing is None:
             await asyncio.sleep(0)
 
 
 def in_service(folder: Path, body: Callable[[Executions], Awaitable[Any]], **options: Any) -> Any:
-    """Runs `body` in one life of the service, and returns what it returns."""
+    """Run `body` in one life of the service, and return its result."""
 
     async def run() -> Any:
         async with stepfunctions(folder, *MACHINES, **{"perform": nothing, **options}) as states:
@@ -73,7 +73,7 @@ def test_a_running_execution_is_aborted_and_has_a_successor(tmp_path: Path) -> N
 
 
 def test_a_torn_line_is_skipped(tmp_path: Path) -> None:
-    """A kill in the middle of a write costs that line alone."""
+    """A kill in the middle of a write loses only that line."""
 
     async def first(executions: Executions) -> None:
         executions.start(WAITS, DEMO, "torn")
@@ -115,7 +115,7 @@ def test_a_closed_registry_halts_its_machines(tmp_path: Path) -> None:
 
 
 def test_the_listener_is_called_at_each_start_and_end(tmp_path: Path) -> None:
-    """Once each, and not again for a second stop."""
+    """It is called once each, and not again for a second stop."""
     seen: list[str] = []
 
     async def body(executions: Executions) -> None:
@@ -156,7 +156,7 @@ def test_a_watcher_that_fails_reaches_no_request(tmp_path: Path, capsys: pytest.
 
 
 def test_what_ended_first_is_forgotten_and_what_runs_does_not_count(tmp_path: Path) -> None:
-    """By count; those that run are kept beside them, and a restart keeps the same."""
+    """The number counts; running ones are kept beside them, and a restart keeps the same."""
 
     async def kept(executions: Executions) -> tuple[list[str], list[str]]:
         running = [executions.start(WAITS, name=f"w{number}") for number in range(5)]
@@ -178,7 +178,7 @@ def test_what_ended_first_is_forgotten_and_what_runs_does_not_count(tmp_path: Pa
 
 
 def test_what_is_too_old_is_forgotten(tmp_path: Path) -> None:
-    """When the next one starts or ends."""
+    """This happens when the next one starts or ends."""
 
     async def names(executions: Executions) -> list[str]:
         for number in range(2):

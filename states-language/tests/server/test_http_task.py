@@ -1,4 +1,4 @@
-"""http:invoke: what reaches the endpoint, what comes back, what a connection adds. The endpoint is a real server."""
+"""http:invoke with a real server: what reaches the endpoint, what comes back, what a connection adds."""
 
 import json
 import threading
@@ -25,7 +25,7 @@ ADDED = {
 
 
 class Seen(NamedTuple):
-    """A request as the endpoint got it."""
+    """A request as the endpoint received it."""
 
     line: str
     headers: dict[str, str]
@@ -33,7 +33,7 @@ class Seen(NamedTuple):
 
 
 class Endpoint(BaseHTTPRequestHandler):
-    """/token issues tokens, /binary is an image, /large a megabyte, /NNN this status, all else counts the calls."""
+    """/token issues tokens, /binary is an image, /large a megabyte, /NNN this status; others count the calls."""
 
     seen: list[Seen]
 
@@ -57,7 +57,7 @@ class Endpoint(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do
 
     def log_message(self, *_: Any) -> None:
-        """Nothing is printed."""
+        """Print nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def seen() -> list[Seen]:
 
 
 def asked(connection: dict[str, Any] | None, **parameters: Any) -> dict[str, Any]:
-    """The result of a Task with these parameters and this connection."""
+    """Return the result of a Task with these parameters and this connection."""
     given = {"Method": "GET", "InvocationConfig": {"ConnectionArn": ARN}, **parameters}
     arn = "arn:aws:states:eu-west-1:111111111111:execution:m:e"
     call = TaskCall("arn:aws:states:::http:invoke", "http", "invoke", False, None, given, None, arn, "S", 0, None)
@@ -86,7 +86,7 @@ def asked(connection: dict[str, Any] | None, **parameters: Any) -> dict[str, Any
 
 
 def failed(connection: dict[str, Any] | None, **parameters: Any) -> tuple[str | None, str | None]:
-    """Error and cause of a Task with these parameters and this connection."""
+    """Return error and cause of a Task with these parameters and this connection."""
     with pytest.raises(TaskFailure) as failure:
         asked(connection, **parameters)
     return failure.value.error, failure.value.cause
@@ -98,7 +98,7 @@ def keyed(**added: Any) -> dict[str, Any]:
 
 
 def test_the_connection_goes_before_the_task(endpoint: str, seen: list[Seen]) -> None:
-    """Headers, query and body of both are merged, as the Developer Guide's example is."""
+    """Headers, query and body of both are merged, as in the Developer Guide's example."""
     answer = asked(
         keyed(**ADDED),
         ApiEndpoint=f"{endpoint}/path?a=1",
@@ -133,7 +133,7 @@ def test_the_connection_goes_before_the_task(endpoint: str, seen: list[Seen]) ->
     ],
 )
 def test_a_form_writes_arrays_in_four_ways(endpoint: str, seen: list[Seen], form: str, body: str) -> None:
-    """Keys are encoded, and an object within is a bracket."""
+    """Keys are encoded, and an object's member is in brackets."""
     transform = {"RequestBodyEncoding": "URL_ENCODED", "RequestEncodingOptions": {"ArrayFormat": form}}
     content = {"a": ["x", "y"], "metadata": {"order details": "b c", "n": 1}}
     asked(keyed(), ApiEndpoint=endpoint, Method="POST", RequestBody=content, Transform=transform)
@@ -142,7 +142,7 @@ def test_a_form_writes_arrays_in_four_ways(endpoint: str, seen: list[Seen], form
 
 
 def test_basic_and_oauth_authorize(endpoint: str, seen: list[Seen]) -> None:
-    """The token of OAuth is asked for with the client's credentials, at the endpoint of the connection."""
+    """The OAuth token is requested with the client's credentials, at the connection's endpoint."""
     basic = {"BasicAuthParameters": {"Username": "u", "Password": "p"}}
     asked({"AuthorizationType": "BASIC", "AuthParameters": basic}, ApiEndpoint=endpoint)
     oauth = {
@@ -161,7 +161,7 @@ def test_basic_and_oauth_authorize(endpoint: str, seen: list[Seen]) -> None:
 
 @pytest.mark.usefixtures("seen")
 def test_what_is_no_success_fails_by_its_name(endpoint: str) -> None:
-    """A status, an answer that is no text or too large, nobody at the address; no cause has a secret."""
+    """A status, an answer that is no text or too large, or no server; no cause has a secret."""
     assert failed(keyed(), ApiEndpoint=f"{endpoint}/404") == ("States.Http.StatusCode.404", '{"calls": 1}')
     assert failed(keyed(), ApiEndpoint=f"{endpoint}/302")[0] == "States.Http.StatusCode.302"
     assert failed(keyed(), ApiEndpoint=f"{endpoint}/binary")[0] == "States.Runtime"
@@ -172,7 +172,7 @@ def test_what_is_no_success_fails_by_its_name(endpoint: str) -> None:
 
 
 def test_no_request_is_sent_for_what_is_wrong(endpoint: str, seen: list[Seen]) -> None:
-    """An unknown connection and one without credentials, forbidden headers, a body that cannot be merged."""
+    """An unknown connection, one without credentials, forbidden headers, or a body that cannot be merged."""
     assert failed(None, ApiEndpoint=endpoint)[0] == "Events.ConnectionResource.ResourceNotFound"
     bare = {"AuthorizationType": "BASIC", "AuthParameters": {}}
     assert failed(bare, ApiEndpoint=endpoint)[0] == "Events.ConnectionResource.InvalidConnectionState"
@@ -191,7 +191,7 @@ def test_no_request_is_sent_for_what_is_wrong(endpoint: str, seen: list[Seen]) -
 
 @pytest.mark.usefixtures("seen")
 def test_a_machine_asks_the_endpoint(endpoint: str) -> None:
-    """Through the server, whose connections are set by name; TestState, too. The history has no credential."""
+    """It does so through the server, with named connections, and in TestState. The history has no credential."""
     parameters = {"ApiEndpoint": endpoint, "Method": "GET", "Authentication": {"ConnectionArn": ARN}}
     definition = calling("arn:aws:states:::http:invoke", parameters, End=True)
     with Server() as server:

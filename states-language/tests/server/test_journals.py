@@ -14,7 +14,7 @@ WAITS = "arn:aws:states:us-east-1:000000000000:stateMachine:waits"
 
 
 def test_the_order_of_starts_outlives_the_service(tmp_path: Path) -> None:
-    """Many starts within one millisecond, in two lives of the service, are read in their order; older names stand."""
+    """Starts within one millisecond, in two lives of the service, are read in order; older names remain."""
     old = [Opening(f"arn:old{number}", "old", WAITS, "{}", number) for number in range(2)]
     for opening, name in zip(old, ("0" * 15 + "-" + "f" * 16, "0" * 14 + "1-" + "1" * 16), strict=True):
         journal = Journal(tmp_path / f"{name}.jsonl", OrderedDict())
@@ -44,7 +44,7 @@ def test_few_files_are_open_however_many_executions_run(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_no_execution(tmp_path: Path) -> None:
-    """What could not be written is written with the next line that can be, and the record is whole."""
+    """An unwritten line is written with the next one that can be, and the record is whole."""
     records = Journals(tmp_path)
     journal = records.journal(Opening("arn:full", "full", WAITS, "{}", 0))
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -61,7 +61,7 @@ def test_a_full_disk_ends_no_execution(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_cannot_be_opened_refuses_no_execution(tmp_path: Path) -> None:
-    """It is written whole once its file can be made."""
+    """It is written whole once its file can be created."""
     folder = tmp_path / "executions"
     records = Journals(folder)
     folder.rmdir()
@@ -76,7 +76,7 @@ def test_a_journal_that_cannot_be_opened_refuses_no_execution(tmp_path: Path) ->
 
 
 def test_a_page_of_a_history_reads_that_page(tmp_path: Path) -> None:
-    """From either end; of the other events it reads as few as a search by halves does."""
+    """From either end it reads few other events, as a binary search does."""
     journal = Journals(tmp_path).journal(Opening("arn:long", "long", WAITS, "{}", 0))
     for number in range(1, 4001):
         journal.event({"id": number})

@@ -46,7 +46,7 @@ def test_creating_again_is_no_error_unless_something_differs(states: Any) -> Non
 
 
 def test_a_running_execution_keeps_its_definition(states: Any) -> None:
-    """An update is for the next execution; DescribeStateMachineForExecution says what each one runs."""
+    """An update affects the next execution; DescribeStateMachineForExecution says what each one runs."""
     arn = created(states, "changes", WAIT)
     old = states.start_execution(stateMachineArn=arn)["executionArn"]
     updated = states.update_state_machine(stateMachineArn=arn, definition=json.dumps(PASS))
@@ -75,7 +75,7 @@ def test_a_machine_that_runs_is_gone_when_it_has_ended(states: Any) -> None:
 
 
 def test_tags_are_added_and_taken_away(states: Any) -> None:
-    """A later value of a key takes the place of the earlier."""
+    """A later value of a key replaces the earlier one."""
     arn = created(states, "tagged")
     states.tag_resource(resourceArn=arn, tags=[{"key": "a", "value": "1"}, {"key": "b", "value": "2"}])
     states.tag_resource(resourceArn=arn, tags=[{"key": "a", "value": "3"}])
@@ -87,7 +87,7 @@ def test_tags_are_added_and_taken_away(states: Any) -> None:
 
 
 def test_created_machines_exist_after_a_restart(tmp_path: Path) -> None:
-    """With their tags and their executions; a machine of the stack is again as the stack says."""
+    """They have their tags and executions; a machine of the stack has the stack's definition again."""
     with in_thread(lambda: service(tmp_path)) as url:
         states = states_client(url)
         arn = created(states, "kept", tags=[{"key": "a", "value": "b"}])
@@ -165,7 +165,7 @@ def test_a_customers_key_needs_its_id(states: Any) -> None:
 
 @pytest.mark.parametrize("action", ["dynamodb:getItems", "nothing:getItem", "emrserverless:runAway"])
 def test_an_action_that_no_service_has_is_refused(states: Any, action: str) -> None:
-    """By the models that botocore has, with AWS's words for a resource that is none."""
+    """botocore's models decide, and the words are AWS's for an unknown resource."""
     definition = calling(f"arn:aws:states:::aws-sdk:{action}", {}, End=True)
     request = {"name": "unknown", "definition": json.dumps(definition), "roleArn": ROLE}
     code, message = refusal(states.create_state_machine, **request)

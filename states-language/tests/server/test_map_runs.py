@@ -9,7 +9,7 @@ BOUNDS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage
 
 
 def running(states: Any, name: str, **fields: Any) -> tuple[str, str]:
-    """The ARNs of an execution and of its Map Run, whose four executions wait."""
+    """Return the ARNs of an execution and of its Map Run, whose four executions wait."""
     processor = {
         "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"},
         "StartAt": "W",
@@ -29,13 +29,13 @@ def running(states: Any, name: str, **fields: Any) -> tuple[str, str]:
 
 
 def statuses(states: Any, run: str) -> list[str]:
-    """The statuses of the executions of a Map Run, oldest first."""
+    """Return the statuses of the executions of a Map Run, oldest first."""
     listed = states.list_executions(mapRunArn=run)["executions"]
     return [one["status"] for one in reversed(listed)]
 
 
 def stop_first(states: Any, run: str) -> None:
-    """Ends the oldest execution that runs without success."""
+    """End the oldest running execution without success."""
     listed = states.list_executions(mapRunArn=run, statusFilter="RUNNING")["executions"]
     states.stop_execution(executionArn=listed[-1]["executionArn"])
 
@@ -84,7 +84,7 @@ def test_a_percentage_above_a_hundred_is_refused(states: Any) -> None:
 
 
 def test_only_a_map_run_that_runs_is_updated(states: Any) -> None:
-    """An unknown one, one that ended, and what is no Map Run are refused by AWS's names."""
+    """An unknown one, an ended one, and an ARN of another kind are refused by AWS's names."""
     execution, run = running(states, "ended")
     states.stop_execution(executionArn=execution)
     assert refusal(states.update_map_run, mapRunArn=run, maxConcurrency=1) == (

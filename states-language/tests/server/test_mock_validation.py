@@ -38,7 +38,7 @@ def _answer(states: Any, state: Any, result: Any, mode: str | None) -> Any:
 def test_a_result_that_the_api_cannot_give_is_refused(
     states: Any, state: Any, result: Any, mode: str | None, reason: str
 ) -> None:
-    """STRICT is the default; the texts of missing fields and types are AWS's as others recorded them."""
+    """STRICT is the default; others recorded AWS's texts for missing fields and types."""
     with pytest.raises(Exception, match="ValidationException") as refused:
         _answer(states, state, result, mode)
     assert str(refused.value).endswith(f"Mock result schema validation error: {reason}")
@@ -57,7 +57,7 @@ def test_a_result_that_the_api_cannot_give_is_refused(
     ],
 )
 def test_a_result_that_it_can_give_is_taken(states: Any, state: Any, result: Any, mode: str | None) -> None:
-    """A field that the model does not have is no fault; a function's result is any JSON value."""
+    """A field that the model lacks is accepted; a function's result is any JSON value."""
     assert json.loads(_answer(states, state, result, mode)["output"]) == result
 
 

@@ -1,4 +1,4 @@
-"""What a `.sync` Task has started is stopped with it, however deep it lies, and so is what a Map Run has started."""
+"""Stopping a `.sync` Task stops what it has started, at any depth, and what a Map Run has started."""
 
 from typing import Any
 
@@ -15,27 +15,27 @@ STANDARD = {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}
 
 
 def nest(machine_arn: str, version: str = ":2") -> dict[str, Any]:
-    """A state that starts the machine and waits for it."""
+    """Return a state that starts the machine and waits for it."""
     return {"Type": "Task", "Resource": SYNC + version, "Parameters": {"StateMachineArn": machine_arn}, "End": True}
 
 
 def line(name: str, state: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A machine, or a branch, of one state."""
+    """Return a machine, or a branch, of one state."""
     return {"StartAt": name, "States": {name: state}, **more}
 
 
 def each(state: dict[str, Any], **processor: Any) -> dict[str, Any]:
-    """A Map whose iterations have this one state."""
+    """Return a Map whose iterations have this one state."""
     return {"Type": "Map", "ItemProcessor": {"ProcessorConfig": processor} | line("Nest", state), "End": True}
 
 
 def beside_a_failure(state: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A Parallel whose other branch fails after a while."""
+    """Return a Parallel whose other branch fails after a while."""
     return {"Type": "Parallel", "Branches": [line("Beside", state), FAIL], **({"End": True} | more)}
 
 
 def parents(middle: str) -> dict[str, dict[str, Any]]:
-    """Machines that start the middle one, whose executions start the leaf."""
+    """Return machines that start the middle one, whose executions start the leaf."""
     distributed = each(nest(middle), **STANDARD)
     caught = beside_a_failure(nest(middle), Catch=[{"ErrorEquals": ["States.ALL"], "Next": "Wait"}], End=None)
     caught = {name: value for name, value in caught.items() if value is not None} | {"Next": "Wait"}
@@ -115,7 +115,7 @@ def test_nobody_waits_for_an_express_execution(states: Any, version: str) -> Non
 
 
 def test_an_unknown_execution_of_a_map_run_is_not_stopped(states: Any) -> None:
-    """As any other ARN that names nothing."""
+    """It is refused like any other unknown ARN."""
     arn = "arn:aws:states:us-east-1:000000000000:execution:runs/label:none"
     assert refusal(states.stop_execution, executionArn=arn)[0] == "ExecutionDoesNotExist"
     with pytest.raises(ClientError, match="Does Not Exist"):

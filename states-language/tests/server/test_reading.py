@@ -20,12 +20,12 @@ from states_language.server.reading import LARGE, Reader, Remembered
 
 
 def failing(comment: str) -> str:
-    """A definition that no other test has, of a machine that fails."""
+    """Return a definition that no other test has, of a machine that fails."""
     return json.dumps({"StartAt": "A", "Comment": comment, "States": {"A": {"Type": "Fail"}}})
 
 
 def test_a_thread_that_reads_gives_way_and_no_other_does() -> None:
-    """Else one that is taken from its core while it has Python's lock keeps the event loop waiting for both."""
+    """Otherwise one that loses its core while it holds Python's lock would stop the event loop too."""
 
     async def rests() -> list[bool]:
         reader = Reader()
@@ -117,7 +117,7 @@ def test_a_running_history_is_read_as_a_stored_one(tmp_path: Path) -> None:
 
 
 def test_of_a_very_large_definition_the_first_problems_are_listed() -> None:
-    """Each takes another reading of all of it, so together they are bounded."""
+    """Each needs another reading of all of it, so their number is bounded."""
     states = {f"S{number}": {"Type": "Pass", "No": 1, "Next": f"S{number + 1}"} for number in range(100)}
     definition = {"StartAt": "S0", "States": {**states, "S100": {"Type": "Succeed", "Comment": "x" * 900_000}}}
     text = json.dumps(definition)
@@ -128,7 +128,7 @@ def test_of_a_very_large_definition_the_first_problems_are_listed() -> None:
 
 
 def test_the_texts_that_are_remembered_are_bounded() -> None:
-    """By their length; what was asked for last stays longest, and the newest whatever its length."""
+    """Their length is; recently used ones stay longest, and the newest whatever its length."""
     kept: Remembered[int] = Remembered(10)
     kept.put("a" * 4, 1)
     kept.put("b" * 4, 2)

@@ -1,4 +1,4 @@
-"""RedriveExecution goes on from where an execution ended without success, behind its history."""
+"""RedriveExecution goes on from where an execution ended without success, after its history."""
 
 import json
 from pathlib import Path
@@ -56,17 +56,17 @@ def answer(states: Any, activity: str, *, failing: str | None = None) -> Any:
 
 
 def history(states: Any, execution: str) -> list[dict[str, Any]]:
-    """All events."""
+    """Return all events."""
     return list(states.get_execution_history(executionArn=execution, maxResults=1000)["events"])
 
 
 def shape(events: list[dict[str, Any]]) -> Shape:
-    """The type and the predecessor of each event."""
+    """Return the type and the predecessor of each event."""
     return [(event["type"], event["previousEventId"]) for event in events]
 
 
 def started(states: Any, machine: str, data: Any = None) -> str:
-    """The ARN of a new execution."""
+    """Return the ARN of a new execution."""
     return str(states.start_execution(stateMachineArn=machine, input=json.dumps(data or {}))["executionArn"])
 
 
@@ -196,7 +196,7 @@ def test_only_the_unsuccessful_executions_of_a_map_run_run_again(states: Any, wo
 
 
 def test_an_express_execution_of_a_map_run_starts_afresh(states: Any, worker: str) -> None:
-    """Under its ARN and from its first state; while one waits for its turn its status is PENDING_REDRIVE."""
+    """It has its ARN and begins at its first state; while it waits its status is PENDING_REDRIVE."""
     mapped = distributed("EXPRESS", 1, T=work(worker, Next="U"), U=work(worker)) | {"ToleratedFailureCount": 1}
     execution = started(states, created(states, "redrive-express", line(M=mapped)), ["a", "b"])
     assert [answer(states, worker, failing="b"), answer(states, worker, failing="a")] == ["a", "a"]
@@ -220,7 +220,7 @@ def test_an_express_execution_of_a_map_run_starts_afresh(states: Any, worker: st
 
 
 def test_the_next_service_redrives_too(tmp_path: Path) -> None:
-    """On disk are where an execution stood, those of a Map Run too, its redrives and their tokens, and its events."""
+    """The disk has where an execution and its Map Runs stood, its redrives with tokens, and its events."""
     wait = {"Type": "Wait", "SecondsPath": "$", "End": True}
     of_run = line(M=distributed(at_once=1, A={"Type": "Pass", "Next": "W"}, W=wait))
     alone = line(A={"Type": "Pass", "Result": 1, "Next": "W"}, W={"Type": "Wait", "Seconds": 600, "End": True})
@@ -308,7 +308,7 @@ def test_what_was_stopped_or_timed_out_goes_on_with_the_definition_it_began_with
 
 
 def test_a_client_token_makes_a_request_repeatable(states: Any) -> None:
-    """The same token answers the same date, and redrives once; lists say what was redriven."""
+    """The same token returns the same date, and redrives once; lists say what was redriven."""
     machine = created(states, "redrive-token", line(F={"Type": "Fail"}))
     execution, other = started(states, machine), started(states, machine)
     over(states, execution), over(states, other)
@@ -326,7 +326,7 @@ def test_a_client_token_makes_a_request_repeatable(states: Any) -> None:
 
 
 def test_what_cannot_go_on_is_refused_with_the_reason_that_its_description_gives(states: Any) -> None:
-    """A success, one that runs, one of a Map Run that was caught, an unknown one, and one of an Express machine."""
+    """A success, a running one, one of a caught Map Run, an unknown one, one of an Express machine."""
     done = started(states, created(states, "redrive-done", line(P={"Type": "Pass", "End": True})))
     running = started(states, created(states, "redrive-running", line(W={"Type": "Wait", "Seconds": 600, "End": True})))
     mapped = {**distributed(F={"Type": "Fail"}), "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Y"}]}
@@ -374,7 +374,7 @@ def test_the_limits_of_a_redrive(now_ms: int, change: dict[str, Any], reason: st
 
 
 def test_a_token_is_known_for_fifteen_minutes_and_for_ten_redrives() -> None:
-    """The request that comes later is a new one."""
+    """A later request is a new one."""
     made = [redrives.Redrive(at_ms, str(at_ms)) for at_ms in range(11)]
     assert redrives.repeated(made, "10", 10 + redrives.TOKEN_MS) == made[10]
     assert redrives.repeated(made, "10", 11 + redrives.TOKEN_MS) is None

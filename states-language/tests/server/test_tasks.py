@@ -1,4 +1,4 @@
-"""Tasks as services perform them: by the holder of a token, until the service stops, and in the words of an SDK."""
+"""Tasks as services perform them: by a token's holder, until the service stops, and in an SDK's words."""
 
 import asyncio
 import gzip
@@ -40,7 +40,7 @@ def test_the_holder_of_a_token_ends_the_task(states: Any) -> None:
 
 @pytest.mark.parametrize("output", ["{}", "not JSON", '"' + "x" * 300_000 + '"'])
 def test_a_bad_token_is_refused_whatever_the_output(states: Any, output: str) -> None:
-    """SendTaskSuccess looks at the token first."""
+    """SendTaskSuccess checks the token first."""
     refused = refusal(states.send_task_success, taskToken="none", output=output)
     assert refused == ("InvalidToken", "Invalid Token: 'Invalid token'")
 
@@ -61,7 +61,7 @@ def test_the_tokens_of_a_stopped_execution_are_closed(states: Any) -> None:
 
 
 def test_a_stop_at_any_moment_of_a_task_is_quiet(tmp_path: Path) -> None:
-    """Whether the call has been made, is about to be or waits for a thread: nothing is raised that nobody handles."""
+    """Before, during or after the call, or while it waits for a thread: no exception is unhandled."""
     machine = load({"StartAt": "Ask", "States": {"Ask": TASK}})
     problems: list[dict[str, Any]] = []
 
@@ -83,7 +83,7 @@ def test_a_stop_at_any_moment_of_a_task_is_quiet(tmp_path: Path) -> None:
 
 
 def test_an_item_reader_gets_the_bytes_of_an_object(tmp_path: Path) -> None:
-    """Of one that is no text; a Task that asks for it gets a text."""
+    """The object is no text; a Task that asks for it gets a text."""
     ask = {"Resource": "arn:aws:states:::s3:getObject", "Parameters": {"Bucket": "bucket", "Key": "manifest.txt"}}
     config = {"InputType": "JSONL", "ManifestType": "ATHENA_DATA"}
     run = {"StartAt": "P", "States": {"P": {"Type": "Pass", "End": True}}}

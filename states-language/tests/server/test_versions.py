@@ -16,7 +16,7 @@ FAIL = {"StartAt": "F", "States": {"F": {"Type": "Fail", "Error": "Second"}}}
 
 
 def published(states: Any, name: str) -> tuple[str, str, str]:
-    """The ARN of a machine, of its version that passes and of its version that fails."""
+    """Return the ARN of a machine, of its version that passes and of its version that fails."""
     answer = states.create_state_machine(
         name=name, definition=json.dumps(PASS), roleArn=ROLE, publish=True, versionDescription="passes"
     )
@@ -26,7 +26,7 @@ def published(states: Any, name: str) -> tuple[str, str, str]:
 
 
 def route(*weights: tuple[str, int]) -> list[dict[str, Any]]:
-    """A routing configuration."""
+    """Return a routing configuration."""
     return [{"stateMachineVersionArn": arn, "weight": weight} for arn, weight in weights]
 
 
@@ -61,7 +61,7 @@ def test_a_revision_is_published_once(states: Any) -> None:
 
 
 def test_an_alias_leads_to_its_versions(states: Any) -> None:
-    """By their weights; an execution says by which alias it came, and a version in use is not deleted."""
+    """Their weights decide; an execution names its alias, and a version in use is not deleted."""
     arn, first, second = published(states, "aliased")
     alias = states.create_state_machine_alias(name="live", routingConfiguration=route((first, 100)))
     alias_arn = alias["stateMachineAliasArn"]
@@ -91,7 +91,7 @@ def test_an_alias_leads_to_its_versions(states: Any) -> None:
     ],
 )
 def test_an_alias_that_leads_nowhere_is_refused(states: Any, routes: list[tuple[str, int]], error: str) -> None:
-    """Weights that are not 100 together, a version twice, and one that does not exist."""
+    """Its weights do not add up to 100, a version occurs twice, or one does not exist."""
     arn = states.create_state_machine(name="leads", definition=json.dumps(PASS), roleArn=ROLE, publish=True)
     machine = arn["stateMachineArn"]
     configuration = route(*((machine + suffix, weight) for suffix, weight in routes))
@@ -150,7 +150,7 @@ def test_regions_versions_and_aliases_outlive_the_service(tmp_path: Path) -> Non
 
 
 def test_a_machines_executions_go_with_it(states: Any) -> None:
-    """Those that have ended at once, one that runs when it has ended; a machine of that name begins anew."""
+    """Ended ones go at once, a running one at its end; a new machine of that name begins anew."""
     arn = created(states, "goes")
     ended = states.start_execution(stateMachineArn=arn, name="once")["executionArn"]
     over(states, ended)
@@ -167,7 +167,7 @@ def test_a_machines_executions_go_with_it(states: Any) -> None:
 
 
 def test_what_runs_ends_at_the_next_state_of_a_deleted_machine(states: Any) -> None:
-    """It waits on where it stands; when it would enter another state it is terminated, and all is gone."""
+    """It goes on where it is; when it would enter another state it is terminated, and all is gone."""
     activity = states.create_activity(name="last")["activityArn"]
     work = {"Type": "Task", "Resource": activity, "Next": "Long"}
     long = {"Type": "Wait", "Seconds": 600, "End": True}
@@ -183,7 +183,7 @@ def test_what_runs_ends_at_the_next_state_of_a_deleted_machine(states: Any) -> N
 
 
 def test_a_token_of_another_filter_is_refused(states: Any) -> None:
-    """A page continues the list that it belongs to."""
+    """A page continues only its own list."""
     arn = created(states, "filters")
     for _ in range(2):
         states.start_execution(stateMachineArn=arn)

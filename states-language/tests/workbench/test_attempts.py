@@ -18,7 +18,7 @@ FILES = sorted(FOLDER.glob("*.asl.yml"))
 
 
 def ran(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
-    """The exit status, and what was printed."""
+    """Return the exit status and the output."""
     answers = path.with_name(path.name.replace(".asl.", ".answers."))
     status = main(["run", str(path), "--functions", str(answers), "--virtual", *options])
     return status, capsys.readouterr().out
@@ -37,7 +37,7 @@ def test_every_published_example_has_a_file() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_an_example_comes_out_as_published(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its attempts, the waits between them, when and how it ends, and where the error went."""
+    """Its attempts, the waits between, its end, and where the error went are the published ones."""
     said = SCENARIOS[path.read_text().splitlines()[0].removeprefix("# ").removesuffix(".").lower()]
     result, found = history_of(path, capsys)
     waits_s = [(later.from_ms - (earlier.to_ms or 0)) / 1000 for earlier, later in itertools.pairwise(found)]

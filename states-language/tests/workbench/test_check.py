@@ -24,14 +24,14 @@ def written(folder: Path, name: str, definition: Any) -> str:
     [(GOOD, [], 0), (GOOD, ["--strict"], 0), (PLAIN, [], 0), (PLAIN, ["--strict"], 1), (BAD, [], 1)],
 )
 def test_the_exit_status(tmp_path: Path, definition: Any, options: list[str], status: int) -> None:
-    """0 where it loads, 1 where it does not; --strict counts warnings."""
+    """It is 0 if the definition loads, 1 if not; --strict counts warnings."""
     assert main(["check", *options, written(tmp_path, "a.json", definition)]) == status
 
 
 def test_every_problem_is_printed_with_its_pointer_rule_and_hint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Three lines each, under the file's name, on standard error; what loads stands on standard output."""
+    """Each has three lines under the file's name on standard error; a file that loads is on standard output."""
     path = written(tmp_path, "a.json", BAD)
     good = written(tmp_path, "good.json", GOOD)
     assert main(["check", path, good]) == 1

@@ -15,7 +15,7 @@ CONFIG, DEFINITION = FOLDER / "MockConfigFile.json", FOLDER / "lambda-sqs.asl.js
 
 
 def test_a_test_case_answers_by_state_and_attempt() -> None:
-    """The example of AWS's page: a failure, two more, and a response of lambda:invoke as a whole."""
+    """The example of AWS's page has a failure, two more, and a whole response of lambda:invoke."""
     config = read_mocks(CONFIG)
     run = run_machine(DEFINITION, {}, functions=config.answers("LambdaSQSIntegration", "RetryPath"))
     run.assert_output({"MD5OfMessageBody": "abc", "MessageId": "1"})
@@ -58,7 +58,7 @@ def test_a_broken_configuration_is_refused_with_the_place(responses: Any, senten
 
 
 def test_the_command_shows_and_runs_the_test_cases(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a definition what each state answers, with one how each test case ends."""
+    """Without a definition it shows each state's answers, with one how each test case ends."""
     assert main(["mocks", str(CONFIG)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "LambdaSQSIntegration#HappyPath"
@@ -73,7 +73,7 @@ def test_the_command_shows_and_runs_the_test_cases(capsys: pytest.CaptureFixture
 
 
 def test_a_test_case_that_does_not_fit_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A state that the definition does not have, and an attempt without a response: status 1."""
+    """The definition lacks a state, or an attempt has no response: status 1."""
     config = json.loads(CONFIG.read_text(encoding="utf-8"))
     config["StateMachines"] = {
         "M": {"TestCases": {"A": {"Nowhere": "MockedSQSSuccess"}, "B": {"LambdaState": "LambdaMockedResourceNotReady"}}}

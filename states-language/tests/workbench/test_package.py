@@ -32,7 +32,7 @@ def test_no_page_leads_out_of_the_folder() -> None:
 
 
 def test_the_readmes_example_runs_as_it_is_shown(tmp_path: Path) -> None:
-    """The definition and the test beside it."""
+    """It has the definition, and the test beside it."""
     shown = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     (tmp_path / "order.asl.yml").write_text(shown[0], encoding="utf-8")
     functions = {"charge": in_turn(TaskFailure("Busy"), {"paid": True}), "dynamodb:putItem": {}}
@@ -43,7 +43,7 @@ def test_the_readmes_example_runs_as_it_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_metadata_says_what_is_tested() -> None:
-    """The version is the package's; the Pythons go from the first to the last that is named."""
+    """The version is the package's; the Pythons are all from the first to the last named one."""
     project: dict[str, Any] = tomllib.loads((FOLDER / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["dynamic"] == ["version"]
     assert re.fullmatch(r"\d+\.\d+\.\d+", states_language.__version__)

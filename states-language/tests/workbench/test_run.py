@@ -76,7 +76,7 @@ def test_functions_of_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_function_that_is_not_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A function returns its input, a service {}; each is reported once on standard error."""
+    """It returns its input, a service {}; each is reported once on standard error."""
     get = {"Type": "Task", "Resource": "arn:aws:states:::dynamodb:getItem", "Parameters": {"TableName": "t"}}
     machine = written(tmp_path, "a.json", line(("A", task(OutputPath="$.Payload", Next="B")), ("B", get)))
     assert main(["run", machine, "--virtual", "--input", "[1]"]) == 0
@@ -117,7 +117,7 @@ def test_the_history_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_a_mistake_in_the_file_of_functions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], functions: str, error: str
 ) -> None:
-    """Status 2 and one sentence that names the place."""
+    """It gives status 2 and one sentence that names the place."""
     machine = written(tmp_path, "a.json", DIRECT)
     assert main(["run", machine, "--functions", written(tmp_path, "f.yml", functions)]) == 2
     assert error in capsys.readouterr().err
@@ -136,13 +136,13 @@ def test_a_mistake_in_the_file_of_functions(
 def test_a_mistake_on_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
 ) -> None:
-    """Status 2 and what would be right."""
+    """It gives status 2 and says what would be right."""
     assert main(["run", written(tmp_path, "a.json", DIRECT), *arguments]) == 2
     assert error in capsys.readouterr().err
 
 
 def test_a_definition_that_does_not_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Status 2, the first problem, and the command that lists all."""
+    """It gives status 2, the first problem, and the command that lists all."""
     path = written(tmp_path, "a.json", {})
     assert main(["run", path]) == 2
     assert f"`python -m states_language check {path}` lists all." in capsys.readouterr().err
@@ -161,7 +161,7 @@ def test_real_time_reports_progress(
 
 
 def test_ctrl_c_ends_a_run_without_a_trace(tmp_path: Path) -> None:
-    """Exit status 130, and nothing of Python's on standard error."""
+    """The exit status is 130, and standard error has nothing of Python's."""
     machine = written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 600})))
     code = """
 import states_language.workbench.run
