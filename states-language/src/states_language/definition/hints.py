@@ -50,6 +50,7 @@ _ADVICE = (
     (r"a reference to '", "Write $states.input.name for the input, $name for a variable."),
     (r"errorOutput", "Use it in the Output or Assign of a Catcher."),
     (r"resource provided \$\{", "A placeholder is filled in at deployment: check the definition that it makes."),
+    (r"needs a value", "Give it one: substitutions={...} of load, --substitute NAME=VALUE of the command."),
     (r"not reachable", "Lead to it by Next, Default, Choices or Catch of another state, or remove it."),
     (r"Reference Path", "Write names and positive indexes only, such as $.a.b[0]; no *, .., slice or filter."),
     (
