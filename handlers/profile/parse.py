@@ -116,14 +116,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         **said,
     )
     rare("columns")  # they are the archive's: no function uses them, but their problems are noted
-    sections.query(fields, profile.address)
-    _check_places(fields, profile)
-    _check_store(fields, profile, table)
-    fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
-    _check_together(fields, profile, [mark for _, mark in marked], has_ids)
-    _check_framing(fields, profile, table)
-    if profile.parts:
-        _reader("check_parts")(fields, profile)
+    _check(fields, profile, table, [mark for _, mark in marked], has_ids)
     return profile
 
 
@@ -212,6 +205,18 @@ def _check_store(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> 
         fields.wrong("partitions", 'is for store = "items": a log is in one order, under one partition key')
     if profile.on_conflict == "both":
         fields.wrong("on_conflict", 'can be "both" only with store = "items": a log does not read back what it stored')
+
+
+def _check(fields: Fields, profile: Profile, table: Mapping[str, Any], marked: Sequence[Mark], has_ids: bool) -> None:
+    """Notes what is wrong with the fields beyond each by itself, and fields that no profile has."""
+    sections.query(fields, profile.address)
+    _check_places(fields, profile)
+    _check_store(fields, profile, table)
+    fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
+    _check_together(fields, profile, marked, has_ids)
+    _check_framing(fields, profile, table)
+    if profile.parts:
+        _reader("check_parts")(fields, profile)
 
 
 def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], has_ids: bool) -> None:

@@ -184,6 +184,16 @@ def _explained(schema: Schema, said: dict[str, str]) -> Schema:
     return schema | {"properties": shown} if shown else schema
 
 
+# The counts of streams are the local run's alone.
+_STARTED = _object(
+    "executionArn startDate:number already_running:flag",
+    {
+        "streams": _object("running:count most:count"),
+        "parts": _list(_object("stream executionArn startDate:number already_running:flag")),
+    },
+)
+
+
 def _schemas() -> dict[str, Schema]:
     stopped = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
     parts = {
@@ -217,14 +227,7 @@ def _schemas() -> dict[str, Schema]:
             | {"gaps": _list(_object("from_at:instant to_at:instant state:state", _OF_GAP))}
         ),
         "GapPage": _object("stream gaps:Gap[] next?"),
-        # The counts of streams are the local run's alone.
-        "Started": _object(
-            "executionArn startDate:number already_running:flag",
-            {
-                "streams": _object("running:count most:count"),
-                "parts": _list(_object("stream executionArn startDate:number already_running:flag")),
-            },
-        ),
+        "Started": _STARTED,
         "Stopped": _object({name: _BRIEF[name] for name in stopped} | _members("message")),
         "Timeline": _object(
             _members("stream from_at:instant to_at:instant connections:Connection[]") | {"gaps": _list(_SHOWN_GAP)}
