@@ -50,9 +50,9 @@ class Lease:
     whether a stop is requested. The connected holder counts as dead at `expires_at_ms` unless it renews; 0 if no
     connection was ever open. `started_at_ms` is when the POST came whose execution, or a successor of it, claimed the
     stream. `stopped_at_ms` is since when a stop was requested at that POST, or the same instant if none was;
-    `stop_at_ms` is since when one is requested now. `ending` is the error by which the last execution let go of the
-    stream, `ending_cause` its message, `ended_at_ms` when; "" while an execution holds it. Until `paused_until_ms` no
-    connection should be open, because the stream's budget is used up.
+    `stop_at_ms` is since when one is requested now, `last_stop_ms` when it was last requested. `ending` is the error by
+    which the last execution let go of the stream, `ending_cause` its message, `ended_at_ms` when; "" while an execution
+    holds it. Until `paused_until_ms` no connection should be open, because the stream's budget is used up.
     """
 
     fence: int = 0
@@ -69,6 +69,7 @@ class Lease:
     ending_cause: str = ""
     stop_at_ms: int = 0
     stopped_at_ms: int = 0
+    last_stop_ms: int = 0
     connected_by: str = ""
     paused_until_ms: int = 0
 

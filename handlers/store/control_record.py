@@ -137,6 +137,7 @@ def cursor(value: str, fence: int, now_ms: int) -> Item:
 def lease(item: Item) -> Lease:
     """Returns the lease of an item; attributes that are absent or cannot be read are as in an empty lease."""
     known: dict[str, Any] = {f"{name}_ms": instant_ms(text(item, name)) or 0 for name in _INSTANTS}
+    known["last_stop_ms"] = known["stop_at_ms"]
     known["stop_at_ms"] = instant_ms(text(item, "stop_since")) or known["stop_at_ms"]
     known |= {"connected_token": count(item, "connected") or 0, "released_token": count(item, "released") or 0}
     if is_pause(text(item, "rest_kind") or ""):

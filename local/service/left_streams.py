@@ -22,7 +22,7 @@ from handlers.watching.alerts import with_streams
 from handlers.watching.lease_rounds import Rounds, Turn
 from handlers.watching.orphan_recovery import Described, Orphans, StepFunctions
 from local.service.capacity import Room
-from states_language.server import Executions, KnownExecution
+from states_language.server import Executions, KnownExecution, Opening
 
 CHECK_EVERY_S = 5.0
 # How many streams without a connection one check handles; the next check goes on behind them.
@@ -53,6 +53,16 @@ def first_input(text: str) -> str:
     if not isinstance(data, dict) or not {"renews", _STARTED_BY} & data.keys():
         return text
     return json.dumps({"pathParameters": data.get("pathParameters", {}), "queryStringParameters": {}})
+
+
+def is_stopped(lease: Lease, opening: Opening) -> bool:
+    """Returns whether a stop keeps an execution's stream from being resumed: every stop but one that is older than it.
+
+    A renewal continues what was asked before it, so any stop counts against it.
+    """
+    # A POST after the last stop is on its way to the stream, though its execution has not claimed it yet.
+    is_newer = opening.started_ms > lease.last_stop_ms and "renews" not in json.loads(opening.input)
+    return lease.stop and not is_newer
 
 
 class LeftStreams:
@@ -92,7 +102,7 @@ class LeftStreams:
             self._say(f"ALERT: {sentence}, so these are not resumed before there is room: {', '.join(waiting)}")
 
     def _stop_requested(self, known: KnownExecution) -> bool:
-        return bool(stream_of(known)) and self._leases().read(stream_of(known)).stop
+        return bool(stream_of(known)) and is_stopped(self._leases().read(stream_of(known)), known.opening)
 
     async def run(self) -> None:
         """Reads all leases periodically, and starts orphans, until it is cancelled."""

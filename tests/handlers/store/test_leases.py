@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
+from handlers.store import control_record
 from handlers.store.control_table import KEYS
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import AT_ONCE, Rounds, Turn
@@ -199,3 +200,10 @@ def test_a_look_that_is_late_stops_also_where_nobody_holds_a_stream(aws: Aws) ->
     looks = [rounds.check(NOW_MS, lambda: True) for _ in range(2)]
     assert [(look.is_whole, list(look.away_ms)) for look in looks] == [(False, []), (True, ["y"])]
     assert client.requests == ["query", "query", "batch_get_item"]
+
+
+def test_a_lease_knows_its_first_and_its_last_stop() -> None:
+    """A stop that is requested again keeps its beginning; a POST between the two came before the last one."""
+    instants = {"stop_since": {"S": "1970-01-01T00:00:05Z"}, "stop_at": {"S": "1970-01-01T00:00:07Z"}}
+    read = control_record.lease({"stop": {"BOOL": True}} | instants)
+    assert (read.stop, read.stop_at_ms, read.last_stop_ms) == (True, 5_000, 7_000)

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from handlers.connection.lease import Lease
 from handlers.store.leases import Leases
 from handlers.watching.orphan_recovery import StepFunctions
 from local.service.capacity import Capacity, Room
-from local.service.left_streams import LeftStreams, first_input
+from local.service.left_streams import LeftStreams, first_input, is_stopped
 from states_language import server
 from states_language.clock import RealClock
 
@@ -81,3 +82,21 @@ def test_a_renewal_under_way_is_resumed_without_its_predecessor() -> None:
     first = '{"pathParameters": {"streamId": "demo"}, "queryStringParameters": {}}'
     renewal = {"pathParameters": {"streamId": "demo"}, "renews": "arn"}
     assert [first_input(text) for text in (json.dumps(renewal), first, "[1]")] == [first, first, "[1]"]
+
+
+@pytest.mark.parametrize(
+    ("data", "started_ms", "lease", "stopped"),
+    [
+        ({}, 9, Lease(stop=True, stop_at_ms=5, last_stop_ms=7), False),
+        ({}, 6, Lease(stop=True, stop_at_ms=5, last_stop_ms=7), True),
+        ({"renews": "arn"}, 9, Lease(stop=True, stop_at_ms=5, last_stop_ms=7), True),
+        ({}, 6, Lease(stop_at_ms=5, last_stop_ms=7), False),
+    ],
+    ids=["a POST after the stop", "a POST before it", "a renewal after it", "no stop is requested"],
+)
+def test_a_start_that_a_kill_met_before_its_claim_is_resumed(
+    data: dict[str, str], started_ms: int, lease: Lease, stopped: bool
+) -> None:
+    """The stop is still in the lease then; only a stop that came after the POST holds against it."""
+    text = json.dumps({"pathParameters": {"streamId": "demo"}} | data)
+    assert is_stopped(lease, server.Opening("arn", "name", MACHINE, text, started_ms)) is stopped
