@@ -246,9 +246,10 @@ def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) ->
             continue
         end_ms = last_good_ms(world, records, link)
         behind_ms = max(0, link.opened_ms - _cursor_ms(world, records, link))
-        # It knew others that were still catching up by their last records alone: what they brought since counts twice.
-        beside = [one for one in world.upstream.links[: link.number] if (one.over_ms or 0) > link.asked_ms]
-        times = 2 if behind_ms and beside and world.schedule.is_left_to_default else 1
+        # If the one before was as young, it knew those that it relieved by old records: what came since counts twice.
+        since_ms = link.asked_ms - ASKED_BEFORE_MS
+        is_second = any((one.opened_ms or 0) > since_ms for one in world.upstream.links[: link.number])
+        times = 2 if behind_ms and is_second and world.schedule.is_left_to_default else 1
         is_short = end_ms - link.opened_ms <= behind_ms + times * ASKED_BEFORE_MS
         if end_ms >= from_ms and (is_short or (from_ms <= link.opened_ms and end_ms <= to_ms)):
             return True
