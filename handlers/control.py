@@ -48,7 +48,7 @@ PAGE_S = 8
 REDRIVE_S, REDRIVE_HELD_S, RECEIVED_WITHIN_S = 8, 30, 5
 # After which time the page requests nothing more of the queue.
 QUEUE_S = 6
-# How long a caller is told to wait if DynamoDB throttles. Most throttling ends within seconds.
+# The Retry-After of an answer if DynamoDB throttles. Most throttling ends within seconds.
 RETRY_AFTER_S = 5
 STREAM = "/connections/{streamId}"
 # The delivery answers a command in some ms, after a cold start of a second or two.

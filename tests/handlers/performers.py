@@ -32,7 +32,7 @@ LIFE_MS, MARGIN_MS = 30_000, 4_000
 
 @dataclass(frozen=True)
 class Wire:
-    """The fate of an invocation: the script of each opening, and what others do to the tables, and when."""
+    """What an invocation meets: the script of each opening, and what others do to the tables, and when."""
 
     openings: tuple[Script, ...]
     others: tuple[tuple[int, str], ...] = ()

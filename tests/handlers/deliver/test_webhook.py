@@ -124,7 +124,7 @@ def test_the_status_alone_says_what_became_of_an_event() -> None:
 
 
 def posted(status: int) -> Refusal | None:
-    """Return the fate of an event if the answer has this status."""
+    """Return what happens to an event if the answer has this status."""
     target = Target("webhook", "https://example.org", secret=Reference("secret", "hook"))
     tools = Tools(lambda _: None, lambda _: rigs.SECRET, lambda: 0, lambda _request: status)
     return webhook.send([Message("orders:a", "7", "1", None, 0, "{}")], target, tools).get(0)

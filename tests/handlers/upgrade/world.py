@@ -184,7 +184,7 @@ class World:
             raise TaskFailure(cause["errorType"], json.dumps(cause)) from None
 
     def answer(self, call: Callable[..., Any], asked: Mapping[str, Any]) -> Any:
-        """Decide the fate of a request."""
+        """Decide what happens to a request."""
         self.tick()
         match self.waiting.pop(0) if self.waiting else "":
             case "refused":
