@@ -203,11 +203,15 @@ class LedgerRecords:
             if shown or again
             else {}
         )
+        oldest_ms = min((record.opened_ms for record in records), default=0)
         for gap in shown:
             item = gap_item(stream_id, gap)
             key = item["SK"]["S"]
             # There may be so many announced losses in between that the gap is not among the items read.
             before = known.get(key) or self._table.get(stream_id, key)
+            if before is not None and gap.from_ms == oldest_ms:
+                # Whoever recorded it read older connections, so it knew better when and why the gap began.
+                item |= {name: before[name] for name in ("from_ms", "cause")}
             if before is None or any(before[name] != value for name, value in item.items()):
                 if on_open is not None and gap.state != DELIVERED:
                     on_open()

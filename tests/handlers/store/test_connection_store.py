@@ -358,6 +358,22 @@ def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aw
     assert (item["from_ms"], item["to_ms"], item["state"]) == (90, 100, DELIVERED)
 
 
+def test_a_gap_keeps_its_beginning_when_the_connection_before_it_is_no_longer_read(aws: Aws) -> None:
+    """The oldest connection that a look back reads broke off at once; an older one lasted until the gap."""
+    store = aws.store()
+    lasted = Progress(1, 5, opened_ms=10, seen_ms=95, closed_ms=95, ended_by="let_go")
+    stalled = Progress(2, 15, opened_ms=20, seen_ms=20, closed_ms=20, ended_by="stalled", reach_ms=0, live_ms=900)
+    own = replace(stalled, fence=3, opened_ms=100, seen_ms=110, closed_ms=110, ended_by="truncated")
+    keep(store, lasted, replace(stalled, resumed=True), own)
+    shown = []
+    for last in range(3, LOOK_BACK + 2):
+        keep(store, *([Progress(fence=last, claimed_ms=200, seen_ms=200)] if last > 3 else []))
+        record_gaps(store, STREAM, 310, dead_after_ms=20, looked=3)
+        item = aws.items(CONTROL, STREAM)["gap#000000000003"]
+        shown.append((item["from_ms"], item["to_ms"], item["cause"]))
+    assert set(shown) == {(95, 100, "let_go")}
+
+
 def test_a_gap_that_is_known_costs_no_write(aws: Aws) -> None:
     """The next look back finds it: with any number of gaps, a stream that is down costs two queries."""
     for fence in range(1, 6):
