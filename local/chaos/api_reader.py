@@ -24,7 +24,7 @@ from handlers.store.event_reader import EventReader, key_at, position_of
 from handlers.store.stream_records import StreamRecords
 from local.chaos.figure_rules import wrong_shares
 from local.chaos.invariants import end_word, over_as
-from local.chaos.losses import lease, ledger, ledger_rows
+from local.chaos.losses import lease, ledger, ledger_rows, noticed_ms
 from local.chaos.schedule import REFUSALS, SLOW_MS, requests
 from local.chaos.world import World
 from local.simulation.unreliable_clients import LATEST_MS
@@ -215,8 +215,9 @@ class ApiReader:
         methods = {method for at_ms, method in requests(world.schedule) if world.origin_ms + at_ms <= now_ms}
         links = world.upstream.links
         refused = {link.refused_with for link in links}
-        # The last instant with a connection.
-        until_ms = max((link.closed_ms or 0 for link in links if link.opened_ms), default=0)
+        # The last instant with a connection, as far as the functions can know.
+        closed = [(link.closed_ms, link.function) for link in links if link.opened_ms and link.closed_ms]
+        until_ms = max((noticed_ms(world, at_ms) if by.was_frozen else at_ms for at_ms, by in closed), default=0)
         until_ms = now_ms if world.upstream.open_links else until_ms
         reasons = {
             "ended": 204 in refused,

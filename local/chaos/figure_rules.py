@@ -15,8 +15,8 @@ from handlers.connection.ledger import Interval
 from handlers.connection.repair_record import PARTLY
 from handlers.connection.repaired import LACKING
 from handlers.store.typed_values import instant_ms
-from local.chaos.gap_rules import last_good_ms, noticed_ms
-from local.chaos.losses import ledger
+from local.chaos.gap_rules import last_good_ms
+from local.chaos.losses import ledger, noticed_ms
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link

@@ -20,7 +20,7 @@ from dataclasses import replace
 from handlers.connection.ledger import KEPT_MS, LOST, Gap, Record, gaps
 from handlers.connection.liveness import BROKEN
 from handlers.store import ledger_records
-from local.chaos.losses import lease_ttl_ms, ledger, open_gaps, rows_of, standstills, uncovered
+from local.chaos.losses import lease_ttl_ms, ledger, noticed_ms, open_gaps, rows_of, standstills, uncovered
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
@@ -226,13 +226,6 @@ def _newest_cursor_ms(world: World, records: list[Record], link: Link) -> int:
     # Events from a silence before its end are sent again too, because its peer may have been dead.
     end_ms = min(link.opened_ms, last_good_ms(world, records, newest), newest.last_byte_ms)
     return min(end_ms, asked_ms + SPEED * (end_ms - newest.opened_ms))
-
-
-def noticed_ms(world: World, opened_ms: int) -> int:
-    """Returns when the function can have noticed the upstream's answer: after a freeze, if it was frozen."""
-    # An answer that came just before the freeze may wait in a queue of the function.
-    still = [to_ms for from_ms, to_ms in standstills(world) if from_ms - LATE_MS <= opened_ms < to_ms]
-    return max([opened_ms, *still])
 
 
 def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) -> bool:

@@ -156,6 +156,13 @@ def standstills(world: World) -> list[tuple[int, int]]:
     return [(world.origin_ms + fault.at_ms, world.origin_ms + fault.at_ms + fault.for_ms) for fault in still]
 
 
+def noticed_ms(world: World, at_ms: int) -> int:
+    """Returns when a function can have noticed what its upstream did at `at_ms`: after a freeze, if it was frozen."""
+    # What came just before the freeze may wait in a queue of the function.
+    still = [to_ms for from_ms, to_ms in standstills(world) if from_ms - LATE_MS <= at_ms < to_ms]
+    return max([at_ms, *still])
+
+
 def open_gaps(world: World, records: list[Record]) -> list[Gap]:
     """Returns the gaps that follow from the records, except those that were delivered later."""
     return [gap for gap in gaps(records, world.clock.now_ms(), lease_ttl_ms(world)) if gap.state != DELIVERED]
