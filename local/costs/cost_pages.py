@@ -42,7 +42,7 @@ WORDS = (0, -1)
 WHY = {
     "lambda": "{memory_mb} MB all month, {invocations} invocations",
     "step_functions": "{transitions} transitions",
-    "events": "an item with its index entry is {event_units} write units, without one half of that; or segments",
+    "events": "{event_units} write units for an item with its index entry, half without; or segments",
     "control_writes": "lease, cursor and ledger",
     "reads": "lease and, at an opening, the ledger",
     "storage": "events for {keep_days} days, records for {ledger_keep_days}",

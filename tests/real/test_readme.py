@@ -69,7 +69,6 @@ OPERATIONS = [
     (f"{VERB} events demo --from 1h --limit 500 --format parquet", "^$"),
     (f"{VERB} stop demo", "^demo is stopp"),
     (f"{VERB} start demo", "^demo (is starting|runs already)"),
-    ("for stream in ", ""),
     ("curl http://127.0.0.1:3000/connections/demo/cost", '"about_usd": '),
 ]
 NODE = ("package.json", "package-lock.json", ".npmrc")
@@ -89,12 +88,11 @@ def commands(readme: str) -> Iterator[tuple[str, str]]:
             command = re.sub(r"  +# .*", "", line)
             while command.endswith("\\"):
                 command += f"\n{next(lines)}"
-            here = re.search(r"<<'(\w+)'|^(for) ", command)
+            here = re.search(r"<<'(\w+)'", command)
             if here is not None:
-                end = here[1] or "done"
                 for following in lines:
                     command += f"\n{following}"
-                    if following == end:
+                    if following == here[1]:
                         break
             yield heading, command
 
