@@ -246,7 +246,7 @@ class VirtualClock:
     def _run(self, main: Coroutine[Any, Any, T]) -> T:
         task = self._loop.create_task(main)
         try:
-            with _few_collections():
+            with few_collections():
                 result = self._loop.run_until_complete(task)
         except Deadlock:
             task.cancel()
@@ -302,7 +302,7 @@ _runs: list[int] = []
 
 
 @contextlib.contextmanager
-def _few_collections() -> Iterator[None]:
+def few_collections() -> Iterator[None]:
     """Look through all objects for garbage rarely, until the last of the runs that overlap has ended.
 
     Nearly all that a run makes is a history, which is kept: to look through all of it again and again would cost more

@@ -8,7 +8,7 @@ Invariant: every error names the JSON pointer of the place and the rule that it 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -36,12 +36,19 @@ def below(pointer: str, *parts: str | int) -> str:
     return pointer
 
 
+CompileLine = Callable[[Any, str, str], Any]
+"""Returns the line of states at a JSON pointer, such as `a branch`; raises DefinitionError."""
+
 _NONE: list[Any] = []
 """Where an array is absent; nobody writes to it."""
 
 
 class Fields:
     """The fields of one JSON object; reading a field allows it, and `close` refuses the others."""
+
+    __slots__ = ("known", "language", "line", "pointer", "value")
+    line: CompileLine
+    """Where these are the fields of a state: compiles a line of states within it."""
 
     def __init__(self, value: Any, pointer: str) -> None:
         if not isinstance(value, dict):
@@ -80,9 +87,10 @@ class Fields:
 
     def require(self, *names: str) -> None:
         """Raise DefinitionError if one of the fields is missing."""
-        missing = [name for name in names if name not in self.value]
-        if missing:
-            raise DefinitionError(self.pointer, f"these fields are required: {', '.join(missing)}")
+        for name in names:
+            if name not in self.value:
+                missing = [name for name in names if name not in self.value]
+                raise DefinitionError(self.pointer, f"these fields are required: {', '.join(missing)}")
 
     def exclusive(self, *names: str) -> list[str]:
         """Return the one of the fields that is present, in a list; [] if none is. Raises DefinitionError for two."""

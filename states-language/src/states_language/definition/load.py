@@ -4,15 +4,15 @@ What this interpreter does not support is refused here, with the place and the r
 Invariant: in a loaded machine every transition leads to a state that exists, and every state can be reached.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from states_language.definition.fields import JSONPATH, DefinitionError, Fields, below, query_language
+from states_language.clock import few_collections
+from states_language.definition.fields import JSONPATH, CompileLine, DefinitionError, Fields, below, query_language
 from states_language.definition.source import Source, as_json, definition_of
 from states_language.definition.substitutions import Substitutions
 from states_language.machine import Machine
 from states_language.scheduling.lanes import give_way
-from states_language.states.base import Compile, Line, State
+from states_language.states.base import Line, State
 from states_language.states.iterations import Parallel
 from states_language.states.map_ import Map
 from states_language.states.plain import Choice, Fail, Pass, Succeed, Wait
@@ -39,7 +39,8 @@ def load(
     DefinitionError, whose `pointer` names the place and whose `rule` says what is wrong there.
     """
     try:
-        loaded = _machine(as_json(source) if deployed else definition_of(source, substitutions, machine))
+        with few_collections():
+            loaded = _machine(as_json(source) if deployed else definition_of(source, substitutions, machine))
         if deployed:
             _check_filled(loaded.line)
     except RecursionError:
@@ -85,9 +86,10 @@ def _line(fields: Fields, kind: str, language: str, *, ends: bool = False) -> Li
     return Line(start_at, states)
 
 
-def _state(name: str, value: Any, pointer: str, language: str, inner: Compile) -> State:
+def _state(name: str, value: Any, pointer: str, language: str, inner: CompileLine) -> State:
     give_way()
     fields = Fields(value, pointer)
+    fields.line = inner
     query_language(fields, language)
     if not name or len(name) > LONGEST_NAME:
         raise DefinitionError(pointer, f"a state's name has 1 to {LONGEST_NAME} characters")
@@ -95,29 +97,29 @@ def _state(name: str, value: Any, pointer: str, language: str, inner: Compile) -
     kind = fields.string("Type") or ""
     if kind not in TYPES:
         raise fields.fail("Type", f"'{kind}' is not one of {', '.join(TYPES)}")
-    return TYPES[kind](name, fields, inner)
+    return TYPES[kind](name, fields)
 
 
-def _leads(states: dict[str, State]) -> dict[str, set[str]]:
+def _leads(states: dict[str, State]) -> dict[str, list[str]]:
     """Return the states that each state may lead to; raises DefinitionError for one that is not there."""
-    leads: dict[str, set[str]] = {}
+    leads: dict[str, list[str]] = {}
     for name, state in states.items():
-        give_way()
-        leads[name] = set()
-        for target, place in state.targets():
+        leads[name] = [target for target, _ in state.targets()]
+        for target in leads[name]:
             if target not in states:
+                place = next(place for each, place in state.targets() if each == target)
                 raise DefinitionError(f"{state.pointer}/{place}", f"there is no state '{target}'")
-            leads[name].add(target)
     return leads
 
 
-def _check_reached(leads: dict[str, set[str]], start_at: str, where: str) -> None:
+def _check_reached(leads: dict[str, list[str]], start_at: str, where: str) -> None:
     reached, open_names = {start_at}, [start_at]
     while open_names:
         give_way()
-        new = leads[open_names.pop()] - reached
-        reached |= new
-        open_names.extend(new)
+        for target in leads[open_names.pop()]:
+            if target not in reached:
+                reached.add(target)
+                open_names.append(target)
     for name in leads:
         if name not in reached:
             raise DefinitionError(below(where, name), f"the state '{name}' is not reachable")
@@ -155,14 +157,5 @@ def _check_scopes(line: Line, outer: dict[str, str]) -> None:
             _check_scopes(apart, {})
 
 
-TYPES: dict[str, Callable[[str, Fields, Compile], State]] = {
-    "Pass": lambda name, fields, _: Pass(name, fields),
-    "Wait": lambda name, fields, _: Wait(name, fields),
-    "Task": lambda name, fields, _: Task(name, fields),
-    "Parallel": Parallel,
-    "Map": Map,
-    "Choice": lambda name, fields, _: Choice(name, fields),
-    "Succeed": lambda name, fields, _: Succeed(name, fields),
-    "Fail": lambda name, fields, _: Fail(name, fields),
-}
+TYPES: dict[str, type[State]] = {kind.type: kind for kind in (Pass, Wait, Task, Parallel, Map, Choice, Succeed, Fail)}
 """The state types that are supported."""

@@ -89,20 +89,17 @@ class Template:
     def _filled(self, value: Any, pointer: str, location: str) -> Evaluate | None:
         """Return the function that fills an object or an array; None where it has no expressions."""
         is_object = isinstance(value, dict)
-        parts = list(value.items() if is_object else enumerate(value))
-        fills: dict[str | int, Evaluate] = {}
-        for key, part in parts:
+        made: list[tuple[Any, Evaluate | None, Any]] = []
+        for key, part in value.items() if is_object else enumerate(value):
+            fill: Evaluate | None = None
             # Most parts of a large template are numbers and texts, which need no function.
-            if isinstance(part, _NESTED):
+            if (nested := isinstance(part, _NESTED)) or is_query(part):
                 place = f"{location}/{key}" if is_object else f"{location}[{key}]"
-                if fill := self._filled(part, below(pointer, key), place):
-                    fills[key] = fill
-            elif is_query(part):
-                place = f"{location}/{key}" if is_object else f"{location}[{key}]"
-                fills[key] = self._expression(part, below(pointer, key), place)[1]
-        if not fills:
+                where = below(pointer, key)
+                fill = self._filled(part, where, place) if nested else self._expression(part, where, place)[1]
+            made.append((key, fill, part))
+        if not any(fill for _, fill, _ in made):
             return None
-        made = [(key, fills.get(key), part) for key, part in parts]
         if is_object:
             return lambda data, branch: {key: fill(data, branch) if fill else part for key, fill, part in made}
         return lambda data, branch: [fill(data, branch) if fill else part for _, fill, part in made]
@@ -117,7 +114,7 @@ class Template:
 
 def template(fields: Fields, name: str, location: str | None = None) -> Template | None:
     """Return a field's compiled template; None if it is absent. Raises DefinitionError for a bad expression."""
-    if name not in fields:
+    if name not in fields.value:
         return None
     return Template(fields.get(name), fields.at(name), location or name)
 

@@ -92,17 +92,19 @@ def _compile(value: Any, pointer: str, read: list[int]) -> Fill | None:
 
 
 def _object(value: dict[str, Any], pointer: str, read: list[int]) -> Fill | None:
-    fills: dict[str, Fill] = {}
+    members: list[tuple[str, Fill | None, Any]] = []
     for key, member in value.items():
+        fill: Fill | None = None
+        name = key
         if key.endswith(".$"):
-            source = expression(member, pointer, key)
+            name, source = key[:-2], expression(member, pointer, key)
             read.append(sources(source))
-            fills[key] = _member(key, source)
-        elif isinstance(member, _NESTED) and (inner := _compile(member, below(pointer, key), read)):
-            fills[key] = inner
-    if not fills:
+            fill = _member(key, source)
+        elif isinstance(member, _NESTED):
+            fill = _compile(member, below(pointer, key), read)
+        members.append((name, fill, member))
+    if not any(fill for _, fill, _ in members):
         return None
-    members = [(key[:-2] if key.endswith(".$") else key, fills.get(key), member) for key, member in value.items()]
     if len({name for name, _, _ in members}) < len(members):
         raise DefinitionError(pointer, "gives the same name with .$ and without")
     return lambda data, env: {name: fill(data, env) if fill else member for name, fill, member in members}
@@ -143,8 +145,10 @@ class Flow(Protocol):
 
 def path_field(fields: Fields, name: str, *, reference: bool = False) -> Path | None:
     """Return a field's compiled path: $ if it is absent, None if it is null; raises DefinitionError."""
-    text = fields.get(name, WHOLE)
-    return text if text is None or text is WHOLE else compiled(fields, name, reference=reference)
+    if name not in fields.value:
+        fields.known.add(name)
+        return WHOLE
+    return None if fields.get(name) is None else compiled(fields, name, reference=reference)
 
 
 def compiled(fields: Fields, name: str, *, reference: bool = False, absent: str | None = None) -> Path:

@@ -39,14 +39,16 @@ class Given:
         self.value: Any = None
         self.path: Path | None = None
         self.query: Template | None = None
-        if not fields.queries and name + "Path" in fields:
+        if fields.queries:
+            if is_query(fields.value.get(name)):
+                self.query = Template(fields.get(name), fields.at(name), name)
+                return
+        elif name + "Path" in fields.value:
             fields.exclusive(name, name + "Path")
             self.name = name + "Path"
             self.path = compiled(fields, self.name, reference=True)
-        elif fields.queries and is_query(fields.value.get(name)):
-            self.query = Template(fields.get(name), fields.at(name), name)
-        else:
-            self.value = fixed(name)
+            return
+        self.value = fixed(name)
 
     @property
     def present(self) -> bool:

@@ -3,7 +3,7 @@
 Catchers are asked once the Retriers are used up; each new visit of the state begins with fresh Retriers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,10 +76,6 @@ class Line:
 
     start_at: str
     states: dict[str, State]
-
-
-Compile = Callable[[Any, str, str], Line]
-"""Compiles the line of states at a JSON pointer, such as a branch; raises DefinitionError."""
 
 
 class Retrying(Flowing):

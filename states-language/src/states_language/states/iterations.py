@@ -14,7 +14,7 @@ from states_language.context import Surroundings
 from states_language.definition.fields import Fields, below
 from states_language.failures import EvaluationError, Fatal, Halted, StateError
 from states_language.place import Parts, Place, Within
-from states_language.states.base import Compile, Line, Retrying
+from states_language.states.base import Line, Retrying
 
 MOST_AT_ONCE = 40
 """The most iterations of an inline Map at a time, whatever MaxConcurrency says (Developer Guide)."""
@@ -139,14 +139,14 @@ class Parallel(Grouping):
 
     type = "Parallel"
 
-    def __init__(self, name: str, fields: Fields, compile_line: Compile) -> None:
+    def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
         fields.require("Branches")
         branches = fields.array("Branches")
         if not branches:
             raise fields.fail("Branches", "must hold at least one branch")
         where = fields.at("Branches")
-        self.inner = [compile_line(branch, below(where, index), "a branch") for index, branch in enumerate(branches)]
+        self.inner = [fields.line(branch, below(where, index), "a branch") for index, branch in enumerate(branches)]
         fields.close("a Parallel state")
 
     async def attempt(self, branch: Branch, data: Any) -> Any:

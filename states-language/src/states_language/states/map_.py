@@ -20,7 +20,7 @@ from states_language.jsonpath.dataflow import Dataflow, Flow, compiled
 from states_language.jsonpath.selection import Name
 from states_language.machine import Machine
 from states_language.states.amounts import Amount, filled
-from states_language.states.base import Compile, Line
+from states_language.states.base import Line
 from states_language.states.iterations import Grouping, Items, Iterations
 from states_language.values import MISSING, compact
 
@@ -39,12 +39,12 @@ class Map(Grouping):
 
     type = "Map"
 
-    def __init__(self, name: str, fields: Fields, compile_line: Compile) -> None:
+    def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
         processors = fields.exclusive("ItemProcessor", "Iterator")
         if not processors:
             fields.require("ItemProcessor")
-        self.line = self._processor(fields, processors[0], compile_line)
+        self.line = self._processor(fields, processors[0])
         if self.distributed:
             self.apart = (self.line,)
         else:
@@ -72,7 +72,7 @@ class Map(Grouping):
         """Return the flow; Parameters is the older name of ItemSelector."""
         return QueryFlow(fields, result=True) if fields.queries else Dataflow(fields, selector=True, result=True)
 
-    def _processor(self, fields: Fields, name: str, compile_line: Compile) -> Line:
+    def _processor(self, fields: Fields, name: str) -> Line:
         where, value = fields.at(name), fields.get(name)
         if not isinstance(value, dict):
             raise DefinitionError(where, "must be a JSON object")
@@ -87,7 +87,8 @@ class Map(Grouping):
             raise config.fail("ExecutionType", f"must be one of {', '.join(EXECUTION_TYPES)}")
         config.close("ProcessorConfig")
         inner = {key: part for key, part in value.items() if key != "ProcessorConfig"}
-        return compile_line(inner, where, "an item processor")
+        line: Line = fields.line(inner, where, "an item processor")
+        return line
 
     def _items(self, fields: Fields) -> None:
         self.items: Template | None = None

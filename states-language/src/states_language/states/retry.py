@@ -100,7 +100,20 @@ def caught(catchers: tuple[Catcher, ...], error: StateError) -> Catcher | None:
 
 def compile_retry(fields: Fields) -> tuple[Retrier, ...]:
     """Return the Retriers of a state; raises DefinitionError."""
-    return tuple(_retrier(each, last) for each, last in _elements(fields, "Retry"))
+    if not (values := fields.array("Retry")):
+        return ()
+    # Most states of a machine have the same Retriers.
+    written = repr(values)
+    if (retriers := _KNOWN.get(written)) is None:
+        retriers = tuple(_retrier(each, last) for each, last in _elements(fields, "Retry"))
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[written] = retriers
+    return retriers
+
+
+_KNOWN: dict[str, tuple[Retrier, ...]] = {}
+_MOST_KNOWN = 256
 
 
 def compile_catch(fields: Fields) -> tuple[Catcher, ...]:
