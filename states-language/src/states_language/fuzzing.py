@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from states_language.clock import VirtualClock
 from states_language.definition.load import load
-from states_language.definition.pointers import lines_of
+from states_language.definition.pointers import states_of
 from states_language.execution import Execution, Options
 from states_language.history import PAYLOAD_LIMIT_BYTES
 from states_language.machine import Machine
@@ -103,8 +103,7 @@ def unhandled(machine: Machine, execution: Execution) -> str | None:
     """Return the error that ended an execution, None where there is none or a Fail state of the machine raised it."""
     if execution.status in ("SUCCEEDED", "ABORTED"):
         return None
-    fails = {name for _, line in lines_of(machine.definition) for name, state in line["States"].items()
-             if state["Type"] == "Fail"}  # fmt: skip
+    fails = {path[-1] for path, state in states_of(machine.definition) if state["Type"] == "Fail"}
     if execution.status == "FAILED" and execution.path and execution.path[-1] in fails and _ran(execution):
         return None
     return execution.error or execution.status
@@ -127,16 +126,15 @@ class _Seen:
         self.constants: list[Any] = []
         self.errors: set[str] = set()
         self.errors_of: dict[str, set[str]] = {}
-        for _, line in lines_of(definition):
-            for state in line["States"].values():
-                handlers = [*state.get("Retry", ()), *state.get("Catch", ())]
-                known = {error for handler in handlers for error in handler["ErrorEquals"]} - {"States.ALL"}
-                self.errors |= known
-                if state["Type"] == "Task":
-                    self.names.add(_called(state))
-                    self.errors_of.setdefault(_called(state), set()).update(known)
-                self._look(state.get("Choices", []))
-                self.paths.update(_paths(state))
+        for _, state in states_of(definition):
+            handlers = [*state.get("Retry", ()), *state.get("Catch", ())]
+            known = {error for handler in handlers for error in handler["ErrorEquals"]} - {"States.ALL"}
+            self.errors |= known
+            if state["Type"] == "Task":
+                self.names.add(_called(state))
+                self.errors_of.setdefault(_called(state), set()).update(known)
+            self._look(state.get("Choices", []))
+            self.paths.update(_paths(state))
 
     def _look(self, rules: Any) -> None:
         if isinstance(rules, list):

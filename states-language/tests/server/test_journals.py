@@ -18,7 +18,7 @@ def test_the_order_of_starts_outlives_the_service(tmp_path: Path) -> None:
     old = [Opening(f"arn:old{number}", "old", WAITS, "{}", number) for number in range(2)]
     for opening, name in zip(old, ("0" * 15 + "-" + "f" * 16, "0" * 14 + "1-" + "1" * 16), strict=True):
         journal = Journal(tmp_path / f"{name}.jsonl", OrderedDict())
-        journal.opening(opening)
+        journal.line(opening=vars(opening))
         journal.close()
     openings = [Opening(f"arn:{number}", str(number), WAITS, "{}", 5) for number in range(40)]
     for life in (openings[:20], openings[20:]):
@@ -37,7 +37,7 @@ def test_few_files_are_open_however_many_executions_run(tmp_path: Path) -> None:
         for journal in journals:
             journal.event(event)
     assert len(os.listdir("/proc/self/fd")) - before == MOST_OPEN
-    assert [list(records.history(journal.path)) for journal in journals] == [[{"id": 1}, {"id": 2}]] * len(journals)
+    assert [list(StoredEvents(journal.path)) for journal in journals] == [[{"id": 1}, {"id": 2}]] * len(journals)
     for journal in journals:
         journal.close()
     assert len(os.listdir("/proc/self/fd")) == before
@@ -54,9 +54,9 @@ def test_a_full_disk_ends_no_execution(tmp_path: Path) -> None:
         journal.event({"id": 2})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    assert list(records.history(journal.path)) == []
+    assert list(StoredEvents(journal.path)) == []
     journal.event({"id": 3})
-    assert list(records.history(journal.path)) == [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert list(StoredEvents(journal.path)) == [{"id": 1}, {"id": 2}, {"id": 3}]
     journal.close()
 
 
@@ -72,7 +72,7 @@ def test_a_journal_that_cannot_be_opened_refuses_no_execution(tmp_path: Path) ->
     journal.close()
     ((opening, closing, path),) = [(one.opening.arn, one.closing, one.path) for one in records.read()]
     assert (opening, closing) == ("arn:one", None)
-    assert list(records.history(path)) == [{"id": 1, "half": "?"}, {"id": 2}]
+    assert list(StoredEvents(path)) == [{"id": 1, "half": "?"}, {"id": 2}]
 
 
 def test_a_page_of_a_history_reads_that_page(tmp_path: Path) -> None:

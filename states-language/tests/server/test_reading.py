@@ -15,8 +15,8 @@ from states_language.definition import load as loading
 from states_language.scheduling.lanes import beside
 from states_language.server.actions import StepFunctions
 from states_language.server.diagnostics import MOST_READ, diagnostics, examine
-from states_language.server.journals import Journals
 from states_language.server.reading import LARGE, Reader, Remembered
+from states_language.server.stored_events import StoredEvents
 
 
 def failing(comment: str) -> str:
@@ -109,7 +109,7 @@ def test_a_running_history_is_read_as_a_stored_one(tmp_path: Path) -> None:
             known = api.executions.get((await api.call("StartExecution", request))["executionArn"])
             await asyncio.sleep(0.05)
             running = api.executions.history(known)
-            stored = Journals(tmp_path / "executions").history(known.path)
+            stored = StoredEvents(known.path)
             assert (list(running), running[-1], running[1:]) == (list(stored), stored[-1], stored[1:])
             assert running[1]["stateEnteredEventDetails"]["input"] == '{"text":"😀 €"}'
 

@@ -27,6 +27,7 @@ from handlers.api.verdict import counted
 from local.permissions import guard
 from local.upstreams.clockwork import now_ms
 from states_language.server.journals import Journals
+from states_language.server.stored_events import StoredEvents
 from tests.chaos.real.faults import FAULTS, Scene, plan, rest
 from tests.chaos.real.judge import Case, Told, judge, until_connected
 from tests.chaos.real.proxy import Proxy
@@ -173,7 +174,7 @@ class Soak:
         """Prints the result in plain words and returns the exit status."""
         broken, records = self.scene.broken, Journals(data / "executions")
         for record in records.read():
-            ids = [event["id"] for event in records.history(record.path)]
+            ids = [event["id"] for event in StoredEvents(record.path)]
             if ids != [*range(1, len(ids) + 1)]:
                 broken.append(f"the history of {record.path.name} has a hole")
         scene, told = self.scene, self.told.values()

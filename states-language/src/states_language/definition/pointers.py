@@ -102,6 +102,13 @@ def lines_of(definition: Any, path: tuple[Key, ...] = ()) -> Iterator[tuple[tupl
             yield from lines_of(line, (*path, "States", name, *place))
 
 
+def states_of(definition: Any) -> Iterator[tuple[tuple[Key, ...], Any]]:
+    """Yield every state of the definition and of the lines below it, each with its path, whose end is its name."""
+    for path, line in lines_of(definition):
+        for name, state in line["States"].items():
+            yield (*path, "States", name), state
+
+
 def lines_in(state: Any) -> Iterator[tuple[tuple[Key, ...], Any]]:
     """Yield the values where a state holds lines: a Parallel's branches, a Map's processor, each with its path."""
     if isinstance(state, dict):

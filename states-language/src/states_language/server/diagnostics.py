@@ -11,7 +11,7 @@ from typing import Any
 
 from states_language import DefinitionError, Machine, load, problems
 from states_language.definition.fields import below
-from states_language.definition.pointers import keys, lines_of, value_at
+from states_language.definition.pointers import keys, states_of, value_at
 from states_language.server.json_messages import message_and_place, strict
 from states_language.server.reading import Remembered
 from states_language.server.requests import Refusal
@@ -22,7 +22,6 @@ _SCHEMA = "SCHEMA_VALIDATION_FAILED"
 MOST_REMEMBERED = 3_000_000
 MOST_READ = 4_000_000
 """How many characters of definitions are remembered, and are read to list the problems of one definition."""
-_EXPRESS = "Express state machine does not support"
 _RESOURCE = "The resource provided "
 _BOUNDS = re.compile(r"must be between (-?\d+) and (\d+)")
 _NO_STATE = re.compile(r"there is no state '.*'", re.DOTALL)
@@ -114,12 +113,10 @@ def _examine(text: str) -> Examined:
 
 def _unknown_actions(definition: dict[str, Any]) -> Iterator[DefinitionError]:
     """Yields a problem for each action of an SDK integration that no service has."""
-    for path, line in lines_of(definition):
-        for name, state in line["States"].items():
-            resource = read_resource(state["Resource"]) if state["Type"] == "Task" else ""
-            if isinstance(resource, Resource) and resource.sdk and not is_action(resource.service, resource.action):
-                pointer = below("/", *path, "States", name, "Resource")
-                yield DefinitionError(pointer, unrecognized(resource.text))
+    for path, state in states_of(definition):
+        resource = read_resource(state["Resource"]) if state["Type"] == "Task" else ""
+        if isinstance(resource, Resource) and resource.sdk and not is_action(resource.service, resource.action):
+            yield DefinitionError(below("/", *path, "Resource"), unrecognized(resource.text))
 
 
 def _without_end(definition: dict[str, Any], defects: list[DefinitionError]) -> list[dict[str, str]]:
@@ -208,22 +205,24 @@ object that has the field. Recorded, or measured by others."""
 def _express(definition: dict[str, Any]) -> list[dict[str, str]]:
     """What an Express machine may not have: activities, and Tasks that wait for a token or a job (recorded)."""
     refused = []
-    states = [(path, name, state) for path, line in lines_of(definition) for name, state in line["States"].items()]
-    for path, name, state in states:
-        place = below("/", *path, "States", name)
-        resource = state.get("Resource", "")
-        processor = state.get("ItemProcessor")
-        if isinstance(processor, dict) and processor.get("ProcessorConfig", {}).get("Mode") == "DISTRIBUTED":
-            message = f"{_EXPRESS} Distributed Map"
+    for path, state in states_of(definition):
+        place = below("/", *path)
+        mode = value_at(state, ("ItemProcessor", "ProcessorConfig", "Mode"))
+        for pattern, what in _NOT_EXPRESS.items():
+            if re.search(pattern, state.get("Resource", "")):
+                refused.append(_error(_SCHEMA, f"Express state machine does not support {what}", f"{place}/Resource"))
+        if mode == "DISTRIBUTED":
+            message = "Express state machine does not support Distributed Map"
             refused.append(_error(_SCHEMA, message, f"{place}/ItemProcessor/ProcessorConfig/Mode"))
-        if ":activity:" in resource:
-            refused.append(_error(_SCHEMA, f"{_EXPRESS} Activity ARN", f"{place}/Resource"))
-        elif resource.endswith(".waitForTaskToken"):
-            message = f"{_EXPRESS} '.waitForTaskToken' service integration "
-            refused.append(_error(_SCHEMA, message, f"{place}/Resource"))
-        elif re.search(r"\.sync(:2)?$", resource):
-            refused.append(_error(_SCHEMA, f"{_EXPRESS} '.sync' service integration", f"{place}/Resource"))
     return refused
+
+
+_NOT_EXPRESS = {
+    ":activity:": "Activity ARN",
+    r"\.waitForTaskToken$": "'.waitForTaskToken' service integration ",
+    r"\.sync(:2)?$": "'.sync' service integration",
+}
+"""The Resources that an Express machine may not have, and AWS's names of them."""
 
 
 def _error(code: str, message: str, location: str | None = None) -> dict[str, str]:

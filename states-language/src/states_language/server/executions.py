@@ -31,11 +31,11 @@ from states_language.server.journals import (
     open_runs,
     repeated,
 )
-from states_language.server.json_messages import message_and_place
 from states_language.server.known_executions import KnownExecution, ended
 from states_language.server.machines import Machines, Started, deleting
 from states_language.server.requests import INPUT_LIMIT_BYTES, Refusal, is_name, read_input
 from states_language.server.skipping import SkippingClock
+from states_language.server.stored_events import StoredEvents
 from states_language.tasks.callbacks import Ended
 from states_language.values import Document, parsed, same
 
@@ -95,7 +95,7 @@ class Executions:
     def history(self, known: KnownExecution) -> Sequence[dict[str, Any]]:
         """Returns the history events of an execution, as far as they are stored."""
         if known.journal is None or known.redrives:
-            return self._records.history(known.path)
+            return StoredEvents(known.path)
         return known.journal.events
 
     def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> KnownExecution:
@@ -120,9 +120,8 @@ class Executions:
         started = self.machines.started(machine_arn, random.random())
         if started.deleting:
             raise deleting(machine_arn)
-        if isinstance(document, ValueError):
-            message, _ = message_and_place(text, document)
-            raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{message}'")
+        if isinstance(document, Refusal):
+            raise document
         if len(text.encode()) > INPUT_LIMIT_BYTES:
             raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
         if name is not None and not is_name(name):
@@ -149,7 +148,7 @@ class Executions:
 
     def _forget(self, gone: Iterable[KnownExecution]) -> None:
         for known in list(gone):
-            self._records.remove(known.path)
+            known.path.unlink(missing_ok=True)
             self._finished.pop(known.opening.arn, None)
             del self._known[known.opening.arn]
 
@@ -187,7 +186,7 @@ class Executions:
         machine = loaded(opening.definition)
         self._finished.pop(arn, None)
         known.journal, redrive = self._records.reopened(known.path), Redrive(now_ms, token)
-        known.journal.redrive(redrive)
+        known.journal.line(redrive=vars(redrive))
         known.redrives.append(redrive)
         ended_ms = known.closing.stopped_ms
         known.earlier_runs, known.closing = known.closing.map_runs, None
@@ -314,7 +313,7 @@ class Executions:
         known.open_runs = open_runs(part)
         if known.journal is not None:
             if live.status != "SUCCEEDED":
-                known.journal.part(part)
+                known.journal.line(part=part)
             known.journal.closing(known.closing)
         self._finished[known.opening.arn] = stopped_ms
         # The history is on disk, so it need not stay in memory.
@@ -333,7 +332,7 @@ class Executions:
         return self._serial
 
     def _abort(self, record: Record) -> Closing:
-        history = self._records.history(record.path)
+        history = StoredEvents(record.path)
         now_ms = self._clock.now_ms()
         closing = Closing("ABORTED", now_ms, None, STOPPED_ERROR, STOPPED_CAUSE)
         journal = self._records.reopened(record.path)

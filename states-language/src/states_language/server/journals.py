@@ -13,14 +13,14 @@ import json
 import re
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from states_language.place import Part, open_map_runs
 from states_language.server.machines import ROLE
-from states_language.server.stored_events import StoredEvents, WrittenEvents
+from states_language.server.stored_events import WrittenEvents
 
 _MOST_REPORTED = 100
 _reported: set[tuple[str, str]] = set()
@@ -138,10 +138,6 @@ class Journal:
             if self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n"):
                 self._write(b"\n")
 
-    def opening(self, opening: Opening) -> None:
-        """Writes the first line."""
-        self._append({"opening": vars(opening)})
-
     def event(self, event: dict[str, Any]) -> None:
         """Writes one history event."""
         text = _text(event)
@@ -149,17 +145,9 @@ class Journal:
         with harmless("the journal of an execution"):
             self._write(b'{"event":' + text + b"}\n")
 
-    def part(self, part: Part | None) -> None:
-        """Writes where an execution stands that ends without success; None if no redrive could go on from there."""
-        self._append({"part": part})
-
-    def redrive(self, redrive: Redrive) -> None:
-        """Writes that the execution runs again."""
-        self._append({"redrive": vars(redrive)})
-
     def closing(self, closing: Closing) -> None:
         """Writes the last line and closes the file."""
-        self._append({"closing": vars(closing)})
+        self.line(closing=vars(closing))
         self.close()
 
     def close(self) -> None:
@@ -169,9 +157,13 @@ class Journal:
             with harmless("the journal of an execution"):
                 self._files.pop(self).close()
 
-    def _append(self, line: dict[str, Any]) -> None:
+    def line(self, **content: Any) -> None:
+        """Writes a line: an `opening`, a `redrive`, or the `part` where an execution stands that ends without success.
+
+        The part is None if no redrive could go on from there.
+        """
         with harmless("the journal of an execution"):
-            self._write(_text(line) + b"\n")
+            self._write(_text(content) + b"\n")
 
     def _write(self, data: bytes) -> None:
         if self._closed:
@@ -205,7 +197,7 @@ class Journals:
         self._begun += 1
         digest = hashlib.sha256(opening.arn.encode()).hexdigest()[:16]
         journal = Journal(self._folder / f"{opening.started_ms:015d}-{self._begun:09d}-{digest}.jsonl", self._files)
-        journal.opening(opening)
+        journal.line(opening=vars(opening))
         return journal
 
     def reopened(self, path: Path) -> Journal:
@@ -225,14 +217,6 @@ class Journals:
             lines = [line for line in file if line.startswith((b'{"part":', b'{"redrive":'))]
         part: Part | None = json.loads(lines[-1]).get("part") if lines else None
         return part
-
-    def history(self, path: Path) -> Sequence[dict[str, Any]]:
-        """Returns the history events in one file; each is read when it is asked for."""
-        return StoredEvents(path)
-
-    def remove(self, path: Path) -> None:
-        """Removes a file."""
-        path.unlink(missing_ok=True)
 
 
 def _record(path: Path) -> Record | None:

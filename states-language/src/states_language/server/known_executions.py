@@ -48,9 +48,7 @@ class KnownExecution:
     @property
     def status(self) -> str:
         """Returns AWS's status of the execution."""
-        if self.closing is not None:
-            return self.closing.status
-        return "RUNNING"
+        return "RUNNING" if self.closing is None else self.closing.status
 
     @property
     def map_runs(self) -> list[dict[str, Any]]:

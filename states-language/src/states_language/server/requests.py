@@ -23,6 +23,7 @@ from botocore.regions import EndpointResolver
 
 from states_language.scheduling.lanes import yield_for
 from states_language.scheduling.writing import text_in_turns
+from states_language.server.json_messages import message_and_place
 from states_language.values import Document, parse_as_spelled, parsed
 
 Parameters = dict[str, Any]
@@ -103,17 +104,22 @@ def checked_encryption(parameters: Parameters) -> dict[str, Any] | None:
     return encryption
 
 
-def read_input(text: str) -> Document | ValueError:
-    """Returns the input that a text holds, or why it holds none; others have turns while it reads a long text."""
+def read_input(text: str) -> Document | Refusal:
+    """Returns the input that a text holds, or the refusal of one that holds none.
+
+    Others have turns while it reads a long text.
+    """
     try:
         text.encode()  # Half of a surrogate pair in the request itself is refused.
         yield_for(text)
         value = parsed(text)
         return Document(value, text_in_turns(value, sys.maxsize))
-    except ValueError as problem:
-        return problem
     except RecursionError:
-        return ValueError("it is nested too deeply")
+        problem = ValueError("it is nested too deeply")
+    except ValueError as found:
+        problem = found
+    message = message_and_place(text, problem)[0]
+    return Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{message}'")
 
 
 def parsed_request(body: bytes) -> Any:

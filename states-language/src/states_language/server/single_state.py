@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from states_language import Event, Execution, Machine, TaskCall, TaskFailure, Whole, load
+from states_language import Execution, Machine, TaskCall, TaskFailure, Whole, load
 from states_language.definition.fields import Fields
 from states_language.definition.pointers import lines_in, ways
 from states_language.failures import StateError
@@ -235,8 +235,7 @@ class StateTest:
 
     def _show_variables(self, execution: Execution) -> None:
         """Show the variables after the state: those of the request and those that the state or a Catcher assigns."""
-        exits = (event["stateExitedEventDetails"] for event in execution.history if _left_by(event))
-        assigned = next((one.get("assignedVariables", {}) for one in exits), {})
+        assigned = _left(execution).get("assignedVariables", {})
         variables = {**self.request.variables, **{name: json.loads(text) for name, text in assigned.items()}}
         if variables:
             self.shown["variables"] = variables
@@ -304,22 +303,18 @@ def _mock(result: tuple[Any] | None, error: StateError | None) -> Perform:
 
 def _output(execution: Execution) -> Any:
     """Returns the output of the state: the input of the next one."""
-    details = next(event["stateExitedEventDetails"] for event in execution.history if _left_by(event))
-    return json.loads(details["output"])
+    return json.loads(_left(execution)["output"])
 
 
-def _left_by(event: Event) -> bool:
-    return "stateExitedEventDetails" in event and event["stateExitedEventDetails"]["name"] == NAME
+def _left(execution: Execution) -> dict[str, Any]:
+    """Returns the details of the event with which the state was left; {} if it was not."""
+    exits = (dict(event.get("stateExitedEventDetails", {})) for event in execution.history)
+    return next((details for details in exits if details.get("name") == NAME), {})
 
 
 def _next(execution: Execution) -> str | None:
-    entered = [event["stateEnteredEventDetails"]["name"] for event in execution.history if _entered(event)]
-    after = entered[entered.index(NAME) + 1 :]
+    after = execution.path[execution.path.index(NAME) + 1 :]
     return after[0] if after else None
-
-
-def _entered(event: Event) -> bool:
-    return "stateEnteredEventDetails" in event
 
 
 def _result(execution: Execution) -> Any:

@@ -20,7 +20,7 @@ from states_language.server.requests import PREFIX, Actions, Answer, Parameters,
 from states_language.server.single_state import NAME, NoSuchState, StateTest, StateTestRequest, cut_out, machine
 from states_language.tasks.resources import Resource, read_resource
 from states_language.timestamps import written
-from states_language.values import Document, compact, parsed
+from states_language.values import compact, parsed
 
 _DEFAULT_COUNT = 100
 _TEXTS = ("output", "error", "cause", "nextState", "status")
@@ -56,7 +56,9 @@ class StateTestAction(Actions):
         }
         length = len(parameters["definition"])
         state = await self._reader.run(length, _state, parameters)
-        document = _input(parameters)
+        document = read_input(parameters.get("input") or "{}")
+        if isinstance(document, Refusal):
+            raise document
         request = _request(parameters, document.value)
         _check_mock(parameters, state, request)
         context = self._context(parameters, state, request.data)
@@ -155,15 +157,6 @@ def _state(parameters: Parameters) -> dict[str, Any]:
     except DefinitionError as problem:
         raise invalid(problem, definition) from None
     return state
-
-
-def _input(parameters: Parameters) -> Document:
-    text = parameters.get("input") or "{}"
-    document = read_input(text)
-    if isinstance(document, ValueError):
-        message = message_and_place(text, document)[0]
-        raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{message}'")
-    return document
 
 
 def _request(parameters: Parameters, data: Any) -> StateTestRequest:

@@ -53,11 +53,14 @@ class Pending:
 
     def succeed(self, result: Any) -> bool:
         """Complete the Task with a JSON value; return False if it was completed before."""
-        return self._settle(result)
+        if not self.open:
+            return False
+        self.outcome.set_result(result)
+        return True
 
     def fail(self, error: str | None, cause: str | None) -> bool:
         """Fail the Task; both parts may be absent. Return False if it was completed before."""
-        return self._settle(TaskFailure(error, cause))
+        return self.succeed(TaskFailure(error, cause))
 
     def heartbeat(self) -> bool:
         """Restart the heartbeat time; return False if the Task no longer runs."""
@@ -87,12 +90,6 @@ class Pending:
     def close(self) -> None:
         """Stop waiting."""
         self.outcome.cancel()
-
-    def _settle(self, outcome: Any) -> bool:
-        if not self.open:
-            return False
-        self.outcome.set_result(outcome)
-        return True
 
 
 class TaskTimers:

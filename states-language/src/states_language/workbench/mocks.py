@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from states_language import Machine
-from states_language.definition.pointers import lines_of
+from states_language.definition.pointers import states_of
 from states_language.tasks.calls import Whole
 from states_language.tasks.mocks import MockConfig
 from states_language.tasks.stubs import Behaviour, Mock, written
@@ -71,7 +71,7 @@ def _name(config: MockConfig, name: str | None) -> str:
 
 def _result(machine: Machine, data: Any, states: Mapping[str, Mock], host: Host) -> dict[str, Any]:
     """Return how an execution ends with the responses of a test case, or the problem of the test case."""
-    there = {name for _, line in lines_of(machine.definition) for name in line["States"]}
+    there = {path[-1] for path, _ in states_of(machine.definition)}
     for state in states:
         if state not in there:
             return {"problem": f"the definition has no state '{state}'"}
