@@ -48,6 +48,7 @@ class GroupedStore(KnownStreams):
             # The function claims repeatedly under one name, so an earlier claim of its own must not pass for this one.
             more["after_fence"] = max(more.get("after_fence", 0), held.fence)
         reply = super().claim(stream_id, execution="", turn=turn, place=place, **more)
+        held.joined = text(held.item, "joined") or ""
         if reply.is_done:
             self._counts()
             held.fence, held.unsaved = reply.record.lease.fence, {}
@@ -194,8 +195,12 @@ class GroupedStore(KnownStreams):
         refuses its release, the record itself says that the connection is over, because that function's limit is
         minutes away.
         """
-        own = self._parsed(self._held(stream_id).item).lease
+        held = self._held(stream_id)
+        own = self._parsed(held.item).lease
         self._marks_ended(own, own.connected_token + 1)
+        # What has ended began with the function's last claim: a POST since then, though the members show it, is no part
+        # of it.
+        joined = held.joined or joined
         values: Item = {
             ":ending": {"S": ending},
             ":cause": {"S": cause[:1000]},
@@ -212,8 +217,7 @@ class GroupedStore(KnownStreams):
         condition = "#joined = :joined AND #group = :group"
         if self._change(stream_id, f"{update} REMOVE #execution, #group", condition, values).is_done:
             return ""
-        item = self._held(stream_id).item
-        return (text(item, "joined") or "") if text(item, "group") == self._who.group else ""
+        return (text(held.item, "joined") or "") if text(held.item, "group") == self._who.group else ""
 
     def _marks_ended(self, own: Lease, fence: int) -> None:
         """Marks the dead function that has the turn before connection `fence` as ended."""

@@ -47,14 +47,15 @@ class GroupFunction:
 class _Held:
     """The known state of one stream: its record's item, the pending writes into it, and until when it was good.
 
-    `fence` is the function's last claim, `turn` the last connection that the record may call connected, because its
-    turn or its mark was requested. `lag_ms` is what the record has, or may have; None if it has none. `has_proved` is
-    whether the record says that the connection has caught up.
+    `fence` is the function's last claim, and `joined` when the stream had joined by then. `turn` is the last connection
+    that the record may call connected, because its turn or its mark was requested. `lag_ms` is what the record has, or
+    may have; None if it has none. `has_proved` is whether the record says that the connection has caught up.
     """
 
     item: Item
     read: tuple[Item, ControlRecord] | None = None  # the last item that was parsed
     fence: int = 0
+    joined: str = ""
     turn: int = 0
     unsaved: Item = field(default_factory=dict)
     saved_ms: int = 0
