@@ -20,7 +20,7 @@ from local.doctor.account_facts import HERE, Account, Facts, collect
 from local.doctor.findings import Finding, State
 from local.doctor.stage_template import of_stack, of_this_machine
 from local.printable import printable, saying, show
-from local.reached_stage import clients_of
+from local.reached_stage import clients_of, reach
 from local.streams import asking
 
 WELL, WRONG = 0, 1
@@ -35,7 +35,8 @@ def add(subparsers: Any) -> None:
         description="Checks a stage in its account: quotas against the needs of the fleet, tables, functions, "
         "versions, API, alarms, delivery and, through the function that keeps streams connected, secrets and "
         "upstreams. Each check is a line with what is, what should be, and what to do. Nothing is changed.",
-        epilog="Exit status: 0 all is well, 1 something is wrong or could not be asked, 2 a mistake in the command. "
+        epilog="Exit status: 0 all is well, 1 something is wrong or could not be asked, 2 a mistake in the command "
+        "or no run on this machine. "
         "Without --stage, PORT (3000) and STREAMKEEPER_STAGE (local) choose the run on this machine. "
         "docs/doctor.md says which permissions it needs.",
     )
@@ -55,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     stage, clients = clients_of(arguments.stage)
     account = Account(clients, HERE if arguments.stage is None else None)
     with saying("asking the account …"):
+        if arguments.stage is None:
+            reach(None)
         deployed = of_this_machine(stage) if arguments.stage is None else of_stack(clients("cloudformation"), stage)
 
         facts: Facts = {}

@@ -113,7 +113,8 @@ class Report:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if every file is sound, 1 if one has problems, 2 if one cannot be read."""
-    reports = [examine(path) for path in files(arguments.files, folders.chosen(arguments))]
+    environment = folders.chosen(arguments)
+    reports = [examine(path, environment) for path in files(arguments.files, environment)]
     if arguments.json:
         print(json.dumps({"files": [report.as_json() for report in reports]}, indent=1))
     else:
@@ -143,12 +144,13 @@ def files(named: list[Path], environment: Mapping[str, str]) -> list[Path]:
     return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
 
 
-def examine(path: Path) -> Report:
-    """Returns the report of one file."""
+def examine(path: Path, environment: Mapping[str, str]) -> Report:
+    """Returns the report of one file, or of a name that neither a profile nor a file has."""
     try:
         text = profile_text(path)
     except UserError as mistake:
-        return Report(path, unreadable=str(mistake))
+        is_name = path.name == str(path) and not path.suffix and not path.exists()
+        return Report(path, unreadable=folders.no_profile(path.name, environment) if is_name else str(mistake))
     problems = _problems_of_name(path)
     try:
         table = tomllib.loads(text)

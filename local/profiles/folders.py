@@ -40,6 +40,16 @@ def known(environment: Mapping[str, str]) -> dict[str, Path]:
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
 
 
+def no_profile(name: str, environment: Mapping[str, str]) -> str:
+    """Returns the sentence about a name that no profile has: what resembles it, or else where profiles are."""
+    from difflib import get_close_matches  # imported late: only a mistake needs it
+
+    if close := get_close_matches(name, known(environment), 3, 0.7):
+        return f"There is no profile {name!r}: did you mean {' or '.join(map(repr, close))}?"
+    places = [str(folder) for folder in (SHIPPED, own(environment)) if folder.is_dir()]
+    return f"There is no profile {name!r} in {' or '.join(places)}."
+
+
 def for_new(environment: Mapping[str, str]) -> Path:
     """Returns the folder for a new profile, which may not exist yet."""
     folder = own(environment)

@@ -286,17 +286,17 @@ def _body(data: str | bytes | Oversize) -> str:
 def _named(stream: str) -> tuple[str, Path | None]:
     """The stream id, and the profile's file if that was given instead."""
     path = Path(stream)
-    return (path.stem, path) if path.suffix == ".toml" and path.is_file() else (stream, None)
+    is_file = path.suffix == ".toml" and (path.is_file() or ":" not in stream)
+    return (path.stem, path) if is_file else (stream, None)
 
 
 def _profile(stream_id: str, path: Path | None, environment: Mapping[str, str], *, is_played: bool) -> Profile:
     variables = {"UPSTREAM_DEMO": f"http://127.0.0.1:{read_port(environment) + 2}"} | dict(environment)
     try:
         name = check_stream_id(stream_id)
-        known = folders.known(environment)
-        path = path or known.get(name)
+        path = path or folders.known(environment).get(name)
         if path is None:
-            raise UserError(f"There is no profile {name!r}; there are: {', '.join(sorted(known))}.")
+            raise UserError(folders.no_profile(name, environment))
         text = profile_text(path)
         profile = parse(name, tomllib.loads(text), placeholders(text) if is_played else variables)
         profile.address_for(stream_id)

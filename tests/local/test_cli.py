@@ -4,10 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import chdir
+from pathlib import Path
 
 import pytest
 
 from local.cli import BROKEN_PIPE, GROUPS, main
+from tests.harness import free_port
 from tests.local.support import PROJECT
 
 
@@ -22,6 +25,54 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=PROJECT, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (BROKEN_PIPE, b"")
+
+
+MISSING = {
+    "asl check": "FILE",
+    "asl run": "FILE",
+    "asl graph": "FILE",
+    "asl mocks": "FILE",
+    "asl run statemachines/retry.asl.yml --functions": "FILE",
+    "asl run statemachines/retry.asl.yml --input": "@FILE",
+    "replay": "FILE",
+    "timeline": "FILE",
+    "apply": "FILE",
+    "compare --faults": "FILE",
+    "profile check": "FILE",
+    "profile try": "FILE",
+    "plan --rate 1/s --event-bytes 9 --profile": "FILE",
+}
+
+
+@pytest.mark.parametrize("command", MISSING)
+def test_a_missing_file_gets_one_sentence(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each verb that reads a file names it once, in one line, and exits with 2."""
+    path = str(tmp_path / "absent.toml")
+    with chdir(PROJECT):
+        assert main([*command.split(), MISSING[command].replace("FILE", path)]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n"), said.err.count(path)) == ("", 1, 1), said.err
+
+
+@pytest.mark.parametrize("command", ["asl run", "asl graph", "replay", "timeline", "asl mocks"])
+def test_a_file_of_another_kind_is_named_once(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The sentence is one line, and the exit status 2."""
+    with chdir(PROJECT):
+        assert main([*command.split(), "README.md"]) == 2
+    said = capsys.readouterr().err
+    assert (said.count("\n"), said.count("README.md")) == (1, 1), said
+
+
+@pytest.mark.parametrize("command", ["doctor", "redrive", "status demo"])
+def test_without_a_run_one_sentence_names_the_address(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the only line, and the exit status is 2."""
+    monkeypatch.setenv("PORT", str(port := free_port()))
+    assert main(command.split()) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1), said.err
+    assert re.search(rf"http://127\.0\.0\.1:({port}|{port + 1})\b", said.err), said.err
 
 
 def test_help_lists_every_verb_by_what_a_person_wants(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import boto3
 import pytest
 
 from local.cli import main
+from local.profiles import folders
 from local.upstreams.behaviours import BEHAVIOURS
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, serving
 from tests.local.support import PROJECT, environment
@@ -173,9 +174,11 @@ def test_a_secret_that_cannot_be_read_is_named(
 
 
 def test_an_unknown_stream_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit status is 2, and the sentence lists the profiles."""
-    assert main(["profile", "try", "none"]) == 2
-    assert capsys.readouterr().err.startswith("streamkeeper: There is no profile 'none'; there are: ")
+    """The exit status is 2, and the sentence names what resembles it, or else the folder of the profiles."""
+    for verb in ("try", "check"):
+        for name, words in (("dmo", ": did you mean 'demo'?"), ("nosuch", f" in {folders.SHIPPED}.")):
+            assert main(["profile", verb, name]) == 2
+            assert capsys.readouterr().err == f"streamkeeper: There is no profile {name!r}{words}\n"
 
 
 def played(says: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:

@@ -106,6 +106,9 @@ def machine(path: Path, args: argparse.Namespace) -> Machine:
     try:
         return load(definition(path, args))
     except DefinitionError as problem:
+        # The sentence about the file as a whole names it, and is the only problem.
+        if problem.rule.startswith(str(path)):
+            raise Mistake(f"{problem.rule}.") from None
         raise Mistake(f"{path}: {problem}. `{args.host.command} check {path}` lists all.") from None
 
 
