@@ -150,7 +150,7 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     if route not in _ROUTES:
         raise routes.bad_method(method, resource)
     if parts and route not in _OF_PARTS:
-        words = f"the stream {stream_id!r} is read in parts, and this each has for itself: ask {', '.join(parts)}"
+        words = f"the stream {stream_id!r} is read in parts, each with its own answer: request {', '.join(parts)}"
         raise Problem("in-parts", words, "streamId")
     answer = (_ROUTES | _OF_PARTS)[route] if parts else _ROUTES[route]
     return answer(Asked(stream_id, profile, fields.get("queryStringParameters"), fields, parts))

@@ -45,7 +45,7 @@ GROUPS = {
         "archive": Verb("local.archive.command", "write events into Parquet files by day and hour, each once"),
         "sinks": Verb("local.streams.verbs", "show the sinks of a stream; pause, resume, replay or skip"),
         "console": Verb("local.api_client.console", "serve the page of any stage on this machine"),
-        "doctor": Verb("local.doctor.command", "check a stage in its AWS account, and mend what has drifted"),
+        "doctor": Verb("local.doctor.command", "check a stage in its AWS account, and reset what has drifted"),
     },
     "Change": {
         "start": Verb("local.streams.verbs", "start a stream, or many"),

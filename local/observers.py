@@ -26,7 +26,7 @@ def harmless(what: str) -> Iterator[None]:
         if cause in _reported or len(_reported) >= _MOST:
             return
         _reported.add(cause)
-        sentence = f"streamkeeper: {what} failed, and the service goes on without it: {cause[1]}: {problem}"
+        sentence = f"streamkeeper: {what} failed, and the service continues without it: {cause[1]}: {problem}"
         # Standard error may be the closed pipe or be on the full disk.
         with contextlib.suppress(Exception):
             print(printable(sentence).encode("ascii", "backslashreplace").decode(), file=sys.stderr, flush=True)

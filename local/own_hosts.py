@@ -56,7 +56,7 @@ def more(environment: Mapping[str, str]) -> tuple[str, ...]:
     for name in names:
         if not _HOST.fullmatch(name.removeprefix(".")):
             raise UserError(
-                f"{VARIABLE} must be names with or without a port, such as devbox.example:3000, between commas."
+                f"{VARIABLE} must be names separated by commas, with or without a port, such as devbox.example:3000."
             )
     return names
 

@@ -40,7 +40,7 @@ def problem(table: Mapping[str, Any], longest_s: int = 0) -> str:
     unknown = sorted(table.keys() - properties.keys(), key=lambda name: name.encode("utf-16-be", "surrogatepass"))
     if unknown:
         name = unknown[0] if _SHORT.fullmatch(unknown[0]) else "of such a name"
-        return f"there is no setting {name}; env/README.md has them all"
+        return f"there is no setting {name}; env/README.md lists them all"
     errors = list(_validator(longest_s).iter_errors(dict(table)))
     for name, rules in properties.items():
         if name not in table:

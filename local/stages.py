@@ -29,7 +29,7 @@ _CONTROL = re.compile(r"[\0-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 # streamkeeper-<stage>-events-<account>-<region> is a bucket, whose name has 63 characters at most. The longest region
 # has 14.
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,14}")
-_NAME_RULE = "A stage's name must be small letters, digits and hyphens, a letter first, 15 characters at most"
+_NAME_RULE = "A stage's name must be at most 15 lowercase letters, digits and hyphens, a letter first"
 # libyaml's loader takes a tenth of the time, if PyYAML has it.
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _VARIABLE = re.compile(r"\$\{self:custom\.(settings|names)\.([A-Za-z0-9_]+)\}")

@@ -21,7 +21,7 @@ from handlers.connection.ledger import Interval
 WORST_FIRST = (
     "broken", "rejected", "unknown", "reconnecting", "starting", "stopping", "stopped", "ended", "running",
 )  # fmt: skip
-NEVER: dict[str, Any] = {"status": "stopped", "verdict": "Never started.", "reason": "never started; start the whole"}
+NEVER: dict[str, Any] = {"status": "stopped", "verdict": "Never started.", "reason": "never started; start the stream"}
 Answer = dict[str, Any]
 
 

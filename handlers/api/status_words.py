@@ -124,7 +124,7 @@ def ended_why(status: str, connections: Connections) -> str:
 
 def short(cause: str, one: Connection) -> str:
     """Returns the failure in a few words, such as "401 Unauthorized"; `cause` is that of `Connections.cause`."""
-    known = {UNHEARD: "its function is slow, paused or gone", UNRECORDED: "its function ended without a word"}
+    known = {UNHEARD: "its function is slow, paused or gone", UNRECORDED: "its function ended without a report"}
     return known.get(cause) or detail(one) or cause.replace("_", " ")
 
 
@@ -163,9 +163,9 @@ def unwell(status: str, connections: Connections, records: Records) -> str:
 def of_connection(cause: str, one: Connection) -> str:
     """Returns how it ended, such as "refused: 401 Unauthorized"; `cause` is that of `Connections.cause`."""
     if cause == UNHEARD:
-        return f"lane {one.lane} is not heard of any more: its function is slow, paused or gone"
+        return f"lane {one.lane} is silent: its function is slow, paused or gone"
     if cause == UNRECORDED:
-        return f"lane {one.lane} is not heard of any more, and nobody recorded how its connection ended"
+        return f"lane {one.lane} is silent, and nobody recorded how its connection ended"
     words, more = cause.replace("_", " "), detail(one)
     return f"{words}: {more}" if more else words
 

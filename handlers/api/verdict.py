@@ -77,7 +77,7 @@ def _first(standing: Standing) -> str:
         case "reconnecting":
             return f"Not connected yet{reason}."
         case "starting":
-            return "Starting: no connection was answered yet."
+            return "Starting: the upstream has not answered yet."
         case "stopping":
             return "Stopping on request."
         case "stopped":

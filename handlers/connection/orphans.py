@@ -34,7 +34,7 @@ class Verdict(enum.Enum):
     """What an execution's end says about its stream."""
 
     RUNS = "it runs"
-    OVER = "it is over, and the stream is to go on"
+    OVER = "it is over, and the stream should continue"
     DONE = "it is over, as the stream is"
     ASIDE = "it never had the stream"
 

@@ -189,12 +189,12 @@ def _said(token: Token, answer: Answer | Closed) -> tuple[str, int] | Closed:
     # RFC 6749, section 7.1: "The client MUST NOT use an access token if it does not understand the token type."
     kind = fields.get("token_type")
     if not isinstance(kind, str) or kind.lower() != "bearer":
-        return Closed("rejected", f"{who} answered with a token that is of no type, or of another than Bearer")
+        return Closed("rejected", f"{who} answered with a token whose type is missing or not Bearer")
     lives_s = fields.get("expires_in", UNSAID_S)
     if isinstance(lives_s, str) and lives_s.isascii() and lives_s.isdigit():
         lives_s = int(lives_s[:12])
     if isinstance(lives_s, bool) or not isinstance(lives_s, int | float) or not 0 < lives_s <= MOST_S:
-        return Closed("no_token", f"{who} answered with a token whose expires_in is no number of seconds")
+        return Closed("no_token", f"{who} answered with a token whose expires_in is not a number of seconds")
     return value, round(1000 * lives_s)
 
 

@@ -41,7 +41,7 @@ export function deadLettersPart(id) {
     table.show(letters, (one) => one.id, (one) => [clock(one.sent_at), key(one), one.reason]);
     table.node.hidden = letters.length === 0;
     const said = letters.length ? `${number(letters.length)} of this stream.` : 'None for this stream.';
-    return isAll ? said : `${said} The queue has more than were looked at.`;
+    return isAll ? said : `${said} The queue has more than these.`;
   }
 
   return {
@@ -83,7 +83,7 @@ export function deliveryPart(id) {
   async function send(pressed, make, question) {
     const sink = which.value;
     const command = { sink, ...make() };
-    if (question && !(await confirmed(question, `${sink}: what is skipped is stored, and a replay sends it.`, 'Skip'))) return;
+    if (question && !(await confirmed(question, `${sink}: skipped events stay stored, and a replay sends them.`, 'Skip'))) return;
     await attempt(pressed, async () => {
       const { sinks } = await ask(streamPath(id, `/sinks?${new URLSearchParams(command)}`), 'POST');
       show({ delivery: sinks });

@@ -84,7 +84,7 @@ export function lanesPart() {
       const open = opened.filter((one) => one.is_open).map((one) => `lane ${one.lane}`);
       const [calls, gaps] = [counted(opened.length, 'connection'), counted(timeline.gaps.length, 'gap')];
       const failed = counted(timeline.connections.length - opened.length, 'failed attempt');
-      text(described, `Connected now: ${open.join(' and ') || 'nobody'}. In the last hour ${calls}, ${failed} and ${gaps}.`);
+      text(described, `Connected now: ${open.join(' and ') || 'no lane'}. In the last hour ${calls}, ${failed} and ${gaps}.`);
       const sentence = handoverOf(opened);
       if (sentence && sentence !== newest) {
         if (newest !== null) announce(sentence);
@@ -119,7 +119,7 @@ function offerRepair(cell, stream, gap) {
     'aria-label': `Repair the gap from ${clock(gap.from_at)}`,
     onclick: () => attempt(button, async () => {
       await ask(`${streamPath(stream, '/repair')}?${times}`, 'POST');
-      return 'What the gap missed is fetched now.';
+      return 'The events that the gap missed are being fetched.';
     }, why, why),
   }, 'Repair');
   return cell.append(button, why);

@@ -31,7 +31,7 @@ const USUAL = ['Nothing, if it ends soon: it is tried again automatically.', 'Un
 /** What to do, and the runbook's section about it; null if all is well. */
 function advice({ status, reason, last_error: error, stuck_at_cursor: stuck, delivery }) {
   const section = status === 'rejected' ? 'Rejections' : 'Unconnected';
-  if (stuck) return ['Ask the operator of the upstream: it fails at one event. Tries become ever less frequent.', 'Stuck'];
+  if (stuck) return ['Ask the operator of the upstream: it fails at one event. Tries become less and less frequent.', 'Stuck'];
   if (status === 'broken') return ['Start it; it continues from its cursor. If it breaks again, see the error of its execution.', 'ExecutionFailed'];
   if (status === 'unknown') return ['Stop it and start it. If that does not help, check whether Lambda has free concurrency.', 'Orphaned'];
   if (status === 'reconnecting' || status === 'starting' || status === 'rejected') {
@@ -77,7 +77,7 @@ function facts({ verdict, last_error: error, stuck_at_cursor: stuck }) {
   const { failures, since, at, tried_again_at: from, tried_again_by: by, final_at: final } = error;
   said.push(failures > 1 ? `${counted(failures, 'failure')} in a row${verdict.startsWith('Away') ? '' : ` since ${clock(since)}`}, the last at ${clock(at)}.` : `It failed at ${clock(at)}.`);
   if (from) said.push(`The next try comes after ${clock(from)}.`);
-  else if (by) said.push(`The next try comes by ${clock(by)} at the latest.`);
+  else if (by) said.push(`The next try comes by ${clock(by)}.`);
   if (final) said.push(`If the upstream still refuses at ${clock(final)}, the stream is rejected and not tried again.`);
   return said;
 }

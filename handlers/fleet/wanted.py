@@ -31,7 +31,7 @@ _RANGE = re.compile(r"([0-9]{1,9})\.\.([0-9]{1,9})")
 
 
 class DocumentError(ValueError):
-    """The document is wrong; the message is one sentence, `place` is the field or line at fault, "" for the whole."""
+    """The document is invalid; the message is one sentence, `place` is the field or line at fault, "" for the whole."""
 
     def __init__(self, message: str, place: str = "") -> None:
         super().__init__(message)

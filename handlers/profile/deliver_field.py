@@ -126,7 +126,7 @@ def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
     prefix = fields.read("prefix", TEXT, "") if "prefix" in has else ""
     label = fields.read("label", TEXT, "") if "label" in has else ""
     if label and not LABEL.fullmatch(label):
-        fields.wrong("label", "must be a name of small letters, digits, dots and hyphens (64 characters at most)")
+        fields.wrong("label", "must be a name of lowercase letters, digits, dots and hyphens (64 characters at most)")
     batch = fields.read("batch", BATCH, 1) if "batch" in has else 1
     wait_s = fields.read("wait_s", WAIT_S, S3_WAIT_S if kind == "s3" else 0) if "wait_s" in has else 0
     allow_private = "allow_private" in has and fields.read("allow_private", FLAG, False)

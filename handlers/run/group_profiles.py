@@ -57,12 +57,12 @@ class GroupProfiles:
         if (wanted := profile.max_frame_bytes) > MOST_FRAME_BYTES:
             raise InvalidRequest(
                 f"the profile {name!r} has max_frame_bytes = {wanted}, and a function that streams share holds "
-                f"{MOST_FRAME_BYTES} bytes of a frame at most: write no more, or streams_per_function: 1 for its stage"
+                f"{MOST_FRAME_BYTES} bytes of a frame at most: lower it, or set streams_per_function: 1 for its stage"
             )
         if not profile.again:
             raise InvalidRequest(
                 f"the profile {name!r} must not be requested twice (again = false), and a function that streams share "
-                "connects each again: write streams_per_function: 1 for its stage, or again = true"
+                "connects each again: set streams_per_function: 1 for its stage, or again = true"
             )
         return profile
 

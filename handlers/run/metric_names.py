@@ -31,13 +31,13 @@ def _events(cloudwatch: str, name: str, help_: str) -> Metric:
 
 
 STORED = _events("Stored", "stored", "Events stored.")
-DUPLICATES = _events("Duplicates", "duplicate", "Events that were there already, and turned away.")
+DUPLICATES = _events("Duplicates", "duplicate", "Events that were stored already, and not stored again.")
 CONFLICTS = _events("Conflicts", "conflicting", "Events under a known key with another body.")
 DEAD_LETTERED = _events("DeadLettered", "dead_lettered", "Events that went to the dead-letter queue.")
 LEFT_OUT = _events("LeftOut", "left_out", "Events that the profile does not keep, each as often as it came.")
 MISSING = Metric(
     "Missing", "streamkeeper_gaps_missing_total", "counter", "{gap}",
-    "Announced losses, and gaps but for handovers that nobody could ask for whole.", ("stream",),
+    "Losses that the upstream announced, and gaps, except at handovers, that were not requested in full.", ("stream",),
 )  # fmt: skip
 # The API's figures of the same names (handlers/api/figures.py), since the last start. CloudWatch has none of them,
 # because it would charge for each stream.
@@ -47,15 +47,15 @@ CONNECTED_PERCENT = Metric(
 )  # fmt: skip
 COMPLETE_PERCENT = Metric(
     "", "streamkeeper_stream_complete_percent", "gauge", "%",
-    "The share of the time of which every event is known to be stored.", ("stream",),
+    "The share of the time from which every event is known to be stored.", ("stream",),
 )  # fmt: skip
 MISSING_SECONDS = Metric(
     "", "streamkeeper_stream_missing_seconds", "gauge", "s",
-    "How long the gaps are in which events are missing, or may be.", ("stream",),
+    "The length of the gaps in which events are missing, or may be.", ("stream",),
 )  # fmt: skip
 # In CloudWatch each end is a metric of its own, by the name in the label `end`.
 ENDED = Metric(
-    "", "streamkeeper_connections_ended_total", "counter", "{connection}", "Connections that ended, by how they did.",
+    "", "streamkeeper_connections_ended_total", "counter", "{connection}", "Connections that ended, by outcome.",
     ("stream", "end"),
 )  # fmt: skip
 WANTED = Metric("Wanted", "streamkeeper_streams_wanted", "gauge", "{stream}", "Streams that should be connected.")
@@ -68,12 +68,12 @@ UNCONNECTED = Metric(
 )
 LONGEST = Metric(
     "LongestUnconnected", "streamkeeper_unconnected_longest_seconds", "gauge", "s",
-    "For how long the stream that is away longest has been.",
+    "The longest time for which a stream has now been away.",
 )  # fmt: skip
 # In CloudWatch the documents of connections have the field `group`, by which the dashboard sums them up.
 GROUP = Metric(
     "", "streamkeeper_stream_group", "gauge", "{stream}",
-    "1 of each stream and the group in which it shares a function: joins sum other metrics up by group.",
+    "1 for each stream with its group: join on it to sum other metrics by group.",
     ("stream", "group"),
 )  # fmt: skip
 GROUP_STREAMS = Metric(
@@ -81,7 +81,7 @@ GROUP_STREAMS = Metric(
 )
 GROUP_UNCONNECTED = Metric(
     "", "streamkeeper_group_unconnected", "gauge", "{stream}",
-    "Those of a group's streams that should be connected and are not.", ("group",),
+    "Streams of a group that should be connected and are not.", ("group",),
 )  # fmt: skip
 RUNNING = Metric("", "streamkeeper_executions_running", "gauge", "{execution}", "Executions that run on this machine.")
 
@@ -91,10 +91,10 @@ def _delivery(cloudwatch: str, name: str, help_: str) -> Metric:
     return Metric(cloudwatch, prometheus, "counter", "{event}", help_, ("stream", "sink"))
 
 
-SENT = _delivery("Delivered", "sent", "Events that a sink took, repetitions too.")
+SENT = _delivery("Delivered", "sent", "Events that a sink took, repetitions included.")
 WAITED = _delivery("DeliveryFailed", "waited", "How often an event was left for a later try.")
 UNDELIVERED = _delivery(
-    "DeliveryDeadLettered", "dead_lettered", "Events that a sink did not take and the dead-letter queue has."
+    "DeliveryDeadLettered", "dead_lettered", "Events that a sink did not take, and that went to the dead-letter queue."
 )
 WAITING = Metric(
     "DeliveryWaiting", "streamkeeper_delivery_waiting", "gauge", "{event}",

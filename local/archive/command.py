@@ -28,8 +28,8 @@ PATIENT_S = 600.0
 def add(subparsers: Any) -> None:
     """Adds the verb."""
     words = (
-        "Writes each finished hour of the streams into Parquet files, in the folders stream=/day=/hour=, and goes on "
-        "where it stopped."
+        "Writes each finished hour of the streams into Parquet files, in the folders stream=/day=/hour=, and "
+        "continues where it stopped."
     )
     examples = [
         "archive demo --to archive",
@@ -43,7 +43,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--from", dest="from_at", type=asking.instant, metavar="WHEN", help="the first hour of a new archive"
     )
-    parser.add_argument("--follow", action="store_true", help="go on with each new hour once it is over, until Ctrl-C")
+    parser.add_argument("--follow", action="store_true", help="continue with each new hour after its end, until Ctrl-C")
     parser.add_argument("--tables", action="store_true", help="read the tables directly, with AWS credentials")
     parser.add_argument("--stage", metavar="S", help="with --tables: a deployed stage (default: this machine)")
     parser.add_argument("--jobs", default="1", metavar="N", help="how many hours to read in parallel (1)")

@@ -100,8 +100,8 @@ class Archive:
             known_ms = hours.instant_ms(self._state["until"])
             if from_ms is not None and hours.hour_of(from_ms) != known_ms:
                 raise UserError(
-                    f"The archive of {self.stream_id} goes on at {self._state['until']}: leave out --from; to begin "
-                    f"again, remove {STATES}/ and {hours.streams(self.stream_id)}/ there."
+                    f"The archive of {self.stream_id} continues at {self._state['until']}: leave out --from; to "
+                    f"begin again, remove {self._state_name} and {hours.streams(self.stream_id)}/ there."
                 )
             return known_ms if by_key else self._next(known_ms)
         if from_ms is not None:

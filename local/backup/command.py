@@ -1,7 +1,7 @@
 """The verbs `backup`, `restore` and `move`: their arguments and their output.
 
 Invariants: standard output has one line per stream, or one JSON document; a refused stream is named with the reason,
-and the exit status says so; each command can be repeated and goes on where it stopped.
+and the exit status says so; each command can be repeated and continues where it stopped.
 """
 
 import argparse
@@ -30,7 +30,7 @@ VERBS = ("backup", "restore", "move")
 DONE, REFUSED = 0, 1
 EXIT = (
     "Exit status: 0 all streams are done, 1 some were refused and are named, 2 a mistake in the command or a place "
-    "that cannot be reached, 130 Ctrl-C; the same command goes on later. Credentials and endpoints are the AWS SDK's "
+    "that cannot be reached, 130 Ctrl-C; repeat the command to continue. Credentials and endpoints are the AWS SDK's "
     f"(AWS_PROFILE, AWS_ENDPOINT_URL). A place is {FORMS}."
 )
 
@@ -42,8 +42,8 @@ def add(subparsers: Any, name: str) -> None:
 
 def _add_backup(subparsers: Any) -> None:
     words = (
-        "Copies streams into a folder or a bucket: events, control records, gaps and large bodies, each stream so "
-        "that it can go on. Streams may run meanwhile. Repeat the command to finish an interrupted backup. The "
+        "Copies streams into a folder or a bucket: events, control records, gaps and large bodies, everything that a "
+        "stream needs to continue. Streams may run meanwhile. Repeat the command to finish an interrupted backup. The "
         "dead-letter queue is not included."
     )
     parser = _parser(
@@ -57,10 +57,10 @@ def _add_backup(subparsers: Any) -> None:
 
 def _add_restore(subparsers: Any) -> None:
     words = (
-        "Copies streams out of a backup, or out of other tables, into a stage. Existing events stay as they are; a "
-        "stream that runs there, or has a newer record, is refused by name. A restored stream is stopped until you "
-        "start it, and goes on from its cursor: the time since the backup is a gap unless the upstream resends it. "
-        "Sinks do not get restored events."
+        "Copies streams from a backup, or from other tables, into a stage. Existing events stay as they are; a "
+        "stream that runs there, or has a newer record, is refused by name. A restored stream is stopped until "
+        "you start it, and then continues from its cursor: the time since the backup is a gap unless the upstream "
+        "resends it. Sinks do not get restored events."
     )
     parser = _parser(
         subparsers, "restore", words,
@@ -189,7 +189,7 @@ def _shown(work: Work, ids: Sequence[str], act: Any, arguments: argparse.Namespa
         words = "was there already" if done.was_there else verb
         if not done.was_there and not getattr(arguments, "dry_run", False):
             words += f": {counted(done.events, 'event')}"
-            words += f", of which {done.kept:,} exist with another body and stay so" if done.kept else ""
+            words += f", of which {done.kept:,} exist with another body and stay as they are" if done.kept else ""
         print(printable(f"{stream_id}: {words}{', started' if is_started else ''}"), flush=True)
     seconds = time.monotonic() - began_s
     if arguments.json:

@@ -112,8 +112,8 @@ class Restoring:
         here, newer = count(control[0], "fence") or 0, count(there, "fence") or 0
         if newer > here:
             raise NotRestored(
-                f"its record at {self._place.name} is newer (connection {newer}, here {here}): --replace sets it back, "
-                "and the time since becomes a gap that is requested again"
+                f"its record at {self._place.name} is newer (connection {newer}, here {here}): --replace "
+                "overwrites it, and the time since becomes a gap that is requested again"
             )
         if newer and not _is_older_state(there, control):
             raise NotRestored(f"{self._place.name} has another stream with this id: --replace replaces it")

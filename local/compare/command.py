@@ -57,7 +57,7 @@ def add(subparsers: Any) -> None:
         "compare",
         formatter_class=Wrapped,
         description="Runs ways to keep a stream connected in virtual time, each with the same connection manager,\n"
-        "upstream and faults: how much of the time they cover, what they lose and what they cost.",
+        "upstream and faults. Shows how much of the time they cover, what they lose and what they cost.",
         epilog="strategies:\n" + "".join(f"  {one.name:<20}{one.says}\n" for one in STRATEGIES) + "\nexamples:\n"
         "  streamkeeper compare --faults rough --picture compare.html\n"
         "  streamkeeper compare --limit 45 --wait 35 --hours 0.05    the experiment that was measured on AWS\n"
@@ -76,14 +76,18 @@ def add(subparsers: Any) -> None:
         metavar="KIND",
         help="none, calm, rough, or a YAML file: docs/strategies.md shows one",
     )
-    limits = f"the functions' limit ({LIMIT_S}); to 5400 as Managed Instances have it, to {MOST_S} as MicroVMs"
+    limits = f"the functions' limit ({LIMIT_S}); up to 5400 for Managed Instances, {MOST_S} for MicroVMs"
     parser.add_argument("--limit", default=str(LIMIT_S), metavar="S", help=limits)
-    waits = f"how long a lane waits ({WAIT_S}; for longer lives {LIMIT_S - WAIT_S} less than --limit)"
+    waits = f"how long a lane waits ({WAIT_S}; if --limit is longer, {LIMIT_S - WAIT_S} less than that)"
     parser.add_argument("--wait", metavar="S", help=waits)
-    parser.add_argument("--margin", metavar="S", help="how long before its limit a function leaves (20; 5 under 300 s)")
+    margins = "how long before its limit a function leaves (20; 5 if --limit is under 300)"
+    parser.add_argument("--margin", metavar="S", help=margins)
     parser.add_argument("--upstream", default="evicts", metavar="POLICY", help=f"{', '.join(POLICIES)} (evicts)")
     parser.add_argument(
-        "--overlap-s", default="2", metavar="S", help="if it tolerates two connections: how long both read (2)"
+        "--overlap-s",
+        default="2",
+        metavar="S",
+        help="if the upstream tolerates two connections, how long both read (2)",
     )
     parser.add_argument("--resumes", action="store_true", help="the upstream resends what was missed since the cursor")
     parser.add_argument("--seed", default="0", metavar="N", help="seed of the faults and of the jitter (0)")

@@ -122,5 +122,5 @@ STRATEGIES = (
         partial(by_durable, "durable"),
         needs="aws_durable_execution_sdk_python_testing",
     ),
-    Strategy("queue", "SQS and DynamoDB by hand: a message a lane", partial(by_queue.run, "queue")),
+    Strategy("queue", "SQS and DynamoDB by hand: one message per lane", partial(by_queue.run, "queue")),
 )

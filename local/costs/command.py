@@ -65,7 +65,7 @@ def add(subparsers: Any) -> None:
         epilog="docs/costs.md says how it is counted. The prices are in local/costs/prices.toml.",
     )
     parser.add_argument("--stage", default="prod", metavar="S", help="whose settings to use (default prod)")
-    parser.add_argument("--streams", metavar="N", help="how many streams the stage has (default as --per-function)")
+    parser.add_argument("--streams", metavar="N", help="how many streams the stage has (default: --per-function)")
     parser.add_argument("--per-function", default="1", metavar="N", help="how many of them share a function (1)")
     parser.add_argument("--parts", default="1", metavar="N", help="how many parts each stream is read in (1)")
     parser.add_argument("--events-per-s", default="1", metavar="R", help="events a second of each stream (default 1)")

@@ -61,7 +61,7 @@ class Account:
         except ClientError as error:
             told = error.response.get("Error", {})
             code = str(told.get("Code", ""))
-            words = f"{operation} of {service} is answered by {code}: {told.get('Message', '')}"
+            words = f"{operation} of {service} failed with {code}: {told.get('Message', '')}"
             return Unasked(" ".join(words.split()).rstrip(" .:"), code)
         except (BotoCoreError, StoreUnavailable, ValueError) as error:
             return Unasked(f"{operation} of {service}: {error}".rstrip("."))

@@ -34,8 +34,9 @@ def add(subparsers: Any) -> None:
         "doctor",
         description="Checks a stage in its account: quotas against the needs of the fleet, tables, functions, "
         "versions, API, alarms, delivery and, through the function that keeps streams connected, secrets and "
-        "upstreams. Each check is a line with what is, what should be, and what to do. Nothing is changed.",
-        epilog="Exit status: 0 all is well, 1 something is wrong or could not be asked, 2 a mistake in the command "
+        "upstreams. Each check prints one line: the actual value, the expected one, and what to do. Without --repair "
+        "nothing changes.",
+        epilog="Exit status: 0 all is well, 1 something is wrong or could not be checked, 2 a mistake in the command "
         "or no run on this machine. "
         "Without --stage, PORT (3000) and STREAMKEEPER_STAGE (local) choose the run on this machine. "
         "docs/doctor.md says which permissions it needs.",
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if all is well, or else 1; raises UserError."""
     stage, clients = clients_of(arguments.stage)
     account = Account(clients, HERE if arguments.stage is None else None)
-    with saying("asking the account …"):
+    with saying("checking the account …"):
         if arguments.stage is None:
             reach(None)
         deployed = of_this_machine(stage) if arguments.stage is None else of_stack(clients("cloudformation"), stage)

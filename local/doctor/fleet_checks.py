@@ -108,7 +108,7 @@ def _quota(
     if isinstance(quota, Unasked):
         if quota.is_absent:
             return unasked(f"quota, {what}", quota, "")
-        quota, by = _default(key), f" by default; AWS's own was not told ({quota.reason})"
+        quota, by = _default(key), f" by default; AWS did not return the account's own ({quota.reason})"
     most = max(needed, used or 0)
     asked = f"the fleet needs {_number(needed)}" if needed else ""
     measured = f"the worst minute of {account_facts.HOURS} h took {_number(used)}" if used is not None else ""

@@ -153,12 +153,12 @@ def _functions(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
         return
     if number == "$LATEST":
         follows = "$LATEST: each deployment reaches all streams at their next handover"
-        yield Finding(State.NOTE, "version that streams run", follows, fix=f"{upgrade} has later ones go in waves")
+        yield Finding(State.NOTE, "version that streams run", follows, fix=f"{upgrade} moves later ones in waves")
         return
     is_same = not isinstance(now, Unasked) and version.get("CodeSha256") == (now or {}).get("CodeSha256")
     words = f"{number}, {'which is' if is_same else 'not'} what is deployed"
     yield Finding(State.OK if is_same else State.NOTE, "version that streams run", words,
-                  fix="" if is_same else f"{upgrade} has them go on to it")  # fmt: skip
+                  fix="" if is_same else f"{upgrade} moves them to it")  # fmt: skip
 
 
 def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:

@@ -48,7 +48,7 @@ def add(subparsers: Any) -> None:
         epilog="examples:\n"
         "  aws stepfunctions get-execution-history --execution-arn ARN > history.json\n"
         "  streamkeeper timeline history.json --picture timeline.svg\n"
-        "  streamkeeper timeline first.json second.json    pages of one execution, or one execution after the other\n"
+        "  streamkeeper timeline first.json second.json    pages of one execution, or successive executions\n"
         "  streamkeeper timeline --execution ARN           read from AWS, by the SDK's variables\n"
         "  streamkeeper timeline history.json --stream demo    with the stream's gaps from its API",
     )
@@ -57,7 +57,7 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--execution", action="append", metavar="ARN", help="an execution on AWS; repeatable")
     parser.add_argument(
-        "--stream", action="append", metavar="ID", help="draw the gaps that the API has of this stream; repeatable"
+        "--stream", action="append", metavar="ID", help="also draw this stream's gaps, from the API; repeatable"
     )
     parser.add_argument("--url", metavar="ADDRESS", help=f"with --stream: {ADDRESS_HELP}")
     parser.add_argument("--memory-mb", default="128", metavar="MB", help="memory of its functions, for the cost (128)")
@@ -207,4 +207,4 @@ def _execution_line(execution: Execution) -> str:
         return said
     if execution.limit_in_ms is None:
         return f"{said}; too young to say when the limit is reached"
-    return f"{said}; the limit is {canvas.duration(round(execution.limit_in_ms / 1000))} away, as it goes"
+    return f"{said}; the limit is {canvas.duration(round(execution.limit_in_ms / 1000))} away at this rate"

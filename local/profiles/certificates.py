@@ -27,7 +27,7 @@ def trust(arguments: argparse.Namespace) -> Trust | None:
         try:
             texts[option] = "" if path is None else path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            raise UserError(f"--{option}: {path} cannot be read as a text.") from None
+            raise UserError(f"--{option}: {path} cannot be read as text.") from None
     given = Trust(texts["ca"], texts["certificate"], texts["key"])
     if bool(given.certificate) != bool(given.key):
         raise UserError("--certificate and --key belong together.")

@@ -106,7 +106,7 @@ class Report:
             says += f"; it {advice.selection(self.profile)}" if self.profile.keep else ""
             says += f"; it {advice.in_parts(self.profile)}" if self.profile.parts else ""
             says += "" if self.profile.again else f"; it {advice.once(self.profile)}"
-            print(printable(f"{self.path}: sound; it {says}"))
+            print(printable(f"{self.path}: valid; it {says}"))
         for warning in self.warnings:
             print(printable(f"  warning: {warning}"))
 

@@ -44,7 +44,7 @@ _SCHEMA = "#:schema ../profile.schema.json"
 # The names that upstreams give to heartbeats.
 _HEARTBEATS = re.compile(r"ping|heart-?beat|keep-?alive", re.IGNORECASE)
 # Safe for counted ids: with "first", events of a restarted server would be taken for earlier ones.
-_COUNTED = 'on_conflict = "epoch"  # the ids are counted: should they begin with 1 again, all is stored, as a new epoch'
+_COUNTED = 'on_conflict = "epoch"  # the ids are counted: if they begin with 1 again, all is stored, as a new epoch'
 _COUNT_DIGITS = 9
 _LEAST_STALL_S, _STALL_S, _MISSED = 15, 60, 4
 
@@ -63,7 +63,7 @@ def add(verbs: Any) -> None:
     parser.add_argument("--body", metavar="JSON", help="send a POST with this body")
     parser.add_argument("--say", metavar="MESSAGE", action="append", help="send this first on a WebSocket; repeatable")
     parser.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to read each time (10)")
-    parser.add_argument("--eks", metavar="CLUSTER:REGION", help="a cluster of EKS: your AWS credentials sign its token")
+    parser.add_argument("--eks", metavar="CLUSTER:REGION", help="an EKS cluster; your AWS credentials sign its token")
     certificates.add(parser)
     folders.add(parser)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write this file, - for standard output")
@@ -161,7 +161,7 @@ def _framing(seen: Probe) -> tuple[str, str]:
         return "ndjson", "each line is a JSON object"
     if re.match(rb"(data|event|id|retry|):", seen.first):
         return "sse", "its lines are those of an event stream"
-    return "raw", "neither the content type nor the bytes say which; each chunk is an event"
+    return "raw", "neither the content type nor the bytes show the framing: each chunk is an event"
 
 
 def _is_object(line: bytes) -> bool:
@@ -275,9 +275,9 @@ def _resumption(address: Address, framing: str, seen: Probe, seconds_: float) ->
     asking = "# Asked by Last-Event-ID for what came after an id"
     resume = 'resume = { header = "Last-Event-ID" }'
     if again.ids[:1] == [later]:
-        return [f"{resume}  # asked for what came after an id, it sent that"]
+        return [f"{resume}  # when asked for what came after an id, it sent that"]
     if again.ids[:1] == [asked] and middle:
-        return [f"{resume}  # asked for what came after an id, it began with that event: it is stored once"]
+        return [f"{resume}  # when asked for what came after an id, it began with that event, which is stored once"]
     if not 200 <= again.status < 300:
         return [f"{asking}, it answered {again.status or 'nothing'}: without it, it is asked again."]
     if again.ids:

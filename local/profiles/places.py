@@ -37,18 +37,18 @@ def written(address: Address, framing: str, seen: Probe, seconds: float) -> list
     likely = sorted(found, key=lambda one: _LIKELY.index(names[one]) if names[one] in _LIKELY else len(_LIKELY))
     for place in [one for one in likely if one in increasing or names[one] in _LIKELY][:2]:
         if (parameter := _resumes(address, framing, seen, place, min(seconds, _WAIT_S))) is not None:
-            why = f"asked with {parameter} for what came after one, it sent that"
+            why = f"when asked with {parameter} for what came after one, it sent that"
             return [
-                f'key = "{place}"  # it is another in each event that came',
+                f'key = "{place}"  # it was different in each event that came',
                 _GUESS,
                 f'cursor = "{place}"',
                 f'resume = {{ query = "{parameter}" }}  # {why}',
             ]
     place = next((one for one in likely if names[one] in _LIKELY), next(iter([*increasing, *likely])))
     return [
-        f'key = "{place}"  # it is another in each event that came',
+        f'key = "{place}"  # it was different in each event that came',
         _GUESS,
-        '# cursor = "$..." and resume = { query = "..." } where the upstream can go on from a place',
+        '# cursor = "$..." and resume = { query = "..." } if the upstream can resume from a place',
     ]
 
 

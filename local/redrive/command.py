@@ -35,7 +35,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "redrive",
         description="Lists the dead-letter messages. Puts whole events back into the table and, with --restart, starts "
-        "rejected streams again. Messages that are done are deleted from the queue; the others stay.",
+        "rejected streams again. Handled messages are deleted from the queue; the others stay.",
         epilog="With a STREAM the HTTP API does the work, otherwise this command, with AWS credentials. "
         "Exit status: 0 nothing is left in the queue, 1 something is, 2 the queue cannot be reached. "
         "Without --stage, PORT (3000) and STREAMKEEPER_STAGE (local) choose the run on this machine.",

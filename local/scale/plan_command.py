@@ -53,7 +53,9 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--keep", default="1", metavar="SHARE", help="the share of events that `keep` stores (1: all)")
     parser.add_argument("--within-s", default="600", metavar="S", help="seconds in which all are started (default 600)")
-    parser.add_argument("--region", default=REGIONS[0], metavar="KIND", help=f"{' or '.join(REGIONS)}: whose quotas")
+    parser.add_argument(
+        "--region", default=REGIONS[0], metavar="KIND", help=f"the region's quotas: {' or '.join(REGIONS)}"
+    )
     parser.add_argument("--stage", default="prod", metavar="S", help="whose settings to begin with (default prod)")
     parser.add_argument("--profile", metavar="P", help="a profile's name or file: whether it can be read in parts")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -138,5 +140,5 @@ def text(found: Plan, stage: str, priced: str) -> str:
     ]
     lines += [f"{one.title:<48}{one.most:>12,.0f}{one.asked:>12,.1f}{one.share:>8.1%}" for one in found.limits]
     if load.partitions > MOST_PARTITIONS:
-        lines.append("\nThis cannot be stored like this.")
+        lines.append("\nThese events cannot be stored as described.")
     return "\n".join(lines)

@@ -28,7 +28,7 @@ _NAMES = re.compile(r"\(\?:[A-Za-z0-9._|\[\]-]*\)(?=\(\?::\.\*\)\?)")
 _PARTS = re.compile(r"(?<=#set\(\$parts = )\{[^}]*\}")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NO_PARTS: Mapping[str, Sequence[str]] = {}
-HANDOVER, USABLE = "a stream has it from its next handover on", "is usable: POST /connections/"
+HANDOVER, USABLE = "a stream gets it at its next handover", "is usable: POST /connections/"
 
 
 @dataclass
@@ -85,12 +85,12 @@ class DeployedCode:
             refusal = start_problem(copy.folder)
         if refusal:
             if refusal != self._refused_code:
-                lines.append(f"not redeployed, the former code goes on: {refusal}")
+                lines.append(f"not redeployed; the former code stays in use: {refusal}")
             code, copy = before.code, None
         elif code != before.code:
             lines.append(f"redeployed the code: {HANDOVER}")
         elif self._refused_code:
-            lines.append("the code is as deployed again")
+            lines.append("the code equals the deployed one again")
         self._refused_code = refusal
         refused: dict[str, str] = {}
         for name in sorted({*profiles, *before.profiles}):
@@ -137,7 +137,7 @@ class DeployedCode:
             # One that was never sound stays as it is, so that a POST answers with the reason.
             sound = former is not None and not _problem(name, former)
             if reason != was_refused:
-                goes_on = ", its former version goes on" if sound else ""
+                goes_on = ", its former version stays in use" if sound else ""
                 yield f"profile {name} is refused{goes_on}: {reason}"
             if sound and former is not None:
                 profiles[name] = former

@@ -48,7 +48,7 @@ def elsewhere(folder: Path, *, is_embedded: bool) -> list[str]:
     note = folder / "tables-apart"
     if not is_embedded:
         note.touch()
-        lines = [f"ALERT: the tables in {database(folder)} cannot be read without dynoxide: this run uses others"]
+        lines = [f"ALERT: the tables in {database(folder)} cannot be read without dynoxide: this run uses new ones"]
         return lines if database(folder).exists() else []
     if not note.exists():
         return []

@@ -165,13 +165,13 @@ class EventSourceMapping:
                     backoff_s, waited_s = 0.0, waited_s if waited_s >= ALERT_AFTER_S else 0.0
                 backoff_s = min(max(backoff_s * 2, FIRST_BACKOFF_S), LONGEST_BACKOFF_S)
                 if waited_s < ALERT_AFTER_S <= waited_s + backoff_s:
-                    self._say(f"ALERT: {self._source.function} cannot note what is stored; its log says why")
+                    self._say(f"ALERT: {self._source.function} cannot record what is stored; its log says why")
                 waited_s += backoff_s
                 await asyncio.sleep(backoff_s)
                 continue
             if waited_s >= ALERT_AFTER_S or self._said:
                 self._said = ""
-                self._say(f"{self._source.function} works again: what had waited is done")
+                self._say(f"{self._source.function} works again: the waiting work is done")
             backoff_s = waited_s = 0.0
             if not done and shard.of_stream not in self._ended:
                 await asyncio.sleep(POLL_S)
@@ -211,7 +211,7 @@ class EventSourceMapping:
             return
         words = f"{type(problem).__name__}: {problem}"
         if words != self._said:
-            self._say(f"ALERT: nothing reaches {self._source.function} for now, it is tried again: {words}")
+            self._say(f"ALERT: nothing reaches {self._source.function} for now; it is tried again: {words}")
         self._said = words
 
     async def _call(self, records: Sequence[Record]) -> bool:

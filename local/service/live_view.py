@@ -200,11 +200,11 @@ class LiveView:
 
 # The normal ends of an execution of the deployed machine, by the status in its output.
 _ENDS = {
-    "stopped": "stopped, as somebody asked",
+    "stopped": "stopped on request",
     "ended": "the upstream ended the stream",
     "superseded": "renewed: another execution keeps the stream connected",
-    "handed_on": "renewed: another execution goes on trying to claim the stream",
-    "AlreadyRunning": "another execution keeps the stream connected already",
+    "handed_on": "renewed: another execution keeps trying to claim the stream",
+    "AlreadyRunning": "another execution already keeps the stream connected",
 }
 
 

@@ -121,10 +121,10 @@ class Redeploy:
                 self._say(f"not redeployed, nothing changed: {problem}")
             else:
                 if changed:
-                    follows = "a stream has new settings from its next handover on, a new definition from its renewal"
+                    follows = "a stream gets new settings at its next handover, a new definition at its renewal"
                     self._say(f"redeployed {', '.join(changed)}: {follows}")
                 elif self._refused:
-                    self._say("the project is as deployed again")
+                    self._say("the project equals the deployed one again")
                 self._refused = False
                 has_new_template = bool(changed)
         # A delivery that is new in the template also needs the new profiles.

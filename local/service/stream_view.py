@@ -25,7 +25,7 @@ _RATE_OVER_MS = 10_000
 _KEPT = 150
 # Errors that end a cycle as expected.
 _EXPECTED = ("StreamTakenOver", "ConnectionExpired", "RenewalDue")
-UNHEARD_OF = "not heard of any more: its function is slow, paused or gone"
+UNHEARD_OF = "silent: its function is slow, paused or gone"
 
 
 class Alerted:
@@ -225,7 +225,7 @@ class StreamView:
         self._silent ^= {fence}
         if not is_silent and self._is_over(connection):
             return []
-        words = UNHEARD_OF if is_silent else "heard of again"
+        words = UNHEARD_OF if is_silent else "alive again"
         return [f"{self.stream_id}: lane {connection.lane} is {words} (fencing token {fence})"]
 
     def _after(self, connection: Connection) -> str:

@@ -43,7 +43,7 @@ def add(subparsers: Any) -> None:
     add_times(parser)
     parser.add_argument("--after", metavar="POSITION", help="begin after the event with this position")
     parser.add_argument("--limit", type=_whole, metavar="N", help="at most N events")
-    parser.add_argument("--order", choices=("time",), help="by the events' own time, if the profile has `time`")
+    parser.add_argument("--order", choices=("time",), help="sort by the events' own time (the profile's `time`)")
     parser.add_argument("--format", choices=FORMATS, help="default: text, with --output ndjson; parquet needs --output")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write a file, replacing an existing one")
     parser.set_defaults(run=run)

@@ -31,12 +31,12 @@ def add(subparsers: Any) -> None:
     parser = asking.verb(
         subparsers,
         "apply",
-        "Makes the service start and stop streams as a document says. A TOML or JSON document has the lists connected "
-        "and stopped, of stream ids, ranges (sensors:{001..250}) and patterns (orders:*). Any other file has one entry "
-        "per line; a line that begins with ! names what to stop.",
+        "Makes the service start and stop streams as a document specifies. A TOML or JSON document has the lists "
+        "connected and stopped, of stream ids, ranges (sensors:{001..250}) and patterns (orders:*). Any other file "
+        "has one entry per line; a line that begins with ! names what to stop.",
         ["apply streams.toml --dry-run", "apply streams.toml", "apply - < ids.txt"],
         stream=False,
-        exits={REFUSED: "the API refused, or a stream is not as wanted in the end"},
+        exits={REFUSED: "the API refused, or some streams were not started or stopped"},
     )
     parser.add_argument("document", metavar="FILE", help="the document; - reads lines from standard input")
     parser.add_argument("--dry-run", action="store_true", help="show what would be started and stopped")
@@ -62,7 +62,7 @@ def apply(arguments: argparse.Namespace, text: str, kind: str) -> int:
         read(text, kind)
     except DocumentError as error:
         place = f" ({error.place})" if error.place else ""
-        raise UserError(f"The document is wrong{place}: {error}.") from None
+        raise UserError(f"The document is invalid{place}: {error}.") from None
     is_dry = getattr(arguments, "dry_run", False)
     api = asking.streams(arguments, patient_s=120)
     query = {"dry_run": "true"} if is_dry else None

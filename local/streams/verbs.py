@@ -209,7 +209,7 @@ def repair(arguments: argparse.Namespace) -> int:
 
 MANY = ("start", "stop")
 EXITS = {
-    **{name: {1: "the API refused, or with --all or --match a stream is not as wanted in the end"} for name in MANY},
+    **{name: {1: "the API refused, or with --all or --match some streams did not start or stop"} for name in MANY},
     "status": {NOT_RUNNING: "the stream is not running"},
     "repair": {NOT_RUNNING: "a gap is still open, or with --dry-run would be"},
 }

@@ -38,7 +38,7 @@ DAYS = (
     "log_retention_days must be one of 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192,"
     " 2557, 2922, 3288, 3653"
 )
-ALL = "env/README.md has them all"
+ALL = "env/README.md lists them all"
 WAIT = "wait_s must be a whole number from 1 to 900"
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"wait_s": 40}, "wait_s + margin_s must be less than function_timeout_s, not 40 + 5 beside 45"),

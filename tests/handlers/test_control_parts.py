@@ -141,7 +141,7 @@ def test_what_each_part_has_names_the_parts(aws: Aws, function: ModuleType, path
     """One sentence."""
     connected(aws, PARTS[0])
     code, body = asked(function, "GET", "prices", resource=f"{STREAM}{path}")
-    words = "The stream 'prices' is read in parts, and this each has for itself: ask prices:btc, prices:eth."
+    words = "The stream 'prices' is read in parts, each with its own answer: request prices:btc, prices:eth."
     assert (code, body["detail"]) == (409, words)
 
 

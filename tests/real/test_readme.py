@@ -39,7 +39,7 @@ PRINTS = {
 VERB = ".venv/bin/streamkeeper"
 TUTORIAL = [
     (f"{VERB} profile new", ""),
-    (f"{VERB} profile check", "edits.toml: sound; it resumes with the last event ID in the header Last-Event-ID"),
+    (f"{VERB} profile check", "edits.toml: valid; it resumes with the last event ID in the header Last-Event-ID"),
     (f"{VERB} profile try", r"event +key \["),
     (f"{VERB} start edits", "^edits (is starting|runs already)"),
     (f"{VERB} status edits", "^edits  running"),

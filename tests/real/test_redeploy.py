@@ -77,6 +77,6 @@ def reported(log: str) -> None:
     lines = [line.split(" ", 1)[1] for line in log.splitlines() if " redeployed " in line]
     assert sorted(lines) == [
         "redeployed streamkeeper-test-connections: "
-        "a stream has new settings from its next handover on, a new definition from its renewal",
-        "redeployed the code: a stream has it from its next handover on",
+        "a stream gets new settings at its next handover, a new definition at its renewal",
+        "redeployed the code: a stream gets it at its next handover",
     ]

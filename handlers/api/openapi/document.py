@@ -168,7 +168,7 @@ def _text(example: str) -> dict[str, Any]:
 
 def _stream_id() -> dict[str, Any]:
     schema = {"type": "string", "minLength": 1, "maxLength": STREAM_ID_LENGTH, "pattern": STREAM_ID}
-    words = "The name of a profile, perhaps a colon and any text in UTF-8, percent-encoded once as one segment."
+    words = "A profile's name, optionally with a colon and any text in UTF-8, percent-encoded once as one segment."
     examples = {"demo": {"value": "demo"}}
     return _parameter("streamId", "path", schema, words, required=True, examples=examples)
 

@@ -77,7 +77,7 @@ def _problem(message: Message, queue: Queue) -> str:
     """Returns why the queue will never take the message, "" if it may."""
     if message.size_bytes > queue.most_bytes:
         return f"too large for the queue: {message.size_bytes} bytes of {queue.most_bytes}"
-    return "" if _ALLOWED.fullmatch(message.text) else "it holds characters that SQS does not take"
+    return "" if _ALLOWED.fullmatch(message.text) else "it contains characters that SQS does not accept"
 
 
 def _queue(client: Any, name: str) -> Queue:

@@ -135,12 +135,12 @@ def test_a_function_that_may_still_run_is_not_called_dead() -> None:
     """It has "not been heard of"; only once Lambda must have ended it, its end counts as unrecorded."""
     silent = {"seen_ms": 400_000, "saved_ms": 500_000, "claimed_ms": 300_000}
     running = shown(connection(1, "B", 300_100, deadline_ms=NOW, **silent), expires_at_ms=0)
-    words = "lane B is not heard of any more: its function is slow, paused or gone"
+    words = "lane B is silent: its function is slow, paused or gone"
     assert (running["last_error"]["cause"], running["last_error"]["message"]) == ("unheard", words)
     assert (running["lanes"]["B"]["phase"], running["status"]) == ("unheard", "reconnecting")
     assert (running["counts"]["ends"], running["counts"]["at_least"]) == ({"unheard": 1}, True)
     over = shown(connection(1, "B", 300_100, deadline_ms=NOW - DEAD_AFTER_MS - 1, **silent), expires_at_ms=0)
-    words = "lane B is not heard of any more, and nobody recorded how its connection ended"
+    words = "lane B is silent, and nobody recorded how its connection ended"
     assert (over["last_error"]["cause"], over["last_error"]["message"]) == ("unrecorded", words)
     assert (over["counts"]["ends"], over["counts"]["at_least"]) == ({"unrecorded": 1}, True)
 

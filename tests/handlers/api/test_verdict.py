@@ -107,7 +107,7 @@ NOT_CONNECTED = [
         {"expires_at_ms": 0},
         "Away 1 min 40 s: its function is slow, paused or gone. Nothing lost before that.",
     ),
-    ([], {"started_at_ms": NOW - 1}, "Starting: no connection was answered yet."),
+    ([], {"started_at_ms": NOW - 1}, "Starting: the upstream has not answered yet."),
     ([TRIED], {"connected_token": 0}, "Not connected yet: 401 Unauthorized."),
     ([connection(1, "B", 1, 2, **RESET)], {}, f"Unknown: {GONE}. Nothing lost before that."),
 ]

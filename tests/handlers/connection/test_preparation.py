@@ -159,11 +159,11 @@ def test_a_token_that_cannot_be_renewed_early_serves_until_it_expires() -> None:
         (given("x" * 8193), Closed("no_token", f"{WHO} answered without a token that can be sent")),
         (given(7), Closed("no_token", f"{WHO} answered without a token that can be sent")),
         (given(token_type="mac"),
-         Closed("rejected", f"{WHO} answered with a token that is of no type, or of another than Bearer")),
+         Closed("rejected", f"{WHO} answered with a token whose type is missing or not Bearer")),
         (given(token_type=None),
-         Closed("rejected", f"{WHO} answered with a token that is of no type, or of another than Bearer")),
+         Closed("rejected", f"{WHO} answered with a token whose type is missing or not Bearer")),
         *((given(expires_in=wrong),
-           Closed("no_token", f"{WHO} answered with a token whose expires_in is no number of seconds"))
+           Closed("no_token", f"{WHO} answered with a token whose expires_in is not a number of seconds"))
           for wrong in (0, -1, True, "soon", [60], 1e300)),
     ],
 )  # fmt: skip

@@ -114,7 +114,7 @@ def test_each_kind_has_a_sink() -> None:
         ({"s3": "lake", "prefix": "/raw"}, f"deliver.prefix must be {BEGINNING}"),
         (
             {"webhook": HOOK, **SECRET, "label": "A B"},
-            "deliver.label must be a name of small letters, digits, dots and hyphens (64 characters at most)",
+            "deliver.label must be a name of lowercase letters, digits, dots and hyphens (64 characters at most)",
         ),
         ({"webhook": HOOK}, f"deliver.secret must {SIGNS}"),
         ({"webhook": HOOK, "secret": "whsec_x"}, f"deliver.secret must {SIGNS}"),

@@ -146,7 +146,7 @@ def test_profile_check_and_new_read_certificates(
     errors = capsys.readouterr().err
     for sentence in (
         "--certificate and --key belong together.",
-        f"--ca: {tmp_path / 'missing.pem'} cannot be read as a text.",
+        f"--ca: {tmp_path / 'missing.pem'} cannot be read as text.",
         "The certificates cannot be used: tls.ca must hold readable certificates in PEM.",
     ):
         assert sentence in errors

@@ -17,8 +17,8 @@ NEW, OLD = (
     f"arn:aws:dynamodb:eu-west-1:111111111111:table/events/stream/{day}" for day in ("2026-11-02", "2026-11-01")
 )
 MAPPING = dict(delivery_resources()["DeliveryMapping"]["Properties"]) | {"FilterCriteria": {"Filters": []}}
-REFUSED = Unasked("describe is answered by AccessDeniedException", "AccessDeniedException")
-GONE = Unasked("describe is answered by ResourceNotFoundException", "ResourceNotFoundException")
+REFUSED = Unasked("describe failed with AccessDeniedException", "AccessDeniedException")
+GONE = Unasked("describe failed with ResourceNotFoundException", "ResourceNotFoundException")
 TABLE = Resource(
     "EventsTable", "AWS::DynamoDB::Table", "events", {"StreamSpecification": {"StreamViewType": "NEW_IMAGE"}}
 )

@@ -101,7 +101,7 @@ def test_a_sound_profile_is_told_so_and_how_it_resumes(
     path = tmp_path / "one.toml"
     path.write_bytes(text)
     assert main(["profile", "check", str(path)]) == 0
-    lines = [f"{path}: sound; it {says}", *(f"  warning: {warning}" for warning in warnings)]
+    lines = [f"{path}: valid; it {says}", *(f"  warning: {warning}" for warning in warnings)]
     assert capsys.readouterr() == ("\n".join([*lines, ""]), "")
     assert main(["profile", "check", "--strict", str(path)]) == bool(warnings)
 
@@ -166,9 +166,9 @@ def test_profiles_are_checked_by_name_and_all_without_one(capsys: pytest.Capture
     """Names are those of env/streams; a file of that name comes first."""
     assert main(["profile", "check", "demo"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.endswith("demo.toml: sound; it resumes with the last event ID in the header Last-Event-ID")
+    assert line.endswith("demo.toml: valid; it resumes with the last event ID in the header Last-Event-ID")
     assert main(["profile", "check"]) == 0
-    sound = [line.partition(".toml: sound;")[0] for line in capsys.readouterr().out.splitlines() if ": sound;" in line]
+    sound = [line.partition(".toml: valid;")[0] for line in capsys.readouterr().out.splitlines() if ": valid;" in line]
     assert {Path(name).name for name in sound} == {path.stem for path in (PROJECT / "env" / "streams").glob("*.toml")}
 
 

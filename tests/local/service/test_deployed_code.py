@@ -12,7 +12,7 @@ from tests import shipped
 SOUND = 'framing = "sse"\naddress = "https://example.org/"\n'
 BROKEN = SOUND.replace("sse", "csv")
 REASON = "the profile 'one': framing must be one of sse, ndjson, json-seq, length, raw, websocket"
-HANDOVER = "a stream has it from its next handover on"
+HANDOVER = "a stream gets it at its next handover"
 
 
 @pytest.fixture
@@ -52,12 +52,12 @@ def test_changed_code_is_copied_and_broken_code_is_not(project: Path) -> None:
     assert code.deploy(starts) == (True, [f"redeployed the code: {HANDOVER}"])
     source.write_text("N = 3\nN = = 4\n")
     profile(project, SOUND, "two")
-    refusal = "not redeployed, the former code goes on: handlers/one.py, line 2: invalid syntax"
+    refusal = "not redeployed; the former code stays in use: handlers/one.py, line 2: invalid syntax"
     assert code.deploy(starts) == (True, [refusal, "profile two is usable: POST /connections/two"])
     assert deployed(code) == ("N = 2\n", {"one": SOUND, "two": SOUND})
     assert code.deploy(starts) == (False, [])
     source.write_text("N = 2\n")
-    assert code.deploy(starts) == (False, ["the code is as deployed again"])
+    assert code.deploy(starts) == (False, ["the code equals the deployed one again"])
     assert code.deploy(starts) == (False, [])
 
 
@@ -73,7 +73,7 @@ def test_code_from_which_a_function_does_not_start_is_not_deployed(project: Path
 
     source = project / "handlers" / "one.py"
     source.write_text("import nosuch\n")
-    assert code.deploy(start_problem) == (False, ["not redeployed, the former code goes on: no module nosuch"])
+    assert code.deploy(start_problem) == (False, ["not redeployed; the former code stays in use: no module nosuch"])
     profile(project, SOUND, "two")
     assert code.deploy(start_problem) == (True, ["profile two is usable: POST /connections/two"])
     assert deployed(code)[0] == "N = 1\n"
@@ -90,7 +90,7 @@ def test_a_broken_profile_leaves_its_former_version(project: Path) -> None:
     code = DeployedCode(project, project / "code")
     code.begin()
     profile(project, BROKEN)
-    assert code.deploy(starts) == (True, [f"profile one is refused, its former version goes on: {REASON}"])
+    assert code.deploy(starts) == (True, [f"profile one is refused, its former version stays in use: {REASON}"])
     assert code.deploy(starts) == (False, [])
     assert deployed(code)[1] == {"one": SOUND}
     profile(project, SOUND)

@@ -113,7 +113,7 @@ def test_tables_in_two_places_are_named_at_each_start(tmp_path: Path) -> None:
     database_file = tmp_path / "dynamodb.sqlite"
     database_file.touch()
     (line,) = embedded_dynamodb.elsewhere(tmp_path, is_embedded=False)
-    assert line == f"ALERT: the tables in {database_file} cannot be read without dynoxide: this run uses others"
+    assert line == f"ALERT: the tables in {database_file} cannot be read without dynoxide: this run uses new ones"
     for _ in range(2):
         (line,) = embedded_dynamodb.elsewhere(tmp_path, is_embedded=True)
         assert line.startswith(f"ALERT: {tmp_path / 'engine'} has tables of earlier runs without dynoxide, ")

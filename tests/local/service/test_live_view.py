@@ -30,7 +30,7 @@ def test_a_line_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("status", "output", "alert", "words"),
     [
-        ("SUCCEEDED", {"status": "stopped"}, False, "stopped, as somebody asked"),
+        ("SUCCEEDED", {"status": "stopped"}, False, "stopped on request"),
         ("SUCCEEDED", {"status": "ended"}, False, "the upstream ended the stream"),
         (
             "SUCCEEDED",

@@ -39,7 +39,7 @@ def harmless(what: str) -> Iterator[None]:
         if cause in _reported or len(_reported) >= _MOST_REPORTED:
             return
         _reported.add(cause)
-        sentence = f"states-language: {what} failed, and the service goes on without it: {cause[1]}: {problem}"
+        sentence = f"states-language: {what} failed, and the service continues without it: {cause[1]}: {problem}"
         # Standard error may be the closed pipe or the full disk at fault; controls and odd characters are escaped.
         with contextlib.suppress(Exception):
             sys.stderr.write(sentence.encode("unicode_escape").decode("ascii") + "\n")
