@@ -161,7 +161,7 @@ def test_what_stops_the_mapping_is_said_and_tried_again(world: World) -> None:
     world.run(lambda: len(world.said) == 2)
     assert world.calls == [["a/1"]] * 3
     assert [line.partition(": IsADirectoryError")[0] for line in world.said] == [
-        "ALERT: nothing reaches deliver for now, it is tried again",
+        "ALERT: nothing reaches deliver for now; it is tried again",
         "deliver works again: the waiting work is done",
     ]
 
