@@ -9,7 +9,6 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -113,7 +112,7 @@ class Service:
         # The local Step Functions has no quota.
         states = OwnStates(lambda: own.client("stepfunctions"), self._variable("STATE_MACHINE_ARN"), lambda: None)
         streams = LeftStreams(
-            executions, lambda: Leases(self.endpoints.client("dynamodb"), self._variable("CONTROL_TABLE")), states,
+            executions, lambda: Leases(self.endpoints.tables(), self._variable("CONTROL_TABLE")), states,
             self._room(executions), self._screen.say, shares_tables=not needs_dynamodb(self._environment),
         )  # fmt: skip
         left = await streams.wanted()
@@ -121,7 +120,7 @@ class Service:
             await listener.start()
         settle()
         streams.resume(left)
-        work = lambda: RepairWork(self.endpoints.client("dynamodb"), self._variable("CONTROL_TABLE"))  # noqa: E731
+        work = lambda: RepairWork(self.endpoints.tables(), self._variable("CONTROL_TABLE"))  # noqa: E731
         overdue = repair_overdue(
             work, lambda stream: pool.invoke(self._variable("REPAIR_FUNCTION"), json.dumps({"stream": stream}).encode())
         )
@@ -219,17 +218,14 @@ class Service:
         return executions
 
     def _collector(self, executions: Executions) -> Collector:
-        dynamodb = partial(self.endpoints.client, "dynamodb")
         table, events = self._variable("CONTROL_TABLE"), self._variable("EVENTS_TABLE")
         since_ms = time.time_ns() // 1_000_000
         renewed_s = max(float(self._variable(name)) for name in ("LEASE_EVERY_S", "PROGRESS_EVERY_S"))
         return Collector(
-            lambda: StreamRecords(dynamodb(), table, events),
+            lambda: StreamRecords(self.endpoints.tables(), table, events),
             lambda: map(stream_of, executions.running()),
             # A later template may have the table.
-            lambda: (
-                Sinks(self.endpoints.client("dynamodb"), one) if (one := self._variable("DELIVERY_TABLE")) else None
-            ),
+            lambda: Sinks(self.endpoints.tables(), one) if (one := self._variable("DELIVERY_TABLE")) else None,
             lambda stream_id: profile_files.sinks_of(stream_id, self._streams_folder),
             lambda: [stream_of(one) for one in executions.all() if one.closing and one.closing.stopped_ms >= since_ms],
             round(LEASE_TTL_READS * renewed_s * 1000),
@@ -239,7 +235,7 @@ class Service:
         def joins(stream_id: str) -> str:
             most = most_places(machine.definition for machine in self.stack.machines)
             control_table = self._variable("CONTROL_TABLE")
-            return group_joined(stream_id, lambda: self.endpoints.client("dynamodb"), control_table, most)
+            return group_joined(stream_id, self.endpoints.tables, control_table, most)
 
         return capacity.Room(self.capacity, lambda: filter(None, map(stream_of, executions.running())), joins)
 

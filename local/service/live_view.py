@@ -14,11 +14,9 @@ from rich.text import Text
 
 from handlers.api.connection_records import Records
 from handlers.api.verdict import away
-from handlers.connection.ledger import Gap
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.errors import StoreUnavailable
 from handlers.group import is_group
-from handlers.store.ledger_records import GAP
 from handlers.store.stream_records import StreamRecords
 from local.aws_endpoints import Endpoints
 from local.observers import harmless
@@ -33,8 +31,6 @@ from timeline.coverage import Connection, gaps
 
 CHECK_EVERY_S = 1.0
 WINDOW_MS = 120_000
-# Two lanes, and the connection before them.
-_NEWEST, _MOST_GAPS = 3, 1000
 
 
 class LiveView:
@@ -89,13 +85,14 @@ class LiveView:
         failed = self._failed(running)
         for stream_id, known in streams.items():
             self._views.setdefault(stream_id, StreamView(stream_id, known.opening.started_ms))
-        found: dict[str, tuple[Records, list[Gap]]] = {}
+        found: dict[str, Records] = {}
         groups: list[str] = []
         # The tables may be restarting; the next check is a second away.
         with contextlib.suppress(StoreUnavailable):
             found, groups = await asyncio.to_thread(self._read, list(self._views))
         for stream_id, view in self._views.items():
-            records, losses = found.get(stream_id, (None, []))
+            records = found.get(stream_id)
+            losses = [] if records is None else reversed(records.losses)
             for news in view.update(records, _now_ms(), failed.get(stream_id, []), losses):
                 self._screen.say(news)
             if records is not None:
@@ -111,23 +108,17 @@ class LiveView:
         if self._screen.interactive and streams:
             self._screen.show(Group(*(self._drawn(known) for known in streams.values())))
 
-    def _read(self, stream_ids: list[str]) -> tuple[dict[str, tuple[Records, list[Gap]]], list[str]]:
-        """The records and announced losses of each single stream, and the news of each group."""
-        table = StreamRecords(self._endpoints.client("dynamodb"), self._control_table)
+    def _read(self, stream_ids: list[str]) -> tuple[dict[str, Records], list[str]]:
+        """The records of each single stream, and the news of each group."""
+        table = StreamRecords(self._endpoints.tables(), self._control_table)
         alone = [one for one in stream_ids if not is_group(one)]
         read, now_ms = table.read_briefly(alone), _now_ms()
-        found = {one: (records, self._losses(table, one)) for one in alone if (records := read(one)) is not None}
+        found = {one: records for one in alone if (records := read(one)) is not None}
         news = []
         for group in set(stream_ids).difference(alone):
             seen = self._groups.setdefault(group, GroupView(group))
             news += seen.check(table, now_ms, now_ms - WINDOW_MS, self._unconnected_after_ms)
         return found, news
-
-    def _losses(self, table: StreamRecords, stream_id: str) -> list[Gap]:
-        """The gaps that the upstream announced on the newest connections; their keys have a number after the fence."""
-        *_, oldest = [0, *sorted(self._views[stream_id].seen, reverse=True)[:_NEWEST]]
-        written = table.gaps(stream_id, f"{GAP}{oldest:012d}", _MOST_GAPS)
-        return [gap for _, gap in written if gap.number]
 
     def _alerts(self, view: StreamView, records: Records) -> dict[str, str]:
         """The alerts of a stream by kind, like the deployed alarms."""

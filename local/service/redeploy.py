@@ -1,6 +1,6 @@
 """Watches the project while the service runs, and applies a change as a deployment would.
 
-It checks three times a second; a change counts once the next check sees the same files. Invariants: a change that
+It checks twice a second; a change counts once the next check sees the same files. Invariants: a change that
 cannot be deployed is reported once, with the reason, and changes nothing; its correction is reported too; a change
 that is made while the last one is applied is seen afterwards.
 """
@@ -21,7 +21,7 @@ from local.service.deployed_code import CODE, STREAMS
 from local.stages import ROOT
 from local.user_error import UserError
 
-CHECK_EVERY_S = 0.3
+CHECK_EVERY_S = 0.5
 # What ships to Lambda. In the template, profiles only change the names that the API knows, which `use_code` does.
 SHIPPED = (CODE, STREAMS)
 # The field in any TOML spelling, but not a comment about deliveries.
