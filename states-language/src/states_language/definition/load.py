@@ -78,11 +78,14 @@ def _line(fields: Fields, kind: str, language: str, *, ends: bool = False) -> Li
     states = {name: _state(name, value, below(where, name), language, inner) for name, value in values.items()}
     if start_at not in states:
         raise fields.fail("StartAt", f"there is no state '{start_at}'")
-    leads = _leads(states)
+    for state in states.values():
+        for target, place in state.targets:
+            if target not in states:
+                raise DefinitionError(f"{state.pointer}/{place}", f"there is no state '{target}'")
     # A line within a state may go round for ever, a machine may not (measured by others).
     if ends and not any(state.ends for state in states.values()):
         raise DefinitionError(fields.pointer, "no state ends the machine: one has End, or is a Succeed or a Fail")
-    _check_reached(leads, start_at, where)
+    _check_reached(states, start_at, where)
     return Line(start_at, states)
 
 
@@ -100,27 +103,15 @@ def _state(name: str, value: Any, pointer: str, language: str, inner: CompileLin
     return TYPES[kind](name, fields)
 
 
-def _leads(states: dict[str, State]) -> dict[str, list[str]]:
-    """Return the states that each state may lead to; raises DefinitionError for one that is not there."""
-    leads: dict[str, list[str]] = {}
-    for name, state in states.items():
-        leads[name] = [target for target, _ in state.targets()]
-        for target in leads[name]:
-            if target not in states:
-                place = next(place for each, place in state.targets() if each == target)
-                raise DefinitionError(f"{state.pointer}/{place}", f"there is no state '{target}'")
-    return leads
-
-
-def _check_reached(leads: dict[str, list[str]], start_at: str, where: str) -> None:
+def _check_reached(states: dict[str, State], start_at: str, where: str) -> None:
     reached, open_names = {start_at}, [start_at]
     while open_names:
         give_way()
-        for target in leads[open_names.pop()]:
+        for target, _ in states[open_names.pop()].targets:
             if target not in reached:
                 reached.add(target)
                 open_names.append(target)
-    for name in leads:
+    for name in states:
         if name not in reached:
             raise DefinitionError(below(where, name), f"the state '{name}' is not reachable")
 
@@ -139,7 +130,7 @@ def _check_names(line: Line, known: dict[str, str]) -> None:
         if name in known:
             raise DefinitionError(state.pointer, f"the name of the state '{name}' is used twice, see {known[name]}")
         known[name] = state.pointer
-    for state in line.states.values():
+    for state in line.nesting:
         for inner in (*state.inner, *state.apart):
             _check_names(inner, known)
 
@@ -150,7 +141,7 @@ def _check_scopes(line: Line, outer: dict[str, str]) -> None:
     for name, pointer in own.items():
         if name in outer:
             raise DefinitionError(pointer, f"the variable '{name}' belongs to an outer scope, see {outer[name]}")
-    for state in line.states.values():
+    for state in line.nesting:
         for inner in state.inner:
             _check_scopes(inner, {**outer, **own})
         for apart in state.apart:

@@ -34,11 +34,12 @@ class Given:
     expression's value must have.
     """
 
+    value: Any = None
+    path: Path | None = None
+    query: Template | None = None
+
     def __init__(self, fields: Fields, name: str, kind: str, fixed: Callable[[str], Any]) -> None:
         self.name, self._kind = name, kind
-        self.value: Any = None
-        self.path: Path | None = None
-        self.query: Template | None = None
         if fields.queries:
             if is_query(fields.value.get(name)):
                 self.query = Template(fields.get(name), fields.at(name), name)
@@ -48,7 +49,10 @@ class Given:
             self.name = name + "Path"
             self.path = compiled(fields, self.name, reference=True)
             return
-        self.value = fixed(name)
+        if name in fields.value:
+            self.value = fixed(name)
+        else:
+            fields.known.add(name)
 
     @property
     def present(self) -> bool:

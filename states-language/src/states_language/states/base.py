@@ -3,7 +3,8 @@
 Catchers are asked once the Retriers are used up; each new visit of the state begins with fresh Retriers.
 """
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +24,13 @@ class State:
     """A compiled state. assigns: the variables that it may assign, each with its field's pointer.
 
     inner: the lines of states within this one that read its variables; apart: those that read none of them.
+    targets: the names of the states that it may lead to, each with its field's place within the state.
     """
 
     type: str
     inner: Sequence["Line"] = ()
     apart: Sequence["Line"] = ()
+    targets: Sequence[tuple[str, str]] = ()
 
     def __init__(self, name: str, fields: Fields) -> None:
         self.name = name
@@ -38,15 +41,11 @@ class State:
     @property
     def ends(self) -> bool:
         """Return whether its line ends here: apart from Catchers, the state leads to no other."""
-        return not any(True for _ in self.targets())
+        return not self.targets
 
     async def run(self, branch: Branch, data: Any) -> Step:
         """Run the state; return the next state's name and the output. Raises StateError, EvaluationError or Fatal."""
         raise NotImplementedError(f"{type(self).__name__}.run({branch}, {data})")
-
-    def targets(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of the states that this one may lead to, each with its field's place within the state."""
-        return iter(())
 
 
 class Flowing(State):
@@ -58,16 +57,13 @@ class Flowing(State):
         self.next = fields.string("Next")
         if (self.next is None) == (end is not True):
             raise DefinitionError(fields.pointer, "exactly one of Next and End: true is required")
+        if self.next is not None:
+            self.targets = [(self.next, "Next")]
 
     @property
     def ends(self) -> bool:
         """Return whether the state has End."""
         return self.next is None
-
-    def targets(self) -> Iterator[tuple[str, str]]:
-        """Yield the state of Next."""
-        if self.next is not None:
-            yield self.next, "Next"
 
 
 @dataclass(frozen=True)
@@ -76,6 +72,11 @@ class Line:
 
     start_at: str
     states: dict[str, State]
+
+    @functools.cached_property
+    def nesting(self) -> list[State]:
+        """Return the states that have lines within them."""
+        return [state for state in self.states.values() if state.inner or state.apart]
 
 
 class Retrying(Flowing):
@@ -87,6 +88,7 @@ class Retrying(Flowing):
         self.retriers = compile_retry(fields)
         self.catchers = compile_catch(fields)
         self.assigns = [*self.flow.assigns, *(each for catcher in self.catchers for each in catcher.assigns)]
+        self.targets = [*self.targets, *((one.next, f"Catch/{at}/Next") for at, one in enumerate(self.catchers))]
 
     def compile_flow(self, fields: Fields) -> Flow:
         """Return the state's data flow."""
@@ -138,12 +140,6 @@ class Retrying(Flowing):
             refusal = branch.refused(problem)
             self.failed(branch)
             raise refusal from None
-
-    def targets(self) -> Iterator[tuple[str, str]]:
-        """Yield the state of Next, and those of the Catchers."""
-        yield from super().targets()
-        for index, catcher in enumerate(self.catchers):
-            yield catcher.next, f"Catch/{index}/Next"
 
 
 def _bound(result: Any) -> None:

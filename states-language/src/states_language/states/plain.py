@@ -4,7 +4,7 @@ A Wait's Seconds and Timestamp, and a Fail's Error and Cause, are fixed or compu
 Rule that holds decides the next state.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,7 +121,7 @@ class Wait(Flowing):
 
         def fixed(name: str) -> str | None:
             text = fields.string(name)
-            if name in fields and not is_rfc3339(text):
+            if not is_rfc3339(text):
                 raise fields.fail(name, "String does not match RFC3339 timestamp")
             return text
 
@@ -188,6 +188,9 @@ class Choice(State):
         ]
         self.assigns = [*self.flow.assigns, *(each for rule in self.rules for each in rule.assigns)]
         self.default = fields.string("Default")
+        self.targets = [(rule.next, f"Choices/{index}/Next") for index, rule in enumerate(self.rules)]
+        if self.default is not None:
+            self.targets.append((self.default, "Default"))
         fields.close("a Choice state")
 
     async def run(self, branch: Branch, data: Any) -> Step:
@@ -202,13 +205,6 @@ class Choice(State):
                 "please specify a Next field"
             )
         return self.default, self.flow.finish(narrowed, narrowed, branch)
-
-    def targets(self) -> Iterator[tuple[str, str]]:
-        """Yield the Next of each rule, and Default."""
-        for index, rule in enumerate(self.rules):
-            yield rule.next, f"Choices/{index}/Next"
-        if self.default is not None:
-            yield self.default, "Default"
 
 
 def _rule(fields: Fields, index: int, flow: Flow) -> Rule:
