@@ -8,12 +8,15 @@ from typing import Any
 
 from streamkeeper.exceptions import StreamkeeperError
 
-_TEXTS = ("key", "id", "name", "data", "conflict_of", "left_out", "dead_letter")
+_TEXTS = ("key", "id", "name", "data", "conflict_of", "left_out", "dead_letter", "part")
 COLUMNS = ("position", "received_at", *_TEXTS, "bytes")
 
 
 def schema() -> Any:
-    """The Arrow schema: `data` has a text body, `bytes` a binary one, `received_at` is in UTC to the millisecond."""
+    """The Arrow schema: `data` has a text body, `bytes` a binary one, `received_at` is in UTC to the millisecond.
+
+    `part` is the stream of a part, for a stream that is read in parts.
+    """
     pyarrow = imported("pyarrow")
     fields = [("position", pyarrow.string()), ("received_at", pyarrow.timestamp("ms", tz="UTC"))]
     fields += [(name, pyarrow.string()) for name in _TEXTS] + [("bytes", pyarrow.binary())]
@@ -24,14 +27,16 @@ def row(event: Mapping[str, Any]) -> dict[str, Any]:
     """An event of the API's JSON as a row."""
     received_at = datetime.fromisoformat(event["received_at"]) if event["received_at"] else None
     data = base64.b64decode(event["data_base64"]) if "data_base64" in event else None
-    return {name: event.get(name) for name in COLUMNS} | {"received_at": received_at, "bytes": data}
+    given = {name: event.get(name) for name in COLUMNS}
+    return given | {"received_at": received_at, "part": event.get("stream"), "bytes": data}
 
 
 def raw(row: Mapping[str, Any]) -> dict[str, Any]:
     """The event of a row, in the API's JSON."""
     at = row["received_at"]
-    event = {name: row[name] for name in COLUMNS[:-1] if row[name] is not None or name in ("id", "name")}
+    event = {name: row[name] for name in COLUMNS[:-2] if row[name] is not None or name in ("id", "name")}
     event |= {"received_at": None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+    event |= {} if row["part"] is None else {"stream": row["part"]}
     return event if row["bytes"] is None else event | {"data_base64": base64.b64encode(row["bytes"]).decode()}
 
 

@@ -15,10 +15,10 @@ from handlers.redrive.restore import Events
 from handlers.store.overflow import Objects
 from local.archive.event_readers import ByTables
 from local.cli import main
-from streamkeeper import Client, InvalidRequest, StreamkeeperError
+from streamkeeper import Client, InvalidRequest, StreamkeeperError, dataframes
 from streamkeeper.bulk import AHEAD, from_tables, side_by_side, written
 from tests.client.api_server import STREAM as OF_API
-from tests.client.api_server import asked, page
+from tests.client.api_server import asked, event, page
 from tests.examples import examples
 from tests.handlers.servers import serving
 from tests.local.archive.test_archive import HOUR_MS, ORIGIN_MS, STORES, STREAM, Rig, times
@@ -73,6 +73,14 @@ def test_the_rest_comes_from_the_api(tmp_path: Path) -> None:
     (state,) = (tmp_path / "_streamkeeper").iterdir()
     assert [f"from={json.loads(state.read_text())['until']}" in line for line in lines] == [True, True]
     assert f"after={first}" in lines[1]
+
+
+def test_an_event_of_a_part_names_the_part_in_a_table() -> None:
+    """Its `stream` is the column `part`, and an archive gives the event back as it was."""
+    of_part = event(1) | {"stream": "prices:btc"}
+    (batch,) = dataframes.batches([[of_part, event(2)]])
+    assert batch.column("part").to_pylist() == ["prices:btc", None]
+    assert [dataframes.raw(one) for one in batch.to_pylist()] == [of_part, event(2)]
 
 
 def test_a_consumer_is_never_far_behind() -> None:

@@ -73,7 +73,8 @@ def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun) -> None:
     assert client.events(stream).to_arrow().to_pylist() == [
         {
             "position": one.position, "received_at": one.received_at, "key": one.key, "id": one.id, "name": one.name,
-            "data": one.data, "conflict_of": None, "left_out": None, "dead_letter": None, "bytes": None,
+            "data": one.data, "conflict_of": None, "left_out": None, "dead_letter": None, "part": None,
+            "bytes": None,
         }
         for one in events
     ]  # fmt: skip
