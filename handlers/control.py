@@ -249,7 +249,7 @@ def _command(asked: Asked) -> Answer:
     wanted = command(asked.query, known.sinks(asked.profile) if settings.sinks_function else (), _now_ms())
     commanded(functions(plain, read_timeout_s=COMMAND_S), settings.sinks_function, asked.stream_id, wanted)
     more = {"stream_id": asked.stream_id, "sink": wanted["sink"], "asked": wanted["command"]}
-    logger.info("asked of a sink", extra=more)
+    logger.info("sink command requested", extra=more)
     return _sinks(asked)
 
 

@@ -123,7 +123,7 @@ def tell(seen: Seen) -> list[str]:
         "streams have used most of their budget": seen.budgets,
     }
     if not seen.is_whole:
-        logger.error("not every stream was checked: the next run goes on with the others")
+        logger.error("not every stream was checked: the next run continues with the others")
         report_partial(seen.wanted)
     for words, streams in logged.items():
         for part in alerts.lines(streams):
@@ -181,7 +181,7 @@ def start_repairs(now_ms: int) -> list[str]:
     try:
         return start_due(RepairWork(dynamodb, settings.control_table), now_ms, start_one)
     except StoreUnavailable as problem:
-        logger.error("which repairs are due could not be read", extra={"problem": described(problem)})
+        logger.error("the due repairs could not be read", extra={"problem": described(problem)})
         return []
 
 

@@ -32,7 +32,7 @@ async function compiler() {
   const { loadPyodide } = await import('pyodide');
   const python = await loadPyodide();
   const tag = python.runPython('import sys; sys.implementation.cache_tag');
-  if (tag !== TAG) throw new Error(`The compiler is ${tag}, but the runtime wants ${TAG}.`);
+  if (tag !== TAG) throw new Error(`The compiler is ${tag}, but the runtime needs ${TAG}.`);
   const compileFile = python.runPython(COMPILER);
   return (name, source) => {
     try {

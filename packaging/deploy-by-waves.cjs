@@ -56,7 +56,7 @@ class DeployByWaves {
     if (running.executions.length > 0) {
       const stage = this.serverless.getProvider('aws').getStage();
       throw new this.serverless.classes.Error(
-        `An upgrade of the streams runs, ${running.executions[0].name}, and judges what is deployed: wait for its end ` +
+        `An upgrade of the streams is running (${running.executions[0].name}) and checks what is deployed: wait for its end ` +
           `(streamkeeper upgrade --stage ${stage} --follow), or have it go back (--abort).`,
       );
     }
@@ -102,7 +102,7 @@ class DeployByWaves {
     const former = (await this.table.send(new GetItemCommand(asked))).Item?.definition?.S;
     const stage = this.serverless.getProvider('aws').getStage();
     if (alias.FunctionVersion === '$LATEST' || former === undefined) {
-      this.log.notice(`Whether it works: streamkeeper doctor --stage ${stage} --demo`);
+      this.log.notice(`To check that it works: streamkeeper doctor --stage ${stage} --demo`);
       return;
     }
     if (provider.shouldNotDeploy) return;
@@ -114,7 +114,7 @@ class DeployByWaves {
       await this.states.send(new UpdateStateMachineCommand({ stateMachineArn, definition: `${before.trim()} ` }));
     }
     this.log.notice(
-      `Streams run version ${alias.FunctionVersion} as before. This has them go on to what was deployed, a few first: ` +
+      `Streams run version ${alias.FunctionVersion} as before. To move them to the deployed version, a few first: ` +
         `streamkeeper upgrade --stage ${stage}`,
     );
   }

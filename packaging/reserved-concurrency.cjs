@@ -56,7 +56,7 @@ class ReservedConcurrency {
       more = wanted.reduce((sum, [, setting], n) => sum + custom.settings[setting] - known[n], 0);
     } catch (error) {
       // The deployer may lack the permission to ask.
-      this.log.notice(`Nobody knows whether the account has the concurrency that the stage reserves: ${error.name}`);
+      this.log.notice(`Not checked whether the account has the concurrency that the stage reserves: ${error.name}`);
       return;
     }
     const { ConcurrentExecutions: quota, UnreservedConcurrentExecutions: left } = limit;
@@ -64,8 +64,8 @@ class ReservedConcurrency {
     if (more <= 0 || left - more >= kept) return;
     const settings = wanted.map(([, setting]) => `${setting} ${custom.settings[setting]}`).join(', ');
     throw new this.serverless.classes.Error(
-      `The stage reserves concurrency (${settings}), ${more} more than now, and of this account's quota of ${quota} only ` +
-        `${Math.max(left - kept, 0)} may be reserved. Ask for a higher quota (Service Quotas, AWS Lambda, "Concurrent ` +
+      `The stage reserves concurrency (${settings}), ${more} more than now, but of this account's quota of ${quota} only ` +
+        `${Math.max(left - kept, 0)} more may be reserved. Ask for a higher quota (Service Quotas, AWS Lambda, "Concurrent ` +
         'executions"), or set these to 0 in the settings of the stage: docs/deploy.md, "Concurrency".',
     );
   }

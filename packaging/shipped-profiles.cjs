@@ -107,7 +107,7 @@ class ShippedProfiles {
     if (left.length === 0) return;
     packaged.patterns.push(...left.map(([name]) => `!env/streams/${name}.toml`));
     const reasons = left.map(([name, variable]) => `${name} (${variable})`).join(', ');
-    this.log.notice(`Profiles that do not ship, for upstreams of this stage lacks their variable: ${reasons}`);
+    this.log.notice(`Profiles left out, because upstreams of this stage lacks their variable: ${reasons}`);
   }
 }
 

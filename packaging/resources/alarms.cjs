@@ -39,51 +39,50 @@ const ALARMS = {
   ExecutionFailed: ['AWS/States', 'ExecutionsFailed', machine('Connections'), ONCE_IN_5_MINUTES,
     'An execution ended as Broken, so a stream is no longer kept connected. Its error and cause say why.'],
   ExecutionTimedOut: ['AWS/States', 'ExecutionsTimedOut', machine('Connections'), ONCE_IN_5_MINUTES,
-    'Step Functions ended an execution at its limit of a year, which no renewal should let it reach.'],
+    'Step Functions ended an execution at its limit of a year, although renewals should end it long before.'],
   Rejections: [METRICS, 'Rejections', null, SOON,
-    'The upstream rejected a stream, or its profile is wrong. Nobody tries again. The log of ${self:custom.names.connection_manager} ' +
+    'The upstream rejected a stream, or its profile is wrong. It is not tried again. The log of ${self:custom.names.connection_manager} ' +
     'and a dead-letter message name it; `streamkeeper redrive --restart` starts it again.'],
   DeadLetters: ['AWS/SQS', 'NumberOfMessagesSent', QUEUE, SOON,
     'New dead-letter messages - events that could not be stored, streams that were rejected or could not be claimed, each with ' +
     'its reason. `streamkeeper redrive --dry-run` lists them.'],
   ForgottenDeadLetters: ['AWS/SQS', 'ApproximateNumberOfMessagesVisible', QUEUE,
     { ...ONCE_IN_5_MINUTES, Statistic: 'Maximum', Period: 86400, EvaluationPeriods: 7 },
-    'The dead-letter queue has had messages on each of seven days. A message is deleted after fourteen.'],
+    'The dead-letter queue has had messages on each of the last seven days. After fourteen days a message is deleted.'],
   StartFailed: ['AWS/States', 'ExecutionsFailed', machine('Start'), SOON,
     'A POST failed - the Express execution of ${self:custom.names.start} that answers it did. The stream may not have been started.'],
   StartTimedOut: ['AWS/States', 'ExecutionsTimedOut', machine('Start'), SOON,
     'A POST had no answer in 28 s - Step Functions or DynamoDB is slow. The stream may not have been started.'],
   ApiErrors: ['AWS/ApiGateway', '5XXError', API, SOON,
-    'The HTTP API answered with 5XX, also where a POST or another request reached no machine and no function.'],
+    'The HTTP API answered with 5XX, or a request reached no machine and no function.'],
   // The API's metrics do not count 429 apart. Hundreds of refusals mean that there are too many requests.
   ApiRefusals: ['AWS/ApiGateway', '4XXError', API, { ...ONCE_IN_5_MINUTES, ...AT_LEAST, Threshold: 100 },
-    'The HTTP API refused a hundred requests within five minutes - mostly with 429, more than api_requests_per_s or an ' +
-    "account's quota."],
+    'The HTTP API refused a hundred requests within five minutes - mostly with 429, because they exceed api_requests_per_s or ' +
+    "the account's quota."],
   UpgradeFailed: ['AWS/States', 'ExecutionsFailed', machine('Upgrade'), SOON,
-    'An upgrade of the streams ended as failed or died - nobody may be looking at the command. Its streams may run two versions.'],
+    'An upgrade of the streams failed or died. Its streams may run two versions.'],
   UpgradeAborted: ['AWS/States', 'ExecutionsAborted', machine('Upgrade'), SOON,
     'Somebody aborted an upgrade of the streams in Step Functions, so it did not go back. Its streams may run two versions.'],
   FleetFailed: ['AWS/States', 'ExecutionsFailed', machine('Fleet'), SOON,
-    'The execution that applies a document about the fleet died. The streams behind the place it had come to are as before.'],
+    'The execution that applies a fleet document died. Streams that it had not reached are unchanged.'],
   FleetAborted: ['AWS/States', 'ExecutionsAborted', machine('Fleet'), SOON,
-    'Somebody aborted the execution that applies a document about the fleet. The streams behind the place it had come to ' +
-    'are as before.'],
+    'Somebody aborted the execution that applies a fleet document. Streams that it had not reached are unchanged.'],
   Throttles: ['AWS/Lambda', 'Throttles', lambda('ConnectionManager'), ONCE_IN_5_MINUTES,
-    "Lambda refuses to start connections - the account's concurrency is used up, or connection_concurrency. Streams may be without " +
+    "Lambda refuses to start connections - the account's concurrency, or connection_concurrency, is used up. Streams may be without " +
     'a connection.'],
   ControlErrors: ['AWS/Lambda', 'Errors', lambda('ConnectionControl'), ONCE_IN_5_MINUTES,
     'The function that shows and stops streams failed. Every expected error has a response, so this is a defect.'],
   UnexpectedErrors: [METRICS, 'UnexpectedErrors', null, ONCE_IN_5_MINUTES,
     'The connection manager raised an error that handlers/errors.py does not have, which is a defect; its log has the traceback.'],
   Kills: [METRICS, 'Kills', null, { ...ONCE_IN_5_MINUTES, Period: 3600, Threshold: 2 },
-    'Connection managers are killed, at their limit or for memory. One leaves before its limit by itself.'],
+    'Connection managers are killed, at their limit or for memory. Normally each leaves before its limit.'],
   Stuck: [METRICS, 'StuckAtCursor', null, ONCE_IN_5_MINUTES,
-    'A stream does not get beyond its cursor - one connection after the other came to the same end there. The log of the ' +
+    'A stream is stuck at its cursor - several connections in a row ended there in the same way. The log of the ' +
     'connection manager names it.'],
   StoreRefusals: [METRICS, 'StoreRefusals', null, { ...ONCE_IN_5_MINUTES, Threshold: 2 },
     "DynamoDB or the dead-letter queue refuses what connections write, again and again after the client's own retries."],
   Missing: [METRICS, 'MissingGaps', null, ONCE_IN_5_MINUTES,
-    'Events of a stream are missing, or may be - its upstream announced a loss, or nobody could ask for all that came while it was away.'],
+    'Events of a stream are missing, or may be - its upstream announced a loss, or those of the time when it was away could not all be requested.'],
 };
 
 // What is counted from the log of the connection manager into a metric, by the filter's name: the runtime writes

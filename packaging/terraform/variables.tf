@@ -9,7 +9,7 @@ variable "stage" {
   description = "Names everything: the stack is streamkeeper-<stage>"
   validation {
     condition     = can(regex("^[a-z][a-z0-9-]{0,14}$", var.stage))
-    error_message = "stage must be small letters, digits and hyphens, a letter first, 15 characters at most."
+    error_message = "stage must be at most 15 lowercase letters, digits and hyphens, a letter first."
   }
 }
 
@@ -31,14 +31,14 @@ variable "settings" {
     condition = length(setintersection(keys(var.settings), [
       "Stage", "CodeBucket", "CodeKey", "ProfilesBucket", "ProfilesFolder",
     ])) == 0
-    error_message = "The module itself says what Stage, CodeBucket, CodeKey, ProfilesBucket and ProfilesFolder are."
+    error_message = "The module itself sets Stage, CodeBucket, CodeKey, ProfilesBucket and ProfilesFolder."
   }
 }
 
 variable "bucket" {
   type        = string
   default     = ""
-  description = "The bucket for zip, template and profiles, with versioning turned on; \"\" makes one"
+  description = "The bucket for zip, template and profiles, with versioning turned on; \"\" creates one"
 }
 
 variable "tags" {

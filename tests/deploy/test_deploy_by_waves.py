@@ -107,7 +107,7 @@ def test_from_the_second_deployment_on_streams_run_what_they_ran() -> None:
     """The alias keeps the code; the former definition is deployed again, and the stack's own waits."""
     stage = Stage()
     first, *others = deployed(stage, "D1", "D1", "D2", "D3")
-    assert first == ["Whether it works: streamkeeper doctor --stage prod --demo"]
+    assert first == ["To check that it works: streamkeeper doctor --stage prod --demo"]
     assert [one.endswith(UPGRADE) and "version 1 as before" in one for (one,) in others] == [True] * 3
     assert (stage.alias, stage.function, stage.deployed) == ("1", 1, "D1 ")
     assert (stage.versions, stage.asked.count("UpdateStateMachine")) == (["D1", "D2", "D3"], 2)
@@ -118,7 +118,7 @@ def test_nothing_is_deployed_while_an_upgrade_runs() -> None:
     """One sentence names it, and the stack was not asked."""
     stage = Stage(runs="20261128T084311Z-d7fed8")
     _, (refused,) = deployed(stage, "D1", "D2")
-    assert refused.startswith("An upgrade of the streams runs, 20261128T084311Z-d7fed8, and judges what is deployed")
+    assert refused.startswith("An upgrade of the streams is running (20261128T084311Z-d7fed8) and checks what is deployed")
     assert (stage.deployed, stage.alias, stage.versions) == ("D1", "$LATEST", [])
 
 

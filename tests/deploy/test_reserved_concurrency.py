@@ -81,8 +81,8 @@ def test_an_account_with_too_little_is_told_before_anything_is_deployed() -> Non
     quotas = {10: 0, 50: 0, 100: 0, 111: 11}
     assert check(*((PROD, quota, {}) for quota in quotas)) == [
         [
-            "The stage reserves concurrency (control_concurrency 10, watch_concurrency 2), 12 more than now, and of "
-            f"this account's quota of {quota} only {may} may be reserved. Ask for a higher quota (Service Quotas, AWS "
+            "The stage reserves concurrency (control_concurrency 10, watch_concurrency 2), 12 more than now, but of "
+            f"this account's quota of {quota} only {may} more may be reserved. Ask for a higher quota (Service Quotas, AWS "
             'Lambda, "Concurrent executions"), or set these to 0 in the settings of the stage: docs/deploy.md, '
             '"Concurrency".'
         ]
@@ -107,4 +107,4 @@ def test_an_account_with_enough_is_deployed_to_without_a_word() -> None:
 def test_whoever_may_not_ask_may_deploy() -> None:
     """A line says that nobody looked."""
     ((line,),) = check((PROD, None, {}))
-    assert line == "Nobody knows whether the account has the concurrency that the stage reserves: AccessDeniedException"
+    assert line == "Not checked whether the account has the concurrency that the stage reserves: AccessDeniedException"
