@@ -25,7 +25,7 @@ Function = Callable[[Any, Any], Any]
 
 
 def definition(machine: str, stage: str = STAGE, **changes: int) -> Any:
-    """The definition of a machine as a stage resolves it; `changes` are settings, not held to their bounds."""
+    """The definition of a machine as a stage resolves it; `changes` are settings, which may be out of bounds."""
     return stages.resolve(_source(f"statemachines/{machine}.asl.yml"), _settings(stage) | changes, stages.names(stage))
 
 
@@ -40,7 +40,7 @@ def _settings(stage: str) -> dict[str, Any]:
 
 
 def loaded(machine: Any) -> Machine:
-    """The machine of a definition, which is compiled once."""
+    """The machine of a definition, compiled once."""
     return _loaded(json.dumps(machine))
 
 
@@ -55,7 +55,7 @@ def after(cycles: int, give_up_after: int = 10**6) -> Any:
 
 
 def executed(machine: Machine, perform: Perform, data: Any = INPUT, seed: int = 0, **options: Any) -> Execution:
-    """An execution that has ended; `perform` answers the calls of functions, too."""
+    """An ended execution; `perform` also answers the calls of functions."""
     clock = VirtualClock(seed=seed)
 
     async def run() -> Execution:
@@ -123,11 +123,11 @@ class Account:
         return item
 
     def post(self, stream: str = "demo", most: int = 1) -> Any:
-        """What the machine behind a POST answers: its output, or the name of the error with which it failed."""
+        """The answer of the machine behind a POST: its output, or the name of the error with which it failed."""
         return self.answer({"pathParameters": {"streamId": stream}, "queryStringParameters": {"a": "1"}}, most)
 
     def answer(self, data: dict[str, Any], most: int = 1) -> Any:
-        """The same of any input."""
+        """The same for any input."""
         self._clock = VirtualClock(seed=self.posts + 1)
         execution = self._clock.run(self._run(data, self._clock, most))
         return execution.output if execution.status == "SUCCEEDED" else execution.error
@@ -185,7 +185,7 @@ class Aws:
         return {name: value for name, value in item.items() if name not in LEASE}
 
     def looking(self, seen: list[dict[str, Any]], status: str = "ended") -> Function:
-        """A connection that notes the lease as it stands, and returns so."""
+        """A connection that records the current lease, and returns."""
 
         def function(_payload: Any, _lambda_context: Any) -> dict[str, str]:
             seen.append(self.lease())
@@ -194,7 +194,7 @@ class Aws:
         return function
 
     def lets_go(self, **attributes: Any) -> None:
-        """Has nobody hold the stream any more, and writes attributes beside what stands in the lease."""
+        """Releases the stream in the lease, and writes further attributes into it."""
         self.put(**{name: value for name, value in self.lease().items() if name != "execution"} | attributes)
 
     def put(self, **attributes: Any) -> None:

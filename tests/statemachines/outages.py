@@ -22,9 +22,8 @@ MACHINE = load(definition("connections", STAGE))
 
 
 class World:
-    """Executions on one table; of the services some answer nothing from one hour to another.
-
-    In the first minute of an outage of the table what is written is written, and the answer lost.
+    """Executions on one table, with services that do not answer between certain hours. In the first minute of an outage
+    of the table, writes are made and their answers are lost.
     """
 
     def __init__(self, away: Set[str], from_h: float, to_h: float, machine: Machine = MACHINE) -> None:
@@ -42,7 +41,7 @@ class World:
         self.over_ms = self.origin_ms + round(to_h * HOUR_MS)
 
     def is_away(self, service: str) -> bool:
-        """Whether the service answers nothing now."""
+        """Whether the service does not answer now."""
         return service in self.away and self.began_ms <= self.clock.now_ms() < self.over_ms
 
     @property
@@ -53,7 +52,7 @@ class World:
 
     @property
     def holder(self) -> str | None:
-        """The execution in the lease; None where there is none."""
+        """The execution in the lease, or None."""
         holder: str | None = self.lease.get("execution", {}).get("S")
         return holder
 
@@ -63,7 +62,7 @@ class World:
         return [one.arn for one in self.executions if one.status == "RUNNING"]
 
     def ends(self) -> Counter[Any]:
-        """How executions have ended: how often with which error, or with which status in the output."""
+        """The ends of executions with their counts: an error's name, or the status in the output."""
         over = [one for one in self.executions if one.status not in ("RUNNING", "ABORTED")]
         return Counter(one.error or one.output["status"] for one in over)
 
@@ -79,7 +78,7 @@ class World:
         self.set({"stop": {"BOOL": True}, "stop_at": {"S": written(self.clock.now_ms())}})
 
     def renew(self) -> None:
-        """Says in the lease until when the connection surely lives; a table that is away is not asked."""
+        """Writes into the lease until when the connection certainly lives, unless the table is away."""
         if not self.is_away("table"):
             self.set({"expires_at_ms": {"N": str(self.clock.now_ms() + 2 * READ_EVERY_MS)}})
 
@@ -111,7 +110,7 @@ class World:
         return self.request(call)
 
     def start(self, wanted: dict[str, Any]) -> Execution:
-        """The execution of that name, which is one's for ever."""
+        """The execution of that name, which is never used again."""
         known = self.names.get(wanted["Name"])
         if known is None:
             known = self.names[wanted["Name"]] = self.post(wanted["Input"], wanted["Name"])
@@ -131,7 +130,7 @@ class World:
         raise TaskFailure("DynamoDB.SdkClientException", "the answer is lost")
 
     async def invoke(self, call: TaskCall) -> str:
-        """How a connection manager returns, which knows in which cycle a renewal is due."""
+        """The result of a connection manager that knows in which cycle a renewal is due."""
         try:
             return await self.connect(call.execution_arn)
         except TaskFailure as failure:
@@ -141,7 +140,7 @@ class World:
             raise
 
     async def connect(self, execution: str) -> str:
-        """How a connection manager returns; what it raises is a TaskFailure of that name."""
+        """The result of a connection manager; what it raises is a TaskFailure of that name."""
         if self.is_away("lambda"):
             raise TaskFailure("Lambda.ServiceException", "no function starts")
         self.fence += 1

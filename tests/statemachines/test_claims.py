@@ -18,7 +18,7 @@ def rests_s(execution: Execution) -> list[int]:
 
 @pytest.mark.parametrize("action", ["updateItem", "getItem", "describeExecution"])
 def test_a_claim_outlasts_an_outage(aws: Aws, action: str) -> None:
-    """Thirty refusals in a row: it goes on trying, first at once, then every few seconds, and takes the stream over."""
+    """After thirty refusals in a row, first tried again at once and then every few seconds, it takes the stream."""
     aws.put(execution={"S": OTHER}, generation={"N": "6"})
     aws.executions = {OTHER: "ABORTED"}
     aws.failures = {action: ["DynamoDB.InternalServerErrorException"] * 30}
@@ -30,9 +30,8 @@ def test_a_claim_outlasts_an_outage(aws: Aws, action: str) -> None:
 
 
 def test_a_claim_that_cannot_be_made_for_hours_is_delegated(aws: Aws) -> None:
-    """With the deployed settings 115 tries last for nine hours; then a successor goes on, and a person gets to know.
-
-    The successor knows when the stream was asked for and whose claim may have been made.
+    """At the deployed settings 115 tries last for nine hours. Then a successor continues and a dead-letter message is
+    sent. The successor gets the instant of the request, and the name of the execution whose claim may have been made.
     """
     aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"] * 1000}
     execution = aws.run(ended, machine=definition("connections", "prod"))
@@ -51,7 +50,7 @@ def test_a_claim_that_cannot_be_made_for_hours_is_delegated(aws: Aws) -> None:
 
 
 def test_a_claim_that_nobody_can_be_started_for_ends_dirty(aws: Aws) -> None:
-    """Table and Step Functions are away: it goes on trying both for two hours and a half more, and fails by name."""
+    """If the table and Step Functions are away, it tries both for two and a half hours more, then fails by name."""
     aws.failures = {
         "updateItem": ["DynamoDB.InternalServerErrorException"] * 1000,
         "startExecution": ["StepFunctions.ExecutionLimitExceededException"] * 1000,
@@ -66,7 +65,7 @@ def test_a_claim_that_nobody_can_be_started_for_ends_dirty(aws: Aws) -> None:
 
 @pytest.mark.parametrize("renews", ["", OTHER])
 def test_a_claim_that_was_delegated_is_recognized_by_the_next(aws: Aws, renews: str) -> None:
-    """The claim was made and its answer lost for hours: whoever goes on has it, though its maker has not ended yet."""
+    """The claim was made, and its answer was lost for hours: the successor takes it over before its maker has ended."""
     before = f"{OTHER}-before"
     aws.executions[before] = "RUNNING"
     aws.put(execution={"S": before}, generation={"N": "4"})
@@ -77,7 +76,7 @@ def test_a_claim_that_was_delegated_is_recognized_by_the_next(aws: Aws, renews: 
 
 @pytest.mark.parametrize("renews", ["", OTHER])
 def test_a_stop_request_while_nobody_could_claim_holds(aws: Aws, renews: str) -> None:
-    """It is older than this execution and younger than the POST, whose claim was delegated: nothing starts."""
+    """The request is older than this execution and younger than the POST whose claim was delegated: nothing starts."""
     aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T22:00:00.000Z"})
     before = aws.lease()
     asked_at = "1970-01-01T00:00:00Z" if renews else "2025-12-31T20:00:00.000Z"
@@ -87,7 +86,7 @@ def test_a_stop_request_while_nobody_could_claim_holds(aws: Aws, renews: str) ->
 
 
 def test_a_stop_request_older_than_the_post_is_cleared_by_who_takes_its_claim_up(aws: Aws) -> None:
-    """The stream was stopped, and asked for an hour later, when the table could not be reached."""
+    """The stream was stopped, and requested again an hour later while the table was away."""
     aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T19:00:00.000Z"})
     assert aws.run(ended, asked_at="2025-12-31T20:00:00.000Z", after=OTHER).output == {"status": "ended"}
     assert "stop" not in aws.lease()
@@ -104,9 +103,8 @@ def test_a_stop_request_older_than_the_post_is_cleared_by_who_takes_its_claim_up
     ],
 )
 def test_what_is_not_a_request_is_rejected(aws: Aws, input_: Any) -> None:
-    """A clean end and a dead-letter message say what a request is, to whoever starts executions by hand.
-
-    The cases of `Read request` in test_expressions.py are all that is refused.
+    """The execution ends cleanly, and a dead-letter message describes a request, for people who start executions by
+    hand. The cases of `Read request` in test_expressions.py are all that is refused.
     """
     execution = aws.run(scripted(), input_=input_)
     assert (execution.status, execution.output["status"]) == ("SUCCEEDED", "rejected")
@@ -117,7 +115,7 @@ def test_what_is_not_a_request_is_rejected(aws: Aws, input_: Any) -> None:
 
 
 def test_a_holder_that_lets_go_of_the_stream_meanwhile_is_followed_at_once(aws: Aws) -> None:
-    """Refused, it reads that nobody holds the stream any more, and claims it in the same millisecond."""
+    """A refused claim reads that the stream has no holder any more, and claims it in the same millisecond."""
     aws.before["getItem"] = lambda _: aws.put(generation={"N": "6"})
     aws.put(execution={"S": OTHER})
     execution = aws.run(ended)

@@ -128,7 +128,7 @@ class Crowd:
 
 
 def test_streams_beyond_the_bound_connect_once_there_is_room() -> None:
-    """Of 65 streams 50 are connected; two minutes after the bound is raised all are."""
+    """Of 65 streams 50 are connected; two minutes after the bound is raised, all are."""
     crowd = Crowd(65, 50)
 
     async def room_comes() -> None:
@@ -142,7 +142,7 @@ def test_streams_beyond_the_bound_connect_once_there_is_room() -> None:
 
 
 def test_two_lanes_at_a_full_bound_do_not_block_each_other() -> None:
-    """A place for each stream and none for an overlap: each handover is a break, and nobody stays away for long."""
+    """With a place for each stream and none for overlaps, each handover is a gap, but no stream stays away for long."""
     crowd = Crowd(20, 20, apart_s=5)
     crowd.live(0.5)
     assert crowd.account.peak == 20
@@ -152,7 +152,7 @@ def test_two_lanes_at_a_full_bound_do_not_block_each_other() -> None:
 
 @pytest.mark.parametrize("apart_s", [0, 8])
 def test_a_tenth_more_places_than_streams_is_enough(apart_s: float) -> None:
-    """Also where all hand over at once: who finds no room tries again before the older leaves."""
+    """Even if all hand over at once: a lane without a place tries again before the older function leaves."""
     crowd = Crowd(40, 44, apart_s)
     crowd.live(0.5)
     assert (crowd.connected, crowd.gaps_ms) == (40, [])

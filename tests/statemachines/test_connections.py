@@ -74,7 +74,7 @@ def rests_ms(execution: Execution, *lanes: str) -> list[int]:
 
 
 def test_a_stream_that_ends_ends_the_execution_and_frees_the_stream(aws: Aws) -> None:
-    """A Task that returns stops the sibling's Wait at once, and the lease is let go."""
+    """A Task that returns ends the other lane's Wait at once, and the lease is released."""
     execution = aws.run(ended)
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "ended"})
     assert execution.stopped_ms == execution.started_ms
@@ -107,14 +107,14 @@ def test_only_a_lane_that_was_taken_over_waits(aws: Aws) -> None:
 
 @pytest.mark.parametrize(("late_s", "connects_ms"), [(0, 5000), (3, 2000), (4, 1000), (9, 1000)])
 def test_a_lane_that_was_taken_over_late_waits_for_so_much_less(aws: Aws, late_s: int, connects_ms: int) -> None:
-    """It comes back as if its function had ended in time."""
+    """The lane connects again when it would have if its function had ended in time."""
     message = f"a newer function has it; late by {late_s} s" if late_s else "a newer function has it"
     execution = aws.run(scripted(errors.StreamTakenOver(message), errors.StreamDropped("no"), "ended"))
     assert [at_ms for at_ms, name in of_lanes(execution) if name == "Connect B"] == [0, connects_ms]
 
 
 def test_a_handover_is_two_transitions(aws: Aws) -> None:
-    """Wait, then Task, and Catch back to Wait: each cycle of a lane enters two states, however many there are."""
+    """A cycle is Wait, Task, and Catch back to Wait: two states, in every cycle."""
     counts = []
     for handovers in (8, 28):
         aws.put()
@@ -129,7 +129,7 @@ def test_a_handover_is_two_transitions(aws: Aws) -> None:
 
 @pytest.mark.parametrize("error", ["StreamDropped", "StreamThrottled", "StoreUnavailable"])
 def test_a_connection_that_broke_is_retried_without_leaving_its_state(aws: Aws, error: str) -> None:
-    """Each of these is retried within the state, before the sibling's Wait of 4 s is over."""
+    """Each of these errors is retried within the state, before the other lane's Wait of 4 s is over."""
     execution = aws.run(scripted(getattr(errors, error)("broken"), "ended"))
     lanes = of_lanes(execution)
     assert [name for _, name in lanes] == [*BEGUN, "Renewal due B", "End B"]
@@ -138,7 +138,7 @@ def test_a_connection_that_broke_is_retried_without_leaving_its_state(aws: Aws, 
 
 
 def test_a_function_that_was_killed_is_followed_by_the_next_at_once(aws: Aws) -> None:
-    """Its lane connects again in the same millisecond, and tells what Lambda said: that names the request."""
+    """Its lane connects again in the same millisecond, and passes on Lambda's message, which names the request."""
     killed = type("Sandbox.Timedout", (Exception,), {})  # an error is called what its class is called
     function = scripted(killed("RequestId: r1 Error: Task timed out"), "ended")
     execution = aws.run(function)
@@ -150,7 +150,7 @@ def test_a_function_that_was_killed_is_followed_by_the_next_at_once(aws: Aws) ->
 
 
 def test_functions_that_die_at_once_are_followed_after_a_rest(aws: Aws) -> None:
-    """Two deaths in a row are made up for at once; a third within two seconds of its start is a defect."""
+    """After two deaths in a row the lane connects at once; after a third, within two seconds of its start, it rests."""
     killed = type("Runtime.ExitError", (Exception,), {})
     execution = aws.run(scripted(*[killed("RequestId: r1 Error: exit status 1")] * 4, "ended"))
     rests = {*rests_ms(execution, "A")[1:], *rests_ms(execution, "B")}
@@ -158,7 +158,7 @@ def test_functions_that_die_at_once_are_followed_after_a_rest(aws: Aws) -> None:
 
 
 def test_the_deaths_of_a_lane_are_told_together(aws: Aws) -> None:
-    """The connected one may be the first of them: that the next died before its turn leaves it as dead as it was."""
+    """The next function gets the messages of all deaths in a row, because the first to die may be the connected one."""
     killed = type("Runtime.ExitError", (Exception,), {})
     function = scripted(*[killed(f"RequestId: r{number} Error: killed") for number in (1, 2)], "ended")
     aws.run(function)
@@ -167,7 +167,7 @@ def test_the_deaths_of_a_lane_are_told_together(aws: Aws) -> None:
 
 
 def test_what_proves_no_death_is_retried_without_leaving_its_state(aws: Aws) -> None:
-    """A function of which the machine has lost sight may still be connected: nothing is told of it."""
+    """A function that the machine has lost may still be connected, so the next one gets no proof of its death."""
     lost = type("Lambda.Unknown", (Exception,), {})
     function = scripted(lost("RequestId: r1"), "ended")
     assert [name for _, name in of_lanes(aws.run(function))] == [*BEGUN, "Renewal due B", "End B"]
@@ -175,20 +175,20 @@ def test_what_proves_no_death_is_retried_without_leaving_its_state(aws: Aws) -> 
 
 
 def test_a_connection_that_expired_is_followed_by_the_next_at_once(aws: Aws) -> None:
-    """Nobody has taken over, so the lane connects in the same millisecond."""
+    """No successor has taken over, so the lane connects in the same millisecond."""
     execution = aws.run(scripted(errors.ConnectionExpired(), "ended"))
     lane = of_lanes(execution, "B")
     assert lane[1:] == [(0, "Connect B"), (1000, "Connect B"), (1500, "Renewal due B"), (1500, "End B")]
 
 
 def test_an_upstream_that_asks_for_less_is_asked_less(aws: Aws) -> None:
-    """Three times in a row use up a lane's retries: it rests for the longest back-off, 4 s."""
+    """Three throttles in a row use up a lane's retries: it backs off for the longest time, 4 s."""
     execution = aws.run(scripted(*[errors.StreamThrottled("no")] * 8, "ended"))
     assert 4000 in rests_ms(execution)
 
 
 def test_an_outage_ends_no_execution(aws: Aws) -> None:
-    """A hundred drops use up the retries again and again; lanes rest for 2 s and the stream goes on."""
+    """A hundred drops use up the retries again and again: the lanes back off for 2 s, and the stream continues."""
     execution = aws.run(scripted(*[errors.StreamDropped("no")] * 100, "ended"))
     assert execution.output == {"status": "ended"}
     assert {2000} == {*rests_ms(execution, "A")[1:], *rests_ms(execution, "B")}
@@ -209,7 +209,7 @@ errors_of_aws = st.sampled_from(
 @example(["Lambda.ServiceException"] * 80, 150)
 @example(["StoreUnavailable"] * 80, 2)
 def test_no_failure_of_a_lane_ends_an_execution(names: list[str], renew_after: int) -> None:
-    """Whatever fails, in whatever order, renewal included: the stream's end ends the execution, cleanly."""
+    """After any failures in any order, renewals included, the end of the stream still ends the execution cleanly."""
     left = list(names)
 
     async def perform(call: TaskCall) -> Any:
@@ -224,7 +224,7 @@ def test_no_failure_of_a_lane_ends_an_execution(names: list[str], renew_after: i
 
 
 def test_an_error_nobody_named_is_followed_by_a_rest_and_a_try(aws: Aws) -> None:
-    """A defect of the function does not end the execution."""
+    """A defect of the function does not end the execution: the lane backs off and tries again."""
     execution = aws.run(scripted(ValueError("defect"), "ended"))
     assert (3000, "Connect B") in entered(execution)
     assert execution.status == "SUCCEEDED"
@@ -232,7 +232,7 @@ def test_an_error_nobody_named_is_followed_by_a_rest_and_a_try(aws: Aws) -> None
 
 @pytest.mark.parametrize("error", [errors.StreamRejected, errors.InvalidRequest])
 def test_a_rejected_stream_ends_cleanly_and_is_reported(aws: Aws, error: type[Exception]) -> None:
-    """The output names the function's error and cause, the stream is free, and the queue says why."""
+    """The output has the error and its cause, the stream is free, and the dead-letter message has the reason."""
     execution = aws.run(scripted(error("No such stream.")))
     found = execution.status, execution.output["status"], execution.output["error"]
     assert found == ("SUCCEEDED", "rejected", error.__name__)
@@ -247,7 +247,7 @@ def test_a_rejected_stream_ends_cleanly_and_is_reported(aws: Aws, error: type[Ex
 
 
 def test_a_rejection_that_cannot_be_reported_is_a_dirty_end(aws: Aws) -> None:
-    """Where the queue takes no message the execution fails, so that an alarm says so."""
+    """If the queue refuses the message, the execution fails, so that an alarm reports it."""
     aws.failures = {"sendMessage": ["SQS.SdkClientException"] * 6}
     execution = aws.run(scripted(errors.StreamRejected("No.")))
     assert (execution.status, execution.error, aws.dead_letters) == ("FAILED", "StreamRejected", [])
@@ -256,14 +256,14 @@ def test_a_rejection_that_cannot_be_reported_is_a_dirty_end(aws: Aws) -> None:
 
 @pytest.mark.parametrize(("status", "end"), [("ended", "Ended"), ("stopped", "Stopped"), ("superseded", "Renewed")])
 def test_each_clean_end_has_its_name(aws: Aws, status: str, end: str) -> None:
-    """What the function returned names the last state, and is the output."""
+    """The function's answer decides the last state, and becomes the output."""
     execution = aws.run(scripted(status))
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": status})
     assert entered(execution)[-1] == (1000, end)
 
 
 def test_a_second_execution_names_the_one_that_runs(aws: Aws) -> None:
-    """A stream whose holder runs is left alone: no function is called."""
+    """If the holder of the stream runs, no function is called."""
     aws.put(execution={"S": OTHER})
     execution = aws.run(scripted())
     assert execution.output == {"status": "AlreadyRunning", "execution": OTHER}
@@ -272,7 +272,7 @@ def test_a_second_execution_names_the_one_that_runs(aws: Aws) -> None:
 
 @pytest.mark.parametrize("status", ["FAILED", "ABORTED", "TIMED_OUT", "SUCCEEDED", None])
 def test_a_dead_holder_is_replaced(aws: Aws, status: str | None) -> None:
-    """An execution that ended without letting go, or is forgotten, loses the stream; the generation rises."""
+    """An execution that ended without a release, or is forgotten, loses the stream, and the generation rises."""
     aws.executions = {} if status is None else {OTHER: status}
     aws.put(execution={"S": OTHER}, generation={"N": "6"}, stop={"BOOL": True})
     seen: list[Any] = []
@@ -282,7 +282,7 @@ def test_a_dead_holder_is_replaced(aws: Aws, status: str | None) -> None:
 
 
 def test_a_claim_whose_answer_was_lost_is_no_second_execution(aws: Aws) -> None:
-    """A repeated claim finds its own name and goes on."""
+    """A repeated claim finds its own name in the lease and continues."""
     aws.put(execution={"S": MINE}, generation={"N": "1"})
     aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"]}
     assert aws.run(ended).output == {"status": "ended"}
@@ -290,7 +290,7 @@ def test_a_claim_whose_answer_was_lost_is_no_second_execution(aws: Aws) -> None:
 
 @pytest.mark.parametrize("answer", [None, {}, {"status": 1}, [], "ended"])
 def test_an_answer_that_says_nothing_is_a_defect_of_the_function(aws: Aws, answer: Any) -> None:
-    """The lane rests and calls the function again, as after any error that nobody named."""
+    """The lane backs off and calls the function again, as after any error without a Retrier of its own."""
     answers = [answer, {"status": "ended"}]
 
     def function(_payload: Any, _lambda_context: Any) -> Any:
@@ -303,7 +303,7 @@ def test_an_answer_that_says_nothing_is_a_defect_of_the_function(aws: Aws, answe
 
 
 def test_an_execution_that_lost_the_stream_leaves_the_lease_alone(aws: Aws) -> None:
-    """Letting go takes out this execution's name and no other's."""
+    """A release removes this execution's name from the lease, and no other name."""
 
     def lose(_payload: Any, _lambda_context: Any) -> dict[str, str]:
         aws.put(execution={"S": OTHER})

@@ -128,7 +128,9 @@ async def test_a_table_that_is_set_back_orphans_nobody(
 
 @lived
 async def test_without_a_watch_the_stream_would_be_left_for_good(world: Watched) -> None:
-    """The execution that runs reads an older name, and ends; the older one is over. The watch names both."""
+    """The running execution reads an older name in the lease and ends; the older execution is over. The watch names
+    both.
+    """
     world.post()
     await world.after(10)
     lease = dict(world.lease)
@@ -147,7 +149,7 @@ async def test_without_a_watch_the_stream_would_be_left_for_good(world: Watched)
 
 @lived
 async def test_two_watches_that_look_at_once_start_one_execution(world: Watched) -> None:
-    """One has asked who is over, and the other starts before it does: both name the same execution."""
+    """The second watch starts an execution between the first one's check and start: both use the same name."""
     world.post()
     await world.after(5)
     world.executions[0].stop()
@@ -168,7 +170,7 @@ async def test_two_watches_that_look_at_once_start_one_execution(world: Watched)
 
 @lived
 async def test_one_that_somebody_aborts_is_started_again(world: Watched) -> None:
-    """The way to stop a stream is DELETE; its function ends by itself, and then another execution has the stream."""
+    """DELETE is the way to stop a stream: after an abort the function ends, and another execution takes the stream."""
     world.post()
     await world.after(10)
     world.executions[0].stop()
@@ -180,7 +182,7 @@ async def test_one_that_somebody_aborts_is_started_again(world: Watched) -> None
 @pytest.mark.parametrize("minutes", [5, 100])
 @lived
 async def test_a_stream_that_was_stopped_is_not_started_again(world: Watched, minutes: float) -> None:
-    """The table is older than the stop, by a moment or by several renewals: a person is told, and nothing runs."""
+    """The table is older than the stop, by a moment or by several renewals: an alert is sent, and nothing runs."""
     world.post()
     await world.after(5)
     lease = dict(world.lease)
@@ -197,7 +199,7 @@ async def test_a_stream_that_was_stopped_is_not_started_again(world: Watched, mi
 
 @lived
 async def test_a_stop_request_in_the_lease_holds(world: Watched) -> None:
-    """One that is requested while nobody runs any more: nothing is started, and nobody is alerted."""
+    """If a stop is requested while no execution runs, nothing is started, and no alert is sent."""
     world.post()
     await world.after(5)
     world.executions[0].stop()
@@ -209,7 +211,7 @@ async def test_a_stop_request_in_the_lease_holds(world: Watched) -> None:
 
 @lived
 async def test_an_execution_whose_upstream_is_away_is_left_alone(world: Watched) -> None:
-    """Nobody is connected while the upstream is away, and the execution that the lease names runs."""
+    """While the upstream is away no connection is open, and the execution in the lease runs."""
     world.away, world.began_ms, world.over_ms = {"upstream"}, world.origin_ms, world.origin_ms + HOUR_MS // 2
     world.post()
     await world.after(45)
@@ -219,7 +221,7 @@ async def test_an_execution_whose_upstream_is_away_is_left_alone(world: Watched)
 
 @lived
 async def test_a_stream_that_is_set_back_again_and_again_is_started_once_a_minute(world: Watched) -> None:
-    """Each time the one that goes on with it is superseded by a name that is over; the next has the next name."""
+    """Each time the new execution is superseded by the name of one that is over; the next start uses the next name."""
     world.post()
     await world.after(5)
     lease = dict(world.lease)
@@ -235,7 +237,7 @@ async def test_a_stream_that_is_set_back_again_and_again_is_started_once_a_minut
 
 @lived
 async def test_an_execution_that_is_aborted_before_it_connects_is_replaced_once_a_minute(world: Watched) -> None:
-    """Each has claimed the stream, so the lease names another one each time, and nobody was connected meanwhile."""
+    """Each has claimed the stream, so the lease names another one each time, and no connection was open meanwhile."""
     world.post()
     await world.after(2)
     for _ in range(12):
@@ -250,7 +252,7 @@ async def test_an_execution_that_is_aborted_before_it_connects_is_replaced_once_
 
 
 def test_leases_of_two_streams_that_name_one_execution() -> None:
-    """Somebody has copied a lease: the names of what is started differ, so each stream has its own."""
+    """After somebody copied a lease, each stream gets an execution of its own, with a name of its own."""
     world = Watched()
 
     async def story() -> None:
@@ -268,7 +270,7 @@ def test_leases_of_two_streams_that_name_one_execution() -> None:
 
 @lived
 async def test_the_names_of_successors_are_those_that_the_machine_gives(world: Watched) -> None:
-    """From the first execution of six hours the line of its successors leads to the one that runs."""
+    """From the first execution of six hours, the names of the successors lead to the running one."""
     first = world.post()
     await world.after(6 * 60)
     assert len(world.executions) > 5

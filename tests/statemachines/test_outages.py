@@ -42,7 +42,7 @@ async def kept(world: World) -> None:
     ],
 )
 def test_an_outage_ends_no_execution(away: Set[str], hours: int, most: int) -> None:
-    """However long: two live at a time, few in all, and an hour later one runs and has the stream."""
+    """However long it lasts, at most two live at a time and few start; an hour later one runs and holds the stream."""
     world = World(away, 1, 1 + hours)
     live(world, kept(world))
     assert set(world.ends()) <= CLEAN
@@ -52,7 +52,7 @@ def test_an_outage_ends_no_execution(away: Set[str], hours: int, most: int) -> N
 
 @pytest.mark.parametrize("days", [1 / 6, pytest.param(3, marks=[pytest.mark.long, pytest.mark.cpu(8)])])
 def test_an_outage_of_lambda_starts_a_successor_every_48_minutes(days: float) -> None:
-    """Each that is not needed any more reads so in the lease, so none is turned away; two live at a time."""
+    """An execution that is superseded reads so in the lease and is not refused; at most two live at a time."""
     world = World({"lambda"}, 1, int(1 + 24 * days))
     live(world, kept(world))
     assert 29 * days <= len(world.executions) <= 31 * days
@@ -61,7 +61,7 @@ def test_an_outage_of_lambda_starts_a_successor_every_48_minutes(days: float) ->
 
 
 def test_an_outage_of_the_table_starts_an_execution_every_nine_hours() -> None:
-    """One tries for nine hours, then ends as renewed, and leaves a dead-letter message."""
+    """Each tries for nine hours, then ends as renewed, with a dead-letter message."""
     world = World({"table"}, 1, 1 + 24 * DAYS)
     live(world, kept(world))
     assert world.ends() == {"handed_on": len(world.executions) - 1}
@@ -72,7 +72,7 @@ def test_an_outage_of_the_table_starts_an_execution_every_nine_hours() -> None:
 
 @pytest.mark.parametrize("posts", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_what_is_posted_while_the_table_is_away_runs_when_it_is_back(posts: int) -> None:
-    """One of them has the stream then; the others learn of it."""
+    """One of the executions takes the stream; the others find that out and end."""
     world = World({"table"}, 0, 11)
 
     async def story() -> None:
@@ -90,7 +90,9 @@ def test_what_is_posted_while_the_table_is_away_runs_when_it_is_back(posts: int)
 # In hour 54 an execution is renewed.
 @pytest.mark.parametrize("at_h", [1, *(pytest.param(at_h, marks=pytest.mark.long) for at_h in (2, 56))])
 def test_a_claim_whose_answer_is_lost_as_the_outage_begins_is_kept(at_h: int) -> None:
-    """A POST, or a renewal, claims the stream in the moment in which the table goes: what goes on for days finds it."""
+    """A POST, or a renewal, claims the stream at the moment the table goes away: its successors find the claim days
+    later.
+    """
     world = World({"table"}, at_h, at_h + 24 * DAYS)
 
     async def story() -> None:
@@ -126,7 +128,7 @@ def renewal(world: World) -> dict[str, Any]:
     ],
 )
 def test_a_stop_request_wins(away: Set[str], at_h: int) -> None:
-    """It is written in the midst of the outage, or when that ends: nothing runs soon after, and a POST starts anew."""
+    """It is written during the outage, or at its end: soon nothing runs, and a POST starts the stream again."""
     world = World(away, 1, 1 + 24 * DAYS)
 
     async def story() -> None:

@@ -15,7 +15,7 @@ RENEWS = ["Read lease B", "Successor needed B", "Start successor B", "Give up B"
 
 
 def test_a_lane_that_has_had_its_cycles_starts_the_successor(aws: Aws) -> None:
-    """After two cycles lane B asks for an execution of its own machine that names it; it waits like any other lane."""
+    """After two cycles lane B starts an execution of its own machine, names itself in the input, and waits."""
     function = scripted(errors.StreamTakenOver(), errors.StreamTakenOver(), errors.StreamTakenOver(), "superseded")
     execution = aws.run(function, machine=after(2))
     machine_arn = "arn:aws:states:us-east-1:111111111111:stateMachine:machine"
@@ -36,9 +36,8 @@ def test_cycles_that_no_function_saw_count_too(aws: Aws) -> None:
 
 
 def test_a_renewal_that_fails_ends_no_lane_and_is_tried_again(aws: Aws) -> None:
-    """Step Functions refuses for a whole cycle: the lane connects at once, and its next cycle starts the successor.
-
-    To that it leaves the first try: a connection of its own would be one too many, so it backs off.
+    """If Step Functions refuses for a whole cycle, the lane connects at once, and its next cycle starts the successor.
+    Then it backs off, because its own connection would be one too many beside the successor's.
     """
     aws.failures = {"startExecution": ["StepFunctions.AWSStepFunctionsException", "StepFunctions.ExecutionLimit"]}
     expired = [errors.ConnectionExpired()] * 2
@@ -50,7 +49,7 @@ def test_a_renewal_that_fails_ends_no_lane_and_is_tried_again(aws: Aws) -> None:
 
 
 def test_an_execution_that_no_successor_takes_over_from_ends_dirty(aws: Aws) -> None:
-    """Refused in three cycles and at last: it lets go of the claim and fails by name."""
+    """If the start is refused in three cycles and at the last try, it releases the stream and fails by name."""
     aws.failures = {"startExecution": ["StepFunctions.ExecutionLimitExceededException"] * 99}
     execution = aws.run(scripted(*[errors.ConnectionExpired()] * 3), machine=after(1, give_up_after=3))
     assert (execution.status, execution.error) == ("FAILED", "RenewalFailed")
@@ -61,7 +60,7 @@ def test_an_execution_that_no_successor_takes_over_from_ends_dirty(aws: Aws) -> 
 
 
 def test_a_predecessor_that_cannot_hear_of_its_successor_reads_it_in_the_lease(aws: Aws) -> None:
-    """No function starts, so no connection learns that it is superseded; the next lane reads the lease."""
+    """Without functions no connection can read that it is superseded, so the next lane reads the lease."""
     aws.before["startExecution"] = lambda _: aws.put(execution={"S": OTHER})
     execution = aws.run(scripted(*[ValueError("no function starts")] * 99), machine=after(1))
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "superseded"})
@@ -74,7 +73,7 @@ def test_a_predecessor_that_cannot_hear_of_its_successor_reads_it_in_the_lease(a
     ("ending", "is_over"), [("StreamEnded", True), ("StreamRejected", True), ("RenewalFailed", False)]
 )
 def test_what_a_successor_has_ended_its_predecessor_does_not_go_on_with(aws: Aws, ending: str, is_over: bool) -> None:
-    """It reads in the lease that the stream is over, and ends. Of one that broke it goes on, and starts another."""
+    """It reads in the lease that the stream is over, and ends; if the successor broke, it starts another."""
 
     def let_go(_: TaskCall) -> None:
         if not aws.started:
@@ -91,7 +90,7 @@ def test_what_a_successor_has_ended_its_predecessor_does_not_go_on_with(aws: Aws
 
 @pytest.mark.parametrize("lease", [{"execution": {"S": MINE}}, {}], ids=["it is the holder", "nobody is"])
 def test_a_stop_request_is_read_in_the_lease_where_no_function_starts(aws: Aws, lease: dict[str, Any]) -> None:
-    """A lane that is due starts no successor, which would be turned away, and ends as stopped."""
+    """A lane with a due renewal starts no successor, which would be refused, and ends as stopped."""
 
     def never(_payload: Any, _lambda_context: Any) -> Any:
         aws.put(stop={"BOOL": True}, **lease)
@@ -104,7 +103,9 @@ def test_a_stop_request_is_read_in_the_lease_where_no_function_starts(aws: Aws, 
 
 @pytest.mark.parametrize("fails", [[], ["DynamoDB.InternalServerErrorException"] * 99], ids=["table", "no table"])
 def test_a_successor_is_asked_for_by_one_name_while_it_waits(aws: Aws, fails: list[str]) -> None:
-    """Whatever the lease says: as long as the successor runs, each cycle asks for the same, which starts nothing."""
+    """As long as the successor runs, each cycle starts the same name again, which starts nothing, whatever the lease
+    says.
+    """
     aws.failures = {"getItem": fails}
     execution = aws.run(scripted(*[ValueError("no function starts")] * 99), machine=after(2, give_up_after=30))
     assert (execution.output, entered(execution)[-1][1]) == ({"status": "handed_on"}, "Renewed")
@@ -114,7 +115,7 @@ def test_a_successor_is_asked_for_by_one_name_while_it_waits(aws: Aws, fails: li
 
 
 def test_a_successor_that_ended_is_followed_by_another_ten_cycles_later(aws: Aws) -> None:
-    """Its name is used up, so the next has another; the last of them is the last act of the execution."""
+    """The ended one's name is used up, so the next has another; the last start is the execution's last step."""
 
     def broken(call: TaskCall) -> None:
         if call.parameters["Name"] in [one["Name"] for one in aws.started]:
@@ -127,7 +128,7 @@ def test_a_successor_that_ended_is_followed_by_another_ten_cycles_later(aws: Aws
 
 
 def test_a_last_start_whose_answer_was_lost_is_no_failure(aws: Aws) -> None:
-    """Repeated, it finds its own successor, which may have ended since."""
+    """The repeated start finds its own successor, which may have ended meanwhile."""
     refused = ["StepFunctions.ExecutionLimitExceededException"] * 3
     aws.failures = {"startExecution": [*refused, "StepFunctions.SdkClientException", ALREADY]}
     execution = aws.run(scripted(*[errors.ConnectionExpired()] * 3), machine=after(1, give_up_after=3))
@@ -135,7 +136,7 @@ def test_a_last_start_whose_answer_was_lost_is_no_failure(aws: Aws) -> None:
 
 
 def test_an_execution_that_claimed_at_its_last_try_asks_for_a_successor(aws: Aws) -> None:
-    """Tries count as cycles, and one cycle is left for the lanes."""
+    """Tries to claim count as cycles, so the lanes have one cycle left."""
     refused = "StepFunctions.ExecutionLimitExceededException"
     aws.failures = {
         "updateItem": ["DynamoDB.InternalServerErrorException"] * 8,  # two of each try
@@ -168,7 +169,7 @@ RUNS = f"{OTHER}-successor"
     ids=["another successor has it", "it was stopped", "it is to be stopped"],
 )
 def test_a_successor_that_is_not_needed_starts_nothing(aws: Aws, standing: dict[str, Any], answer: Any) -> None:
-    """The lease stays as it is, the stop request too, no function is called, and the end is clean."""
+    """The lease and the stop request stay unchanged, no function is called, and the end is clean."""
     aws.put(**standing)
     aws.executions[RUNS] = "RUNNING"
     execution = aws.run(scripted(), renews=OTHER)
@@ -177,7 +178,7 @@ def test_a_successor_that_is_not_needed_starts_nothing(aws: Aws, standing: dict[
 
 
 def test_a_successor_takes_over_from_a_dead_execution_that_is_not_its_predecessor(aws: Aws) -> None:
-    """Whoever took the stream from the predecessor was aborted: the stream is kept all the same."""
+    """The execution that had taken the stream from the predecessor was aborted: the successor takes the stream."""
     aws.put(execution={"S": RUNS}, generation={"N": "7"})
     aws.executions[RUNS] = "ABORTED"
     assert aws.run(ended, renews=OTHER).output == {"status": "ended"}
@@ -185,14 +186,14 @@ def test_a_successor_takes_over_from_a_dead_execution_that_is_not_its_predecesso
 
 
 def test_a_stream_that_an_earlier_successor_let_go_is_renewed_all_the_same(aws: Aws) -> None:
-    """A successor that was rejected has let go of the lease while its predecessor runs on: the next one claims it."""
+    """A rejected successor released the lease while its predecessor ran on: the next successor claims it."""
     aws.put(generation={"N": "7"})
     assert aws.run(ended, renews=OTHER).output == {"status": "ended"}
     assert aws.lease()["generation"] == {"N": "8"}
 
 
 def test_a_successor_that_cannot_reach_the_table_does_not_give_up(aws: Aws) -> None:
-    """Its claim may have been made: were it to end, the predecessor's connections would be refused for nobody."""
+    """Its claim may have been made: if it ended, the predecessor's connections would be refused for nothing."""
     aws.put(execution={"S": OTHER})
     aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"] * 100}
     execution = aws.run(ended, renews=OTHER)
@@ -202,7 +203,7 @@ def test_a_successor_that_cannot_reach_the_table_does_not_give_up(aws: Aws) -> N
 
 @pytest.mark.parametrize("stop", [{}, {"stop": {"BOOL": True}}])
 def test_a_claim_whose_answer_was_lost_is_the_successors_own(aws: Aws, stop: dict[str, Any]) -> None:
-    """A repeated claim reads its own name and goes on; a stop request that came since stands, for its connections."""
+    """A repeated claim reads its own name and continues; a later stop request stays, for its connections."""
     aws.put(execution={"S": MINE}, **stop)
     assert aws.run(scripted("stopped"), renews=OTHER).output == {"status": "stopped"}
     assert {name: value for name, value in aws.lease().items() if name == "stop"} == stop
@@ -210,7 +211,7 @@ def test_a_claim_whose_answer_was_lost_is_the_successors_own(aws: Aws, stop: dic
 
 
 def test_a_due_lane_reads_and_asks_where_the_function_does_not_say_so(aws: Aws) -> None:
-    """A function that knows of no cycles raises what it always raised: before the next is called the lease is read."""
+    """A function that does not know of cycles raises its usual error: the lane reads the lease before the next call."""
 
     def function(_payload: Any, _lambda_context: Any) -> Any:
         outcome = outcomes.pop(0)

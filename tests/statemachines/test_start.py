@@ -22,7 +22,7 @@ STOP = {"stop": {"BOOL": True}, "stop_at": text("2026-01-01T00:00:01.000Z")}
 
 
 def test_a_post_starts_an_execution_and_a_second_says_that_it_runs() -> None:
-    """Also before the first has claimed the stream; the input is the POST's, and names who started it."""
+    """Even before the first has claimed the stream; its input is the POST's, with the name of the starter."""
     account = Account(PREFIX)
     first = account.post()
     assert first == {"executionArn": first["executionArn"], "startDate": LATE_MS / 1000, "already_running": False}
@@ -34,7 +34,7 @@ def test_a_post_starts_an_execution_and_a_second_says_that_it_runs() -> None:
 
 
 def test_an_execution_that_holds_the_stream_is_named() -> None:
-    """Nothing is started beside it."""
+    """No second execution is started."""
     account = Account(PREFIX, {"holder": "RUNNING"}, execution=text(HOLDER), generation={"N": "3"})
     assert account.post() == {"executionArn": HOLDER, "startDate": 1_767_225_600.5, "already_running": True}
     assert account.started == []
@@ -42,14 +42,14 @@ def test_an_execution_that_holds_the_stream_is_named() -> None:
 
 @pytest.mark.parametrize("executions", [{"holder": "ABORTED"}, {}])
 def test_a_dead_holder_is_replaced(executions: dict[str, str]) -> None:
-    """One that is over, or forgotten."""
+    """The holder is over, or forgotten by Step Functions."""
     account = Account(PREFIX, executions, execution=text(HOLDER), generation={"N": "3"})
     assert [account.post()["already_running"] for _ in range(2)] == [False, True]
     assert len(account.started) == 1
 
 
 def test_a_post_while_the_stream_stops_starts_one_that_waits() -> None:
-    """One alone, however often it is repeated; a younger stop request, which that one obeys, gets another."""
+    """Repeated POSTs start only one. A later stop request ends that one, and the next POST starts another."""
     account = Account(PREFIX, {"holder": "RUNNING"}, execution=text(HOLDER), generation={"N": "3"}, **STOP)
     assert [account.post()["already_running"] for _ in range(3)] == [False, True, True]
     account.put("demo", stop_at=text("2026-01-01T00:00:02.000Z"))
@@ -60,7 +60,7 @@ def test_a_post_while_the_stream_stops_starts_one_that_waits() -> None:
 
 
 def test_an_execution_that_is_over_and_changed_no_lease_has_used_its_name() -> None:
-    """Another is started by the name of the request."""
+    """The next execution gets the name of the request."""
     account = Account(PREFIX)
     first = account.post()["executionArn"]
     account.executions[first.removeprefix(EXECUTION)] = "FAILED"
@@ -69,7 +69,7 @@ def test_an_execution_that_is_over_and_changed_no_lease_has_used_its_name() -> N
 
 
 def test_an_outage_of_the_table_starts_an_execution() -> None:
-    """It finds out by itself, for hours."""
+    """The execution itself then tries to claim the stream, for hours."""
     account = Account(PREFIX, {"holder": "RUNNING"}, execution=text(HOLDER))
     account.failures["getItem"] = ["DynamoDB.InternalServerErrorException"]
     started = {"executionArn": f"{EXECUTION}request-1", "startDate": LATE_MS / 1000, "already_running": False}
@@ -77,7 +77,7 @@ def test_an_outage_of_the_table_starts_an_execution() -> None:
 
 
 def test_a_start_that_fails_twice_is_a_failure() -> None:
-    """Once it is tried again; a start whose answer was lost is not started twice."""
+    """The start is tried twice; if its answer was lost, the second try starts nothing more."""
     account = Account(PREFIX)
     account.failures["startExecution"] = ["StepFunctions.SdkClientException"] * 2
     assert account.post() == "NotStarted"
@@ -103,7 +103,7 @@ def test_a_start_that_fails_twice_is_a_failure() -> None:
 )
 @pytest.mark.parametrize("lease", [{}, {"generation": {"N": "3"}}])
 def test_a_throttle_is_told_from_other_failures(error: str, name: str, lease: dict[str, Any]) -> None:
-    """By the error's name: the API answers 429 to the one and 503 to the rest. Once it is tried again."""
+    """After one retry the error's name decides: the API answers a throttle with 429, any other failure with 503."""
     account = Account(PREFIX, **lease)
     account.failures["startExecution"] = [error] * 2
     assert account.post() == name

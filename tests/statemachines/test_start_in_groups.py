@@ -59,7 +59,7 @@ def test_streams_fill_one_group_after_the_other(account: Groups) -> None:
 
 
 def test_a_stream_that_is_kept_is_kept_where_it_is(account: Groups) -> None:
-    """A second POST of a stream that its function has claimed changes nothing; before that it joins the same group."""
+    """A second POST of a claimed stream changes nothing; before the claim it joins the same group again."""
     first = account.post("a")["executionArn"]
     assert account.post("a")["executionArn"] == first
     assert (account.members("#1"), account.lease("#1")["size"]) == (["a"], {"N": "1"})
@@ -70,7 +70,7 @@ def test_a_stream_that_is_kept_is_kept_where_it_is(account: Groups) -> None:
 
 
 def test_a_changed_setting_holds_for_streams_that_start_from_then_on(account: Groups) -> None:
-    """Whoever runs stays where it is, alone or in a group."""
+    """A running stream stays where it is, alone or in a group."""
     alone = account.post("a", most=1)["executionArn"]
     assert (account.group("a"), account.inputs) == (None, ["a"])
     assert account.post("a") == {"executionArn": alone, "startDate": 1_767_225_600.5, "already_running": True}
@@ -82,7 +82,7 @@ def test_a_changed_setting_holds_for_streams_that_start_from_then_on(account: Gr
 
 
 def test_a_stream_that_stops_in_a_group_joins_it_again(account: Groups) -> None:
-    """Its stop request is older than the POST; a younger one holds."""
+    """The POST clears an older stop request; a younger one holds."""
     execution = account.post("a")["executionArn"]
     account.put("a", execution={"S": execution}, stop={"BOOL": True}, stop_at={"S": "2025-12-31T00:00:00.000Z"})
     assert account.post("a")["already_running"] is False
@@ -93,7 +93,7 @@ def test_a_stream_that_stops_in_a_group_joins_it_again(account: Groups) -> None:
 
 
 def test_a_dead_execution_of_a_stream_alone_is_replaced_by_a_group(account: Groups) -> None:
-    """The stream joins in its place."""
+    """Instead of starting an execution of its own, the stream joins a group."""
     alone = account.post("a", most=1)["executionArn"]
     account.executions[alone.removeprefix(EXECUTION)] = "ABORTED"
     account.post("a")
@@ -101,7 +101,7 @@ def test_a_dead_execution_of_a_stream_alone_is_replaced_by_a_group(account: Grou
 
 
 def test_a_dead_execution_of_a_group_is_replaced(account: Groups) -> None:
-    """By the next POST of any of its streams."""
+    """The next POST of any of its streams starts another."""
     dead = account.post("a")["executionArn"]
     account.put("a", execution={"S": dead})
     account.executions[dead.removeprefix(EXECUTION)] = "FAILED"
@@ -127,7 +127,7 @@ def test_a_stream_whose_record_cannot_be_read_is_not_started_alone(account: Grou
 
 @pytest.mark.parametrize("failures", [1, 2])
 def test_a_stream_stays_in_its_group_where_nobody_knows_whether_that_runs(account: Groups, failures: int) -> None:
-    """It joins anew, which changes nothing for a function that keeps it; no execution is started for it alone."""
+    """The stream joins again, which changes nothing for a function that keeps it; no execution is started."""
     first = account.post("a")["executionArn"]
     account.put("a", execution={"S": first})
     account.failures["describeExecution"] = ["States.Timeout"] * failures
@@ -136,7 +136,7 @@ def test_a_stream_stays_in_its_group_where_nobody_knows_whether_that_runs(accoun
 
 
 def test_a_stream_stays_alone_where_nobody_knows_whether_its_execution_runs(account: Groups) -> None:
-    """No group takes it from one that may run."""
+    """No group takes the stream from an execution that may run."""
     account.post("a", most=1)
     account.failures["describeExecution"] = ["States.Timeout"]
     account.post("a")
@@ -144,7 +144,7 @@ def test_a_stream_stays_alone_where_nobody_knows_whether_its_execution_runs(acco
 
 
 def test_a_group_that_ends_is_started_again_by_who_joins(account: Groups) -> None:
-    """Once, however many join; the execution waits until the one before has let go."""
+    """However many streams join, one execution starts, and waits until the former one has released the group."""
     first = account.post("a")["executionArn"]
     account.put("#1", stop={"BOOL": True}, size={"N": "0"})
     held = account.lease("#1")["execution"]
@@ -157,7 +157,7 @@ def test_a_group_that_ends_is_started_again_by_who_joins(account: Groups) -> Non
 
 
 def test_a_free_place_is_filled_again(account: Groups) -> None:
-    """A function that has counted its streams says that there is room."""
+    """A function that has counted its streams records that the group has room."""
     for name in "abcde":
         account.post(name)
     groups = GroupStore(account.tables, CONTROL, "#1")
@@ -168,7 +168,7 @@ def test_a_free_place_is_filled_again(account: Groups) -> None:
 
 
 def test_a_stream_that_moves_is_claimed_by_the_first_function_of_its_new_group(account: Groups) -> None:
-    """However many functions its former group had: their tokens are counted in each group from 1 on."""
+    """The tokens of functions count from 1 in each group, however many functions the former group had."""
     account.post("demo:a")
     for stream in ("demo:b", "demo:c"):
         account.post(stream)

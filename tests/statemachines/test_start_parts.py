@@ -16,7 +16,7 @@ def post(account: Account, parts: list[str] = PARTS) -> Any:
 
 
 def test_a_post_starts_every_part_and_a_second_says_that_all_run() -> None:
-    """Each by an execution of its own; the answer names them."""
+    """Each part has an execution of its own; the answer names them."""
     account = Account(PREFIX)
     first = post(account)
     assert [one["Input"]["pathParameters"]["streamId"] for one in account.started] == PARTS
@@ -28,7 +28,7 @@ def test_a_post_starts_every_part_and_a_second_says_that_all_run() -> None:
 
 
 def test_a_part_that_is_over_is_started_beside_those_that_run() -> None:
-    """The whole does not run already then."""
+    """The answer then does not say that the stream was running already."""
     account = Account(PREFIX)
     first = post(account)
     account.executions[first["parts"][1]["executionArn"].rpartition(":")[2]] = "FAILED"
@@ -45,7 +45,7 @@ def test_a_part_that_is_over_is_started_beside_those_that_run() -> None:
     ],
 )
 def test_a_part_that_cannot_be_started_fails_the_post(error: str, name: str) -> None:
-    """As it would a POST of the part; the next POST starts what is missing, and nothing twice."""
+    """A POST of the part alone would fail in the same way; the next POST starts what is missing, and nothing twice."""
     account = Account(PREFIX)
     account.failures["startExecution"] = [error] * 2
     assert post(account, PARTS[:1]) == name
@@ -57,14 +57,14 @@ def test_a_part_that_cannot_be_started_fails_the_post(error: str, name: str) -> 
     ("error", "name"), [("Sfn.TooManyRequestsException", "Throttled"), ("Sfn.AccessDeniedException", "NotStarted")]
 )
 def test_a_machine_that_may_not_be_called_fails_the_post(error: str, name: str) -> None:
-    """By its name, as in any other start."""
+    """The error has the same name as in any other start."""
     account = Account(PREFIX)
     account.failures["startSyncExecution"] = [error]
     assert post(account) == name
 
 
 def test_the_machine_that_starts_a_part_is_this_one() -> None:
-    """Its role allows no other."""
+    """The machine's role allows no other."""
     account = Account(PREFIX)
     post(account)
     assert {one["StateMachineArn"] for one in account.started} == {f"{PREFIX}:stateMachine:{NAMES['connections']}"}

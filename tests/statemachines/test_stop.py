@@ -35,7 +35,7 @@ MEANWHILE = {"stop": {"BOOL": True}, "stop_at": {"S": "2026-01-01T00:00:00.500Z"
 
 
 def test_a_post_while_a_stream_stops_starts_it_again(aws: Aws) -> None:
-    """It takes nothing from the execution that drains, waits until that has let go, and begins the next generation."""
+    """Its execution waits until the draining one has released the stream, and begins the next generation."""
     described = drains(aws)
     seen: list[Any] = []
     assert aws.run(aws.looking(seen)).output == {"status": "ended"}
@@ -45,7 +45,7 @@ def test_a_post_while_a_stream_stops_starts_it_again(aws: Aws) -> None:
 
 
 def test_a_stop_request_after_the_post_that_waits_holds(aws: Aws) -> None:
-    """The stream was stopped, asked for, and stopped again before the first had let go of it: nothing starts."""
+    """The stream was stopped, started, and stopped again before the first execution released it: nothing starts."""
     drains(aws, 99)
     aws.before["describeExecution"] = lambda _: aws.put(**aws.lease() | MEANWHILE)
     execution = aws.run(never)
@@ -54,7 +54,7 @@ def test_a_stop_request_after_the_post_that_waits_holds(aws: Aws) -> None:
 
 
 def test_a_stop_request_while_a_dead_claim_is_taken_over_holds(aws: Aws) -> None:
-    """It came when the dead holder was known, and before the claim in its place: that is refused."""
+    """The request came after the holder was found dead and before the new claim, which is therefore refused."""
     aws.executions = {OTHER: "ABORTED"}
     aws.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"})
     aws.before["describeExecution"] = lambda _: aws.put(**aws.lease() | MEANWHILE)
@@ -65,7 +65,7 @@ def test_a_stop_request_while_a_dead_claim_is_taken_over_holds(aws: Aws) -> None
 
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
 def test_a_post_after_a_stop_clears_the_request(aws: Aws, holder: dict[str, Any]) -> None:
-    """The next generation starts, also where the execution that was to be stopped died before it could let go."""
+    """The next generation starts, even if the execution to be stopped died before it released the stream."""
     aws.put(generation={"N": "3"}, fence={"N": "7"}, stop={"BOOL": True}, **holder)
     seen: list[Any] = []
     aws.run(aws.looking(seen))
@@ -84,9 +84,8 @@ def test_a_post_after_a_stop_clears_the_request(aws: Aws, holder: dict[str, Any]
 @pytest.mark.parametrize("stop_at", [START, "2026-01-01T00:00:00.001Z"])
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}, {"execution": {"S": OTHER}}])
 def test_a_stop_request_after_the_post_holds(aws: Aws, holder: dict[str, Any], stop_at: str) -> None:
-    """The execution had not claimed the stream yet: it ends as stopped, and starts nothing.
-
-    Where nobody holds the lease it writes that down: else the lease would say how an earlier run ended.
+    """The execution has not claimed the stream yet: it ends as stopped and starts nothing. If the lease has no holder,
+    it records that end there, because otherwise the lease would show how an earlier run ended.
     """
     aws.put(generation={"N": "3"}, fence={"N": "7"}, stop={"BOOL": True}, stop_at={"S": stop_at}, **holder)
     before = aws.lease()
@@ -97,7 +96,7 @@ def test_a_stop_request_after_the_post_holds(aws: Aws, holder: dict[str, Any], s
 
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
 def test_a_stop_request_before_the_post_is_cleared(aws: Aws, holder: dict[str, Any]) -> None:
-    """A millisecond decides; of the request its instant alone is left in the lease."""
+    """One millisecond before is enough; only the request's instant stays in the lease."""
     aws.put(**BEFORE, **holder)
     seen: list[Any] = []
     assert aws.run(aws.looking(seen)).output == {"status": "ended"}
@@ -106,9 +105,8 @@ def test_a_stop_request_before_the_post_is_cleared(aws: Aws, holder: dict[str, A
 
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
 def test_a_claim_that_is_repeated_leaves_a_new_stop_request(aws: Aws, holder: dict[str, Any]) -> None:
-    """The first update is made, its answer is lost, and the stop is requested before it is repeated.
-
-    That is refused, the lease names this execution, and its first connection reads the request.
+    """The first update is made, its answer is lost, and a stop is requested before the repeated one. That one is
+    refused, the lease names this execution, and its first connection reads the request.
     """
 
     def loses_the_answer(call: TaskCall) -> None:
@@ -128,7 +126,7 @@ def test_a_claim_that_is_repeated_leaves_a_new_stop_request(aws: Aws, holder: di
 
 
 def test_a_claim_that_lands_after_its_execution_gave_up_is_refused(aws: Aws) -> None:
-    """Its answer was about the execution that ran, which has let go since: the stream stays nobody's."""
+    """The execution's decision was about a holder that has released the stream since: the stream stays free."""
     sent: list[TaskCall] = []
 
     def lands_late(call: TaskCall) -> None:

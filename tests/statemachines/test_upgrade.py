@@ -79,28 +79,28 @@ class Account:
 
 
 def test_a_good_version_goes_through_all_waves() -> None:
-    """Each is asked, and watched until it is well; then the alias moves."""
+    """Each wave hands over and is watched until it is healthy; then the alias moves."""
     account = Account()
     assert account.run() == ("Success", "", "promote")
     assert (account.steps, account.person) == (GOOD, [])
 
 
 def test_what_runs_already_is_only_named() -> None:
-    """The first upgrade of a stage asks no stream."""
+    """The first upgrade of a stage moves no stream."""
     account = Account(needed=False)
     assert (account.run()[0], account.steps) == ("Success", ["check", "promote"])
 
 
 @pytest.mark.parametrize("bad", [1, 2, 3, 4])
 def test_a_bad_version_is_taken_back_from_any_look(bad: int) -> None:
-    """Nobody is called where all are well again; the cause is the reason why it is worse."""
+    """If all streams are healthy again, no alert is sent; the cause says what was worse."""
     account = Account(bad)
     assert account.run() == ("FailureClean", "demo: 2 functions were killed", "look back")
     assert (account.steps[-2:], account.person) == (["back", "look back"], [])
 
 
 def test_a_person_is_called_where_not_all_come_back() -> None:
-    """By the topic of the alarms; both reasons are there."""
+    """The alarm topic gets a message with both reasons."""
     account = Account(1, lost=True)
     end, cause, _ = account.run()
     assert (end, cause) == (
@@ -115,7 +115,7 @@ def test_a_person_is_called_where_not_all_come_back() -> None:
 @pytest.mark.parametrize("error", FAILURES)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_that_fails_for_good_never_ends_unsaid(step: str, error: str) -> None:
-    """Before a stream was touched, or where all went back, it is clean; else a person is called."""
+    """Before any stream was touched, or once all went back, the end is clean; otherwise an alert is sent."""
     account = Account(0 if step in GOOD else 1)
     account.failures[step] = [error] * 1000
     end, cause, _ = account.run()
@@ -125,7 +125,7 @@ def test_a_step_that_fails_for_good_never_ends_unsaid(step: str, error: str) -> 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_that_fails_for_a_while_is_tried_again(step: str) -> None:
-    """Killed, refused or timed out three times, it changes no end."""
+    """A step that is killed, refused or timed out three times still leads to the same end."""
     account = Account(0 if step in GOOD else 1)
     account.failures[step] = ["StoreUnavailable", "Sandbox.Timedout", "States.Timeout"]
     assert account.run()[0] == ("Success" if step in GOOD else "FailureClean")
@@ -145,14 +145,14 @@ def test_a_step_that_fails_for_a_while_is_tried_again(step: str) -> None:
     ],
 )
 def test_an_upgrade_that_is_refused_has_changed_nothing(said: str, cause: str) -> None:
-    """It is not tried again: another upgrade runs, or the version does not start. Any Cause can be read."""
+    """A refusal (another upgrade runs, or the version does not start) is not retried. Any Cause can be read."""
     account = Account()
     account.failures["check"], account.said = ["UpgradeRefused"], said
     assert account.run() == ("FailureClean", f"Nothing was changed. {cause}", "")
 
 
 def test_a_person_that_cannot_be_called_changes_no_end() -> None:
-    """The end itself says it."""
+    """The end has the reason itself."""
     account = Account(1, lost=True)
     account.failures["publish"] = ["Sns.SnsException"] * 100
     assert account.run()[0] == "FailureDirty"
