@@ -118,7 +118,9 @@ def test_nothing_is_deployed_while_an_upgrade_runs() -> None:
     """One sentence names it, and the stack was not asked."""
     stage = Stage(runs="20261128T084311Z-d7fed8")
     _, (refused,) = deployed(stage, "D1", "D2")
-    assert refused.startswith("An upgrade of the streams is running (20261128T084311Z-d7fed8) and checks what is deployed")
+    assert refused.startswith(
+        "An upgrade of the streams is running (20261128T084311Z-d7fed8) and checks what is deployed"
+    )
     assert (stage.deployed, stage.alias, stage.versions) == ("D1", "$LATEST", [])
 
 

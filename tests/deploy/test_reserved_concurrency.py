@@ -82,8 +82,8 @@ def test_an_account_with_too_little_is_told_before_anything_is_deployed() -> Non
     assert check(*((PROD, quota, {}) for quota in quotas)) == [
         [
             "The stage reserves concurrency (control_concurrency 10, watch_concurrency 2), 12 more than now, but of "
-            f"this account's quota of {quota} only {may} more may be reserved. Ask for a higher quota (Service Quotas, AWS "
-            'Lambda, "Concurrent executions"), or set these to 0 in the settings of the stage: docs/deploy.md, '
+            f"this account's quota of {quota} only {may} more may be reserved. Ask for a higher quota (Service Quotas, "
+            'AWS Lambda, "Concurrent executions"), or set these to 0 in the settings of the stage: docs/deploy.md, '
             '"Concurrency".'
         ]
         for quota, may in quotas.items()
