@@ -1,6 +1,8 @@
 """Small machines for tests, and views of a history."""
 
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from states_language import Execution, Machine, load
@@ -30,6 +32,13 @@ def task(function: str = "work", **fields: Any) -> dict[str, Any]:
 def line(*states: tuple[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the definition of a branch."""
     return {"StartAt": states[0][0], "States": {name: ended(state) for name, state in states}}
+
+
+def written(folder: Path, name: str, content: Any) -> str:
+    """Return the path of a new file with this text, or with this value as JSON."""
+    path = folder / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
 
 
 def named(error: str) -> type[Exception]:

@@ -62,18 +62,6 @@ def test_a_running_execution_keeps_its_definition(states: Any) -> None:
     states.stop_execution(executionArn=old)
 
 
-def test_a_machine_that_runs_is_gone_when_it_has_ended(states: Any) -> None:
-    """Until then its status is DELETING and nothing new starts."""
-    arn = created(states, "going", WAIT)
-    execution = states.start_execution(stateMachineArn=arn)["executionArn"]
-    states.delete_state_machine(stateMachineArn=arn)
-    assert states.describe_state_machine(stateMachineArn=arn)["status"] == "DELETING"
-    assert refusal(states.start_execution, stateMachineArn=arn)[0] == "StateMachineDeleting"
-    assert refusal(states.update_state_machine, stateMachineArn=arn, roleArn=ROLE)[0] == "StateMachineDeleting"
-    states.stop_execution(executionArn=execution)
-    assert refusal(states.describe_state_machine, stateMachineArn=arn)[0] == "StateMachineDoesNotExist"
-
-
 def test_tags_are_added_and_taken_away(states: Any) -> None:
     """A later value of a key replaces the earlier one."""
     arn = created(states, "tagged")

@@ -369,7 +369,7 @@ def test_the_limits_of_a_redrive(now_ms: int, change: dict[str, Any], reason: st
     it: dict[str, Any] = {"stopped_ms": 0, "events": 5, "deleting": False, "open_runs": frozenset()} | change
     closing = redrives.Closing("FAILED", it["stopped_ms"], events=it["events"])
     opening = redrives.Opening("arn", "name", "machine", "{}", 0)
-    known = KnownExecution(opening, Path(), None, closing, open_runs=it["open_runs"])
+    known = KnownExecution(opening, Path(), closing, open_runs=it["open_runs"])
     assert known.not_redrivable(now_ms, it["deleting"]) == reason
 
 

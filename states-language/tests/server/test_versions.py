@@ -150,7 +150,7 @@ def test_regions_versions_and_aliases_outlive_the_service(tmp_path: Path) -> Non
 
 
 def test_a_machines_executions_go_with_it(states: Any) -> None:
-    """Ended ones go at once, a running one at its end; a new machine of that name begins anew."""
+    """Until the running one ends the machine is DELETING and starts nothing; one of its name then begins anew."""
     arn = created(states, "goes")
     ended = states.start_execution(stateMachineArn=arn, name="once")["executionArn"]
     over(states, ended)
@@ -158,6 +158,9 @@ def test_a_machines_executions_go_with_it(states: Any) -> None:
     running = states.start_execution(stateMachineArn=arn)["executionArn"]
     states.delete_state_machine(stateMachineArn=arn)
     assert states.describe_execution(executionArn=ended)["status"] == "SUCCEEDED"
+    assert states.describe_state_machine(stateMachineArn=arn)["status"] == "DELETING"
+    assert refusal(states.start_execution, stateMachineArn=arn)[0] == "StateMachineDeleting"
+    assert refusal(states.update_state_machine, stateMachineArn=arn, roleArn=ROLE)[0] == "StateMachineDeleting"
     states.stop_execution(executionArn=running)
     for execution in (ended, running):
         assert refusal(states.describe_execution, executionArn=execution)[0] == "ExecutionDoesNotExist"

@@ -6,17 +6,12 @@ from typing import Any
 
 import pytest
 
+from machines import written
 from states_language.__main__ import main
 
 GOOD = {"Comment": "A test.", "StartAt": "A", "States": {"A": {"Type": "Succeed", "Comment": "The end."}}}
 PLAIN = {"StartAt": "A", "States": {"A": {"Type": "Succeed"}}}
 BAD = {"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "C", "InputPath": 3}, "B": {"Type": "Succeed"}}}
-
-
-def written(folder: Path, name: str, definition: Any) -> str:
-    path = folder / name
-    path.write_text(definition if isinstance(definition, str) else json.dumps(definition))
-    return str(path)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """`graph`: the three formats, and the way of an execution through the picture."""
 
-import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from machines import line, raising, task
+from machines import line, raising, task, written
 from states_language import Event, load
 from states_language.__main__ import main
 from states_language.drawing.histories import marks
@@ -52,12 +51,6 @@ MERMAID = """flowchart TD
   style s6 fill:#ffebe9,stroke:#cf222e,stroke-width:2px
   linkStyle 0,1,2,3,4,5,6,7,8 stroke:#1a7f37,stroke-width:2px
 """
-
-
-def written(folder: Path, name: str, content: Any) -> str:
-    path = folder / name
-    path.write_text(json.dumps(content))
-    return str(path)
 
 
 def history() -> list[Event]:

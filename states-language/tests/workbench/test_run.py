@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from machines import line, task
+from machines import line, task, written
 from states_language.__main__ import main
 from states_language.workbench import run as command
 
@@ -19,12 +19,6 @@ WORK = line(
     ("Do it", task(OutputPath="$.Payload", Catch=[{"ErrorEquals": ["Busy"], "Next": "Rest"}])),
 )
 DIRECT = line(("Do it", task(OutputPath="$.Payload")))
-
-
-def written(folder: Path, name: str, content: Any) -> str:
-    path = folder / name
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return str(path)
 
 
 def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:

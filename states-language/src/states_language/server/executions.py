@@ -198,10 +198,7 @@ class Executions:
         """Reads every execution from disk, and returns those that an earlier service left running, now ABORTED."""
         left = []
         for record in self._records.read():
-            known = KnownExecution(
-                record.opening, record.path, None, record.closing, serial=self._next_serial(),
-                redrives=record.redrives, open_runs=record.open_runs,
-            )  # fmt: skip
+            known = KnownExecution(**vars(record), serial=self._next_serial())
             self._known[record.opening.arn] = known
             if record.closing is None:
                 known.closing = self._abort(record)
@@ -243,7 +240,7 @@ class Executions:
         )  # fmt: skip
         journal = self._records.journal(opening)
         live = self._run(opening, started.machine, journal, document)
-        known = KnownExecution(opening, journal.path, live, journal=journal, serial=self._next_serial())
+        known = KnownExecution(opening, journal.path, live=live, journal=journal, serial=self._next_serial())
         self._known[arn] = known
         self._follow(known, live)
         with harmless("the removal of old executions"):

@@ -101,16 +101,16 @@ class Redrive:
     token: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Record:
-    """An execution on disk; `closing` is None if it ran when the service ended.
+    """An execution on disk; `closing` is None while it runs, or if it ran when the service ended.
 
     open_runs: the Map Runs that were open where it stood, None if that is not known.
     """
 
     opening: Opening
-    closing: Closing | None
     path: Path
+    closing: Closing | None = None
     redrives: list[Redrive] = field(default_factory=list)
     open_runs: frozenset[str] | None = None
 
@@ -232,7 +232,7 @@ def _record(path: Path) -> Record | None:
         elif "redrive" in line:
             redrives.append(Redrive(**line["redrive"]))
             closing, part = None, None
-    return None if opening is None else Record(opening, closing, path, redrives, open_runs(part))
+    return None if opening is None else Record(opening, path, closing, redrives, open_runs(part))
 
 
 def _number(path: Path) -> int:

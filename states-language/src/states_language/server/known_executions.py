@@ -5,7 +5,6 @@ Invariant: the description of an ended execution comes from its last line on dis
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from states_language import Execution
@@ -19,30 +18,23 @@ from states_language.server.journals import (
     TOO_OLD,
     Closing,
     Journal,
-    Opening,
-    Redrive,
+    Record,
     not_ended,
 )
 from states_language.tasks.callbacks import Ended
 
 
 @dataclass
-class KnownExecution:
+class KnownExecution(Record):
     """One execution of the registry; `live` is None once it has ended, `serial` counts in the order of starts.
 
-    open_runs: the Map Runs that were open when it ended, None if that is not known. earlier_runs: the Map Runs from
-    before the last redrive.
+    earlier_runs: the Map Runs from before the last redrive.
     """
 
-    opening: Opening
-    path: Path
-    live: Execution | None
-    closing: Closing | None = None
+    live: Execution | None = None
     journal: Journal | None = field(default=None, repr=False)
     serial: int = 0
     listeners: list[Callable[[Ended], None]] = field(default_factory=list, repr=False)
-    redrives: list[Redrive] = field(default_factory=list)
-    open_runs: frozenset[str] | None = None
     earlier_runs: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
