@@ -36,7 +36,7 @@ def answers(peer: Peer) -> None:
 
 @pytest.mark.parametrize("stream", one_in(3, REFUSED))
 def test_a_refusal_that_passes_ends_nothing(local_run: LocalRun, stream: str) -> None:
-    """The third try is answered, and the stream runs without anybody's help."""
+    """The third try is answered, and the stream runs without a request from anybody."""
     service = local_run
     service.script(stream, *[refusing(REFUSED[stream])] * 2, answers)
     service.post(stream)
@@ -48,7 +48,7 @@ def test_a_refusal_that_passes_ends_nothing(local_run: LocalRun, stream: str) ->
 
 
 def test_a_refusal_that_goes_on_is_final_once(local_run: LocalRun) -> None:
-    """After so long: one message in the queue, and one line that the alarm counts."""
+    """After `reject_after` there is one message in the queue, and one line that the alarm counts."""
     service, before = local_run, counted(local_run.folder)
     service.script(FINAL, refusing(403))
     service.post(FINAL)

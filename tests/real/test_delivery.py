@@ -162,7 +162,7 @@ def overtaken(story: Story, stream_id: str, came: list[str], stored: list[str]) 
 
 
 def test_every_event_arrives_in_order(story: Story) -> None:
-    """It arrives in the queue, at the webhook and in the bucket, though each function was killed meanwhile."""
+    """Each event arrives in the queue, at the webhook and in the bucket, although each function was killed once."""
     for came in (once(story.queue), once(story.hook)):
         assert sorted(came) == sorted(story.stored)
         assert overtaken(story, ITEMS, came, story.stored) == []
@@ -170,12 +170,12 @@ def test_every_event_arrives_in_order(story: Story) -> None:
 
 
 def test_the_queue_has_each_event_once(story: Story) -> None:
-    """Its deduplication drops repeated events."""
+    """The FIFO queue's deduplication drops repeated events."""
     assert sorted(one["key"] for one in story.queue) == sorted(story.stored)
 
 
 def test_a_function_gets_every_event_and_those_that_it_failed_again(story: Story) -> None:
-    """It gets them in order, and a batch that fails in part again from its failure on."""
+    """It gets events in order; a batch that fails in part comes again from the first failure on."""
     came = once([event for call in story.calls for event in call["events"]])
     assert (sorted(came), overtaken(story, CALLS, came, story.called)) == (sorted(story.called), [])
     failed = [(at, call["failed"]) for at, call in enumerate(story.calls) if call["failed"] is not None]
@@ -189,7 +189,7 @@ def test_a_function_gets_every_event_and_those_that_it_failed_again(story: Story
 
 
 def test_the_status_has_a_row_for_each_sink(story: Story) -> None:
-    """It has the delivered count; nothing waits and nothing was buried."""
+    """A row has the count of delivered events; no event waits, and none was dead-lettered."""
     rows = {row["sink"]: row for row in story.status["delivery"]}
     (queue, hook) = rows
     assert (queue, hook.rpartition(":")[0]) == ("sqs:orders.fifo", "webhook:127.0.0.1")
@@ -211,7 +211,7 @@ def test_the_command_says_the_same(story: Story) -> None:
 
 
 def test_the_page_shows_each_sink(story: Story) -> None:
-    """A row has what it got; a profile that delivers nothing has no such part."""
+    """A row shows what the sink got; a stream whose profile does not deliver has no such part."""
     rows = story.service.ask("GET", ITEMS)[1]["delivery"]
     with chromium() as browser:
         address = f"http://127.0.0.1:{story.service.port}/console#/streams/{quote(ITEMS, safe='')}"

@@ -126,7 +126,7 @@ def copy_table(dynamodb: Any, table: str, to: str) -> None:
 
 
 def test_both_tables_are_deleted(tmp_path: Path, upstream: str) -> None:
-    """The run is killed too. New tables get a backup's content, and the upstream brings what came since."""
+    """The run is killed too. New tables get a backup's content, and the upstream resends what came since."""
     copy, backup = project(tmp_path / "project", streams_per_function=10), str(tmp_path / "backup")
     with running(tmp_path, copy, UPSTREAM_DEMO=upstream) as service:
         connect(service, STREAMS)
@@ -144,7 +144,7 @@ def test_both_tables_are_deleted(tmp_path: Path, upstream: str) -> None:
 
 
 def test_tables_are_set_back(tmp_path: Path, upstream: str) -> None:
-    """All events are deleted; tables of an earlier instant, under other names, are taken over."""
+    """All events are deleted; they are restored from tables of an earlier instant with other names."""
     copy = project(tmp_path / "project", streams_per_function=10)
     with running(tmp_path, copy, UPSTREAM_DEMO=upstream) as service:
         connect(service, STREAMS)
@@ -168,7 +168,7 @@ def test_tables_are_set_back(tmp_path: Path, upstream: str) -> None:
 
 
 def test_a_region_is_lost_and_streams_are_moved(tmp_path: Path, upstream: str) -> None:
-    """A run is killed for ever and another takes over from a backup; from that one a third takes over by a move."""
+    """A run is killed for good and another restores from a backup; the streams are then moved to a third."""
     copy, backup = project(tmp_path / "project", streams_per_function=10), str(tmp_path / "backup")
     for name in ("lost", "second", "third"):
         (tmp_path / name).mkdir()
@@ -196,7 +196,7 @@ def test_a_region_is_lost_and_streams_are_moved(tmp_path: Path, upstream: str) -
 
 
 def test_no_concurrency_is_left(tmp_path: Path, upstream: str) -> None:
-    """Two functions may run, and another team has both; a stream connects by itself once there is room."""
+    """Two functions may run, and another team uses both; the stream connects by itself once one is free."""
     copy = project(tmp_path / "project", streams_per_function=1, connection_concurrency=2)
     with running(tmp_path, copy, UPSTREAM_DEMO=upstream) as service:
         connect(service, STREAMS[:2])
@@ -209,7 +209,7 @@ def test_no_concurrency_is_left(tmp_path: Path, upstream: str) -> None:
 
 
 def test_a_profile_is_wrong(tmp_path: Path, upstream: str) -> None:
-    """All its streams are rejected; once it is right, a start by its name connects all of them."""
+    """All its streams are rejected; once it is correct, a start by a pattern connects all of them."""
     copy = project(tmp_path / "project", "nothing-", streams_per_function=100)
     streams = [f"demo:{number}" for number in range(MANY)]
     with running(tmp_path, copy, UPSTREAM_DEMO=upstream) as service:

@@ -19,7 +19,7 @@ def doctor(run: LocalRun, *options: str) -> tuple[int, dict[str, dict[str, str]]
 
 @pytest.mark.cpu(6)
 def test_a_demonstration_hands_over_and_is_stopped(local_run: LocalRun) -> None:
-    """What the run lacks is named and counts as well; the secrets that no stream needs are noted."""
+    """What the run lacks is named and does not count as wrong; secrets that no stream needs are notes."""
     code, found = doctor(local_run, "--demo", STREAM)
     assert code == 0, [one for one in found.values() if one["state"] in ("wrong", "unknown")]
     shown = {what.rpartition(", ")[2]: one for what, one in found.items() if what.startswith(f"demonstration {STREAM}")}

@@ -67,7 +67,7 @@ def status_once(service: Service, status: str, execution: str | None) -> Any:
 
 
 def test_a_stream_is_rejected_stopped_killed_and_taken_over(local_run: LocalRun) -> None:
-    """By executions one after the other; each ends as what happened to it, and says so."""
+    """Successive executions keep the stream; each ends by what happened to it, and reports that."""
     service = local_run
     service.script(STREAM, refuses, goes_on)
     rejected = ended(service, service.post(STREAM)["executionArn"])
@@ -149,9 +149,8 @@ def is_a_gap(status: Any) -> None:
 
 
 def test_a_failure_says_until_when_the_upstream_is_left_alone(local_run: LocalRun) -> None:
-    """Status, usual name, and the instant that Retry-After asks for; not the upstream's own words.
-
-    It is past once the stream is connected. The id that came with two bodies is counted, the one spelled otherwise not.
+    """It has the status, its usual name and the instant from Retry-After, but not the upstream's own words; it is past
+    once the stream is connected. The id that came with two bodies is counted, the one with another spelling is not.
     """
     service = local_run
     service.script(BUSY, is_busy, is_busy, repeats)

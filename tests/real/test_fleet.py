@@ -25,7 +25,7 @@ def command(service: Service, *words: str) -> "subprocess.CompletedProcess[str]"
 
 
 def test_a_document_is_applied(local_run: LocalRun, tmp_path: Path) -> None:
-    """A dry run changes nothing; then the streams run; a pattern stops them; a profile that is not there is named."""
+    """A dry run changes nothing; then the streams run; a pattern stops them; an unknown profile is named."""
     service = local_run
     path = tmp_path / "streams.toml"
     path.write_text('connected = ["demo:fleet-{1..2}"]\nstopped = ["demo:fleet-3"]\n')
@@ -54,7 +54,7 @@ def test_a_document_is_applied(local_run: LocalRun, tmp_path: Path) -> None:
 
 
 def test_a_mistake_of_the_command_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything is sent: which entry, and what is wrong."""
+    """Before anything is sent, the command names the entry and says what is wrong."""
     path = tmp_path / "streams.txt"
     path.write_text("demo:1\n!demo:1\n")
     for words, said in (

@@ -95,7 +95,7 @@ def with_a_gap(service: Service, name: str) -> None:
 
 
 def test_what_a_hostile_address_says_is_not_taken_for_more(tmp_path: Path) -> None:
-    """Sound gaps are repaired and each event comes once; the others stay open, each with its reason."""
+    """Gaps at honest addresses are repaired, with each event once; the others stay open, each with a reason."""
     project = copied(tmp_path / "project")
     fields = REPAIRED | {name: more for name, (more, _, _) in OPEN.items()}
     for name, more in fields.items():

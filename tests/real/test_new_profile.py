@@ -70,7 +70,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 
 def test_the_function_that_runs_connects_the_streams(story: Story) -> None:
-    """All five are kept by the one that began before the profiles were there, in one connection each."""
+    """The function that began before the profiles existed keeps all five streams, in one connection each."""
     (function,) = {one["request_id"] for connections in story.connections.values() for one in connections}
     assert function
     assert [len(connections) for connections in story.connections.values()] == [1] * 5
@@ -78,7 +78,7 @@ def test_the_function_that_runs_connects_the_streams(story: Story) -> None:
 
 
 def test_nobody_is_rejected_or_refused(story: Story) -> None:
-    """Not for a while either: no dead letter, no permission that lacks, and the events come without a hole."""
+    """There is no dead letter and no missing permission at any time, and the events come without a hole."""
     assert not re.search("rejected|not authorized|AccessDenied|ALERT", story.log)
     for numbers in story.numbers.values():
         assert numbers == [*range(numbers[0], numbers[-1] + 1)]

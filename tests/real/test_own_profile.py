@@ -22,7 +22,7 @@ CHOSEN = "ship or can_be_started or refused_trial"
 
 @pytest.mark.long
 def test_profiles_of_ones_own_turn_no_test_red(tmp_path: Path) -> None:
-    """Of a copy of the project with two of them in env/streams, the tests that know profiles pass."""
+    """In a copy of the project with two own profiles in env/streams, the tests that read profiles pass."""
     copy_rooms(tmp_path, (*ROOMS, "tests", "env", "packaging", "statemachines"))
     for name in ("pyproject.toml", "serverless.yml", "package-lock.json"):
         shutil.copy2(PROJECT / name, tmp_path / name)

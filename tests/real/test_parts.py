@@ -60,7 +60,7 @@ class Reader:
 @pytest.mark.long
 @pytest.mark.cpu(150)
 def test_a_stream_in_parts_is_one_stream_while_its_functions_are_killed(tmp_path: Path) -> None:
-    """POST starts all, one place in all parts passes over nothing, DELETE stops all."""
+    """POST starts all parts, a reader's place skips no event of any part, and DELETE stops all."""
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "feed.toml").write_text(PROFILE)
     with running(tmp_path, STREAMKEEPER_PROFILES=str(tmp_path / "profiles")) as service:

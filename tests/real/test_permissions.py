@@ -107,9 +107,8 @@ def explained() -> list[Permission]:
 
 
 def test_every_request_is_allowed(story: Story) -> None:
-    """The run refused none, and the evaluator, which knows AWS's actions and their resources, allows each.
-
-    So it does what Lambda itself asks in the role of each function.
+    """The run refused no request, and the evaluator, which knows AWS's actions and resources, allows each. It also
+    allows what Lambda itself requests in the role of each function.
     """
     by_name = {role.name: role for role in story.roles}
     asked = [(by_name[name], need) for name, need in (*story.asked, *permissions.of_the_platform(story.read))]
@@ -120,13 +119,13 @@ def test_every_request_is_allowed(story: Story) -> None:
 
 
 def test_what_is_allowed_is_used_or_explained(story: Story) -> None:
-    """What no request needed is what unused_permissions.toml explains, row by row."""
+    """The permissions that no request needed are exactly the rows of unused_permissions.toml."""
     spare, known = set(unused(story.roles, story.asked)), set(explained())
     assert (spare - known, known - spare) == (set(), set()), "not explained, and explained though used or not allowed"
 
 
 def test_each_permission_that_is_taken_away_is_missed(story: Story) -> None:
-    """Without any one of those that are used, a request of the run is refused, and that is said by its name."""
+    """Without any single used permission a request of the run is refused, and the permission is named."""
     kept = set(unused(story.roles, story.asked))
     for role, _, action, resource in single(story.roles):
         if (role.name, action, resource) in kept:
@@ -137,7 +136,7 @@ def test_each_permission_that_is_taken_away_is_missed(story: Story) -> None:
 
 
 def test_a_permission_that_nobody_uses_is_named(story: Story) -> None:
-    """One more than is used stands among those that must be explained."""
+    """An unused permission that is added appears among those that need an explanation."""
     spare = Statement("Allow", ("dynamodb:DeleteTable",), ("*",))
     richer = tuple(replace(role, statements=(*role.statements, spare)) for role in story.roles)
     more = set(unused(richer, story.asked)) - set(unused(story.roles, story.asked))
@@ -145,7 +144,7 @@ def test_a_permission_that_nobody_uses_is_named(story: Story) -> None:
 
 
 def test_the_local_evaluator_agrees_with_the_other(story: Story) -> None:
-    """Of each request in each role, also where it is another's, both say the same."""
+    """Both give the same verdict on each request in each role, including other roles' requests."""
     asked = [(role, need) for role in story.roles for need in dict.fromkeys(need for _, need in story.asked)]
     ours = ["ImplicitlyDenied" if role.refusal(need) else "Allowed" for role, need in asked]
     assert permissions.verdicts(asked) == ours
@@ -153,7 +152,7 @@ def test_the_local_evaluator_agrees_with_the_other(story: Story) -> None:
 
 
 def test_a_run_that_enforces_answers_as_aws_does(story: Story) -> None:
-    """A permission that is taken away while it runs is missed at once: the API fails, and a line says why."""
+    """If a permission is removed while it runs, the API fails at once, and a line says why."""
     status, line = refusal(story.service, story.project)
     user = f"arn:aws:sts::000000000000:assumed-role/ConnectionControlRole/streamkeeper-{STAGE}-connection-control"
     index = f"arn:aws:dynamodb:us-east-1:000000000000:table/streamkeeper-{STAGE}-events/index/by-position"

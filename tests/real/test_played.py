@@ -30,7 +30,9 @@ def was_handed_over(service: Service, stream_id: str) -> bool:
 
 
 def test_both_lanes_follow_a_provider_that_is_played(local_run: LocalRun) -> None:
-    """A handover and a stop: each event once, none missing. On a slow machine a successor may come late."""
+    """After a handover and a stop each event is stored once, and none is missing. On a slow machine a successor may
+    come late.
+    """
     service = local_run
     for stream_id in STREAMS:
         service.post(quote(stream_id))

@@ -32,10 +32,9 @@ def is_explained(service: Service, stream_id: str) -> bool:
 
 @pytest.mark.long
 def test_streams_of_each_policy_are_handed_over(local_run: LocalRun) -> None:
-    """Three streams of one service, one of each policy, each handed over twice in each direction or more.
-
-    And one with a hot standby, of which one connection is dropped: through that and two function limits the upstream
-    never sees fewer than one connection.
+    """Three streams of one service, one of each policy, are handed over at least twice in each direction. One
+    connection of a stream with a hot standby is dropped: through that and two function limits the upstream never sees
+    fewer than one connection.
     """
     service, counts = local_run, dict[str, list[int]]()
     service.watch(lambda stream_id, count: counts.setdefault(stream_id, []).append(count))

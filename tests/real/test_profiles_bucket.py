@@ -20,7 +20,9 @@ BUCKET, FOLDER = "streamkeeper-test-events-000000000000-us-east-1", "streams/"
 
 
 def test_a_profile_in_the_bucket_is_in_use_within_a_minute_and_a_wrong_one_never(tmp_path: Path) -> None:
-    """A new one is started by the function that runs; a wrong one is reported, and its former version goes on."""
+    """The running function starts a stream of a new profile; a wrong profile is reported, and its former version stays
+    in use.
+    """
     project = copied(tmp_path / "project")
     named = (("profiles_bucket: ", BUCKET), ("profiles_folder: ", FOLDER))
     settings = project / "env" / "test.yml"

@@ -217,7 +217,7 @@ def test_the_commands_of_the_readme(checkout: Checkout) -> None:
 
 @PAGES
 def test_the_commands_of_a_page_are_known(page: str, wanted: list[tuple[str, str]]) -> None:
-    """One that nobody expects fails, and so does one too many."""
+    """A command that the test does not expect fails it, and so does a missing one."""
     assert [command[: len(start)] for command, (start, _) in zip(typed(page), wanted, strict=True)] == [
         start for start, _ in wanted
     ]
@@ -226,7 +226,7 @@ def test_the_commands_of_a_page_are_known(page: str, wanted: list[tuple[str, str
 @pytest.mark.long
 @PAGES
 def test_the_commands_of_a_page(checkout: Checkout, page: str, wanted: list[tuple[str, str]]) -> None:
-    """Each prints what the page promises, in its order."""
+    """Each command prints what the page promises, in the page's order."""
     if page == "docs/operations.md":
         checkout.prints(".venv/bin/streamkeeper start demo", "")
     for command, (_, pattern) in zip(typed(page), wanted, strict=True):
@@ -235,7 +235,9 @@ def test_the_commands_of_a_page(checkout: Checkout, page: str, wanted: list[tupl
 
 @pytest.mark.long
 def test_the_queue_has_every_event_of_the_tutorial_once(checkout: Checkout) -> None:
-    """From the first that was sent to the last that was stored, in order, but for those that were taken out."""
+    """It has all events in order, from the first that was sent to the last that was stored, except those that were
+    taken out.
+    """
     sqs = client("sqs", f"http://127.0.0.1:{checkout.port + 1}")
     queue = sqs.get_queue_url(QueueName="edits.fifo")["QueueUrl"]
     sent: list[str] = []
@@ -264,7 +266,7 @@ def test_the_commands_that_need_aws_are_understood_by_the_shell(command: str) ->
 
 
 def test_make_knows_what_the_readme_says() -> None:
-    """`make test` is there; the style is checked before the tests, the types in `tests/test_types.py`."""
+    """`make test` exists; the style is checked before the tests, the types in `tests/test_types.py`."""
     planned = subprocess.run(["make", "-n", "test"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
     assert "ruff check" in planned
     assert "pytest" in planned

@@ -24,9 +24,8 @@ def lanes(service: Service, stream_id: str) -> list[str]:
 
 @pytest.mark.long
 def test_a_project_that_changes_while_a_stream_of_it_is_connected(tmp_path: Path) -> None:
-    """New functions have the new code, new executions the new definition, and the stream is connected throughout.
-
-    What cannot be deployed is reported and changes nothing; a new profile is usable though nothing else can be.
+    """New functions have the new code, new executions the new definition, and the stream is connected throughout. A
+    change that cannot be deployed is reported and changes nothing; a new profile is usable even then.
     """
     project = packaged(projects.copied(tmp_path / "project"))
     connected: list[tuple[str, int]] = []

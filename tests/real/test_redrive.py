@@ -74,7 +74,9 @@ def counted(folder: Path) -> int:
 
 
 def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(service: Service) -> None:
-    """It was counted once. The 402 passes, the stream goes on, the lost event is there, and the queue is empty."""
+    """The rejection was counted once. The 402 passes, the stream continues, the lost event is there, and the queue is
+    empty.
+    """
     before = counted(service.folder)
     service.post(UNPAID)
     assert until(lambda: waiting(service) == 1, 30), service.log
@@ -93,7 +95,7 @@ def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(service: Se
 
 
 def test_the_message_of_a_stream_that_runs_again_is_deleted(service: Service) -> None:
-    """Somebody has started it by a POST: nothing is left to do, and nothing is started beside it."""
+    """The stream was started by a POST, so no second execution is started."""
     rejection = {"stream": RUNS, "execution": "arn", "error": "StreamRejected", "cause": "HTTP status 403"}
     execution = service.post(RUNS)["executionArn"]
     assert until(lambda: service.ask("GET", RUNS)[1].get("holder"), 30), service.log

@@ -24,9 +24,8 @@ def states_of(service: Service, arn: str) -> list[str]:
 
 
 def test_a_successor_takes_the_stream_from_a_running_execution(local_run: LocalRun) -> None:
-    """It holds the stream under the next generation, and the predecessor ends as renewed: nothing is missed.
-
-    Of the connections none of the predecessor comes behind its successor's. A stop ends the successor as stopped.
+    """The successor holds the stream under the next generation, and the predecessor ends as renewed: no event is
+    missed. No connection of the predecessor comes after one of its successor's. A stop ends the successor as stopped.
     """
     service = local_run
     old = service.post(STREAM)["executionArn"]

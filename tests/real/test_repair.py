@@ -98,7 +98,7 @@ def database() -> Iterator[Database]:
 
 
 def test_an_exchange_that_drops_lags_and_refuses_loses_nothing(project: Path, tmp_path: Path) -> None:
-    """Though the function is killed while it reads a page: every trade is stored once, and the gaps are repaired."""
+    """Although the function is killed while it reads a page, every trade is stored once, and the gaps are repaired."""
     troubled: list[Troubled] = []
 
     def around(app: ASGIApp) -> ASGIApp:
@@ -130,7 +130,7 @@ def test_an_exchange_that_drops_lags_and_refuses_loses_nothing(project: Path, tm
 def test_couchdbs_feed_of_changes_repairs_what_a_cut_connection_missed(
     project: Path, tmp_path: Path, database: Database
 ) -> None:
-    """PouchDB's server is asked since the last change before the gap, two changes a page, until the first after it."""
+    """The changes are fetched from the last one before the gap to the first one after it, two a page."""
     with running(tmp_path, project, UPSTREAM_COUCH=database.address) as service:
         stream = "couch"
         service.post(stream)
@@ -180,7 +180,7 @@ class Feed:
 
 
 def test_pages_of_json_server_repair_what_a_stream_sent_to_nobody(project: Path, tmp_path: Path) -> None:
-    """The stream is away while seven trades are made; two a page come by the address of a `Link` header, each once."""
+    """Seven trades are made while the stream is away; pages of two, linked by a `Link` header, bring each once."""
     feed, stream = Feed(), "paged"
     try:
         with (

@@ -38,7 +38,9 @@ def life(which: int, *ids: int, stays: bool = False) -> Script:
 def test_a_restarted_server_is_told_and_its_events_are_stored_where_the_profile_says_so(
     local_run: LocalRun, stream: str, how: str, stored: list[str]
 ) -> None:
-    """Each once, behind those from before, whoever delivers them again; then that nothing new comes."""
+    """Each is stored once, after the earlier ones, whichever connection delivers it; then the stream is reported as
+    quiet.
+    """
     again = life(1, 1, 2, 3, 4)
     local_run.script(stream, life(0, 1, 2, 3), again, again, life(1, 1, 2, 3, 4, stays=True))
     local_run.post(stream)
@@ -64,7 +66,7 @@ def test_a_restarted_server_is_told_and_its_events_are_stored_where_the_profile_
 
 @pytest.mark.long
 def test_a_silent_upstream_is_quiet_where_no_connection_lives_long_enough_to_stall(local_run: LocalRun) -> None:
-    """Each connection is relieved before `stall_after_s`; what is expected counts over all of them."""
+    """Each connection hands over before `stall_after_s`; `expect_every_s` counts across all of them."""
     stream = "expected:silent"
     silent = sends(CHUNKED, then=Peer.wait_until_gone)
     local_run.script(stream, sends(CHUNKED, b"f\r\nid: 1\ndata: 1\n\n\r\n", then=Peer.wait_until_gone), silent)

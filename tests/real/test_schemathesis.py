@@ -68,7 +68,7 @@ def asked(service: Service, folder: Path, examples: int, *more: str) -> str:
 @pytest.mark.cpu(4)
 @pytest.mark.parametrize("part", [PART, pytest.param(0, marks=pytest.mark.long)])
 def test_schemathesis_finds_nothing(service: Service, tmp_path: Path, part: int) -> None:
-    """All its checks: what the examples and the borders of each parameter come to, of some routes in each run."""
+    """All its checks run, with examples and boundary values of each parameter, on some routes in each run."""
     paths = service.ask_at("GET", "openapi.json")[1]["paths"]
     operations = [f"{method.upper()} {path}" for path, methods in paths.items() for method in methods]
     drawn = random.Random(seed()).sample(operations, part or len(operations))
@@ -79,5 +79,5 @@ def test_schemathesis_finds_nothing(service: Service, tmp_path: Path, part: int)
 
 @pytest.mark.long
 def test_schemathesis_finds_nothing_in_many_requests(service: Service, tmp_path: Path) -> None:
-    """The same with many more drawn requests, and with those that follow from answers."""
+    """The same with many more generated requests, and with requests that follow from answers."""
     asked(service, tmp_path, 100)

@@ -27,9 +27,8 @@ def repeats(peer: Peer) -> None:
 
 
 def test_a_local_function_sends_a_secret_and_shows_it_nowhere(local_run: LocalRun) -> None:
-    """It comes by reference from the local Secrets Manager; no log, history, table, queue or answer contains it.
-
-    One stream is served and another refused, by an upstream that repeats the request.
+    """The secret comes by reference from the local Secrets Manager; no log, history, table, queue or answer contains
+    it. One stream is served and another refused, by an upstream that repeats the request.
     """
     service = local_run
     served, refused = (

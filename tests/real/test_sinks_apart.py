@@ -87,7 +87,7 @@ def hooks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hooks, Ser
 
 
 def test_no_sink_delays_another(hooks: tuple[Hooks, Service, list[float], list[float]]) -> None:
-    """One hangs, one answers 500, one takes 0.1 s: each event of the fifty others arrives as if they were not there."""
+    """One sink hangs, one answers 500, one takes 0.1 s: the events of the fifty others arrive without delay."""
     _, service, alone, beside = hooks
     for name, lags in (("alone", alone), ("beside", beside)):
         print(f"{name}: {len(lags)} events, median {_share(lags, 50):.2f} s, of 99 in 100 {_share(lags, 99):.2f} s")
@@ -99,7 +99,7 @@ def test_no_sink_delays_another(hooks: tuple[Hooks, Service, list[float], list[f
 def test_a_killed_function_and_sinks_that_are_mended_lose_nothing(
     hooks: tuple[Hooks, Service, list[float], list[float]],
 ) -> None:
-    """What waited comes, in its order, within a sweep and a rest."""
+    """Waiting events come in their order, within a sweep and a back-off."""
     made, service, *_ = hooks
     service.kill()
     made.is_sick = False

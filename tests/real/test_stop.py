@@ -38,7 +38,9 @@ def is_over(service: Service, arn: str, stream_id: str = STREAM) -> bool:
 
 
 def test_a_stream_is_stopped_and_goes_on_from_its_cursor(local_run: LocalRun) -> None:
-    """From its first POST to the stop of its second run; each event, also of the pause, is stored exactly once."""
+    """From its first POST to the stop of its second run, each event is stored exactly once, those of the pause
+    included.
+    """
     service = local_run
     first = service.post(STREAM)["executionArn"]
     begun = get(service)
@@ -123,7 +125,7 @@ def is_listed(service: Service) -> None:
 
 
 def test_a_stop_of_a_stream_that_never_started_is_recorded(local_run: LocalRun) -> None:
-    """GET says that it never was; a stop is recorded, for a POST may be on its way, and GET reports it."""
+    """GET says that it was never started. The stop is recorded, because a POST may be under way, and GET reports it."""
     service = local_run
     code, answer = service.ask("GET", "demo:never")
     assert problems.read(code, answer)["detail"] == "The stream 'demo:never' was never started."
@@ -133,7 +135,7 @@ def test_a_stop_of_a_stream_that_never_started_is_recorded(local_run: LocalRun) 
 
 
 def test_a_stream_whose_upstream_is_down_can_be_stopped(local_run: LocalRun) -> None:
-    """The next attempt of a lane is turned away, and the execution ends cleanly."""
+    """The next try of a lane is refused, and the execution ends cleanly."""
     service = local_run
     arn = service.post(DOWN)["executionArn"]
     assert until(lambda: get(service, DOWN)["status"] == "reconnecting", 10), service.log

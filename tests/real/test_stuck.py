@@ -20,7 +20,7 @@ def fails(peer: Peer) -> None:
 
 
 def test_a_stream_that_is_stuck_at_its_cursor_is_reported(local_run: LocalRun) -> None:
-    """The terminal reports it once; GET names the cursor, and says for how many connections."""
+    """The terminal reports it once; GET has the cursor, and the number of connections that failed there."""
     local_run.script(STREAM, first, fails)
     local_run.post(STREAM)
     assert until(lambda: f"ALERT: {STREAM} is stuck at its cursor: " in local_run.log, 60), local_run.log

@@ -83,9 +83,8 @@ def more_come(service: Service) -> bool:
 
 
 def test_four_streams_of_a_function_share_tokens_that_expire_are_revoked_and_are_not_given(tmp_path: Path) -> None:
-    """Two by client credentials, two by one refresh token: few are requested, none twice, and an outage has a name.
-
-    A refresh token that is used twice would be the end of all that came of it.
+    """Two use client credentials, two share a refresh token: few tokens are requested, none twice, and an outage is
+    named. A refresh token that is used twice would revoke all tokens that came from it.
     """
     project = copied(tmp_path / "project")
     changed(project / "env" / "test.yml", ("streams_per_function: 1 ", "streams_per_function: 4 "))

@@ -191,17 +191,17 @@ def lost(events: list[dict[str, Any]], gaps: list[dict[str, Any]]) -> list[tuple
 
 
 def test_the_first_upgrade_makes_a_version_of_what_is_deployed(story: Story) -> None:
-    """There is nothing to compare it with, so it ends at once."""
+    """It has no earlier version to compare with, so it ends at once."""
     assert (story.first[0], story.first[1].splitlines()[-1]) == (0, "Success"), story.first
 
 
 def test_a_deployment_changes_nothing_until_it_is_upgraded_to(story: Story) -> None:
-    """Handovers go on, between functions of the version before."""
+    """Handovers continue between functions of the former version."""
     assert story.early == {"A", "B"}
 
 
 def test_a_good_version_is_taken_by_every_stream_without_a_gap(story: Story) -> None:
-    """In waves; each stream is connected throughout, and its executions call the new version."""
+    """Streams take it in waves; each is connected throughout, and its executions call the new version."""
     assert (story.good[0], story.good[1].splitlines()[-1]) == (0, "Success"), story.good
     assert [NEW in each[-1]["lane"] for each in story.after] == [True] * 4
     assert (story.connected, open_gaps(story.gaps)) == ({1, 2}, [])
@@ -217,9 +217,8 @@ def test_a_good_version_is_taken_by_every_stream_without_a_gap(story: Story) -> 
     ],
 )
 def test_a_bad_version_is_taken_back_in_the_first_wave(story: Story, name: str, reason: str) -> None:
-    """It is said why; the streams of the wave are connected again by what they ran before, the fourth never left it.
-
-    Events that the version dropped and said to have stored are lost, and a gap says when.
+    """The reason is printed; the wave's streams are connected again by the former version, which the fourth stream
+    never left. Events that the bad version reported as stored and did not store are lost, and a gap has their interval.
     """
     bad = story.bad[name]
     status, text = bad.end
@@ -229,7 +228,7 @@ def test_a_bad_version_is_taken_back_in_the_first_wave(story: Story, name: str, 
 
 
 def test_streams_outside_the_wave_miss_nothing(story: Story) -> None:
-    """They are in no wave of a bad version."""
+    """No wave of a bad version includes them."""
     waves = set().union(*(bad.wave for bad in story.bad.values()))
     (outside,) = set(STREAMS) - waves
     last = story.bad["definition"]
@@ -237,5 +236,5 @@ def test_streams_outside_the_wave_miss_nothing(story: Story) -> None:
 
 
 def test_a_second_upgrade_is_refused_by_the_name_of_the_first(story: Story) -> None:
-    """It says how to see it and how to end it."""
+    """The refusal says how to watch the first one and how to end it."""
     assert all(bad.second.startswith("streamkeeper: The upgrade 20") for bad in story.bad.values())
