@@ -151,19 +151,20 @@ export function eventsPart(id) {
 }
 
 const body = (one) => one.data ?? (one.data_base64 ? `(bytes in Base64) ${one.data_base64}` : `(no body here: ${one.dead_letter ?? one.left_out})`);
-const searched = (one) => `${one.id ?? ''} ${one.name ?? ''} ${one.key} ${body(one)}`.toLowerCase();
+const searched = (one) => `${one.stream ?? ''} ${one.id ?? ''} ${one.name ?? ''} ${one.key} ${body(one)}`.toLowerCase();
 
 function item(one) {
   const full = body(one);
   const details = element('details', {},
     element('summary', {},
       element('time', { datetime: one.received_at }, clock(one.received_at)),
+      element('span', { class: 'part' }, one.stream ?? ''),
       element('span', { class: 'name' }, one.name ?? ''),
       element('span', { class: 'body' }, full.slice(0, SHORT))));
   // The rest is made on opening: most events are never opened.
   details.addEventListener('toggle', () => {
     if (!details.open || details.children.length > 1) return;
-    const facts = [['received', one.received_at], ['id', one.id], ['key', one.key], ['position', one.position], ['conflict of', one.conflict_of]];
+    const facts = [['part', one.stream], ['received', one.received_at], ['id', one.id], ['key', one.key], ['position', one.position], ['conflict of', one.conflict_of]];
     const list = element('dl', { class: 'facts' });
     for (const [name, value] of facts) {
       if (value) list.append(element('div', {}, element('dt', {}, name), element('dd', {}, value)));

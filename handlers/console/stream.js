@@ -97,10 +97,10 @@ export function streamView(parent, server, id) {
 
   async function change(button, method) {
     const isStart = method === 'POST';
-    const from = cursor === null ? 'It has no cursor: its profile decides where it begins.' : `It continues from its cursor, ${cursor}.`;
-    const sentence = isStart
-      ? from
-      : 'The connection stores what it has read and closes. The stream stays stopped until it is started again.';
+    const alone = cursor === null ? 'It has no cursor: its profile decides where it begins.' : `It continues from its cursor, ${cursor}.`;
+    const from = isInParts ? 'Each part continues from its own cursor, if it has one.' : alone;
+    const closes = isInParts ? 'Each part stores what it has read and closes.' : 'The connection stores what it has read and closes.';
+    const sentence = isStart ? from : `${closes} The stream stays stopped until it is started again.`;
     if (!await confirmed(`${isStart ? 'Start' : 'Stop'} ${id}?`, sentence, isStart ? 'Start' : 'Stop')) return;
     await attempt(button, async () => {
       const answer = await ask(streamPath(id), method);

@@ -33,7 +33,9 @@ def of_files(paths: Sequence[Path]) -> list[Named]:
         try:
             pages.append((str(path), page_of(data(path, "the history"))))
         except Mistake as problem:
-            raise UserError(str(problem)) from None
+            is_name = path.name == str(path) and not path.suffix and not path.exists()
+            hint = f" For a stream or a part, give --execution ARN: `streamkeeper status {path} --json` has it."
+            raise UserError(f"{problem}{hint if is_name else ''}") from None
         except HistoryError as problem:
             raise UserError(f"{path} is not a history: {problem}.") from None
     try:

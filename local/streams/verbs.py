@@ -193,7 +193,8 @@ def gaps(arguments: argparse.Namespace) -> int:
     times = {"from": arguments.from_at, "to": arguments.to_at}
     for page in asking.streams(arguments).pages(path_of(arguments.stream_id, "/gaps"), times):
         for gap in page["gaps"]:
-            line = f"{period(gap)}  {spelled(gap['length_ms']):<12}  {gap['cause']}  {gap['state']}"
+            part = f"{gap['stream']}  " if "stream" in gap else ""
+            line = f"{part}{period(gap)}  {spelled(gap['length_ms']):<12}  {gap['cause']}  {gap['state']}"
             line += repair_words(gap["repair"]) if "repair" in gap else ""
             print(json.dumps(gap)) if arguments.json else show(line)
     return DONE

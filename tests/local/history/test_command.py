@@ -159,6 +159,11 @@ def test_the_gaps_of_a_stream_are_drawn_and_those_that_were_repaired_as_such(
         (["{file}", "--execution", "x"], "Give either files with histories or --execution ARN."),
         (["{file}"], "{file} is not a history: events[0].id must be a whole number of at least 1."),
         (["{absent}"], "the history {absent} cannot be read: No such file or directory."),
+        (
+            ["nosuch"],
+            "the history nosuch cannot be read: No such file or directory. For a stream or a part, give "
+            "--execution ARN: `streamkeeper status nosuch --json` has it.",
+        ),
         (["{file}", "--memory-mb", "1"], "--memory-mb must be a whole number from 128 to 10240, not '1'."),
     ],
 )
