@@ -212,7 +212,7 @@ def _check(fields: Fields, profile: Profile, table: Mapping[str, Any], marked: S
     sections.query(fields, profile.address)
     _check_places(fields, profile)
     _check_store(fields, profile, table)
-    fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
+    fields.refuse_the_rest("a profile; docs/profiles.md lists them all")
     _check_together(fields, profile, marked, has_ids)
     _check_framing(fields, profile, table)
     if profile.parts:

@@ -62,7 +62,7 @@ def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> Problem
     path = folder / f"{name}.toml"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in folder.glob("*.toml"))) or "none"
-        return Problem("unknown-stream", f"There is no stream profile {name!r}; there are: {known}.", "streamId")
+        return Problem("unknown-stream", f"There is no stream profile {name!r}; the profiles are: {known}.", "streamId")
     try:
         profile = parse(name, tomllib.loads(profile_text(path)), variables)
     except tomllib.TOMLDecodeError as problem:

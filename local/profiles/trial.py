@@ -173,7 +173,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _try(profile, arguments, SecretValues(boto3.client, stages.names(arguments.stage)["secrets"]).read)
     if profile.name not in BEHAVIOURS:
         raise UserError(
-            f"There is no imitation of a provider for {profile.name!r}; there are: {', '.join(BEHAVIOURS)}."
+            f"There is no imitation of a provider for {profile.name!r}; imitations: {', '.join(BEHAVIOURS)}."
         )
     with playing() as (origin, _):
         return _try(moved(profile, origin), arguments, lambda references: dict.fromkeys(references, "played"))

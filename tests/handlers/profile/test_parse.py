@@ -49,7 +49,7 @@ NO_SECRET = (
 )
 FRAMING = "framing must be one of sse, ndjson, json-seq, length, raw, websocket"
 SSE_ALONE = 'works only with framing = "sse": no other lets an upstream set a reconnection time'
-NO_FIELD = "is not a field of a profile; docs/profiles.md lists those there are"
+NO_FIELD = "is not a field of a profile; docs/profiles.md lists them all"
 UNKNOWN_OF_RESUME = f"is not a field of {RESUME_FIELDS}"
 PACE, PACES = "a pace: start_s, step_s, factor, max_s", "backoff: network, http, throttled, refused"
 WRONG_TIMES = (-1, 86_401, True, "", "m", "5", "5 m", "-5m", "1.5h", "25h", "٣m", "9" * 400 + "s", float("nan"), [5])

@@ -16,7 +16,7 @@ SOUND = ADDRESS % b"https://example.org/"
 CALLED = "must be called NAME.toml, where NAME is 1 to 64 of the characters A-Z a-z 0-9 . _ -"
 FAULTS = [
     "the profile 'wrong': address must begin with http://, https://, ws:// or wss:// and a host",
-    "the profile 'wrong': stall_s is not a field of a profile; docs/profiles.md lists those there are; "
+    "the profile 'wrong': stall_s is not a field of a profile; docs/profiles.md lists them all; "
     "did you mean stall_after_s?",
 ]
 MARKS = {"heartbeat", "end", "loss", "disconnect", "snapshot"}
@@ -36,7 +36,7 @@ def test_every_problem_of_every_file_is_printed(tmp_path: Path, capsys: pytest.C
     assert main(["profile", "check", str(one), str(two)]) == 1
     assert capsys.readouterr().err.splitlines() == [
         f"{one}: the profile 'one': framing must be one of sse, ndjson, json-seq, length, raw, websocket",
-        f"{one}: the profile 'one': extra is not a field of a profile; docs/profiles.md lists those there are",
+        f"{one}: the profile 'one': extra is not a field of a profile; docs/profiles.md lists them all",
         f"{two}: is not valid TOML: Invalid value (at line 1, column 10)",
     ]
 

@@ -253,7 +253,7 @@ def test_a_stream_without_a_player_is_named(capsys: pytest.CaptureFixture[str]) 
     """`streamkeeper run` plays the demonstration streams."""
     assert main(["profile", "try", "demo", "--played"]) == 2
     assert capsys.readouterr().err.startswith(
-        "streamkeeper: There is no imitation of a provider for 'demo'; there are: alpaca, "
+        "streamkeeper: There is no imitation of a provider for 'demo'; imitations: alpaca, "
     )
 
 
