@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from local.functions.function_versions import files_of
 from local.service import osls
 from tests.harness import STAGE
 from tests.local.support import PROJECT
@@ -47,12 +48,14 @@ def once(folder: Path, make: Callable[[Path], Path]) -> Path:
     return folder
 
 
-def kept(name: str, make: Callable[[Path], Path], made_by: str) -> Path:
+def kept(name: str, make: Callable[[Path], Path], made_by: str, *rooms: str) -> Path:
     """Returns a folder that packages a copy of the project, as `once` does; the next run uses it too.
 
-    It is made again when a source of the template changes, or the file `made_by`, which says how the copy differs.
+    It is made again when a source of the template changes, a file of these rooms, or the file `made_by`, which says how
+    the copy differs.
     """
     sources = osls.kept(STAGE, PROJECT).stem.encode() + Path(made_by).read_bytes()
+    sources += repr([sorted(files_of(PROJECT / room).items()) for room in rooms]).encode()
     place = PROJECT / ".streamkeeper-build" / "copies"
     place.mkdir(parents=True, exist_ok=True)
     folder = place / f"{name}-{hashlib.sha256(sources).hexdigest()[:16]}"

@@ -29,9 +29,9 @@ def whole_package(run_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def package(run_folder: Path) -> Path:
+def package() -> Path:
     """Return the same without requirements and compiled files in the zip, which take most of the time."""
-    return once(run_folder / "package", quickly_packaged) / ".serverless"
+    return kept("package", quickly_packaged, __file__, "handlers") / ".serverless"
 
 
 @pytest.fixture(scope="session")
