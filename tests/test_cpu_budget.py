@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from cpu_budget import Meter, Report, Spent, slowness
 from local.stages import ROOT
 from tests.local.support import environment
@@ -62,10 +60,3 @@ def test_only_far_beyond_its_budget_a_test_fails_and_what_is_shared_never_does()
 def test_a_quick_machine_has_no_smaller_budget() -> None:
     """The budgets are those of the reference; a slower machine has more, a quicker one as much."""
     assert slowness() >= 1
-
-
-@pytest.mark.cpu(7)
-def test_a_mark_gives_a_test_another_budget(request: pytest.FixtureRequest) -> None:
-    """In seconds of the reference machine."""
-    mark = request.node.get_closest_marker("cpu")
-    assert mark.args == (7,)

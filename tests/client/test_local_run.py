@@ -158,6 +158,7 @@ def test_a_killed_consumer_misses_nothing(local_run: LocalRun, tmp_path: Path) -
     assert len(keys()) - len(stored) <= kills
 
 
+@pytest.mark.long
 def test_how_late_an_event_comes_is_measured(local_run: LocalRun, capsys: pytest.CaptureFixture[str]) -> None:
     """It is measured by the events' own instants: `python -m bench.follow` has a row for each interval."""
     arguments = ["--json", "--url", f"http://127.0.0.1:{local_run.port}", "--seconds", "2", "--every", "0.1", "0.2"]
