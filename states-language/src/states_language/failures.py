@@ -67,7 +67,8 @@ class TaskFailure(_Failed):
     """A Task's work failed. `error` and `cause` may be absent, as SendTaskFailure allows."""
 
     def of_state(self) -> StateError:
-        """Return the failure of the Task's state."""
+        """Return the failure of the Task's state; this one forgets its traceback, whose frames hold it."""
+        self.__traceback__ = None
         return StateError(self.error, self.cause, terminal=self.terminal)
 
 

@@ -146,20 +146,12 @@ class Data:
     def __init__(self, states: dict[str, Any]) -> None:
         self.states = states
         self._frame: _Read | None = None
-        self._library: dict[str, Any] | None = None
 
     def frame(self, environment: Environment) -> "_Read":
         """Return the frame in which all of them are evaluated."""
         if self._frame is None:
-            self._frame = _Read(self, environment)
+            self._frame = _Read(self.states, environment)
         return self._frame
-
-    @property
-    def library(self) -> dict[str, Any]:
-        """Return $states as the library represents it."""
-        if self._library is None:
-            self._library = {name: to_library(value) for name, value in self.states.items()}
-        return self._library
 
     @functools.cached_property
     def large(self) -> bool:
@@ -170,16 +162,16 @@ class Data:
 class _Read(Frame):
     """A frame that reads a variable when an expression first names it, as the library represents it."""
 
-    def __init__(self, data: Data, environment: Environment) -> None:
+    def __init__(self, states: dict[str, Any], environment: Environment) -> None:
         super().__init__(environment.functions())
-        self._data, self._variable = data, environment.variable
+        self._states, self._variable = states, environment.variable
 
     def lookup(self, name: str) -> Any:
         """Return $states, a variable or a function."""
         if name in self.bindings:
             return self.bindings[name]
         if name == "states":
-            value: Any = self._data.library
+            value: Any = {member: to_library(each) for member, each in self._states.items()}
         elif (value := self._variable(name)) is MISSING:
             value = self.parent.lookup(name)
         elif not isinstance(value, _SCALARS):

@@ -121,7 +121,8 @@ class Retrying(Flowing):
                 failed = isinstance(problem, QueryFailure) and not done
                 error = refusal
             except StateError as failure:
-                failed, error = True, failure
+                # The traceback has this frame, which would hold the error in a circle.
+                failed, error = True, failure.with_traceback(None)
             delay_ms = attempts.next_delay_ms(error, branch.random)
             if delay_ms is None:
                 break
