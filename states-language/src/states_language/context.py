@@ -1,5 +1,6 @@
 """Provides what an expression may read besides its data: variables and the Context Object ($$, $states.context)."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -17,7 +18,7 @@ class Identity:
     machine_arn: str
     role_arn: str
 
-    @property
+    @functools.cached_property
     def region(self) -> str:
         """Return the region that the ARN names."""
         return self.arn.split(":")[3] if self.arn.count(":") > 3 else "us-east-1"

@@ -77,7 +77,7 @@ def test_the_library_returns_the_same_of_any_operator_and_function(text: str) ->
     ("text", "steps"),
     [
         ("1 + 2 * 3", 5),
-        ("$states.input.a", 4),
+        ("($states.input.a)", 5),
         ("$states.input.missing.more", 5),
         ("$states.input.b.c", 7),
         ("$states.input.t = 'text' or $missing", 7),

@@ -17,7 +17,7 @@ from typing import Any, cast
 from states_language.jsonata import library
 from states_language.jsonata.bounds import DEEPEST, SHORT, Bounds, Exceeded
 from states_language.jsonata.library import Functions, JException, Utils
-from states_language.jsonata.reads import COUNTED, LITERALS, PLAIN, Run, literal, path, variable
+from states_language.jsonata.reads import COUNTED, LITERALS, PLAIN, Run, literal, path
 from states_language.jsonata.syntax import has_more, nodes
 from states_language.scheduling.lanes import Costly
 
@@ -258,8 +258,7 @@ def _single(value: Any) -> Any:
 
 _KINDS: dict[str, Callable[[Any, Any, Child], Run | None]] = {
     **dict.fromkeys(LITERALS, lambda _machine, node, _child: literal(node)),
-    "variable": lambda machine, node, _child: variable(machine, node),
-    "path": lambda machine, node, _child: path(machine, node),
+    **dict.fromkeys(("variable", "path"), lambda machine, node, _child: path(machine, node)),
     "binary": _binary,
     "condition": _condition,
     "block": _block,

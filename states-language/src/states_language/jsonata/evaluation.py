@@ -32,6 +32,7 @@ from states_language.jsonata.engine import bounds as used
 from states_language.jsonata.library import Utils
 from states_language.jsonata.numbers import NAMES, plain
 from states_language.jsonata.patterns import pattern
+from states_language.jsonata.reads import names
 from states_language.jsonata.syntax import bound_names, fault, message, nodes, reads_error_output, top_level
 from states_language.scheduling.lanes import Costly, Job, Lane, here
 from states_language.values import MISSING, exceeds, joined, well_formed
@@ -55,6 +56,7 @@ class Query:
         self._machine = machine
         machine.rebinds_states = any("states" in bound_names(node) for node in every)
         self._run = compiled(machine, machine.ast)
+        self._variable, self._members = names(machine.ast) or (None, [])
         named = {node.value for node in every if node.type == "variable" and node.value}
         self._reads_states = "states" in named
         self._names = sorted(named - {"states"})
@@ -69,7 +71,8 @@ class Query:
             return self._fixed
         host = here()
         if host is None:
-            return self._value(data, environment, location, WHOLE)
+            value = self._read(data, environment)
+            return self._value(data, environment, location, WHOLE) if value is None else value
         variables = {name: value for name in self._names if (value := environment.variable(name)) is not MISSING}
         host.turn()
         if not (self._reads_states and data.large) and not exceeds(variables, PARTS_HERE):
@@ -80,6 +83,15 @@ class Query:
             finally:
                 host.spend(used().steps)
         return self._value_of_host(host, data, variables, location)
+
+    def _read(self, data: "Data", environment: Environment) -> Any:
+        """Return the text, whole number or truth value that a path of names leads to; None for all else."""
+        if self._variable is None:
+            return None
+        value: Any = data.states if self._variable == "states" else environment.variable(self._variable)
+        for name in self._members:
+            value = value.get(name) if type(value) is dict else None
+        return value if type(value) in _AS_IT_IS or (type(value) is str and value.isascii()) else None
 
     def _value(self, data: "Data", environment: Environment, location: str, limits: Limits) -> Any:
         frame = data.frame(environment)
@@ -182,6 +194,7 @@ class _Read(Frame):
 
 _FIXED = ("string", "number", "value", "binary", "condition")
 _SCALARS = (str, int, float)
+_AS_IT_IS = frozenset({int, bool})
 _NEEDS_CONTEXT = re.compile(r"\$states\b(?!\s*\.\s*(?:input|result|errorOutput)\b)")
 
 

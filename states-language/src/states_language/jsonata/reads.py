@@ -38,17 +38,19 @@ def literal(node: Any) -> Run | None:
     return run
 
 
-def variable(machine: Any, node: Any) -> Run | None:
-    return _path_of(machine, node, str(node.value), []) if node.value else None
+def names(node: Any) -> tuple[str | None, list[str]] | None:
+    """Return where a path of names begins, at a variable or (None) the context, and the names; None for all else."""
+    steps = node.steps if node.type == "path" else [node]
+    variable = str(steps[0].value) if steps[0].type == "variable" and steps[0].value else None
+    named = steps if variable is None else steps[1:]
+    if any(map(has_more, (node, *steps))) or any(step.type != "name" for step in named):
+        return None
+    return variable, [str(step.value) for step in named]
 
 
 def path(machine: Any, node: Any) -> Run | None:
-    first, *others = node.steps
-    starts_at_variable = first.type == "variable" and bool(first.value)
-    named = others if starts_at_variable else node.steps
-    if any(has_more(step) for step in node.steps) or any(step.type != "name" for step in named):
-        return None
-    return _path_of(machine, node, str(first.value) if starts_at_variable else None, [str(s.value) for s in named])
+    found = names(node)
+    return None if found is None else _path_of(machine, node, *found)
 
 
 def _path_of(machine: Any, node: Any, variable: str | None, names: list[str]) -> Run:

@@ -5,7 +5,7 @@ Invariant: the interpreter never cancels a call; it only stops waiting for the a
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from states_language.tasks.callbacks import Pending
 
@@ -17,8 +17,7 @@ class Whole:
     value: Any
 
 
-@dataclass(frozen=True)
-class TaskCall:
+class TaskCall(NamedTuple):
     """One attempt of a Task state.
 
     For a Lambda function (lambda:invoke or its own ARN as Resource) `function` is its bare name and `payload` its

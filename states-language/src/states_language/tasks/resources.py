@@ -102,6 +102,7 @@ def unrecognized(text: str) -> str:
     )
 
 
+@functools.lru_cache(maxsize=1024)
 def function_name(reference: str) -> str:
     """Return the bare name in a function's name, partial ARN or ARN, without qualifier, or that of a placeholder."""
     if match := _UNFILLED.fullmatch(reference):
