@@ -8,10 +8,12 @@ from states_language.values import well_formed
 
 class _Failed(Exception):
     def __init__(self, error: str | None, cause: str | None = None, *, terminal: bool = False) -> None:
-        super().__init__(f"{error}: {cause}")
         self.error = None if error is None else well_formed(error)
         self.cause = None if cause is None else well_formed(cause)
         self.terminal = terminal
+
+    def __str__(self) -> str:
+        return f"{self.error}: {self.cause}"
 
 
 class StateError(_Failed):

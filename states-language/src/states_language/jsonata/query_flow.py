@@ -89,20 +89,24 @@ class Template:
     def _filled(self, value: Any, pointer: str, location: str) -> Evaluate | None:
         """Return the function that fills an object or an array; None where it has no expressions."""
         is_object = isinstance(value, dict)
-        made: list[tuple[Any, Evaluate | None, Any]] = []
+        fills: dict[Any, Evaluate] = {}
         for key, part in value.items() if is_object else enumerate(value):
-            fill: Evaluate | None = None
             # Most parts of a large template are numbers and texts, which need no function.
             if (nested := isinstance(part, _NESTED)) or is_query(part):
                 place = f"{location}/{key}" if is_object else f"{location}[{key}]"
                 where = below(pointer, key)
-                fill = self._filled(part, where, place) if nested else self._expression(part, where, place)[1]
-            made.append((key, fill, part))
-        if not any(fill for _, fill, _ in made):
+                if fill := self._filled(part, where, place) if nested else self._expression(part, where, place)[1]:
+                    fills[key] = fill
+        if not fills:
             return None
-        if is_object:
-            return lambda data, branch: {key: fill(data, branch) if fill else part for key, fill, part in made}
-        return lambda data, branch: [fill(data, branch) if fill else part for _, fill, part in made]
+
+        def filled(data: Data, branch: Environment) -> Any:
+            made = value.copy()
+            for key, fill in fills.items():
+                made[key] = fill(data, branch)
+            return made
+
+        return filled
 
     def typed(self, expected: str, states: States, branch: Environment, *others: str) -> Any:
         """Return an expression's value of one of these types; raises QueryFailure for another (recorded for Items)."""
