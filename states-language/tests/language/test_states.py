@@ -156,7 +156,7 @@ def test_a_lambda_call_names_the_function_and_carries_its_payload() -> None:
     entered = {"execution_arn", "entered_ms"}
     invoke = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": ARN + ":live", "Payload.$": "$"}}
     call, execution = performed(invoke, {"ok": 1}, {"x": 2})
-    assert {k: v for k, v in vars(call).items() if k not in entered} == {
+    assert {k: v for k, v in call._asdict().items() if k not in entered} == {
         "attempt": 1,
         "input": {"x": 2},
         "resource": INVOKE,
