@@ -209,6 +209,6 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     spelled = word.lower().replace("-", "_")
-    near = [spelled] if spelled in names else get_close_matches(spelled, names, n=1)
+    near = [spelled] if spelled in names else get_close_matches(spelled, names, 1, 0.7)
     near = near or [name for name in names if len(spelled) > 3 and spelled in name]
     return f"; did you mean {names[near[0]]}?" if near else ""

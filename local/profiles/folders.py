@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from handlers.profile.checked_fields import did_you_mean
 from local.checkout import IS_CHECKOUT, ROOT
 from local.user_error import UserError
 
@@ -42,12 +43,8 @@ def known(environment: Mapping[str, str]) -> dict[str, Path]:
 
 def no_profile(name: str, environment: Mapping[str, str]) -> str:
     """Returns the sentence about a name that no profile has: what resembles it, or else where profiles are."""
-    from difflib import get_close_matches  # imported late: only a mistake needs it
-
-    if close := get_close_matches(name, known(environment), 3, 0.7):
-        return f"There is no profile {name!r}: did you mean {' or '.join(map(repr, close))}?"
-    places = [str(folder) for folder in (SHIPPED, own(environment)) if folder.is_dir()]
-    return f"There is no profile {name!r} in {' or '.join(places)}."
+    places = " or ".join(str(folder) for folder in (SHIPPED, own(environment)) if folder.is_dir())
+    return f"There is no profile {name!r}{did_you_mean(name, known(environment)) or f' in {places}.'}"
 
 
 def for_new(environment: Mapping[str, str]) -> Path:

@@ -176,7 +176,7 @@ def test_a_secret_that_cannot_be_read_is_named(
 def test_an_unknown_stream_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """The exit status is 2, and the sentence names what resembles it, or else the folder of the profiles."""
     for verb in ("try", "check"):
-        for name, words in (("dmo", ": did you mean 'demo'?"), ("nosuch", f" in {folders.SHIPPED}.")):
+        for name, words in (("dmo", "; did you mean demo?"), ("nosuch", f" in {folders.SHIPPED}.")):
             assert main(["profile", verb, name]) == 2
             assert capsys.readouterr().err == f"streamkeeper: There is no profile {name!r}{words}\n"
 
