@@ -1,12 +1,15 @@
 """The disasters of docs/disasters.md, each played on local runs with the commands that the page names.
 
-The upstream goes on from any id. After each disaster every event exists once, by its number. The times of the commands,
-and until all streams were connected again, are printed (`pytest -s`); the page has them.
+The upstream goes on from any id. After each disaster, each stream's events are those that the upstream has sent. The
+times of the commands, and until all streams were connected again, are printed (`pytest -s`); the page has them.
 """
 
 import contextlib
+import functools
+import json
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any
 import pytest
 
 from bench import harness
+from bench.fleet_peers import data
 from tests import projects
 from tests.harness import STAGE, Service, running
 from tests.local.support import until
@@ -49,11 +53,27 @@ class Clock:
         print(f"\n{self._disaster}: {what} after {time.monotonic() - self._began_s:.1f} s")
 
 
+class Upstream:
+    """An upstream with two events a second on each of its streams."""
+
+    def __init__(self, address: str, process: "subprocess.Popen[str]") -> None:
+        self.address, self._process = address, process
+
+    def sent(self, streams: Sequence[str]) -> dict[str, set[tuple[str, str]]]:
+        """Return the keys and bodies of the events that it has sent on each stream."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print("report", file=self._process.stdin, flush=True)
+        numbers = [sent for sent, _ in json.loads(self._process.stdout.readline())]
+        each = {stream: int(stream.partition(":")[2]) for stream in streams}
+        return {stream: {(str(n), data(one, n)) for n in numbers[one]} for stream, one in each.items()}
+
+
 @pytest.fixture
-def upstream() -> Iterator[str]:
-    """Yield the address of an upstream with two events a second on each of its streams."""
-    with harness.process("bench.fleet_peers", str(MANY), "0.5") as (addresses, _):
-        yield addresses[0]
+def upstream() -> Iterator[Upstream]:
+    """Yield the upstream of the streams."""
+    with harness.process("bench.fleet_peers", str(MANY), "0.5") as (addresses, process):
+        yield Upstream(addresses[0], process)
 
 
 def project(folder: Path, path: str = "", **settings: int) -> Path:
@@ -93,15 +113,21 @@ def typed(service: Service, *words: str) -> None:
     assert done.returncode == 0, done
 
 
-def is_whole(service: Service, clock: Clock, streams: Sequence[str] = STREAMS) -> None:
-    """Check that every stream is connected, has newer events, and has each number once, from first to last."""
+def is_whole(service: Service, upstream: Upstream, clock: Clock, streams: Sequence[str] = STREAMS) -> None:
+    """Check that every stream is connected and goes on, and that exactly those events are stored that were sent."""
     assert until(lambda: connected(service) >= set(streams), 300), service.log
     clock.says(f"{len(streams)} streams are connected")
-    counts = {stream: len(service.numbers(stream, "")) for stream in streams}
-    for stream, count in counts.items():
-        assert until(lambda stream=stream, count=count: len(service.numbers(stream, "")) > count, 60), stream  # type: ignore[misc]
-        found = service.numbers(stream, "")
-        assert found == list(range(found[0], found[0] + len(found))), stream
+    before = upstream.sent(streams)
+    assert until(lambda: not any(before[stream] == sent for stream, sent in upstream.sent(streams).items()), 60)
+    found: dict[str, set[tuple[str, str]]] = {}
+
+    def has(stream: str, sent: set[tuple[str, str]]) -> bool:
+        found[stream] = {(item["SK"], item["data"]) for item in service.items("events", stream)}
+        return found[stream] >= sent
+
+    for stream, sent in upstream.sent(streams).items():
+        assert until(functools.partial(has, stream, sent), 60), stream
+    assert [one for one, sent in upstream.sent(streams).items() if not found[one] <= sent] == []
 
 
 def place(service: Service) -> str:
@@ -125,10 +151,10 @@ def copy_table(dynamodb: Any, table: str, to: str) -> None:
             dynamodb.put_item(TableName=to, Item=item)
 
 
-def test_both_tables_are_deleted(tmp_path: Path, upstream: str) -> None:
-    """The run is killed too. New tables get a backup's content, and the upstream resends what came since."""
+def test_both_tables_are_deleted(tmp_path: Path, upstream: Upstream) -> None:
+    """The run is killed too. New tables get a backup's content, and the upstream brings what came since."""
     copy, backup = project(tmp_path / "project", streams_per_function=10), str(tmp_path / "backup")
-    with running(tmp_path, copy, UPSTREAM_DEMO=upstream) as service:
+    with running(tmp_path, copy, UPSTREAM_DEMO=upstream.address) as service:
         connect(service, STREAMS)
         time.sleep(5)
         typed(service, "backup", "--stage", place(service), "--to", backup)
@@ -140,13 +166,13 @@ def test_both_tables_are_deleted(tmp_path: Path, upstream: str) -> None:
         clock.says("the run has new tables")
         typed(service, "restore", "--from", backup, "--stage", place(service), "--start")
         clock.says("the command ended")
-        is_whole(service, clock)
+        is_whole(service, upstream, clock)
 
 
-def test_tables_are_set_back(tmp_path: Path, upstream: str) -> None:
-    """All events are deleted; they are restored from tables of an earlier instant with other names."""
+def test_tables_are_set_back(tmp_path: Path, upstream: Upstream) -> None:
+    """All events are deleted; tables of an earlier instant, under other names, are taken over."""
     copy = project(tmp_path / "project", streams_per_function=10)
-    with running(tmp_path, copy, UPSTREAM_DEMO=upstream) as service:
+    with running(tmp_path, copy, UPSTREAM_DEMO=upstream.address) as service:
         connect(service, STREAMS)
         time.sleep(3)
         dynamodb = service.aws("dynamodb")
@@ -164,17 +190,17 @@ def test_tables_are_set_back(tmp_path: Path, upstream: str) -> None:
         source = f"{place(service)}/earlier-events,earlier-control"
         typed(service, "restore", "--from", source, "--stage", place(service), "--replace", "--start")
         clock.says("the command ended")
-        is_whole(service, clock)
+        is_whole(service, upstream, clock)
 
 
-def test_a_region_is_lost_and_streams_are_moved(tmp_path: Path, upstream: str) -> None:
-    """A run is killed for good and another restores from a backup; the streams are then moved to a third."""
+def test_a_region_is_lost_and_streams_are_moved(tmp_path: Path, upstream: Upstream) -> None:
+    """A run is killed for ever and another takes over from a backup; from that one a third takes over by a move."""
     copy, backup = project(tmp_path / "project", streams_per_function=10), str(tmp_path / "backup")
     for name in ("lost", "second", "third"):
         (tmp_path / name).mkdir()
     with contextlib.ExitStack() as stack:
         lost, second, third = (
-            stack.enter_context(running(tmp_path / name, copy, UPSTREAM_DEMO=upstream))
+            stack.enter_context(running(tmp_path / name, copy, UPSTREAM_DEMO=upstream.address))
             for name in ("lost", "second", "third")
         )
         connect(lost, STREAMS)
@@ -184,35 +210,35 @@ def test_a_region_is_lost_and_streams_are_moved(tmp_path: Path, upstream: str) -
         lost.end(signal.SIGKILL)
         typed(second, "restore", "--from", backup, "--stage", place(second), "--start")
         clock.says("the command ended")
-        is_whole(second, clock)
+        is_whole(second, upstream, clock)
         clock = Clock("a planned move")
         typed(second, "move", "--match", "demo:*", "--from", place(second), "--to", place(third))
         clock.says("the command ended")
-        is_whole(third, clock)
+        is_whole(third, upstream, clock)
         assert not connected(second)
         typed(second, "move", "--match", "demo:*", "--from", place(second), "--to", place(third))
         (gap, *_) = third.ask("GET", "demo:0/gaps")[1]["gaps"][-1:]
         assert gap["cause"] == "stopped"
 
 
-def test_no_concurrency_is_left(tmp_path: Path, upstream: str) -> None:
-    """Two functions may run, and another team uses both; the stream connects by itself once one is free."""
+def test_no_concurrency_is_left(tmp_path: Path, upstream: Upstream) -> None:
+    """Two functions may run, and another team has both; a stream connects by itself once there is room."""
     copy = project(tmp_path / "project", streams_per_function=1, connection_concurrency=2)
-    with running(tmp_path, copy, UPSTREAM_DEMO=upstream) as service:
+    with running(tmp_path, copy, UPSTREAM_DEMO=upstream.address) as service:
         connect(service, STREAMS[:2])
         service.post("demo:9")
         assert until(lambda: "ALERT: demo:9: Away" in service.log, 120), service.log
         service.ask("DELETE", "demo:0")
         assert service.reaches("stopped", "demo:0")
         clock = Clock("no concurrency left")
-        is_whole(service, clock, ["demo:9"])
+        is_whole(service, upstream, clock, ["demo:9"])
 
 
-def test_a_profile_is_wrong(tmp_path: Path, upstream: str) -> None:
-    """All its streams are rejected; once it is correct, a start by a pattern connects all of them."""
+def test_a_profile_is_wrong(tmp_path: Path, upstream: Upstream) -> None:
+    """All its streams are rejected; once it is right, a start by its name connects all of them."""
     copy = project(tmp_path / "project", "nothing-", streams_per_function=100)
     streams = [f"demo:{number}" for number in range(MANY)]
-    with running(tmp_path, copy, UPSTREAM_DEMO=upstream) as service:
+    with running(tmp_path, copy, UPSTREAM_DEMO=upstream.address) as service:
         service.ask_at("PUT", "fleet", "\n".join(streams))
         assert until(lambda: with_status(service, "rejected") == set(streams), 300), service.log
         clock = Clock("a wrong profile")
@@ -220,4 +246,4 @@ def test_a_profile_is_wrong(tmp_path: Path, upstream: str) -> None:
         assert until(lambda: "profile demo is redeployed" in service.log, 60), service.log
         typed(service, "start", "--match", "demo:*")
         clock.says("the command ended")
-        is_whole(service, clock, streams)
+        is_whole(service, upstream, clock, streams)
