@@ -9,6 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from streamkeeper.following import Following
+from tests.console.chromium import chromium
+from tests.console.page import TELEPHONE, seen_as, shown
 from tests.harness import Service, running
 from tests.local.support import until
 
@@ -57,10 +59,22 @@ class Reader:
         return all(len(self.numbers[part]) >= most for part in PARTS)
 
 
+def page_of(service: Service) -> tuple[list[str], set[str]]:
+    """The parts on the page of the whole, which a phone shows in its width, and the parts of its events."""
+    with chromium() as browser:
+        shown(browser, f"http://127.0.0.1:{service.port}/console#/streams/feed")
+        browser.do("await page.locator('.events .part').first().waitFor()")
+        seen_as(browser, "light", TELEPHONE)
+        names, of_events = (
+            browser.do(f"return page.locator('{place}').allTextContents()") for place in (".parts a", ".events .part")
+        )
+    return names, set(of_events)
+
+
 @pytest.mark.long
 @pytest.mark.cpu(150)
 def test_a_stream_in_parts_is_one_stream_while_its_functions_are_killed(tmp_path: Path) -> None:
-    """POST starts all parts, a reader's place skips no event of any part, and DELETE stops all."""
+    """POST starts all, one place in all parts passes over nothing, DELETE stops all."""
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "feed.toml").write_text(PROFILE)
     with running(tmp_path, STREAMKEEPER_PROFILES=str(tmp_path / "profiles")) as service:
@@ -71,6 +85,8 @@ def test_a_stream_in_parts_is_one_stream_while_its_functions_are_killed(tmp_path
         assert (started["already_running"], service.post("feed")["already_running"]) == (False, True)
         reader = Reader(service)
         assert until(lambda: reader.has(10), 60)
+        names, of_events = page_of(service)
+        assert (names, of_events <= set(PARTS)) == (PARTS, True)
         killed = service.kill()
         assert len(killed) >= 3
         reader.begin_anew()
