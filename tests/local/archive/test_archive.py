@@ -234,7 +234,7 @@ def test_a_run_goes_on_or_says_why_not(tmp_path: Path) -> None:
     """Another --from, a missing beginning and a broken state are one sentence each."""
     rig = Rig(tmp_path, [0])
     rig.archive().run(ORIGIN_MS + HOUR_MS)
-    with pytest.raises(UserError, match=r"goes on at 2027-01-15T09:00:00.000Z: leave out --from; to begin again"):
+    with pytest.raises(UserError, match=r"continues at 2027-01-15T09:00:00.000Z: leave out --from; to begin again"):
         rig.archive().run(ORIGIN_MS + HOUR_MS, ORIGIN_MS)
     with pytest.raises(UserError, match="has no order, so its first event is unknown: give --from"):
         Rig(tmp_path / "none", [0], "none").archive().run(ORIGIN_MS)

@@ -157,7 +157,7 @@ def test_a_run_that_is_not_there_is_one_sentence(
     """It names the address and what to check."""
     monkeypatch.setenv("PORT", "1")
     assert main(["redrive"]) == 2
-    assert "http://127.0.0.1:2: does `streamkeeper run` run with this PORT?" in capsys.readouterr().err
+    assert "http://127.0.0.1:2: does `streamkeeper run` run there (PORT)?" in capsys.readouterr().err
 
 
 def test_help_names_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
