@@ -23,7 +23,7 @@ from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
 
 # If clocks differ, an event may appear on the other side of the gap. So each try that proves nothing begins some events
-# # earlier and ends some later.
+# earlier and ends some later.
 EACH, MORE, MOST_EACH = 2, 2, 30
 # How many events are read at most to find them: repaired events lie between, and in a log late ones.
 MOST_READ = 20_000
@@ -66,8 +66,6 @@ def edges(
     begin = reader.place_at(stream_id, layout, after_ms)
     later = reader.entries(stream_id, layout, now_ms, begin, MOST_READ)
     live_ms = {one.fence: _live_ms(one) for one in records.connections_from(stream_id, gap.fence, MOST_LATER)}
-    if is_announced:
-        live_ms[gap.fence] = after_ms  # The events after the notice are in the upstream's order.
     return Borders(
         _borders(field, each, (e for e in _events(earlier) if _is_before(e, gap.from_ms, before_fence))),
         _borders(field, each, (e for e in _events(later) if _is_after(e, after_ms, live_ms))),
