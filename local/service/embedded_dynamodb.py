@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import IO
 
 from local.checkout import CODE
-from local.listener import port_of
 from local.service.child import Supervisor
 
 # By `sys.platform` and `platform.machine()`.
@@ -58,6 +57,16 @@ def elsewhere(folder: Path, *, is_embedded: bool) -> list[str]:
     ]
 
 
+def _free_port() -> int:
+    """Returns a port at which nothing listens, on any address."""
+    while True:
+        # dynoxide cannot use an open socket and starts seconds later, so the port is none of those that the system
+        # gives to other programs meanwhile: these begin at 32,768.
+        port = random.SystemRandom().randint(10_000, 32_767)
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            return port
+
+
 class EmbeddedDynamoDB(Supervisor):
     """One dynoxide process and its replacements, which answer at one port."""
 
@@ -75,9 +84,7 @@ class EmbeddedDynamoDB(Supervisor):
         # It accepts any `Host` and any origin, so a page in the user's browser must not find it: its address is one of
         # 16 million of the loopback. People use the AWS endpoint, which checks both.
         self._host = "127." + ".".join(str(random.SystemRandom().randint(1, 254)) for _ in range(3))
-        # It cannot use an open socket, so a free port is chosen and released.
-        with socket.create_server((self._host, 0)) as free:
-            self._port = port_of(free)
+        self._port = _free_port()
 
     @property
     def url(self) -> str:

@@ -55,6 +55,14 @@ def is_answered(dynamodb: Any) -> bool:
     return False
 
 
+def test_its_port_is_none_that_another_program_is_given_meanwhile(tmp_path: Path) -> None:
+    """Seconds pass between the choice of the port and the start; programs that name no port get one from 32,768 on."""
+    held, said = lock(tmp_path, wait_s=5), list[str]()
+    with held:
+        urls = {EmbeddedDynamoDB(tmp_path, tmp_path, held, said.append, said.append).url for _ in range(20)}
+    assert all(10_000 <= int(url.rpartition(":")[2]) < 32_768 for url in urls)
+
+
 def test_every_answered_write_survives_a_kill(tmp_path: Path) -> None:
     """SIGKILL amid writes: the database comes back at its address with each acknowledged write."""
     said: list[str] = []
