@@ -12,8 +12,8 @@ from tests.real.upstream import serving
 
 STREAM, LATER = "demo:redeploy", "demo:later"
 # The lane that a connection records is another one under the new code, and under the new definition.
-READS = "    return Request(stream_id, lane, execution, died=died, **numbers)\n"
-CODE = (READS, '    lane += " of new code"\n' + READS)
+READS = 'raise InvalidRequest("lane and execution in the event must be texts")\n'
+CODE = (READS, READS + '    lane += " of new code"\n')
 LANE = "$substringAfter($states.context.State.Name, 'Connect ')"
 DEFINITION = (LANE, f"'New ' & {LANE}")
 
@@ -35,7 +35,7 @@ def test_a_project_that_changes_while_a_stream_of_it_is_connected(tmp_path: Path
     ):
         service.post(STREAM)
         assert until(lambda: len(service.numbers(STREAM)) > 5, 20), service.log
-        changed(project / "handlers" / "connection_manager.py", CODE)
+        changed(project / "handlers" / "run" / "stream_invocation.py", CODE)
         changed(project / "statemachines" / "connections.asl.yml", DEFINITION)
         assert until(lambda: "redeployed the code" in service.log, 20), service.log
         before = len(service.connections(STREAM))
