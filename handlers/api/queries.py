@@ -17,7 +17,6 @@ _INSTANT = re.compile(
 )
 INSTANT_IS = "an instant of RFC 3339 with its offset, such as 2026-11-21T06:25:19.403Z"
 TIMES = ("from", "to")
-_DRY = {"true": True, "1": True, "false": False, "0": False}
 # Later than every instant of a calendar with four-digit years.
 FOR_EVER = 10**15
 
@@ -41,11 +40,11 @@ def parameters_of(query: object, known: Sequence[str], fix: str | None = "Leave 
 
 
 def is_dry_run(given: Mapping[str, str], otherwise: str) -> bool:
-    """Returns the value of `dry_run`, also as 1 or 0; `otherwise` is what a request without it does."""
-    dry = given.get("dry_run", "false").lower()
-    if dry not in _DRY:
+    """Returns the value of `dry_run`; `otherwise` is what a request without it does."""
+    dry = given.get("dry_run", "false")
+    if dry not in ("true", "false"):
         raise BadQuery("dry_run", "the parameter dry_run must be true or false", f"Leave it out to {otherwise}.")
-    return _DRY[dry]
+    return dry == "true"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 from handlers.api import own_order, routes
 from handlers.api.answers import at
 from handlers.api.openapi.document import document
-from handlers.api.queries import BadQuery, PageRequest
+from handlers.api.queries import BadQuery, PageRequest, is_dry_run
 from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.inputs import LOG
 from handlers.framing.events import StreamEvent
@@ -233,3 +233,11 @@ def test_the_validator_finds_a_mistake() -> None:
     broken = document()
     del broken["paths"]["/"]["get"]["responses"]["200"]["description"]
     assert list(OpenAPIV31SpecValidator(broken).iter_errors())
+
+
+def test_a_dry_run_is_requested_as_the_document_says() -> None:
+    """Only `true` and `false` are taken, as the API's document lists them."""
+    assert [is_dry_run(given, "apply") for given in ({}, {"dry_run": "false"}, {"dry_run": "true"})] == [0, 0, 1]
+    for text in ("0", "1", "TRUE", ""):
+        with pytest.raises(BadQuery, match="must be true or false"):
+            is_dry_run({"dry_run": text}, "apply")

@@ -30,10 +30,11 @@ def test_profiles_of_ones_own_turn_no_test_red(tmp_path: Path) -> None:
     streams = tmp_path / "env" / "streams"
     (streams / "aaa.toml").write_text('framing = "sse"\naddress = "${UPSTREAM_MINE}/x"\n')
     (streams / "mine.broken.toml").write_text("framing =\n")
+    path = f"{tmp_path}:{PROJECT / 'states-language' / 'testing'}"
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", CHOSEN,
          *(f"tests/{name}" for name in FILES)],
-        cwd=tmp_path, env=environment(PYTHONPATH=str(tmp_path)), capture_output=True, text=True, check=False,
+        cwd=tmp_path, env=environment(PYTHONPATH=path), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert " passed" in ran.stdout
