@@ -43,10 +43,10 @@ def ours_start() -> float:
     first_ms: list[float] = []
     put = Inbox.put
 
-    def watched(inbox: Inbox[object], item: object, size_bytes: int = 0) -> bool:
+    def watched(inbox: Inbox[object], item: object, size_bytes: int = 0, came: float | None = None) -> bool:
         if isinstance(item, Chunk) and not first_ms:
             first_ms.append(cpu_ms())
-        return put(inbox, item, size_bytes)
+        return put(inbox, item, size_bytes, came)
 
     Inbox.put = watched  # type: ignore[method-assign, assignment]
     handler({"pathParameters": {"streamId": STREAM}}, LambdaContext())
