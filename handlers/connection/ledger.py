@@ -127,7 +127,8 @@ class Record:
     @property
     def silent_from_ms(self) -> int:
         """When the silence before its end began: its peer may have been dead since then, unnoticed."""
-        return self.last_ms if self.heard_ms is None else min(self.last_ms, self.heard_ms)
+        # A function that stood still notices an answer late, and so counts it from an instant after that of its bytes.
+        return self.last_ms if self.heard_ms is None else max(self.opened_ms, min(self.last_ms, self.heard_ms))
 
     def behind_ms(self, at_ms: int) -> int:
         """How much longer it must last after `at_ms` to have caught up; 0 if it has."""

@@ -304,6 +304,12 @@ def test_what_a_dead_peer_may_have_kept_back_is_made_up_for_as_well() -> None:
     assert known([replace(heard, heard_ms=None)]).behind_ms(1, 16_000) == 1_000
 
 
+def test_an_answer_that_was_noticed_late_makes_the_next_connection_behind_only_once() -> None:
+    """Its function stood still from its last bytes until it noticed the answer: that time lies after its cursor."""
+    late = connection(2, 44_000, 44_000, since_ms=35_000, live_ms=53_000, heard_ms=38_000)
+    assert known([late]).behind_ms(2, 45_000) == 45_000 - 35_000
+
+
 def test_who_breaks_off_while_it_is_sent_what_a_dead_peer_kept_back_has_caught_up_with_nothing() -> None:
     """The upstream forgets what is older than 9 s; the peer had been dead for three when it was released."""
     first = connection(1, 0, 15_400, live_ms=0, heard_ms=12_400)
