@@ -43,6 +43,11 @@ class End(NamedTuple):
     is_expired: bool = False
 
 
+NOT_RENEWED = End(
+    Outcome("StreamDropped", "", "its lease was not renewed: closed before another connection opens"),
+    "let_go",
+    asks_lease=True,
+)
 AT_DEADLINE = End(EXPIRED, "expired", asks_lease=True)
 
 

@@ -1,5 +1,5 @@
-"""Decides when a connection leaves: near its function's deadline, at the end of its overlap, or to move away from
-another hot connection's deadline.
+"""Decides when a connection leaves: near its function's deadline, at the end of its overlap, to move away from another
+hot connection's deadline, or because another may open and the upstream forbids two.
 
 The margin before the deadline has two halves. In the first half a successor that is just connecting may still take
 over; in the second the connection stores what it has read. When a quarter of the margin is left, it gives up what is
@@ -63,6 +63,8 @@ class Lifetime:
         # A longer overlap would leave its lane too late for its next turn.
         self._overlap_ms = min(profile.overlap_ms, invocation.overlap_max_ms)
         self._is_exclusive = profile.overlap == "forbids"
+        # Nobody makes a request again that must be made only once, so such a connection reads on.
+        self._gives_up_turn = self._is_exclusive and profile.again
         self._is_hot = profile.standby == "hot"
         self._execution = invocation.execution
         self._claimed_ms = 0
@@ -73,6 +75,8 @@ class Lifetime:
         self._separate_at_ms: int | None = None
         self._is_separating = False
         self._expires_at_ms = 0
+        self._runs_out_ms: int | None = None  # when to close unless the turn was renewed, if the upstream forbids two
+        self._has_asked_ms = 0  # for which of these instants the lease was read once more
         self.alarm_ms = self._leave_at_ms  # when to call `looks_again`, `asks_lease` or `is_over`
 
     def begins(self, now_ms: int) -> None:
@@ -88,7 +92,19 @@ class Lifetime:
             return End(ends.taken_over(lease, self.is_superseded(lease)), "taken_over")
         if view is LeaseView.CLAIMED and self._is_exclusive:
             return End(ends.LET_GO, "let_go", asks_lease=True)
+        if self.runs_out(now_ms, lease):
+            return ends.NOT_RENEWED
         return ends.AT_DEADLINE if self.may_leave(now_ms, lease, view) else None
+
+    def runs_out(self, now_ms: int, lease: Lease) -> bool:
+        """Returns whether the turn that the connection has by `lease` may soon be another's, so that it must close."""
+        if not self._gives_up_turn:
+            return False
+        # Once the lease has run out by its own clock, which may be ahead, another function opens. So half a lease
+        # before, this connection closes: as long as clocks differ by less, the upstream never sees two.
+        self._runs_out_ms = lease.expires_at_ms - self.ttl_ms // 2
+        self._set_alarm()
+        return now_ms >= self._runs_out_ms
 
     def is_relieved(self, now_ms: int, lease: Lease, view: LeaseView) -> bool:
         """Returns whether it was taken over and its overlap is over; `overlap_ends_ms` is None if it stays."""
@@ -123,6 +139,8 @@ class Lifetime:
             first_ms = min(self.overlap_ends_ms, first_ms)
         elif self._separate_at_ms is not None and not self._is_separating:
             first_ms = min(self._separate_at_ms, first_ms)
+        if self._runs_out_ms is not None and self._runs_out_ms != self._has_asked_ms:
+            first_ms = min(self._runs_out_ms, first_ms)
         self.alarm_ms = first_ms
 
     def looks_again(self, now_ms: int) -> bool:
@@ -138,6 +156,10 @@ class Lifetime:
         if now_ms >= self._leave_at_ms and not self._is_expiring:
             self._is_expiring = True
             self._leave_at_ms = self._last_ms
+            self._set_alarm()
+            return True
+        if self._runs_out_ms is not None and self._has_asked_ms != self._runs_out_ms <= now_ms:
+            self._has_asked_ms = self._runs_out_ms
             self._set_alarm()
             return True
         asks = self._separate_at_ms is not None and not self._is_separating and now_ms >= self._separate_at_ms

@@ -155,6 +155,8 @@ class Manager:
             # The turn is this connection's. It was marked as connected before the request goes out, because the next
             # connection could not see it otherwise. The turn is renewed until the upstream answers.
             self._has_turn = True
+            if self._lifetime.runs_out(now_ms, self._lease):
+                return self._leave(now_ms, ends.NOT_RENEWED)
             self.lease_due_ms = now_ms + self._invocation.lease_every_ms
             return self._open(now_ms, resumption)
         following, end = turn(self._profile, self._lifetime, self._invocation, now_ms, self.fence, self._lease, view)
@@ -231,7 +233,7 @@ class Manager:
         if self.phase is Phase.AWAITING_RELEASE:
             return self._await_release(now_ms, view, read.resumption)
         if self.phase is Phase.OPENING:
-            return []
+            return self._leave(now_ms, ends.NOT_RENEWED) if self._lifetime.runs_out(now_ms, lease) else []
         end = self._lifetime.end(now_ms, lease, view)
         overlaps = self._lifetime.overlap_ends_ms is not None
         if overlaps != (self.phase is Phase.OVERLAPPING):

@@ -13,7 +13,7 @@ from handlers.connection.effects import (
     SaveRecord,
 )
 from handlers.connection.inputs import Claimed, Closed, LeaseRead, Opened, Resumption
-from handlers.connection.lease import Lease
+from handlers.connection.lease import LEASE_TTL_READS, Lease
 from handlers.connection.liveness import Liveness
 from handlers.connection.manager import Manager
 from handlers.connection.steps import Invocation
@@ -44,6 +44,8 @@ def fresh(overlap: str = "evicts", overlap_max_ms: int = 10_000, died: str = "",
 
 # What most of them go on from, and the lease that they have claimed.
 SEVEN, MINE = Resumption("7"), Lease(fence=FENCE, execution="mine")
+# Its lease once it has its turn, taken at 20 ms.
+TURN = Lease(fence=FENCE, connected_token=FENCE, execution="mine", expires_at_ms=20 + LEASE_TTL_READS * 5_000)
 
 
 def claimed(
@@ -64,7 +66,7 @@ def connected(overlap: str = "evicts", **more: Any) -> Manager:
     """Return a manager that was answered at 30 ms."""
     manager = claimed(overlap, **more)
     if overlap == "forbids":
-        manager.handle(20, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine"), Resumption("7")))
+        manager.handle(20, LeaseRead(TURN, Resumption("7")))
     manager.handle(30, Opened(200))
     return manager
 

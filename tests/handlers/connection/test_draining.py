@@ -33,6 +33,7 @@ from tests.handlers.connection.managers import (
     DEADLINE_MS,
     FENCE,
     MARGIN_MS,
+    TURN,
     claimed,
     connected,
     drained,
@@ -316,6 +317,6 @@ def test_of_many_that_break_off_one_looks_for_gaps(looked: int, is_dropped: bool
 def test_what_may_have_begun_and_is_requested_once_keeps_its_turn(again: bool, status: int, is_released: bool) -> None:
     """The other lane waits for the turn; it would otherwise repeat the request before the machine knows of the end."""
     manager = claimed("forbids", again=again)
-    manager.handle(20, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine"), Resumption("7")))
+    manager.handle(20, LeaseRead(TURN, Resumption("7")))
     effects = drained(manager, 60, manager.handle(50, Opened(status)))
     assert (Release in kinds(effects)) == is_released

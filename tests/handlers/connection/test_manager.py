@@ -12,6 +12,7 @@ from handlers.connection.effects import (
     CloseUpstream,
     Effect,
     Finish,
+    Heartbeat,
     MarkConnected,
     Open,
     Release,
@@ -35,7 +36,18 @@ from handlers.connection.ledger import LOST, gaps, records
 from handlers.connection.ledger import Record as LedgerRecord
 from handlers.connection.manager import Manager
 from handlers.connection.phases import Phase, ProtocolMisuse
-from tests.handlers.connection.managers import FENCE, SAVES, claimed, connected, drained, event, fresh, kinds, outcome
+from tests.handlers.connection.managers import (
+    FENCE,
+    SAVES,
+    TURN,
+    claimed,
+    connected,
+    drained,
+    event,
+    fresh,
+    kinds,
+    outcome,
+)
 
 
 def test_it_claims_before_it_connects_and_marks_after() -> None:
@@ -110,7 +122,7 @@ def test_a_claim_in_place_takes_the_turn_with_it() -> None:
     """If nobody came since, the request goes out at once; if the claim brings no turn, the connection asks for it."""
     manager = fresh("forbids")
     assert manager.start(0, FENCE - 1) == [Claim(FENCE - 1, 0, LEASE_TTL_READS * 5_000)]
-    taken = Lease(fence=FENCE, connected_token=FENCE, released_token=FENCE - 1)
+    taken = Lease(fence=FENCE, connected_token=FENCE, released_token=FENCE - 1, expires_at_ms=20_000)
     assert manager.handle(10, Claimed(taken, Resumption("7"))) == [Open("7")]
     other = fresh("forbids")
     other.start(0, FENCE - 1)
@@ -123,9 +135,42 @@ def test_a_turn_that_was_taken_is_given_back_though_nobody_answered() -> None:
     manager = fresh("forbids")
     manager.start(0)
     assert kinds(manager.handle(10, Claimed(Lease(fence=FENCE), Resumption(None)))) == [TakeTurn]
-    manager.handle(30, LeaseRead(Lease(fence=FENCE, connected_token=FENCE), Resumption(None)))
+    manager.handle(30, LeaseRead(TURN, Resumption(None)))
     effects = manager.handle(40, Closed("refused"))
     assert kinds(effects) == [CloseUpstream, SaveRecord, Release]
+
+
+def test_where_two_are_forbidden_a_connection_closes_half_a_lease_before_another_may_open() -> None:
+    """It asks once more first, and stays if its lease was renewed.
+
+    Others stay whatever their lease says: a second connection harms nobody, or nobody would open it.
+    """
+    manager, half_ms = connected("forbids"), TURN.expires_at_ms - 10_000
+    assert manager.wake_at_ms == half_ms
+    manager.handle(half_ms, Woken())
+    assert manager.lease_due_ms == half_ms
+    assert kinds(manager.ask_lease(half_ms)) == [Heartbeat]
+    renewed = replace(TURN, expires_at_ms=half_ms + 20_000)
+    assert manager.handle(half_ms + 100, LeaseRead(renewed)) == []
+    assert manager.wake_at_ms == half_ms + 10_000
+    manager.handle(half_ms + 10_000, Woken())
+    effects = drained(manager, half_ms + 10_001, manager.handle(half_ms + 10_001, LeaseRead(renewed)))
+    assert kinds(effects) == [SaveRecord, Release]
+    assert manager.ending.message == "its lease was not renewed: closed before another connection opens"
+    for other in (connected("evicts"), connected("forbids", again=False)):
+        assert kinds(other.handle(half_ms + 10_001, LeaseRead(TURN))) == [Heartbeat]
+
+
+def test_a_turn_that_came_too_late_is_not_used() -> None:
+    """Its lease may run out before the upstream answers: nothing is opened, or what is being opened is closed."""
+    manager = fresh("forbids")
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE), Resumption(None)))
+    assert Open not in kinds(manager.handle(10_020, LeaseRead(TURN, Resumption(None))))
+    opening = claimed("forbids")
+    assert kinds(opening.handle(20, LeaseRead(TURN, Resumption(None)))) == [Open]
+    assert opening.handle(10_019, LeaseRead(TURN)) == []
+    assert kinds(opening.handle(10_020, LeaseRead(TURN))) == [CloseUpstream]
 
 
 def test_one_that_never_connected_releases_nothing() -> None:
