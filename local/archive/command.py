@@ -87,8 +87,11 @@ def _archives(arguments: argparse.Namespace, jobs: int) -> list[Any]:
     from local.redrive.stage import connect
 
     source: Source
-    source = ByTables(connect(arguments.stage)) if arguments.tables else ByApi(asking.streams(arguments, PATIENT_S))
     place, environment = place_at(arguments.to), folders.chosen(arguments)
+    if arguments.tables:
+        source = ByTables(connect(arguments.stage), environment)
+    else:
+        source = ByApi(asking.streams(arguments, PATIENT_S))
     return [
         Archive(stream_id, source, place, columns, _say, jobs, keep_days=keep_days)
         for stream_id in arguments.streams

@@ -1,23 +1,28 @@
 """The sources of an archive's events: the HTTP API of a stage, or its tables, read by boto3.
 
-Both give the same events, because the tables are read by the API's own code. Invariant: only one page is in memory,
-however much is read.
+Both give the same events, because the tables are read by the API's own code. A stream in parts is read as one here too;
+the tables do not list its parts, so the profile on this machine does. Invariant: only one page is in memory, one of
+each part at most, however much is read.
 """
 
 import contextlib
+import heapq
 import itertools
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from handlers.api import event_pages
+from handlers.api import event_pages, part_places
 from handlers.api.queries import FOR_EVER, PageRequest
 from handlers.connection.inputs import Layout
 from handlers.errors import StoreUnavailable
+from handlers.profile.addresses import tag_of
 from handlers.redrive.redriving import Stage
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
 from local.archive.hours import written
+from local.profiles import folders, profile_files
 from local.streams.asking import Streams, path_of
 from local.user_error import UserError
 
@@ -56,21 +61,21 @@ class ByApi:
 
 
 class ByTables:
-    """Reads the tables of a deployed stage, or of the run on this machine."""
+    """Reads the tables of a deployed stage, or of the run on this machine; `environment` names the user's profiles."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, environment: Mapping[str, str]) -> None:
         self._records = StreamRecords(stage.dynamodb, stage.control_table)
         self._reader = EventReader(stage.dynamodb, stage.events.table, stage.events.objects.find)
+        self._environment = environment
 
     def pages(self, stream_id: str, from_ms: int, to_ms: int, limit: int | None = None) -> Iterator[Page]:
         """As Source has it."""
         with _said():
-            layout = self._layout(stream_id)
-            after = self._reader.place_at(stream_id, layout, from_ms)
-            now_ms = time.time_ns() // 1_000_000
-            entries = self._reader.entries(stream_id, layout, now_ms, after, MOST)
-            wanted = event_pages.within(entries, PageRequest("", ENTRIES, from_ms, to_ms), layout)
-            events = (event_pages.shown(one.event) for one in wanted if one.event is not None)
+            layouts = self._layouts(stream_id)
+            if stream_id in layouts:
+                events = self._events(stream_id, layouts[stream_id], from_ms, to_ms)
+            else:
+                events = _merged({one: self._events(one, layout, from_ms, to_ms) for one, layout in layouts.items()})
             chosen = itertools.islice(events, limit)
             while page := list(itertools.islice(chosen, ENTRIES)):
                 yield page
@@ -78,20 +83,47 @@ class ByTables:
     def is_by_key(self, stream_id: str) -> bool:
         """As Source has it."""
         with _said():
-            return self._layout(stream_id).order == "none"
+            return any(layout.order == "none" for layout in self._layouts(stream_id).values())
 
-    def _layout(self, stream_id: str) -> Layout:
-        layout = self._records.layout(stream_id)
-        if layout is None:
-            raise UserError(f"The stream {stream_id!r} was never started in this stage.")
-        return layout
+    def _events(self, stream_id: str, layout: Layout, from_ms: int, to_ms: int) -> Iterator[dict[str, Any]]:
+        after = self._reader.place_at(stream_id, layout, from_ms)
+        entries = self._reader.entries(stream_id, layout, time.time_ns() // 1_000_000, after, MOST)
+        wanted = event_pages.within(entries, PageRequest("", ENTRIES, from_ms, to_ms), layout)
+        return (event_pages.shown(one.event) for one in wanted if one.event is not None)
+
+    def _layouts(self, stream_id: str) -> dict[str, Layout]:
+        """The layout of the stream, or of each of its parts that was ever started."""
+        parts = profile_files.parts_of(stream_id, folders.known(self._environment))
+        read = ((one, self._records.layout(one)) for one in parts or (stream_id,))
+        layouts = {one: layout for one, layout in read if layout is not None}
+        if not layouts:
+            words = f"The stream {stream_id!r} was never started in this stage."
+            if not parts and ":" not in stream_id:
+                words += f" If it is read in parts, {folders.VARIABLE} must name the folder of its profile."
+            raise UserError(words)
+        return layouts
+
+
+def _merged(parts: Mapping[str, Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """The events of the parts in the order of arrival, each with its part and its position in the whole."""
+
+    def keyed(number: int, part_id: str) -> Iterator[tuple[str, int, str, dict[str, Any]]]:
+        latest = ""
+        for event in parts[part_id]:
+            latest = max(latest, event["received_at"])
+            yield latest, number, part_id, event
+
+    every, places = (keyed(*one) for one in enumerate(parts)), dict[str, str]()
+    for _, _, part_id, event in heapq.merge(*every, key=lambda one: one[:2]):
+        places[tag_of(part_id)] = event["position"]
+        yield event | {"position": part_places.written(places, tag_of(part_id)), "stream": part_id}
 
 
 def of_stage(name: str) -> ByTables:
     """The tables of a stage, "local" for the run on this machine, for the client; raises UserError."""
     from local.redrive.stage import connect
 
-    return ByTables(connect(None if name == "local" else name))
+    return ByTables(connect(None if name == "local" else name), os.environ)
 
 
 @contextlib.contextmanager

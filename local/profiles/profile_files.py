@@ -50,6 +50,15 @@ def sinks_of(stream_id: str, folder: Path) -> frozenset[str]:
         return frozenset()
 
 
+def parts_of(stream_id: str, known: Mapping[str, Path]) -> tuple[str, ...]:
+    """Returns the ids of the streams in which a stream is read by its file among `known`; () if it is connected itself.
+
+    Raises UserError if the file cannot be read.
+    """
+    path = known.get(stream_id)
+    return () if path is None else known_profiles.parts_of(stream_id, profile_text(path))
+
+
 def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> Problem | None:
     """Returns the problem of a stream that cannot be started, or None.
 

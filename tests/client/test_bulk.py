@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handlers.redrive.redriving import Stage
-from handlers.redrive.restore import Events
-from handlers.store.overflow import Objects
-from local.archive.event_readers import ByTables
 from local.cli import main
+from local.user_error import UserError
 from streamkeeper import Client, InvalidRequest, StreamkeeperError, dataframes
-from streamkeeper.bulk import AHEAD, from_tables, side_by_side, written
+from streamkeeper.bulk import AHEAD, from_tables, instant_ms, side_by_side, written
 from tests.client.api_server import STREAM as OF_API
 from tests.client.api_server import asked, event, page
 from tests.examples import examples
@@ -24,12 +22,6 @@ from tests.handlers.servers import serving
 from tests.local.archive.test_archive import HOUR_MS, ORIGIN_MS, STORES, STREAM, Rig, times
 
 NOWHERE = "http://127.0.0.1:1"
-
-
-def tables_of(rig: Rig) -> ByTables:
-    """The tables of the rig."""
-    events = Events(rig.tables, "events", Objects(lambda: None, ""))
-    return ByTables(Stage(None, "", rig.tables, "control", events, None, ""))
 
 
 def leave(rig: Rig, before_ms: int) -> None:
@@ -51,12 +43,45 @@ def test_there_is_no_seam_between_the_archive_and_the_tables(
     if store == "items":
         leave(rig, data.draw(st.integers(ORIGIN_MS, until_ms)))
     first, last = sorted(ORIGIN_MS + data.draw(st.integers(-1, 8 * HOUR_MS)) for _ in range(2))
-    client = Client(NOWHERE, archive=rig.folder, tables=tables_of(rig), jobs=jobs)
+    client = Client(NOWHERE, archive=rig.folder, tables=rig.source(), jobs=jobs)
     found = client.events(STREAM, written(first), written(last + 1))
     wanted = [str(n) for n, at in enumerate(sorted(offsets)) if first <= ORIGIN_MS + at <= last]
     keys = [event.key for event in found]
     assert (sorted(keys, key=int) if store == "none" else keys) == wanted
     assert found.to_arrow()["key"].to_pylist() == keys
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.tuples(times, st.sampled_from(("items", "log"))), min_size=2, max_size=3), st.data())
+def test_a_stream_in_parts_is_read_as_one(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[list[int], str]], data: st.DataObject
+) -> None:
+    """Each event comes once with its part, in the order of arrival, from the archive or from the tables.
+
+    A part that was never started has none; if none was, or no profile lists them, one sentence says so.
+    """
+    folder, labels = tmp_path_factory.mktemp("archive"), ["a", "b", "c", "d"][: len(parts) + 1]
+    (folder / "feed.toml").write_text(f"parts = {json.dumps(labels)}")
+    names = [f"feed:{label}" for label in labels]
+    rig = Rig(folder, *parts[0], stream_id=names[0])
+    for name, one in zip(names[1:], parts[1:], strict=False):
+        Rig(folder, *one, stream_id=name, tables=rig.tables)
+    source = rig.source(STREAMKEEPER_PROFILES=str(folder))
+    until_ms = ORIGIN_MS + data.draw(st.integers(0, 8)) * HOUR_MS
+    replace(rig.archive(), stream_id="feed", source=source).run(until_ms)
+    first, last = sorted(ORIGIN_MS + data.draw(st.integers(-1, 8 * HOUR_MS)) for _ in range(2))
+    found = Client(NOWHERE, archive=folder, tables=source).events("feed", written(first), written(last + 1))
+    wanted = [
+        (ORIGIN_MS + at, name, str(n))
+        for name, (offsets, _) in zip(names, parts, strict=False)
+        for n, at in enumerate(sorted(offsets))
+        if first <= ORIGIN_MS + at <= last
+    ]
+    events = [(instant_ms(one.raw["received_at"]), one.raw["stream"], one.key) for one in found]
+    assert events == sorted(wanted)
+    assert found.to_arrow()["part"].to_pylist() == [part for _, part, _ in events]
+    with pytest.raises(UserError, match="If it is read in parts, STREAMKEEPER_PROFILES"):
+        next(rig.source().pages("feed", 0, until_ms))
 
 
 def test_the_rest_comes_from_the_api(tmp_path: Path) -> None:
@@ -108,7 +133,7 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
         file.write_bytes(b"no Parquet")
     refused: dict[str, Callable[[], Any]] = {
         "The archive cannot be read": lambda: list(Client(NOWHERE, archive=tmp_path).events(STREAM)),
-        "The tables cannot be read": lambda: list(from_tables(tables_of(rig), "other", 0, ORIGIN_MS, 1)),
+        "The tables cannot be read": lambda: list(from_tables(rig.source(), "other", 0, ORIGIN_MS, 1)),
         "limit and order work only with the API": lambda: Client(NOWHERE, archive=tmp_path).events(STREAM, limit=1),
         "jobs must be 1 or more": lambda: Client(NOWHERE, jobs=0),
         "s3://BUCKET/PREFIX or a folder, not 's3:///x'": lambda: Client(NOWHERE, archive="s3:///x"),

@@ -8,10 +8,16 @@ from urllib.parse import quote
 
 import pytest
 
+from local.api_client.command import here
+from local.archive import event_readers, hours
+from local.archive.destinations import Folder
+from local.archive.run import Archive
+from local.streams import asking
+from streamkeeper import Client
 from streamkeeper.following import Following
 from tests.console.chromium import chromium
 from tests.console.page import TELEPHONE, seen_as, shown
-from tests.harness import Service, running
+from tests.harness import STAGE, Service, running
 from tests.local.support import until
 
 PROFILE = """
@@ -71,6 +77,28 @@ def page_of(service: Service) -> tuple[list[str], set[str]]:
     return names, set(of_events)
 
 
+def check_archives(service: Service, folder: Path) -> None:
+    """Both ways to archive the whole bring the events that the API lists; those of the client's are the same."""
+    profiles = str(folder / "profiles")
+    typed = service.typed("archive", "feed", "--to", str(folder / "typed"), "--tables", STREAMKEEPER_PROFILES=profiles)
+    assert (typed.returncode, typed.stderr) == (0, "")  # no hour is over yet
+    listed = sorted((one["stream"], one["key"], one["data"]) for one in service.events("feed", 1000))
+    place = {"PORT": str(service.port), "STREAMKEEPER_STAGE": STAGE, "STREAMKEEPER_PROFILES": profiles}
+    url = f"http://127.0.0.1:{service.port}"
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in place.items():
+            patch.setenv(name, value)
+        tables = event_readers.of_stage("local")
+        api = event_readers.ByApi(asking.Streams(here({}, url, sign=False)))
+        for name, source in (("tables", tables), ("api", api)):
+            until_ms = hours.hour_of(time.time_ns() // 1_000_000) + 2 * hours.HOUR_MS
+            Archive("feed", source, Folder(folder / name), (), lambda _: None).run(until_ms)
+            read = Client(url, archive=folder / name).events("feed").to_arrow().to_pylist()
+            assert sorted((row["part"], row["key"], row["data"]) for row in read) == listed
+        found = Client(url, tables="local").events("feed")
+        assert sorted((one.raw["stream"], one.key, one.data) for one in found) == listed
+
+
 @pytest.mark.long
 @pytest.mark.cpu(150)
 def test_a_stream_in_parts_is_one_stream_while_its_functions_are_killed(tmp_path: Path) -> None:
@@ -108,3 +136,4 @@ def test_a_stream_in_parts_is_one_stream_while_its_functions_are_killed(tmp_path
             # Each event that is stored was read, once, and the upstream's numbers have no hole.
             stored = sorted(service.numbers(part))
             assert sorted(reader.numbers[part]) == stored == list(range(stored[0], stored[0] + len(stored)))
+        check_archives(service, tmp_path)

@@ -75,6 +75,7 @@ class Rig:
     offsets_ms: list[int]
     store: str = "items"
     bodies: Callable[[int], Any] = lambda n: {"n": n, "p": n / 4, "s": "buy"}
+    stream_id: str = STREAM
     said: list[str] = field(default_factory=list)
     tables: MemoryDynamoDB = field(default_factory=lambda: MemoryDynamoDB("events", "control"))
 
@@ -82,7 +83,7 @@ class Rig:
         layout: dict[str, Any] = {"partitions": number(0 if self.store == "log" else 1)}
         if self.store == "none":
             layout["order"] = {"S": "none"}
-        self.tables.put_item(TableName="control", Item=key(STREAM, "lease") | {"fence": number(1)} | layout)
+        self.tables.put_item(TableName="control", Item=key(self.stream_id, "lease") | {"fence": number(1)} | layout)
         found = [
             StreamEvent(str(n), json.dumps(self.bodies(n)), None, None, None, ORIGIN_MS + at)
             for n, at in enumerate(sorted(self.offsets_ms))
@@ -90,20 +91,23 @@ class Rig:
         store = store_on(self.tables, TABLES)
         if self.store == "log":
             now = [ORIGIN_MS]
-            log = store.log(STREAM, 1, lambda: now[0], window_ms=900_000, keep_days=0)
+            log = store.log(self.stream_id, 1, lambda: now[0], window_ms=900_000, keep_days=0)
             for event in found:
                 now[0] = event.received_at_ms
                 log.write(0, [event])
         elif found:
             policy = StoragePolicy(order="none" if self.store == "none" else "index")
-            store.write(STREAM, 1, 0, found, policy)
+            store.write(self.stream_id, 1, 0, found, policy)
+
+    def source(self, **environment: str) -> ByTables:
+        """Returns the reader of the tables."""
+        events = Events(self.tables, "events", Objects(lambda: None, ""))
+        return ByTables(Stage(None, "", self.tables, "control", events, None, ""), environment)
 
     def archive(self, place: Place | None = None, **more: Any) -> Archive:
         """Returns the archive as a new process has it."""
-        events = Events(self.tables, "events", Objects(lambda: None, ""))
-        stage = Stage(None, "", self.tables, "control", events, None, "")
         columns = tuple(of_profile("prices", PROFILE))
-        return Archive(STREAM, ByTables(stage), place or Folder(self.folder), columns, self.said.append, **more)
+        return Archive(STREAM, self.source(), place or Folder(self.folder), columns, self.said.append, **more)
 
     def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yields each row of each file, with the file's folder below that of the stream."""
