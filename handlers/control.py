@@ -367,7 +367,7 @@ def _redrive(asked: Asked) -> Answer:
     from handlers.redrive.restore import Events
 
     is_late, tables = _late_after(REDRIVE_S), boto3_client("dynamodb", TRIES)
-    # A receive waits a second for messages. If its answer came too late, the second try would not get them: they are #
+    # A receive waits a second for messages. If its answer came too late, the second try would not get them: they are
     # hidden.
     stage = Stage(
         boto3_client("sqs", TRIES, RECEIVED_WITHIN_S), settings.dead_letter_queue_url, tables, settings.control_table,

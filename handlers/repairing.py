@@ -43,7 +43,7 @@ from handlers.store.overflow import Objects
 from handlers.store.stream_records import StreamRecords
 
 TRIES = 4
-# How long before Lambda would end it the function requests no more pages: fetching and storing one may take half a #
+# How long before Lambda would end it the function requests no more pages: fetching and storing one may take half a
 # minute.
 MARGIN_MS = 45_000
 

@@ -235,7 +235,7 @@ def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
     return PlainAws(region, dynamodb_url, key_id, secret, token, s3_url, sqs_url, lambda_url)
 
 
-# How each field of the settings is read, whichever settings have it. Seconds are whole, from 1 to 900. A back-off may #
+# How each field of the settings is read, whichever settings have it. Seconds are whole, from 1 to 900. A back-off may
 # last an hour, and a stream may be away for up to a day before it counts as unconnected.
 _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "events_table": lambda env: _text(env, "EVENTS_TABLE"),

@@ -90,7 +90,7 @@ def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     rounds = memory().rounds
     seen = rounds.check(now_ms, lambda: time.monotonic() - began_s > READ_S)
     wanted, missing, longest_ms = rounds.numbers()
-    # A metric is billed by the month, so only the number that the alarm reads is one. The dashboard finds the others #
+    # A metric is billed by the month, so only the number that the alarm reads is one. The dashboard finds the others
     # here.
     metrics.add_metric("LongestUnconnected", MetricUnit.Seconds, longest_ms // 1000)
     metrics.add_metadata("Wanted", wanted)

@@ -23,7 +23,7 @@ from handlers.profile.deliver_field import Target
 
 # How long a call tries, and how much of that the requests may take by what a worker measured.
 BOUND_MS, EXPECTED_MS = 300, 200
-# How often a record is written that only arrivals have moved: once these expire, only the record shows how far the #
+# How often a record is written that only arrivals have moved: once these expire, only the record shows how far the
 # sink had come.
 SETTLED_EVERY_MS = 3_600_000
 Sending = Callable[[Target], tuple[Promises, Send]]

@@ -20,14 +20,14 @@ FIRST_PER_S, GROWTH, GROWTH_AFTER = 20.0, 10.0, 1.0
 ONE_CAUSE_MS = 2_000
 TRIES = 8
 BACKOFF_MS, BACKOFF_MOST_MS = 1_000, 30_000
-# Within these bounds, as many requests are under way as may be sent in a second. A request takes some hundred #
+# Within these bounds, as many requests are under way as may be sent in a second. A request takes some hundred
 # milliseconds; if it takes longer, something is at its limit.
 LEAST_AT_ONCE, AT_ONCE = 3, 48
 # Until an answer comes there is no request to make; the answer wakes the caller.
 UNTIL_ANSWERED_MS = 100
 
 
-# In a group, each start writes three units to one partition, which takes 1,000. A stream of its own needs one more #
+# In a group, each start writes three units to one partition, which takes 1,000. A stream of its own needs one more
 # function, of which Lambda adds 100 a second, and seven state transitions of 800 a second (local/scale/quotas.toml).
 GROUPED_PER_S, ALONE_PER_S = 150.0, 90.0
 

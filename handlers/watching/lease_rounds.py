@@ -29,7 +29,7 @@ from handlers.store.group_store import group_lease, lease_of_group, member_lease
 from handlers.store.leases import Leases, batches
 from handlers.watching.alerts import KINDS
 
-# How many requests are under way at once. With this many, waiting for answers takes less time than reading them, on #
+# How many requests are under way at once. With this many, waiting for answers takes less time than reading them, on
 # Lambda's share of a processor.
 AT_ONCE = 8
 
