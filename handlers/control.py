@@ -235,19 +235,32 @@ def _delivery(stream_id: str, profile: str) -> list[dict[str, Any]] | None:
     return [row(*one, _now_ms()) for one in found]
 
 
-def _sinks(asked: Asked) -> Answer:
-    """200 with the stream's sinks."""
+def _started(asked: Asked) -> list[str]:
+    """Returns the stream, or those of its parts that were ever started; raises Problem if there is none."""
+    if asked.parts:
+        return _parted().started(asked.stream_id, asked.parts)
     _layout(asked)
-    return said(200, {"stream": asked.stream_id, "sinks": _delivery(asked.stream_id, asked.profile) or []})
+    return [asked.stream_id]
+
+
+def _sinks(asked: Asked) -> Answer:
+    """200 with the stream's sinks, or with those of each of its parts."""
+    rows = [(one, row) for one in _started(asked) for row in _delivery(one, asked.profile) or ()]
+    shown = [({"stream": one} if asked.parts else {}) | row for one, row in rows]
+    return said(200, {"stream": asked.stream_id, "sinks": shown})
 
 
 def _command(asked: Asked) -> Answer:
-    """200 with the stream's sinks, after one of them was given a command."""
-    _layout(asked)
+    """200 with the stream's sinks, after one of them was given a command, in each part of a stream in parts."""
+    streams = _started(asked)
     from handlers.api.sinks import command, commanded
 
     wanted = command(asked.query, known.sinks(asked.profile) if settings.sinks_function else (), _now_ms())
-    commanded(functions(plain, read_timeout_s=COMMAND_S), settings.sinks_function, asked.stream_id, wanted)
+    if asked.parts and wanted["command"] == "skip" and not wanted["all"]:
+        # The event that a sink refuses is in one part: the oldest of the others are events to be delivered.
+        words = f"a single event is skipped in one part: request {', '.join(asked.parts)}; all=true skips in all"
+        raise Problem("in-parts", words, "streamId")
+    commanded(functions(plain, read_timeout_s=COMMAND_S), settings.sinks_function, streams, wanted)
     more = {"stream_id": asked.stream_id, "sink": wanted["sink"], "asked": wanted["command"]}
     logger.info("sink command requested", extra=more)
     return _sinks(asked)
@@ -380,7 +393,7 @@ def _repair(asked: Asked) -> Answer:
     """200 with the gaps that are repaired now; with `dry_run=true`, what their repair would bring."""
     if not asked.parts:
         return said(200, _repaired(asked))
-    every = [_repaired(asked._replace(stream_id=part_id, parts=())) for part_id in _parted().started(asked.parts)]
+    every = [_repaired(asked._replace(stream_id=part_id, parts=())) for part_id in _started(asked)]
     gaps = [gap for one in every for gap in one["gaps"]]
     return said(200, {"stream": asked.stream_id, "is_dry_run": any(one["is_dry_run"] for one in every), "gaps": gaps})
 
@@ -444,6 +457,8 @@ _OF_PARTS: dict[str, Callable[[Asked], Answer]] = {
     f"DELETE {STREAM}": _delete,
     f"GET {STREAM}/events": _events,
     f"GET {STREAM}/gaps": _gaps,
+    f"GET {STREAM}/sinks": _sinks,
+    f"POST {STREAM}/sinks": _command,
     f"POST {STREAM}/redrive": _redrive,
     f"POST {STREAM}/repair": _repair,
     f"GET {STREAM}/cost": lambda asked: said(200, _parted().cost(asked.stream_id, asked.parts)),

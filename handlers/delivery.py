@@ -73,7 +73,7 @@ profiles = Profiles(
 
 
 def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
-    """Returns the answer to a command, {"sink", "paused", "replaying"} or {"problem"}; {} for any other event."""
+    """Returns {}, or {"problem"} if a command was not carried out."""
     logger.append_keys(request_id=lambda_context.aws_request_id)
     delivery = delivering(lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS)
     if "Records" in event:
@@ -157,15 +157,18 @@ def answer(delivery: Delivery, rung: Sequence[Any]) -> None:
 
 
 def command(delivery: Delivery, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Carries out a person's command; raises StoreUnavailable."""
-    place = Place(event["stream"], event["sink"])
+    """Carries out a person's command for each of the streams; raises StoreUnavailable."""
     asked = Command(event["command"], event.get("from_ms", 0), bool(event.get("all")))
-    record = asked.carried_out(place, delivery.records, arrivals, delivery.feed.page, now_ms())
-    if record is None:
-        return {"problem": "the sink's record changed during every try; try again"}
-    if asked.name != "pause":
-        delivery.force(place, record.number)
-    return {"sink": record.sink, "paused": record.is_paused, "replaying": record.is_replaying}
+
+    def carry_out(stream_id: str) -> str:
+        place = Place(stream_id, event["sink"])
+        record = asked.carried_out(place, delivery.records, arrivals, delivery.feed.page, now_ms())
+        if record is not None and asked.name != "pause":
+            delivery.force(place, record.number)
+        return stream_id if record is None else ""
+
+    failed = ", ".join(filter(None, in_threads(carry_out, event["streams"])))
+    return {"problem": f"the sink's record of {failed} changed during every try; try again"} if failed else {}
 
 
 def in_order(stream_id: str, after: str, from_ms: int, at_ms: int) -> tuple[Order, Iterator[Entry]]:

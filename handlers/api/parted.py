@@ -63,9 +63,11 @@ class Parted:
                 found.insert(at, row | {"lag_ms": max((one for one in lags if one is not None), default=None)})
         return found
 
-    def started(self, part_ids: Iterable[str]) -> list[str]:
-        """Returns the parts that were ever started."""
-        return [one for one in part_ids if self._store.layout(one) is not None]
+    def started(self, stream_id: str, part_ids: Iterable[str]) -> list[str]:
+        """Returns the parts that were ever started; raises Problem if none was."""
+        if found := [one for one in part_ids if self._store.layout(one) is not None]:
+            return found
+        raise self._known.problem_without(stream_id, stream_id)
 
     def page(
         self, stream_id: str, part_ids: Sequence[str], request: PageRequest, kind: str, read: Read,
@@ -75,9 +77,7 @@ class Parted:
         if request.after and not request.after.startswith(part_places.PARTS):
             words = f"the position is not one of {stream_id!r}, which is read in parts"
             raise Problem("no-such-position", words, "after")
-        if not (started := self.started(part_ids)):
-            raise self._known.problem_without(stream_id, stream_id)
-        return part_pages.merged(stream_id, started, request, kind, read, at)
+        return part_pages.merged(stream_id, self.started(stream_id, part_ids), request, kind, read, at)
 
     def cost(self, stream_id: str, part_ids: Sequence[str]) -> dict[str, Any]:
         """Returns about what the parts have cost together; raises Problem if none was started."""

@@ -7,7 +7,7 @@ whatever the reason; nothing is written here.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from handlers.api.answers import at
@@ -74,10 +74,12 @@ def command(query: object, labels: Iterable[str], now_ms: int) -> dict[str, Any]
     if not known:
         raise Problem("no-sinks", "the stream's profile names no sink", "streamId")
     if sink not in known:
-        raise BadQuery("sink", f"the parameter sink must be one of {', '.join(known)}")
+        raise BadQuery("sink", f"the parameter sink must be one of {', '.join(known)}", "Name one of them.")
     from_ms = 0 if asked.get("from") == "start" else instant_ms("from", asked.get("from"))
-    if (asked["do"] == "replay") != (from_ms is not None):
-        raise BadQuery("from", "the parameter from must be an instant or start, and is for a replay only")
+    if asked["do"] == "replay" and from_ms is None:
+        raise BadQuery("from", "the parameter from must say where the replay begins", "Give start, or an instant.")
+    if asked["do"] != "replay" and from_ms is not None:
+        raise BadQuery("from", "the parameter from is for a replay only", "Leave it out.")
     if from_ms is not None and from_ms > now_ms + APART_MS:
         raise BadQuery("from", "the parameter from must not lie in the future")
     if is_all not in ("true", "false"):
@@ -85,10 +87,10 @@ def command(query: object, labels: Iterable[str], now_ms: int) -> dict[str, Any]
     return {"command": asked["do"], "sink": sink, "from_ms": max(0, from_ms or 0), "all": is_all == "true"}
 
 
-def commanded(functions: Any, function: str, stream_id: str, asked: Mapping[str, Any]) -> None:
-    """Has the delivery carry out the command; raises Problem if it cannot, and StoreUnavailable."""
+def commanded(functions: Any, function: str, streams: Sequence[str], asked: Mapping[str, Any]) -> None:
+    """Has the delivery carry out the command for each stream; raises Problem if it cannot, and StoreUnavailable."""
     with translate_errors("Invoke"):
-        answer = functions.invoke(FunctionName=function, Payload=json.dumps({"stream": stream_id, **asked}).encode())
+        answer = functions.invoke(FunctionName=function, Payload=json.dumps({"streams": streams, **asked}).encode())
     said = json.loads(answer["Payload"].read())
     if "FunctionError" in answer:
         raise StoreUnavailable("the delivery function did not carry out the command")

@@ -93,12 +93,13 @@ class ByTables:
 
     def _layouts(self, stream_id: str) -> dict[str, Layout]:
         """The layout of the stream, or of each of its parts that was ever started."""
-        parts = profile_files.parts_of(stream_id, folders.known(self._environment))
+        known = folders.known(self._environment)
+        parts = profile_files.parts_of(stream_id, known)
         read = ((one, self._records.layout(one)) for one in parts or (stream_id,))
         layouts = {one: layout for one, layout in read if layout is not None}
         if not layouts:
             words = f"The stream {stream_id!r} was never started in this stage."
-            if not parts and ":" not in stream_id:
+            if stream_id not in known and ":" not in stream_id:
                 words += f" If it is read in parts, {folders.VARIABLE} must name the folder of its profile."
             raise UserError(words)
         return layouts

@@ -202,8 +202,10 @@ def _shown(work: Work, ids: Sequence[str], act: Any, arguments: argparse.Namespa
 def _chosen(ids: Sequence[str], patterns: Sequence[str] | None) -> list[str]:
     """The streams that a pattern matches, or all; raises UserError if there is none."""
     chosen = [one for one in ids if not patterns or any(fnmatch.fnmatchcase(one, pattern) for pattern in patterns)]
+    if not chosen and patterns:
+        raise UserError(f"No stream matches {' or '.join(patterns)}. The parts of a stream prices match prices:*.")
     if not chosen:
-        raise UserError("No stream matches." if patterns else "There are no streams.")
+        raise UserError("There are no streams.")
     return sorted(chosen)
 
 

@@ -34,7 +34,8 @@ def of_files(paths: Sequence[Path]) -> list[Named]:
             pages.append((str(path), page_of(data(path, "the history"))))
         except Mistake as problem:
             is_name = path.name == str(path) and not path.suffix and not path.exists()
-            hint = f" For a stream or a part, give --execution ARN: `streamkeeper status {path} --json` has it."
+            hint = f" For a stream, give --execution ARN, which `streamkeeper status {path} --json` prints"
+            hint += " (for a stream in parts, that of a part)."
             raise UserError(f"{problem}{hint if is_name else ''}") from None
         except HistoryError as problem:
             raise UserError(f"{path} is not a history: {problem}.") from None

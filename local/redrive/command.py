@@ -85,6 +85,8 @@ def _by_api(arguments: argparse.Namespace) -> int:
         print(printable(f"{one['outcome']}: {about}{': ' + one['detail'] if one['detail'] else ''}"))
     if arguments.json:
         print(json.dumps(answer))
+    elif not answer["dead_letters"] and answer["is_all"]:
+        print(printable(f"streamkeeper: the queue has no message of {arguments.stream_id}."), file=sys.stderr)
     elif not answer["is_all"]:
         print("streamkeeper: the queue has more; run the command again.", file=sys.stderr)
     return int(LEFT in answer["counts"] or not answer["is_all"])

@@ -116,7 +116,8 @@ def sink_words(row: dict[str, Any]) -> str:
     words += [f"{row['skipped']} skipped"] if row["skipped"] else []
     words += [f"{row['waiting']} waiting"] + ([f"oldest {row['lag_ms'] / 1000:g} s"] if row["lag_ms"] else [])
     state = "; replaying" if row["replaying"] else ""
-    return f"{row['sink']}  {', '.join(words)}{state}{'; waits: ' + row['waits'] if row['waits'] else ''}"
+    part = f"{row['stream']}  " if "stream" in row else ""
+    return f"{part}{row['sink']}  {', '.join(words)}{state}{'; waits: ' + row['waits'] if row['waits'] else ''}"
 
 
 def sinks(arguments: argparse.Namespace) -> int:
@@ -190,13 +191,16 @@ def _group_words(group: str, streams: list[dict[str, Any]]) -> str:
 def gaps(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
     asking.check_order(arguments)
-    times = {"from": arguments.from_at, "to": arguments.to_at}
+    times, count = {"from": arguments.from_at, "to": arguments.to_at}, 0
     for page in asking.streams(arguments).pages(path_of(arguments.stream_id, "/gaps"), times):
+        count += len(page["gaps"])
         for gap in page["gaps"]:
             part = f"{gap['stream']}  " if "stream" in gap else ""
             line = f"{part}{period(gap)}  {spelled(gap['length_ms']):<12}  {gap['cause']}  {gap['state']}"
             line += repair_words(gap["repair"]) if "repair" in gap else ""
             print(json.dumps(gap)) if arguments.json else show(line)
+    if count == 0 and not arguments.json:
+        print(printable(f"streamkeeper: {arguments.stream_id} has no gaps."), file=sys.stderr)
     return DONE
 
 

@@ -1,5 +1,6 @@
 """The control API about a stream that is read in parts: one status, one walk over its events, one stop."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,6 +11,7 @@ from handlers.api.fleet_routes import document
 from handlers.connection.effects import Progress
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
+from tests.handlers.api.test_views import Delivery
 from tests.handlers.api_requests import MINE, asked, connected, events_of, streams_of
 from tests.handlers.aws import CONTROL, Aws, save_connection
 from tests.handlers.context import Context
@@ -42,8 +44,8 @@ def stored(aws: Aws, stream_id: str, *numbers: int) -> None:
 
 def test_a_whole_that_was_never_started_is_a_404(function: ModuleType) -> None:
     """By any of its routes, but for the stop, which comes before a start."""
-    for path in ("", "/events", "/gaps", "/cost"):
-        code, body = asked(function, "GET", "prices", resource=f"{STREAM}{path}")
+    for path in ("", "/events", "/gaps", "/cost", "/sinks", "/repair"):
+        code, body = asked(function, "POST" if path == "/repair" else "GET", "prices", resource=f"{STREAM}{path}")
         assert (code, body["detail"]) == (404, "The stream 'prices' was never started.")
     assert streams_of(function) == (200, {"streams": [], "next": None})
 
@@ -136,7 +138,36 @@ def test_a_stop_stops_every_part(aws: Aws, function: ModuleType) -> None:
         assert aws.items(CONTROL, part)["lease"]["stop"] is True
 
 
-@pytest.mark.parametrize("path", ["/timeline", "/machine", "/sinks"])
+def test_a_command_to_a_sink_is_for_every_part(
+    aws: Aws, function: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A row of the answer names its part; a single event is skipped in one part, which the refusal names."""
+    with (tmp_path / "prices.toml").open("a") as profile:
+        profile.write('deliver = { s3 = "lake" }\n')
+    settings = replace(function.settings, sinks_table=CONTROL, sinks_function="deliver")
+    monkeypatch.setattr(function, "settings", settings)
+    delivery = Delivery()
+    monkeypatch.setattr(function, "functions", lambda *_, **__: delivery)
+
+    def post(**query: str) -> tuple[int, Any]:
+        return asked(function, "POST", "prices", resource=f"{STREAM}/sinks", queryStringParameters=query)
+
+    assert post(do="pause")[0] == 404
+    connected(aws, PARTS[0])
+    assert [row["stream"] for row in post(do="pause")[1]["sinks"]] == PARTS[:1]
+    connected(aws, PARTS[1])
+    code, answer = post(do="skip", all="true")
+    assert (code, answer) == asked(function, "GET", "prices", resource=f"{STREAM}/sinks")
+    assert [(row["stream"], row["sink"]) for row in answer["sinks"]] == [(part, "s3:lake") for part in PARTS]
+    told = [("pause", PARTS[:1]), ("skip", PARTS)]
+    assert [(one["command"], one["streams"]) for one in delivery.asked] == told
+    code, refused = post(do="skip")
+    words = "A single event is skipped in one part: request prices:btc, prices:eth; all=true skips in all."
+    assert (code, len(delivery.asked)) == (409, 2)
+    assert refused["detail"] == words
+
+
+@pytest.mark.parametrize("path", ["/timeline", "/machine"])
 def test_what_each_part_has_names_the_parts(aws: Aws, function: ModuleType, path: str) -> None:
     """One sentence."""
     connected(aws, PARTS[0])

@@ -11,6 +11,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers.aws import clients
+from handlers.deliver.bells import Place
+from handlers.deliver.delivery_records import SinkRecords
 from handlers.store.event_items import event_item
 from local.simulation.tables import METHODS, MemoryDynamoDB, method
 from tests.handlers.context import Context, cold_start
@@ -166,13 +168,15 @@ def test_each_call_prints_its_numbers_whatever_the_level_of_the_log(
 
 
 def test_a_command_is_carried_out_and_rings(aws: Aws, delivery: ModuleType) -> None:
-    """A pause keeps what comes; resuming sends it at once."""
+    """A pause keeps what comes; resuming sends it at once. It is for each of the streams."""
     call(aws, delivery, "1")
-    asked = {"stream": "prices:eur", "sink": "eventbridge:bus"}
-    paused = delivery.handler({**asked, "command": "pause"}, Timed())
-    assert paused == {"sink": "eventbridge:bus", "paused": True, "replaying": False}
+    asked = {"streams": ["prices:usd", "prices:eur"], "sink": "eventbridge:bus"}
+    assert delivery.handler({**asked, "command": "pause"}, Timed()) == {}
     call(aws, delivery, "2")
     assert aws.asked.count("PutEvents") == 1
-    assert delivery.handler({**asked, "command": "resume"}, Timed())["paused"] is False
+    records = SinkRecords(delivery.table)
+    read = [records.read(Place(stream, "eventbridge:bus")) for stream in asked["streams"]]
+    assert [record is not None and record.is_paused for record in read] == [True, True]
+    assert delivery.handler({**asked, "command": "resume"}, Timed()) == {}
     call(aws, delivery)
     assert aws.asked.count("PutEvents") == 2

@@ -99,7 +99,7 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
         parameters += [
             _parameter(one, "query", given[one], words, required=one == "do") for one, words in sinks.FIELDS.items()
         ]
-    if path.endswith(("/timeline", "/machine", "/sinks")):
+    if path.endswith(("/timeline", "/machine")):
         refusals.append(409)
     if path.endswith("/events"):
         parameters.append(_last_event_id())

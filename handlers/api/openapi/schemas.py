@@ -109,7 +109,8 @@ _COUNTS = _object(
 )
 _DELIVERY = _object(
     "sink delivered:count failed:count dead_lettered:count skipped:count waiting:count lag_ms:count paused:flag "
-    "replaying:flag waits? seen_at:instant? newest_received_at:instant?"
+    "replaying:flag waits? seen_at:instant? newest_received_at:instant?",
+    _OF_PART,
 )
 _EVENT = _object(
     _members("position received_at:instant? id? name? key"),

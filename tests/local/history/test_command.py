@@ -161,8 +161,8 @@ def test_the_gaps_of_a_stream_are_drawn_and_those_that_were_repaired_as_such(
         (["{absent}"], "the history {absent} cannot be read: No such file or directory."),
         (
             ["nosuch"],
-            "the history nosuch cannot be read: No such file or directory. For a stream or a part, give "
-            "--execution ARN: `streamkeeper status nosuch --json` has it.",
+            "the history nosuch cannot be read: No such file or directory. For a stream, give --execution ARN, which "
+            "`streamkeeper status nosuch --json` prints (for a stream in parts, that of a part).",
         ),
         (["{file}", "--memory-mb", "1"], "--memory-mb must be a whole number from 128 to 10240, not '1'."),
     ],
