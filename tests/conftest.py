@@ -100,8 +100,9 @@ class _Files(LoadFileScheduling):  # type: ignore[misc]
 
 @functools.cache
 def shares_the_run(file: str) -> bool:
-    """Whether tests of a file ask for the local run; the path is from the root of the project."""
-    return "local_run" in (ROOT / file).read_text(encoding="utf-8")
+    """Whether tests of a file ask for the local run; the path is from the root of the project, outside it none does."""
+    path = ROOT / file
+    return path.is_file() and "local_run" in path.read_text(encoding="utf-8")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -134,5 +134,6 @@ def test_one():
     run = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
     (refused,) = [line for line in run.stdout.splitlines() if line.startswith("REFUSED")]
     assert (run.returncode, "1 passed" in run.stdout) == (1, True), run.stdout + run.stderr
-    allowed = f"ConnectionControlRole may not dynamodb:UpdateItem on {TABLES}{EVENTS}"
+    roles = "ConnectionControlRole or ConnectionFleetRole or ConnectionRepairRole"
+    allowed = f"{roles} may not dynamodb:UpdateItem on {TABLES}{EVENTS}"
     assert refused.endswith(f"test_one.py::test_one: {allowed}")
