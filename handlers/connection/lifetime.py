@@ -53,7 +53,8 @@ class Lifetime:
     """
 
     def __init__(self, profile: Profile, invocation: Invocation) -> None:
-        deadline_ms, margin_ms = invocation.deadline_ms, invocation.margin_ms
+        self._deadline_ms = deadline_ms = invocation.deadline_ms
+        margin_ms = invocation.margin_ms
         self._leave_at_ms = deadline_ms - margin_ms
         self._last_ms = deadline_ms - margin_ms // 2
         self._spare_ms = margin_ms // 4
@@ -101,10 +102,12 @@ class Lifetime:
         if not self._gives_up_turn:
             return False
         # Once the lease has run out by its own clock, which may be ahead, another function opens. So half a lease
-        # before, this connection closes: as long as clocks differ by less, the upstream never sees two.
-        self._runs_out_ms = lease.expires_at_ms - self.ttl_ms // 2
+        # before, this connection closes: as long as clocks differ by less, the upstream never sees two. A lease that
+        # lasts to the deadline need not be renewed, because the connection leaves before.
+        is_lasting = lease.expires_at_ms >= self._deadline_ms
+        self._runs_out_ms = None if is_lasting else lease.expires_at_ms - self.ttl_ms // 2
         self._set_alarm()
-        return now_ms >= self._runs_out_ms
+        return self._runs_out_ms is not None and now_ms >= self._runs_out_ms
 
     def is_relieved(self, now_ms: int, lease: Lease, view: LeaseView) -> bool:
         """Returns whether it was taken over and its overlap is over; `overlap_ends_ms` is None if it stays."""

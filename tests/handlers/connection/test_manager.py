@@ -37,7 +37,9 @@ from handlers.connection.ledger import Record as LedgerRecord
 from handlers.connection.manager import Manager
 from handlers.connection.phases import Phase, ProtocolMisuse
 from tests.handlers.connection.managers import (
+    DEADLINE_MS,
     FENCE,
+    MARGIN_MS,
     SAVES,
     TURN,
     claimed,
@@ -159,6 +161,14 @@ def test_where_two_are_forbidden_a_connection_closes_half_a_lease_before_another
     assert manager.ending.message == "its lease was not renewed: closed before another connection opens"
     for other in (connected("evicts"), connected("forbids", again=False)):
         assert kinds(other.handle(half_ms + 10_001, LeaseRead(TURN))) == [Heartbeat]
+
+
+def test_a_lease_that_lasts_to_the_deadline_need_not_be_renewed() -> None:
+    """In a group it lasts as long as the function: its connections stay until they would leave anyway."""
+    manager, leaves_ms = connected("forbids"), DEADLINE_MS - MARGIN_MS
+    lasting = LeaseRead(replace(TURN, expires_at_ms=DEADLINE_MS))
+    manager.handle(leaves_ms - 1, lasting)
+    assert (manager.phase, manager.wake_at_ms) == (Phase.CONNECTED, leaves_ms)
 
 
 def test_a_turn_that_came_too_late_is_not_used() -> None:
