@@ -122,6 +122,7 @@ def test_protection_comes_back_with_the_next_deployment(account: Account, projec
     """It also holds after a roll-back to the adopting deployment, whose template lacks it."""
     if account.data() == NOTHING:
         _deployed_removed_and_deployed_again(account, project)
+    wire(project)
     last = account.sls(project, "deploy")
     assert (last.code, protected(account)) == (0, [(True, True)] * 2), last.output
     (bucket,) = (one["Name"] for one in account.client("s3").list_buckets()["Buckets"] if DEPLOYED in one["Name"])
