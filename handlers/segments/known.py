@@ -14,12 +14,12 @@ import hashlib
 import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import repeat
+from dataclasses import dataclass
 
 from handlers.framing.events import StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
 
-HASH_BYTES = 8
+HASH_BYTES, SUM_BYTES = 8, 4
 # What a function of 128 MB can hold: about 100 bytes each.
 MOST_KEYS = 100_000
 
@@ -35,15 +35,26 @@ def body_sum(event: StreamEvent) -> int:
     return zlib.crc32(data, zlib.crc32((event.name or "").encode())) or 1
 
 
-def sums(packed: bytes) -> Iterator[int]:
-    """Yields the checksums in `packed`, four bytes each, then zeros without end."""
-    yield from (int.from_bytes(packed[at : at + 4]) for at in range(0, len(packed), 4))
-    yield from repeat(0)
-
-
 def hashes(packed: bytes) -> Iterator[bytes]:
     """Yields the hashes in `packed`."""
     return (packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Segment:
+    """A segment's keys by their hashes, with four bytes of checksum for each body; none if it was written without."""
+
+    at_ms: int
+    keys: bytes
+    bodies: bytes
+
+    def body_sum(self, key: bytes) -> int:
+        """Returns the checksum of the body of a key that the segment has; 0 if unknown."""
+        place = self.keys.find(key)
+        while place % HASH_BYTES:  # the end of one hash and the beginning of the next
+            place = self.keys.find(key, place + 1)
+        begin = place // HASH_BYTES * SUM_BYTES
+        return int.from_bytes(self.bodies[begin : begin + SUM_BYTES])
 
 
 class KnownKeys:
@@ -51,17 +62,17 @@ class KnownKeys:
 
     def __init__(self, most_keys: int = MOST_KEYS) -> None:
         self._most = most_keys
-        # By key: when it came, with the checksum in the last 32 bits. A tuple would take twice the memory.
-        self._came: dict[bytes, int] = {}
-        self._segments: deque[tuple[int, bytes]] = deque()  # the oldest first
+        # By key: the segment with which it came last. A value of its own for each key would take a third more memory.
+        self._came: dict[bytes, _Segment] = {}
+        self._segments: deque[_Segment] = deque()  # the oldest first
 
     def __contains__(self, key: bytes) -> bool:
         return key in self._came
 
     def came(self, key: bytes) -> tuple[int, int] | None:
         """Returns when the key last came, and the checksum of its body (0 if unknown); None for an unknown key."""
-        came = self._came.get(key)
-        return None if came is None else (came >> 32, came & 0xFFFFFFFF)
+        segment = self._came.get(key)
+        return None if segment is None else (segment.at_ms, segment.body_sum(key))
 
     def unknown(self, events: Sequence[StreamEvent]) -> dict[bytes, StreamEvent]:
         """Returns the events with unknown keys, each once and in order, by the hash of its key."""
@@ -82,29 +93,27 @@ class KnownKeys:
 
     def add(self, at_ms: int, packed: bytes, bodies: bytes = b"") -> None:
         """Remembers the keys of a segment that is newer than all before."""
-        self._segments.append((at_ms, packed))
-        self._came.update(_entries(at_ms, packed, bodies))
+        segment = _Segment(at_ms, packed, bodies)
+        self._segments.append(segment)
+        self._came.update(dict.fromkeys(hashes(packed), segment))
         while len(self._came) > self._most and len(self._segments) > 1:
             self._forget_oldest()
 
     def add_older(self, at_ms: int, packed: bytes, bodies: bytes = b"") -> None:
         """Remembers the keys of a segment that is older than all before."""
-        self._segments.appendleft((at_ms, packed))
-        for key, came in _entries(at_ms, packed, bodies):
-            self._came.setdefault(key, came)
+        segment = _Segment(at_ms, packed, bodies)
+        self._segments.appendleft(segment)
+        for key in hashes(packed):
+            self._came.setdefault(key, segment)
 
     def forget(self, before_ms: int) -> None:
         """Forgets the keys that were appended before `before_ms`."""
-        while self._segments and self._segments[0][0] < before_ms:
+        while self._segments and self._segments[0].at_ms < before_ms:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        at_ms, packed = self._segments.popleft()
-        for key in hashes(packed):
+        segment = self._segments.popleft()
+        for key in hashes(segment.keys):
             # A key that came again later is younger.
-            if self._came.get(key, -1) >> 32 == at_ms:
+            if self._came.get(key) is segment:
                 del self._came[key]
-
-
-def _entries(at_ms: int, packed: bytes, bodies: bytes) -> Iterator[tuple[bytes, int]]:
-    return zip(hashes(packed), (at_ms << 32 | body for body in sums(bodies)), strict=False)
