@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from handlers.framing.decoders import FRAMINGS
 from handlers.profile import addresses
-from handlers.profile.addresses import ProfileError, fill_places, quoted, with_query
+from handlers.profile.addresses import ProfileError, fill_places, places_in, quoted, with_query
 from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import FIELD_VALUE
-from handlers.profile.secret_references import Secrets, filled, filled_beside, places
+from handlers.profile.secret_references import Secrets, filled, filled_beside, places, references
 
 if TYPE_CHECKING:
     from handlers.profile.tls_field import Trust
@@ -27,7 +27,7 @@ class UpstreamRequest:
 
     `secrets` are the values that must not leave the profile's own origin, `portable` the headers that may leave it.
     `trust` is for that origin only; None if public authorities are trusted and no certificate is shown. A request that
-    `upgrades` is the handshake of a WebSocket, without its key.
+    `upgrades` is the handshake of a WebSocket, without its key; `tells_secrets` is whether a message on it holds one.
     """
 
     method: str
@@ -38,6 +38,7 @@ class UpstreamRequest:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     portable: frozenset[str] = frozenset()
     upgrades: bool = False
+    tells_secrets: bool = False
     trust: "Trust | None" = field(default=None, repr=False)
 
 
@@ -71,6 +72,7 @@ def request_of(profile: Profile, stream_id: str, cursor: str | None, secrets: Se
         held,
         portable,
         upgrades=profile.is_socket,
+        tells_secrets=any(references(one.text) or places_in(one.text) for one in profile.exchanges),
         trust=profile.trust(secrets),
     )
 

@@ -141,6 +141,8 @@ def redirected(request: UpstreamRequest, status: int, location: str) -> Upstream
         before, after = _origin(request.address), _origin(address)
     except ValueError:
         raise RedirectRefused("the upstream redirected to something that is not a valid address") from None
+    if after[0] in ("ws", "wss"):
+        raise RedirectRefused('the upstream redirected to a WebSocket, for which framing must be "websocket"')
     if after[0] not in _PORTS or not after[1] or "@" in netloc:
         raise RedirectRefused("the upstream redirected to an address that is not a valid one for a stream")
     if (before[0], after[0]) == ("https", "http"):
@@ -159,6 +161,8 @@ def _without_credentials(request: UpstreamRequest, address: str) -> UpstreamRequ
             raise RedirectRefused("the upstream redirected to another host with a secret in the address")
         if request.body is not None and secret.encode() in request.body:
             raise RedirectRefused("the upstream redirected to another host, and the body holds a secret")
+    if request.tells_secrets:
+        raise RedirectRefused("the upstream redirected to another host, and a message to it would hold a secret")
     kept = {name: value for name, value in request.headers.items() if name in _SAFE | request.portable}
     held = {name: value for name, value in kept.items() if not any(s.encode() in value for s in request.secrets)}
     return replace(request, headers=held, trust=None if request.trust is None else request.trust.elsewhere())

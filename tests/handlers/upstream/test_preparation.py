@@ -4,13 +4,16 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.opening_steps import Tokens
 from handlers.connection.preparation import USED_UP
+from handlers.framing.websocket import CLOSE, TEXT, encoded_frame
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
 from handlers.profile.upstream_requests import request_of
@@ -20,8 +23,10 @@ from handlers.upstream.reader import Upstream
 from handlers.upstream.standstill import elapsed_s
 from local.upstreams.demo_streams import playing
 from local.upstreams.played_auth import CLIENT, REFRESH, SECRET
-from tests.handlers.aws import CONTROL, Aws
-from tests.handlers.servers import Peer, Script, sends, serving
+from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
+from tests.handlers.lanes import ONE_SECRET, run
+from tests.handlers.servers import Peer, Script, certificate, sends, serving
+from tests.handlers.upstream.test_hostile_sockets import switches
 
 WAIT_S = 60.0
 VALUES = {Reference("secret", "key"): SECRET}
@@ -157,6 +162,11 @@ def test_a_server_that_fails_is_named_and_nothing_is_sent_to_the_upstream(script
     [
         ("{other}/link?ticket=t", "", ""),
         ("ftp://127.0.0.1/", "rejected", "the ticket leads to an address that is not a valid one for a stream"),
+        (
+            "wss://127.0.0.1/",
+            "rejected",
+            'the ticket leads to a WebSocket, for which framing must be "websocket"',
+        ),
         ("http://a:b@127.0.0.1/", "rejected", "the ticket leads to an address that is not a valid one for a stream"),
         ("http://169.254.169.254/", "rejected", "the upstream's name resolves to a link-local address, which is never"),
         ("{other}/?k=s3cret", "rejected", "the ticket leads to another host with a secret in the address"),
@@ -183,6 +193,45 @@ def test_a_tickets_address_is_opened_as_after_a_redirect(opens: str, reason: str
         else:
             assert isinstance(arrival, Closed)
             assert (arrival.reason, arrival.detail[: len(words)], other.peers) == (reason, words, [])
+
+
+@pytest.mark.parametrize(
+    ("to", "subscribe", "message"),
+    [
+        ("wss", {"op": "subscribe"}, "the upstream closed the socket with 4000"),
+        ("https", {"op": "subscribe"}, "the upstream closed the socket with 4000"),
+        ("ws", {"op": "subscribe"}, "the stream was not opened (rejected): the ticket leads from https to http"),
+        (
+            "wss",
+            {"op": "subscribe", "key": "${secret:key}"},
+            "the stream was not opened (rejected): the ticket leads to another host, and a message to it would hold a "
+            "secret",
+        ),
+    ],
+)
+def test_a_ticket_opens_a_socket_at_a_whole_address(
+    aws: Aws, tmp_path: Path, to: str, subscribe: dict[str, str], message: str
+) -> None:
+    """It is a wss address at another host, which is trusted by the profile's authority too and gets no credentials."""
+    context, authority = certificate(tmp_path)
+    event, closing = encoded_frame(TEXT, b'{"n": 1}'), encoded_frame(CLOSE, b"\x0f\xa0")
+    with serving(switches(event, closing), tls=context) as other:
+        said = json.dumps({"url": f"{to}{other.address.removeprefix('https')}/link?ticket=t"}).encode()
+        with serving(sends(answers("200 OK", said)), tls=context) as tickets:
+            fields = {
+                "address": "wss://feed.example/usual", "allow_private": True, "framing": "websocket", "key": "$.n",
+                "headers": {"X-Api": "${secret:key}"}, "tls": {"ca": authority.read_text()},
+                "ticket": {"address": f"{tickets.address}/open", "opens": "$.url"}, "subscribe": [{"send": subscribe}],
+            }  # fmt: skip
+            secrets = SecretValues(lambda _: ONE_SECRET, SECRETS)
+            outcome = run(parse("feed", fields, {}), aws.store(), stream_id="feed", secrets=secrets).outcome
+    assert outcome.message.startswith(message)
+    assert b"s3cret" not in b"".join(peer.request for peer in (*tickets.peers, *other.peers))
+    if "closed" in message:
+        assert [peer.request.partition(b"\r\n")[0] for peer in other.peers] == [b"GET /link?ticket=t HTTP/1.1"]
+        assert set(aws.items(EVENTS, "feed")) == {"1"}
+    else:
+        assert (other.peers, aws.items(EVENTS, "feed")) == ([], {})
 
 
 def test_a_private_server_is_refused_where_the_profile_allows_none() -> None:
