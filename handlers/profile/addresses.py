@@ -165,10 +165,14 @@ def expand(address: str, variables: Mapping[str, str]) -> str:
         if not value:
             raise ProfileError(f"needs the variable {match[1]}, which is not set: add it to the stage's upstreams")
         if "{" in value or "}" in value:
-            raise ProfileError(f"needs the variable {match[1]} to be an address without braces")
+            raise ProfileError(
+                f"has the variable {match[1]}, whose value contains braces: placeholders belong into the profile"
+            )
         address = value + address[match.end() :]
     if "${" in address.partition("?")[0]:
-        raise ProfileError("may have a variable only at its start, as in ${UPSTREAM_DEMO}/events")
+        raise ProfileError(
+            "may contain ${...} only at its start, as in ${UPSTREAM_DEMO}/events, and secrets only in its query"
+        )
     return address
 
 
@@ -184,18 +188,18 @@ def check_address(address: str, *, may_be_socket: bool = False) -> str:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise ProfileError("is not a valid address") from None
+        raise ProfileError("must be a valid address such as https://example.org/events") from None
     if parts.scheme not in ("http", "https", *(("ws", "wss") if may_be_socket else ())) or not host:
         schemes = "http://, https://, ws:// or wss://" if may_be_socket else "http:// or https://"
         raise ProfileError(f"must begin with {schemes} and a host")
     if "@" in parts.netloc:
-        raise ProfileError("must not contain a user or a password")
+        raise ProfileError("must not contain a user or a password: put them into headers")
     if parts.fragment or address.endswith("#"):
-        raise ProfileError("must not contain a fragment (#)")
+        raise ProfileError("must not contain a fragment (#...): it is never sent")
     if without_placeholders(parts.netloc) != parts.netloc or "{" in bare or "}" in bare:
-        raise ProfileError(f"may have only these placeholders, and only in its path and query: {KNOWN}")
+        raise ProfileError(f"may contain only these placeholders, and only in its path and query: {KNOWN}")
     if not _CHARACTERS.fullmatch(bare):
-        raise ProfileError("contains characters that must be percent-encoded")
+        raise ProfileError("contains a character that must be percent-encoded, as a space is by %20")
     return address
 
 

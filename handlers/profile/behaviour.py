@@ -296,7 +296,7 @@ class Profile:
             raise ProfileError(f"the stream id {stream_id!r} belongs to the profile {name!r}, not to {self.name!r}")
         if self.parts and stream_id == name:
             listed = ", ".join(part_ids(name, self.parts))
-            raise ProfileError(f"the stream {stream_id!r} is read in parts, and only they are connected: {listed}")
+            raise ProfileError(f"the stream {stream_id!r} is read in parts: use {listed}")
         for text in (self.body or "", *(one.text for one in self.exchanges)):
             need_name(text, stream_id)
         if self.ticket is not None:

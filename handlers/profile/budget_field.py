@@ -55,9 +55,11 @@ def budget(fields: Fields) -> Budget | None:
     then = inner.read("then", _THEN, "go on")
     one_in = inner.read("keep_one_in", _ONE_IN) or 0
     if not (events or size or any(of_profile)):
-        inner.wrong("events_per_day", f"or another of {', '.join(names[1:])} must limit what is stored in a day")
-    if bool(one_in) != (then == "sample"):
-        inner.wrong("keep_one_in", 'must say of how many events a sample keeps one; it belongs to then = "sample" only')
+        inner.wrong("", f"must have at least one of {', '.join(names)}")
+    if then == "sample" and not one_in:
+        inner.wrong("keep_one_in", 'is missing: then = "sample" keeps one event of so many')
+    if then != "sample" and one_in:
+        inner.wrong("keep_one_in", 'works only with then = "sample"')
     inner.refuse_the_rest(f"budget: {', '.join(names)}, then, keep_one_in")
     return Budget(events, size, then, one_in, (Wide("profile", *of_profile),) if any(of_profile) else ())
 

@@ -67,8 +67,9 @@ def _fits(schema: Mapping[str, Any], value: Any) -> bool:
 
 def number(*, above: float, most: float, unit: str = "of seconds ") -> Form:
     """Returns the form of a number above `above` (at least 0 if that is negative) and at most `most`."""
-    least, words = ({"minimum": 0}, "at least 0") if above < 0 else ({"exclusiveMinimum": above}, f"above {above:g}")
-    return Form({"type": "number", **least, "maximum": most}, f"must be a number {unit}{words} and at most {most:g}")
+    least = {"minimum": 0} if above < 0 else {"exclusiveMinimum": above}
+    words = f"from 0 to {most:g}" if above < 0 else f"above {above:g} and at most {most:g}"
+    return Form({"type": "number", **least, "maximum": most}, f"must be a number {unit}{words}")
 
 
 def whole(most: int, *, least: int = 1) -> Form:

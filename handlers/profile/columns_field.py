@@ -37,7 +37,7 @@ def columns(fields: Fields) -> list[Column]:
     """Returns the columns in their order."""
     table = fields.take("columns")
     if not isinstance(table, dict) or not 0 < len(table) <= MOST_COLUMNS:
-        fields.wrong("columns", f"must be {_SHAPE}, of 1 to {MOST_COLUMNS}")
+        fields.wrong("columns", f"must be {_SHAPE}, with 1 to {MOST_COLUMNS} names")
         return []
     inner = fields.inside("columns", table)
     found = [_column(inner, name) for name in table]
@@ -52,7 +52,11 @@ def of_profile(name: str, table: Mapping[str, Any]) -> list[Column]:
 def _column(inner: Fields, name: str) -> Column | None:
     value = inner.take(name)
     if not NAME.fullmatch(name) or name in RESERVED:
-        why = "is a column of every archive" if name in RESERVED else "must be a-z, 0-9 and _, and begin with no digit"
+        why = (
+            "is a column that every archive has: choose another name"
+            if name in RESERVED
+            else "must be a name of a-z, 0-9 and _ that does not begin with a digit"
+        )
         inner.wrong(name, why)
         return None
     kind = None

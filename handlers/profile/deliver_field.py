@@ -100,23 +100,20 @@ def targets(fields: Fields) -> tuple[Target, ...]:
     tables = value if isinstance(value, list) else [value]
     if not 1 <= len(tables) <= MOST_TARGETS or not all(isinstance(table, dict) for table in tables):
         shape = 'must be a table such as { sqs = "orders.fifo" }, or a list'
-        fields.wrong("deliver", f"{shape} of up to {MOST_TARGETS} of them")
+        fields.wrong("deliver", f"{shape} of up to {MOST_TARGETS} such tables")
         return ()
     read = [target for table in tables if (target := _target(fields.inside("deliver", table), table)) is not None]
     twice = [label for label, count in Counter(target.label for target in read).items() if count > 1]
     if twice:
-        is_hook = twice[0].startswith("webhook:")
-        whole, hint = (
-            ("two webhooks of one host", '; give one a label = "..."') if is_hook else ("one target twice", "")
-        )
-        fields.wrong("deliver", f"names {whole}, which counts and logs could not tell apart: {twice[0]}{hint}")
+        fix = 'give one a label = "..."' if twice[0].startswith("webhook:") else "leave one out"
+        fields.wrong("deliver", f"names {twice[0]} twice, and counts and logs could not tell them apart: {fix}")
     return tuple(read)
 
 
 def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1:
-        fields.wrong("", f"must have one of {', '.join(KINDS)}")
+        fields.wrong("", f"must have exactly one of {', '.join(KINDS)}")
         return None
     (kind,) = kinds
     name = fields.read(kind, TEXT, "")
@@ -136,7 +133,10 @@ def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
     elif not re.fullmatch(pattern, name):
         fields.wrong(kind, f"must be {words}")
     if prefix and (not _PREFIX.fullmatch(prefix) or prefix.startswith("/")):
-        fields.wrong("prefix", "must be the beginning of keys, such as raw/ (200 characters at most)")
+        fields.wrong(
+            "prefix",
+            "must be a beginning of keys such as raw/, of at most 200 characters, without a slash at its start",
+        )
     from_ms = fields.read("from", FROM)
     fields.refuse_the_rest(f"a target of the kind {kind}")
     if batch > 1 and not in_order:
@@ -152,7 +152,7 @@ def _secret(fields: Fields) -> Reference | None:
     if referred is None:
         return None
     if len(referred) != 1 or not re.fullmatch(r"\$\{[^}]*\}", text):
-        fields.wrong("secret", "must refer to the secret that signs, ${secret:name}")
+        fields.wrong("secret", "must refer to the secret that signs the events, as ${secret:name}")
         return None
     return referred[0]
 

@@ -29,11 +29,11 @@ def keep(fields: Fields, split: Split | None, *, has_names: bool) -> tuple[Keep,
 def _rule(inner: Fields, split: Split | None, has_names: bool) -> Keep:
     names = _values(inner, "name", str)
     if names and not has_names:
-        inner.wrong("name", 'is for framing = "sse", or for a split with the path of a name (split.name)')
+        inner.wrong("name", 'works only with framing = "sse", or with split.name: no other event has a name')
     path = _path(inner, split)
     values = _values(inner, "is", str | int | float)
     if values and path is None:
-        inner.wrong("is", "needs path, the place of the value")
+        inner.wrong("is", "needs path, which says where the value is")
     inner.refuse_the_rest("keep: name, path, is")
     return Keep(frozenset(names), path, frozenset((isinstance(value, bool), value) for value in values))
 

@@ -22,7 +22,7 @@ _PARTS = frozenset({"event", "data", "comment", "json", "absent"})
 _PLACES = {Kind.HEARTBEAT: ("cursor", "first_cursor"), Kind.DISCONNECT: ("cursor",), Kind.LOSS: ("count",)}
 
 
-_WHO = ("a heartbeat can, and a disconnect a cursor", "a loss can")
+_WHO = ("only a heartbeat may, and a disconnect may contain cursor", "only a loss may")
 
 
 def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
@@ -53,7 +53,7 @@ def _mark(value: Any, places: Sequence[str]) -> Mark:
     }
     for name in paths:
         if name not in places:
-            raise ProfileError(f"can have no {name}: {_WHO[name == 'count']}")
+            raise ProfileError(f"must not contain {name}: {_WHO[name == 'count']}")
     unknown = [part for part in table if part not in _PARTS]
     if not table or unknown:
         raise ProfileError(
@@ -61,7 +61,7 @@ def _mark(value: Any, places: Sequence[str]) -> Mark:
         )
     json, absent = _values(table), _absent(table)
     if not all(isinstance(text, str) for text in table.values()) or ("comment" in table and len(value) > 1):
-        raise ProfileError(f"must be {_MARK}; a comment must be alone in its mark")
+        raise ProfileError(f"must be {_MARK}; a mark with comment must contain nothing else")
     return Mark(json=json, absent=absent, **paths, **table)
 
 
@@ -71,12 +71,14 @@ def _values(table: dict[str, Any]) -> tuple[tuple[JsonPath, Value], ...]:
     if wanted is None:
         return ()
     if not isinstance(wanted, dict) or not wanted:
-        raise ProfileError('must give json a table of places and values such as { "$.type" = "ERROR" }')
+        raise ProfileError('must contain json as a table of paths and values, such as { "$.type" = "ERROR" }')
     places: list[tuple[JsonPath, Value]] = []
     for spelled, value in wanted.items():
         path = parse_path(spelled)
         if path is None or not isinstance(value, str | int | float | bool):
-            raise ProfileError(f'must give {PATH} a text, a number, true, false or "*" (anything at all) in json')
+            raise ProfileError(
+                f'may contain in json only {PATH}, each with a text, a number, true, false or "*" (any value)'
+            )
         places.append((path, value))
     return tuple(places)
 
@@ -89,7 +91,7 @@ def _absent(table: dict[str, Any]) -> tuple[JsonPath, ...]:
     paths = [parse_path(one) if isinstance(one, str) else None for one in wanted] if isinstance(wanted, list) else []
     sound = tuple(path for path in paths if path is not None)
     if not sound or len(sound) < len(paths):
-        raise ProfileError(f"must give absent a list of paths, each {PATH}")
+        raise ProfileError(f"must contain absent as a list of paths, each {PATH}")
     return sound
 
 
@@ -97,5 +99,5 @@ def _one_path(table: dict[str, Any], name: str) -> JsonPath | None:
     wanted = table.pop(name, None)
     path = parse_path(wanted) if isinstance(wanted, str) else None
     if wanted is not None and path is None:
-        raise ProfileError(f"must give {name} {PATH}")
+        raise ProfileError(f"must contain {name} as {PATH}")
     return path

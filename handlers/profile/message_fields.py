@@ -145,18 +145,18 @@ def _message(inner: Fields, *, is_needed: bool) -> Any:
     value = inner.take("send")
     if value is None:
         if is_needed:
-            inner.wrong("send", "is missing: a text, or a table that is sent as JSON")
+            inner.wrong("send", "is missing: it must be a text, or a table that is sent as JSON")
         return None
     try:
         text = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
         text = ""
     if not text or not isinstance(value, str | dict | list):
-        inner.wrong("send", "must be a text, or a table or list that JSON can spell: no dates, no infinite numbers")
+        inner.wrong("send", "must be a text, or a table or list that JSON can express: no dates, no infinite numbers")
         return None
     if misspelt := addresses.misspelt(text):
         inner.wrong(
-            "send", f"holds {misspelt}, which is unknown; the placeholders are {addresses.KNOWN}, and {{cursor}}"
+            "send", f"contains {misspelt}, which is unknown; the placeholders are {addresses.KNOWN}, and {{cursor}}"
         )
     sections.check_message(inner, "send", value)
     return value

@@ -197,12 +197,14 @@ def _check_store(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> 
     if profile.store == "items":
         for name in ("flush_s", "dedup_window_s"):
             if name in table:
-                fields.wrong(name, 'is for store = "log": an item is written at once, and its key is never forgotten')
+                fields.wrong(
+                    name, 'works only with store = "log": items are written at once, and their keys are never forgotten'
+                )
         return
     if "order" in table:
-        fields.wrong("order", 'is for store = "items": a log is always in order, and has no index')
+        fields.wrong("order", 'works only with store = "items": a log is always in order, and has no index')
     if profile.partitions != 1:
-        fields.wrong("partitions", 'is for store = "items": a log is in one order, under one partition key')
+        fields.wrong("partitions", 'works only with store = "items": a log is in one order, under one partition key')
     if profile.on_conflict == "both":
         fields.wrong("on_conflict", 'can be "both" only with store = "items": a log does not read back what it stored')
 
@@ -238,7 +240,10 @@ def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], ha
             fields.wrong("on_conflict", f'can be "{profile.on_conflict}" {why}')
         if profile.split.shares(profile.key):
             example = f"{profile.split.path.text}[*].id"
-            fields.wrong("key", f'must have a path into the element, such as "{example}", or all elements have one key')
+            fields.wrong(
+                "key",
+                f'must have a path into the element, such as "{example}", or all elements would have one key',
+            )
     if profile.repair is not None and profile.order == "none":
         fields.wrong("repair", 'needs order = "index", which finds the events at the edges of a gap')
     if profile.repair is not None and profile.on_conflict != "first":

@@ -28,7 +28,11 @@ def parts(fields: Fields) -> tuple[str, ...]:
     value = fields.take("parts")
     is_list = isinstance(value, list) and 2 <= len(value) <= MOST_PARTS
     if not is_list or not all(isinstance(one, str) and PART.fullmatch(one) for one in value):
-        fields.wrong("parts", f"must be a list of 2 to {MOST_PARTS} texts of 1 to 64 of the characters {PART.pattern}")
+        fields.wrong(
+            "parts",
+            f"must be a list of 2 to {MOST_PARTS} texts, each of 1 to 64 of the characters "
+            "A-Z a-z 0-9 . _ ~ / * : , @ + -",
+        )
         return ()
     return tuple(value)
 
@@ -40,7 +44,7 @@ def check_parts(fields: Fields, profile: Profile) -> None:
         try:
             check_stream_id(one)
         except ProfileError as error:
-            fields.wrong("parts", f"must make valid stream ids: {error}")
+            fields.wrong("parts", f"must give valid stream ids: {error}")
     if len({tag_of(one) for one in ids}) < len(ids):
         fields.wrong("parts", "must differ from each other: each is a connection of its own")
     texts = [profile.address, profile.body or "", *(one.text for one in profile.exchanges)]

@@ -111,7 +111,7 @@ def repair(
         address = expand(text, variables)
         check_address(_EDGE.sub("x", without(address)))
         if _EDGE.search(urlsplit(address).netloc):
-            raise addresses.ProfileError("may have {after}, {before}, {from} and {to} only in its path and query")
+            raise addresses.ProfileError("may contain {after}, {before}, {from} and {to} only in its path and query")
         references(address.partition("?")[2])
         return address
 
@@ -171,12 +171,14 @@ def _key(inner: Fields, items: Split, own_key: Rule, split: Split | None, *, by_
     value = inner.take("key")
     own = own_paths(own_key, split)
     if own_key == "each":
-        inner.wrong("key", 'is impossible if the stream has key = "each", by which no event is known already')
+        inner.wrong("", 'cannot be combined with key = "each", which recognizes no event that comes again')
     if own_key == "hash":
         if value is not None:
             inner.wrong("key", "must be left out: the stream's key is the hash of an event, so an item's is too")
         if by_key:
-            inner.wrong("address", "must contain {from} and {to}: the stream's key is a hash, which no address knows")
+            inner.wrong(
+                "address", "must contain {from} and {to}: the stream's key is a hash, which no upstream can look up"
+            )
         return "hash"
     spelled = [one.text for one in own] if value is None else value if isinstance(value, list) else [value]
     paths = [parse_path(one) if isinstance(one, str) else None for one in spelled]
@@ -184,7 +186,7 @@ def _key(inner: Fields, items: Split, own_key: Rule, split: Split | None, *, by_
     count = len(own_key) if isinstance(own_key, tuple) else 1
     if None in moved or len(moved) != count:
         shape = 'a JSON path such as "$.id"' if count == 1 else f"a list of {count} JSON paths"
-        inner.wrong("key", f"must be {shape}, like the stream's own key, but within an item")
+        inner.wrong("key", f"must be {shape}, like the stream's own key, which leads into an item")
         return "hash"
     sound = tuple(path for path in moved if path is not None)
     return sound if isinstance(own_key, tuple) else sound[0]

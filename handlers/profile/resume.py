@@ -129,7 +129,7 @@ def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[
         places = {"query": "x"}
     ((place, name),) = places.items()
     if place == "header" and not is_header(name):
-        inner.wrong("header", "is not the name of an HTTP header that may be set")
+        inner.wrong("header", "must be the name of an HTTP header that a profile may set")
     if place == "body" and not _POINTER.fullmatch(name):
         inner.wrong("body", 'must be a place in the body such as "/create_request/start_revision"')
     parsed = Resume(
@@ -150,5 +150,7 @@ def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[
         "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired, oldest"
     )
     if parsed.add and parsed.back_s:
-        inner.wrong("back_s", "is for a cursor that is an instant, and add for one that is a number: keep one of them")
+        inner.wrong(
+            "back_s", "is for cursors that are instants, and add for those that are numbers: leave one of them out"
+        )
     return parsed, expired

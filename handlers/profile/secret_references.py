@@ -56,15 +56,15 @@ def references(text: str) -> list[Reference]:
     referred = [_reference(match) for match in _REFERENCE.finditer(text)]
     if "${" in _REFERENCE.sub("", text):
         raise ProfileError(
-            "holds ${...} that is not a reference to a secret; write ${secret:name}, ${secret:name:field} "
+            "contains ${...} that is not a reference to a secret; write ${secret:name}, ${secret:name:field} "
             "or ${ssm:name}"
         )
     for reference in referred:
         is_whole = reference.name.startswith("/")
         if reference.name.endswith("/") or (is_whole and not _WHOLE.fullmatch(reference.name)):
             raise ProfileError(
-                f"refers to {reference.name!r}; only names under {PREFIX}<stage>/ can be read, "
-                "and are written without that"
+                f"refers to {reference.name!r}; write a name such as prices/token, which stands for "
+                f"{PREFIX}<stage>/prices/token"
             )
         if reference.kept_in == "ssm" and reference.key:
             raise ProfileError(f"refers to a field of the parameter {reference.name!r}; only secrets have fields")

@@ -42,7 +42,7 @@ def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
         step_s = pace.read("step_s", number(above=-1, most=900), 0)
         factor = pace.read("factor", number(above=0, most=10, unit=""), 1)
         if factor < 1 or max_s < start_s:
-            pace.wrong("", "must not shrink: factor is at least 1, and max_s at least start_s")
+            pace.wrong("", "must not shrink: factor must be at least 1, and max_s at least start_s")
         pace.refuse_the_rest("a pace: start_s, step_s, factor, max_s")
         paces.append((kind, Pace(start_s, step_s, factor, max_s)))
     inner.refuse_the_rest(f"backoff: {', '.join(KINDS)}")
@@ -64,7 +64,7 @@ def meanings(
     for name, meaning in (inner.rest() if inner is not None else {}).items():
         if not code[0].fullmatch(str(name)) or meaning not in words:
             known = f"{', '.join(words)}{did_you_mean(meaning, words)}"
-            fields.wrong(f"{field}.{name}", f"must be {code[1]} with one of {known}")
+            fields.wrong(f"{field}.{name}", f"must be {code[1]}, with one of these values: {known}")
         else:
             found.append((int(name), meaning))
     return tuple(found)
@@ -91,14 +91,14 @@ def body(fields: Fields, method: str, resumes: Resume | None) -> str | None:
     at = resumes.name if resumes is not None and resumes.place == "body" else ""
     if not fields.has("body"):
         if at:
-            fields.wrong("resume.body", "needs a body: it is a place in the body")
+            fields.wrong("resume.body", "needs the field body: it names a place in the body")
         return None
     text = json_text(fields, method, "a JSON object, such as '{\"stream\": true}'", dict)
     parsed = json.loads(text) if text is not None else {}
     for name in at.split("/")[1:-1]:
         parsed = parsed.get(name, {})
         if not isinstance(parsed, dict):
-            fields.wrong("resume.body", "must be a place inside objects of the body")
+            fields.wrong("resume.body", "must lead only through JSON objects of the body")
             break
     return text
 
@@ -118,7 +118,7 @@ def json_text(fields: Fields, method: str, words: str, kinds: type | UnionType) 
         fields.wrong("body", f"must be the text of {words}")
         return None
     if misspelt := addresses.misspelt(value):
-        fields.wrong("body", f"holds {misspelt}, which is unknown; the placeholders are {addresses.KNOWN}")
+        fields.wrong("body", f"contains {misspelt}, which is unknown; the placeholders are {addresses.KNOWN}")
     check_references(fields, "body", value)
     _check_bare(fields, "body", _texts(parsed))
     return value
@@ -170,7 +170,7 @@ def check_references(fields: Fields, field: str, text: str) -> list[Reference] |
 def check_hidden(fields: Fields, field: str, text: str) -> None:
     """Notes a secret in plain text."""
     if text and without(text) == text:
-        fields.wrong(field, "must refer to a secret, ${secret:name}: a profile never has it in plain text")
+        fields.wrong(field, "must refer to a secret, as ${secret:name}: a profile never contains it in plain text")
 
 
 def _check_bare(fields: Fields, field: str, pairs: Iterable[tuple[str, str]]) -> None:
@@ -178,7 +178,7 @@ def _check_bare(fields: Fields, field: str, pairs: Iterable[tuple[str, str]]) ->
         if is_bare(name, text):
             fields.wrong(
                 field,
-                f"holds {name!r} in plain text; put the secret into Secrets Manager and refer to it, ${{secret:name}}",
+                f"contains {name!r} in plain text; put the secret into Secrets Manager and write ${{secret:name}}",
             )
 
 

@@ -45,9 +45,9 @@ def _kept(inner: Fields, path: JsonPath) -> tuple[JsonPath, ...]:
     if not kept or len(kept) < len(paths):
         inner.wrong("keep", f"must be a list of paths, each {_NAMES}")
     elif any(_is_within(one, other) for one in kept for other in (path, *kept) if one is not other):
-        inner.wrong("keep", "must name members beside the list and beside each other, none of which holds another")
+        inner.wrong("keep", "must list members outside the list at path, none of them within another")
     elif not path.steps:
-        inner.wrong("keep", "cannot be used if the frame itself is the list: there is nothing beside it")
+        inner.wrong("keep", 'must be left out if path is "$": a frame that is itself the list has no other members')
     else:
         return tuple(kept)
     return ()

@@ -83,7 +83,7 @@ def _places(inner: Fields, least: int) -> tuple[tuple[str, JsonPath | str], ...]
     table = inner.table("places", f"a table of names, each {_SHAPE}")
     for name, value in (table.rest() if table is not None else {}).items():
         if not _NAME.fullmatch(name) or not isinstance(value, dict):
-            inner.wrong(f"places.{name}", f"must be a name of letters, digits, _ and - with {_SHAPE}")
+            inner.wrong(f"places.{name}", f"must have a name of letters, digits, _ and -, and be {_SHAPE}")
             continue
         within = inner.inside(f"places.{name}", value)
         one = _place(within)

@@ -70,7 +70,7 @@ def token(fields: Fields, check: Callable[[str], str], *, allow_private: bool) -
     kind = cast(Kind, inner.read("kind", choice(get_args(Kind))))
     for name in _OF_OAUTH if kind == "eks" else _OF_EKS:
         if inner.has(name):
-            inner.wrong(name, f'is not for kind = "{kind}"')
+            inner.wrong(name, f'must be left out with kind = "{kind}"')
     has_address = kind != "eks" or inner.has("address")
     parsed = Token(
         kind=kind,
@@ -99,7 +99,7 @@ def _check(inner: Fields, parsed: Token) -> None:
             if not getattr(parsed, name):
                 inner.wrong(name, 'is missing: kind = "client_credentials" needs it')
         if parsed.refresh_token:
-            inner.wrong("refresh_token", 'is for kind = "refresh_token"')
+            inner.wrong("refresh_token", 'must be left out unless kind = "refresh_token"')
     elif parsed.kind == "eks":
         for name, (form, meaning) in _OF_EKS.items():
             if not form.fullmatch(getattr(parsed, name)):
@@ -109,7 +109,7 @@ def _check(inner: Fields, parsed: Token) -> None:
     if parsed.secret and not parsed.id:
         inner.wrong("secret", "needs id: the name of the client whose secret it is")
     if not is_header(parsed.header):
-        inner.wrong("header", "is not the name of an HTTP header that may be set")
+        inner.wrong("header", "must be the name of an HTTP header that a profile may set")
     if PLACE not in parsed.pattern or not FIELD_VALUE.fullmatch(parsed.pattern):
         inner.wrong("pattern", "must be a text of visible ASCII characters that contains {token}")
 

@@ -83,7 +83,7 @@ def own_headers(profile: Profile, said: Iterable[tuple[str, str]], secrets: Secr
     for name, text in said:
         value = filled_beside(text, secrets, lambda rest: fill_places(rest, known))
         if not FIELD_VALUE.fullmatch(value):
-            raise ProfileError(f"the secret in headers.{name} holds characters that no header can carry")
+            raise ProfileError(f"the secret in headers.{name} contains characters that a header cannot carry")
         headers[name.lower()] = value
     if profile.token is not None and "token" in known:
         headers[profile.token.header.lower()] = fill_places(profile.token.pattern, known)

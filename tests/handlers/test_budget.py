@@ -237,11 +237,11 @@ def test_bytes_are_a_bound_as_well() -> None:
 def test_what_is_no_budget_is_refused_in_a_sentence() -> None:
     """The sentence names the field, and what would be right."""
     wrong: dict[str, tuple[dict[str, Any], str]] = {
-        "nothing": ({}, "events_per_day or another of bytes_per_day, profile_events_per_day, profile_bytes_per_day"),
+        "nothing": ({}, "budget must have at least one of events_per_day, bytes_per_day, profile_events_per_day, "),
         "zero": ({"events_per_day": 0}, "events_per_day must be a whole number from 1 to 1000000000000"),
         "never": ({**BUDGET, "then": "stop"}, "then must be one of go on, sample, log, pause"),
-        "sample": ({**BUDGET, "then": "sample"}, "keep_one_in must say of how many events a sample keeps one"),
-        "share": ({**BUDGET, "keep_one_in": 5}, "keep_one_in must say of how many events a sample keeps one"),
+        "sample": ({**BUDGET, "then": "sample"}, 'keep_one_in is missing: then = "sample" keeps one event of so many'),
+        "share": ({**BUDGET, "keep_one_in": 5}, 'keep_one_in works only with then = "sample"'),
         "more": ({**BUDGET, "days": 1}, "profile_events_per_day, profile_bytes_per_day, then, keep_one_in"),
     }
     for name, (budget, sentence) in wrong.items():

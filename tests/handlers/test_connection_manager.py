@@ -451,6 +451,8 @@ def test_no_failure_before_the_request_reveals_a_secret(
         put_secret("/streamkeeper/test/leak", json.dumps({**PLANTED, "header": value}))
         with pytest.raises(errors.StreamkeeperError) as refused:
             call(an_event(lane="A", execution="arn:1"))
-        sentence = "(rejected): the secret in headers.Authorization holds characters that no header can carry: final if"
+        sentence = (
+            "(rejected): the secret in headers.Authorization contains characters that a header cannot carry: final if"
+        )
         assert (type(refused.value), sentence in str(refused.value)) == (errors.StreamDropped, True)
         assert leaks(aws, refused.value, "".join(capsys.readouterr())) == set()

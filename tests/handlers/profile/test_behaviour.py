@@ -101,7 +101,7 @@ def test_secrets_stand_where_the_profile_refers_to_them_and_nowhere_else() -> No
     assert not any(value in repr(request) for value in values.values())
     sneaky = request_of(profile(resume={"header": "Last-Event-ID"}), "demo", "${secret:a}")
     assert sneaky.headers["last-event-id"] == b"${secret:a}"
-    with pytest.raises(ProfileError, match=r"the secret in headers\.Authorization holds characters that no header"):
+    with pytest.raises(ProfileError, match=r"the secret in headers\.Authorization contains characters that a header"):
         request_of(parsed, "demo:x", None, values | {whole: "one\n"})
 
 

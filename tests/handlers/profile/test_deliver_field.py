@@ -12,9 +12,9 @@ from handlers.profile.secret_references import Reference
 
 HOOK = "https://example.org/a/b"
 SECRET = {"secret": "${secret:a}"}
-A_TABLE = 'deliver must be a table such as { sqs = "orders.fifo" }, or a list of up to 5 of them'
-BEGINNING = "the beginning of keys, such as raw/ (200 characters at most)"
-SIGNS = "refer to the secret that signs, ${secret:name}"
+A_TABLE = 'deliver must be a table such as { sqs = "orders.fifo" }, or a list of up to 5 such tables'
+BEGINNING = "a beginning of keys such as raw/, of at most 200 characters, without a slash at its start"
+SIGNS = "refer to the secret that signs the events, as ${secret:name}"
 ENCRYPTED = "begin with https:// (or, with allow_private = true, http://)"
 ALONE = "be left out with unordered = true: batches keep the order and are sent one at a time"
 SINCE = '"start", or an instant such as 2026-11-21T06:25:19Z or a date'
@@ -102,14 +102,14 @@ def test_each_kind_has_a_sink() -> None:
     [
         ("sqs", A_TABLE),
         ([], A_TABLE),
-        ({}, "deliver must have one of sqs, eventbridge, kinesis, firehose, s3, lambda, webhook"),
-        ({"sqs": "a.fifo", "s3": "bbb"}, f"deliver must have one of {', '.join(KINDS)}"),
+        ({}, "deliver must have exactly one of sqs, eventbridge, kinesis, firehose, s3, lambda, webhook"),
+        ({"sqs": "a.fifo", "s3": "bbb"}, f"deliver must have exactly one of {', '.join(KINDS)}"),
         ({"sqs": "orders"}, "deliver.sqs must be the name of a FIFO queue, such as orders.fifo"),
         ({"sqs": "a.fifo", "prefix": "x"}, "deliver.prefix is not a field of a target of the kind sqs"),
         ({"sqs": "a.fifo", "batch": 5}, "deliver.batch is not a field of a target of the kind sqs"),
         ({"webhook": HOOK, **SECRET, "batch": 0}, "deliver.batch must be a whole number from 1 to 1000"),
         ({"webhook": HOOK, **SECRET, "batch": 5, "unordered": True}, f"deliver.batch must {ALONE}"),
-        ({"s3": "lake", "wait_s": -1}, "deliver.wait_s must be a number of seconds at least 0 and at most 300"),
+        ({"s3": "lake", "wait_s": -1}, "deliver.wait_s must be a number of seconds from 0 to 300"),
         ({"sqs": "a.fifo", "from": "now"}, f"deliver.from must be {SINCE}"),
         ({"s3": "lake", "prefix": "/raw"}, f"deliver.prefix must be {BEGINNING}"),
         (
@@ -121,11 +121,11 @@ def test_each_kind_has_a_sink() -> None:
         ({"webhook": "http://example.org", **SECRET}, f"deliver.webhook must {ENCRYPTED}"),
         ({"webhook": "https://example.org/${secret:a}", **SECRET}, f"deliver.webhook must {NO_REFERENCE}"),
         ([{"sqs": "a.fifo"}, {"sqs": "a.fifo", "unordered": True}],
-         "deliver names one target twice, which counts and logs could not tell apart: sqs:a.fifo"),
+         "deliver names sqs:a.fifo twice, and counts and logs could not tell them apart: leave one out"),
         (
             [{"webhook": f"https://example.org/{path}", **SECRET} for path in "ab"],
-            "deliver names two webhooks of one host, which counts and logs could not tell apart: webhook:example.org"
-            '; give one a label = "..."',
+            "deliver names webhook:example.org twice, and counts and logs could not tell them apart: give one a "
+            'label = "..."',
         ),
     ],
 )  # fmt: skip

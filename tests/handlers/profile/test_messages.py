@@ -23,7 +23,7 @@ def profile(**fields: Any) -> Profile:
 
 PATH = 'must be a JSON path such as "$.meta.id" or "$.items[0]"'
 ALONE = 'works only with framing = "websocket": over HTTP nothing can be sent while the stream is read'
-CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, rejected, ended, expired"
+CODE = "must be a close code from 1000 to 4999, with one of these values: retried, throttled, rejected, ended, expired"
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, r
             {"method": "POST"},
             'method must be "GET" with framing = "websocket": the handshake is a GET without a body',
         ),
-        ({"resume": {"body": "/a"}}, "resume.body needs a body: it is a place in the body"),
+        ({"resume": {"body": "/a"}}, "resume.body needs the field body: it names a place in the body"),
         (
             {"headers": {"Sec-WebSocket-Key": "a"}},
             "headers.Sec-WebSocket-Key is not the name of an HTTP header that may be set",
@@ -54,10 +54,10 @@ CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, r
             {"subscribe": ["a"]},
             'subscribe[0] must be [{ send = { op = "subscribe" }, expect = { "$.op" = "subscribed" } }]',
         ),
-        ({"subscribe": [{}]}, "subscribe[0].send is missing: a text, or a table that is sent as JSON"),
+        ({"subscribe": [{}]}, "subscribe[0].send is missing: it must be a text, or a table that is sent as JSON"),
         (
             {"subscribe": {"send": 7}},
-            "subscribe.send must be a text, or a table or list that JSON can spell: no dates, no infinite numbers",
+            "subscribe.send must be a text, or a table or list that JSON can express: no dates, no infinite numbers",
         ),
         (
             {"subscribe": {"send": "a", "expcet": "b"}},
@@ -74,12 +74,12 @@ CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, r
         ),
         (
             {"subscribe": {"send": {"token": "abc"}}},
-            "subscribe.send holds 'token' in plain text; put the secret into Secrets Manager and refer to it, "
+            "subscribe.send contains 'token' in plain text; put the secret into Secrets Manager and write "
             "${secret:name}",
         ),
         (
             {"subscribe": {"send": "${env:x}"}},
-            "subscribe.send holds ${...} that is not a reference to a secret; write ${secret:name}, "
+            "subscribe.send contains ${...} that is not a reference to a secret; write ${secret:name}, "
             "${secret:name:field} or ${ssm:name}",
         ),
         (
@@ -96,7 +96,7 @@ CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, r
             {"ping": {"every_s": 1, "answer": "b"}},
             "ping.answer needs send: without it the protocol's own ping is sent, which a pong answers",
         ),
-        ({"leave": {}}, "leave.send is missing: a text, or a table that is sent as JSON"),
+        ({"leave": {}}, "leave.send is missing: it must be a text, or a table that is sent as JSON"),
         ({"close_codes": {"999": "retried"}}, f"close_codes.999 {CODE}"),
         ({"close_codes": {"4000": "reject"}}, f"close_codes.4000 {CODE}; did you mean rejected?"),
         ({"sequence": "seq"}, f'sequence {PATH}, or {{ path = "$.seq", by = "$.product" }}'),

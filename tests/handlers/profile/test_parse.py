@@ -21,8 +21,8 @@ from handlers.profile.upstream_requests import request_of
 from tests import shipped
 from tests.handlers.profile.profiles import VARIABLES, profile, refusal
 
-PLACES = f"address may have only these placeholders, and only in its path and query: {addresses.KNOWN}"
-UNKNOWN = f"body holds {{name|hex}}, which is unknown; the placeholders are {addresses.KNOWN}"
+PLACES = f"address may contain only these placeholders, and only in its path and query: {addresses.KNOWN}"
+UNKNOWN = f"body contains {{name|hex}}, which is unknown; the placeholders are {addresses.KNOWN}"
 RESUME = 'resume must be { header = "..." }, { query = "..." } or { body = "/..." }, or "none"'
 RESUME_FIELDS = "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired, oldest"
 MARK = (
@@ -33,19 +33,19 @@ EXPECTED = 'expect_every_s must be a number of seconds from 1 to 604800, or "usu
 PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
 KEY = f'key must be "id", "hash", "each" or {PATH}, or a list of such paths'
 POINTER = 'a place in the body such as "/create_request/start_revision"'
-VALUES = f'{PATH} a text, a number, true, false or "*" (anything at all) in json'
-JSON = 'json a table of places and values such as { "$.type" = "ERROR" }'
+VALUES = f'{PATH}, each with a text, a number, true, false or "*" (any value)'
+JSON = 'json as a table of paths and values, such as { "$.type" = "ERROR" }'
 MARKED = 'must be "sse", because a mark names an event or a comment'
-ONE_OF_THEM = "is for a cursor that is an instant, and add for one that is a number: keep one of them"
-BARE = "in plain text; put the secret into Secrets Manager and refer to it, ${secret:name}"
+ONE_OF_THEM = "is for cursors that are instants, and add for those that are numbers: leave one of them out"
+BARE = "in plain text; put the secret into Secrets Manager and write ${secret:name}"
 NEEDS_CURSOR = 'needs cursor = "$...", the place to resume from, unless framing is "sse"'
-SHRINKS = "must not shrink: factor is at least 1, and max_s at least start_s"
-UNDER = "only names under /streamkeeper/<stage>/ can be read, and are written without that"
+SHRINKS = "must not shrink: factor must be at least 1, and max_s at least start_s"
+UNDER = "write a name such as prices/token, which stands for /streamkeeper/<stage>/prices/token"
 NO_FIELDS = "refers to a field of the parameter 'x'; only secrets have fields"
 MEANINGS = "success, ended, expired, throttled, dropped, refused, rejected"
 DURATION = 'must be a number of seconds from 0 to 86400, or such a time as "90s", "5m" or "1h"'
 NO_SECRET = (
-    "holds ${...} that is not a reference to a secret; write ${secret:name}, ${secret:name:field} or ${ssm:name}"
+    "contains ${...} that is not a reference to a secret; write ${secret:name}, ${secret:name:field} or ${ssm:name}"
 )
 FRAMING = "framing must be one of sse, ndjson, json-seq, length, raw, websocket"
 SSE_ALONE = 'works only with framing = "sse": no other lets an upstream set a reconnection time'
@@ -53,12 +53,14 @@ NO_FIELD = "is not a field of a profile; docs/profiles.md lists them all"
 UNKNOWN_OF_RESUME = f"is not a field of {RESUME_FIELDS}"
 PACE, PACES = "a pace: start_s, step_s, factor, max_s", "backoff: network, http, throttled, refused"
 WRONG_TIMES = (-1, 86_401, True, "", "m", "5", "5 m", "-5m", "1.5h", "25h", "٣m", "9" * 400 + "s", float("nan"), [5])
-STATUS = f"must be a status from 200 to 599 with one of {MEANINGS}"
-FOR_ITEMS = 'is for store = "items":'
+STATUS = f"must be a status from 200 to 599, with one of these values: {MEANINGS}"
+FOR_ITEMS = 'works only with store = "items":'
 ONE_ORDER = "a log is in one order, under one partition key"
-FOR_A_LOG = 'is for store = "log": an item is written at once, and its key is never forgotten'
+FOR_A_LOG = 'works only with store = "log": items are written at once, and their keys are never forgotten'
 NOT_BOTH = 'can be "both" only with store = "items": a log does not read back what it stored'
-START = "address may have a variable only at its start, as in ${UPSTREAM_DEMO}/events"
+START = "address may contain ${...} only at its start, as in ${UPSTREAM_DEMO}/events, and secrets only in its query"
+ENCODED = "address contains a character that must be percent-encoded, as a space is by %20"
+NO_USER = "address must not contain a user or a password: put them into headers"
 
 
 def test_address_and_framing_are_enough() -> None:
@@ -137,16 +139,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"address": 7}, "address must be a text"),
     ({"address": "ftp://example.org/"}, "address must begin with http://, https://, ws:// or wss:// and a host"),
     ({"address": "https:///x"}, "address must begin with http://, https://, ws:// or wss:// and a host"),
-    ({"address": "https://example.org:port/"}, "address is not a valid address"),
-    ({"address": "https://[::1/"}, "address is not a valid address"),
-    ({"address": "https://user:secret@example.org/"}, "address must not contain a user or a password"),
-    ({"address": "https://example.org/#x"}, "address must not contain a fragment (#)"),
+    ({"address": "https://example.org:port/"}, "address must be a valid address such as https://example.org/events"),
+    ({"address": "https://[::1/"}, "address must be a valid address such as https://example.org/events"),
+    ({"address": "https://user:secret@example.org/"}, NO_USER),
+    ({"address": "https://example.org/#x"}, "address must not contain a fragment (#...): it is never sent"),
     ({"address": "https://{name}.example.org/"}, PLACES),
     ({"address": "https://example.org/{id}"}, PLACES),
     ({"address": "https://example.org/{name|hex}"}, PLACES),
     ({"body": '{"a": "{name|hex}"}', "method": "POST"}, UNKNOWN),
-    ({"address": "https://example.org/a b"}, "address contains characters that must be percent-encoded"),
-    ({"address": "https://example.org/ü"}, "address contains characters that must be percent-encoded"),
+    ({"address": "https://example.org/a b"}, ENCODED),
+    ({"address": "https://example.org/ü"}, ENCODED),
     (
         {"address": "${UPSTREAM_NONE}/x"},
         "address needs the variable UPSTREAM_NONE, which is not set: add it to the stage's upstreams",
@@ -167,31 +169,31 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"stall_after_s": "60"}, "stall_after_s must be a number of seconds above 0 and at most 900"),
     ({"stall_after_s": float("nan")}, "stall_after_s must be a number of seconds above 0 and at most 900"),
     ({"overlap": "maybe"}, "overlap must be one of evicts, tolerates, forbids"),
-    ({"overlap_s": -0.5}, "overlap_s must be a number of seconds at least 0 and at most 300"),
+    ({"overlap_s": -0.5}, "overlap_s must be a number of seconds from 0 to 300"),
     ({"standby": "hot", "overlap": "evicts"}, 'standby can be "hot" only with overlap = "tolerates"'),
     ({"reconnect_tries": -1}, "reconnect_tries must be a whole number from 0 to 20"),
-    ({"retry_max_s": 3601}, "retry_max_s must be a number of seconds at least 0 and at most 3600"),
+    ({"retry_max_s": 3601}, "retry_max_s must be a number of seconds from 0 to 3600"),
     ({"retry_max_s": 5, "framing": "raw"}, f"retry_max_s {SSE_ALONE}"),
     ({"max_frame_bytes": 1.5}, "max_frame_bytes must be a whole number from 1 to 16777216"),
     ({"oversize": "drop"}, "oversize must be one of dead-letter, reject"),
     ({"max_frame_bytes": 0}, "max_frame_bytes must be a whole number from 1 to 16777216"),
     ({"resume": "Last-Event-ID"}, RESUME),
     ({"resume": {"header": "a", "query": "b"}}, RESUME),
-    ({"resume": {"header": "a b"}}, "resume.header is not the name of an HTTP header that may be set"),
+    ({"resume": {"header": "a b"}}, "resume.header must be the name of an HTTP header that a profile may set"),
     ({"resume": {"body": "start"}}, f"resume.body must be {POINTER}"),
-    ({"resume": {"body": "/a"}}, "resume.body needs a body: it is a place in the body"),
+    ({"resume": {"body": "/a"}}, "resume.body needs the field body: it names a place in the body"),
     ({"resume": {"query": "a", "more": 1}}, f"resume.more is not a field of {RESUME_FIELDS}"),
     ({"resume": {"query": "a", "add": -1}}, "resume.add must be a whole number from 0 to 1000000"),
     ({"resume": {"query": "a", "add": 1, "back_s": 1}}, f"resume.back_s {ONE_OF_THEM}"),
     ({"end": {}}, f"end must be {MARK}"),
     ({"end": {"evnt": "bye"}}, f"end must be {MARK}; did you mean event?"),
     ({"heartbeat": {"event": "a", "frist_cursor": "$.a"}}, f"heartbeat must be {MARK}; did you mean first_cursor?"),
-    ({"loss": {"comment": "a", "data": "b"}}, f"loss must be {MARK}; a comment must be alone in its mark"),
-    ({"heartbeat": {"json": {"type": 1}}}, f"heartbeat must give {VALUES}"),
-    ({"disconnect": {"json": {}}}, f"disconnect must give {JSON}"),
+    ({"loss": {"comment": "a", "data": "b"}}, f"loss must be {MARK}; a mark with comment must contain nothing else"),
+    ({"heartbeat": {"json": {"type": 1}}}, f"heartbeat may contain in json only {VALUES}"),
+    ({"disconnect": {"json": {}}}, f"disconnect must contain {JSON}"),
     ({"framing": "ndjson", "end": {"event": "end"}}, f"framing {MARKED}"),
-    ({"statuses": {"99": "ended"}}, f"statuses.99 must be a status from 200 to 599 with one of {MEANINGS}"),
-    ({"statuses": {"416": "old"}}, f"statuses.416 must be a status from 200 to 599 with one of {MEANINGS}"),
+    ({"statuses": {"99": "ended"}}, f"statuses.99 {STATUS}"),
+    ({"statuses": {"416": "old"}}, f"statuses.416 {STATUS}"),
     ({"backoff": {"tls": {}}}, "backoff.tls is not a field of backoff: network, http, throttled, refused"),
     ({"backoff": {"http": {"factor": 0.5}}}, f"backoff.http {SHRINKS}"),
     *(({"reject_after": wrong}, f"reject_after {DURATION}") for wrong in WRONG_TIMES),
@@ -211,10 +213,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"headers": {"a": "${ssm:x:k}"}}, f"headers.a {NO_FIELDS}"),
     ({"address": "https://example.org/?t=${ssm:/streamkeeper/x}"}, f"address refers to '/streamkeeper/x'; {UNDER}"),
     ({"headers": {"a": "${secret:x/}"}}, f"headers.a refers to 'x/'; {UNDER}"),
-    ({"headers": {"X-Api-Key": "k3y"}}, f"headers.X-Api-Key holds 'X-Api-Key' {BARE}"),
-    ({"headers": {"authorization": "Bearer k3y"}}, f"headers.authorization holds 'authorization' {BARE}"),
-    ({"address": "https://example.org/?x=1&access_token=k3y"}, f"address holds 'access_token' {BARE}"),
-    ({"body": '{"a": [{"password": "k3y"}]}', "method": "POST"}, f"body holds 'password' {BARE}"),
+    ({"headers": {"X-Api-Key": "k3y"}}, f"headers.X-Api-Key contains 'X-Api-Key' {BARE}"),
+    ({"headers": {"authorization": "Bearer k3y"}}, f"headers.authorization contains 'authorization' {BARE}"),
+    ({"address": "https://example.org/?x=1&access_token=k3y"}, f"address contains 'access_token' {BARE}"),
+    ({"body": '{"a": [{"password": "k3y"}]}', "method": "POST"}, f"body contains 'password' {BARE}"),
     ({"resume": {"query": "since"}, "framing": "ndjson"}, f"resume {NEEDS_CURSOR}"),
     ({"headers": {"a b": "c"}}, "headers.a b is not the name of an HTTP header that may be set"),
     ({"headers": {"a": "b\r\nc: d"}}, "headers.a must be a text of visible ASCII characters"),
@@ -237,7 +239,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"store": "log", "order": "none"}, f"order {FOR_ITEMS} a log is always in order, and has no index"),
     ({"flush_s": 1}, f"flush_s {FOR_A_LOG}"),
     ({"dedup_window_s": 900}, f"dedup_window_s {FOR_A_LOG}"),
-    ({"store": "log", "flush_s": 61}, "flush_s must be a number of seconds at least 0 and at most 60"),
+    ({"store": "log", "flush_s": 61}, "flush_s must be a number of seconds from 0 to 60"),
     ({"store": "log", "dedup_window_s": 59}, "dedup_window_s must be a whole number from 60 to 86400"),
     ({"store": "log", "partitions": 2}, f"partitions {FOR_ITEMS} {ONE_ORDER}"),
     ({"store": "log", "on_conflict": "both"}, f"on_conflict {NOT_BOTH}"),

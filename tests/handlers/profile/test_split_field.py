@@ -16,8 +16,8 @@ NOON = "2026-01-01T12:00:00Z"
 BACK = Resume("query", "q", back_s=60)
 BOTH = {"on_conflict": "both"}
 ELEMENT = '"[*]" stands for an element of the list that split names'
-KEPT = "must name members beside the list and beside each other, none of which holds another"
-NO_CURSOR = "can have no {}: a heartbeat can, and a disconnect a cursor"
+KEPT = "must list members outside the list at path, none of them within another"
+NO_CURSOR = "must not contain {}: only a heartbeat may, and a disconnect may contain cursor"
 LINES: dict[str, Any] = {"framing": "ndjson"}
 
 
@@ -43,14 +43,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"split": {"path": "$"}, "key": "$.id"}, 'key must have a path into the element, such as "$[*].id"'),
     ({"key": "$.items[*].id"}, f'key must be "id", "hash", "each" or {PATH}, or a list of such paths; {ELEMENT}'),
     ({"split": SPLIT, "cursor": "$.other[*].id"}, ELEMENT),
-    ({"heartbeat": {"absent": "$.a"}}, f"heartbeat must give absent a list of paths, each {PATH}"),
-    ({"heartbeat": {"absent": []}}, f"heartbeat must give absent a list of paths, each {PATH}"),
-    ({"heartbeat": {"absent": ["a"]}}, f"heartbeat must give absent a list of paths, each {PATH}"),
+    ({"heartbeat": {"absent": "$.a"}}, f"heartbeat must contain absent as a list of paths, each {PATH}"),
+    ({"heartbeat": {"absent": []}}, f"heartbeat must contain absent as a list of paths, each {PATH}"),
+    ({"heartbeat": {"absent": ["a"]}}, f"heartbeat must contain absent as a list of paths, each {PATH}"),
     ({"heartbeat": {"cursor": "$.a"}}, "heartbeat must be {"),
-    ({"heartbeat": {"event": "x", "cursor": "a"}}, f"heartbeat must give cursor {PATH}"),
-    ({"heartbeat": {"comment": "x", "cursor": "$.a"}}, "a comment must be alone in its mark"),
+    ({"heartbeat": {"event": "x", "cursor": "a"}}, f"heartbeat must contain cursor as {PATH}"),
+    ({"heartbeat": {"comment": "x", "cursor": "$.a"}}, "a mark with comment must contain nothing else"),
     ({"end": {"event": "x", "cursor": "$.a"}}, f"end {NO_CURSOR.format('cursor')}"),
-    ({"end": {"event": "x", "count": "$.a"}}, "end can have no count: a loss can"),
+    ({"end": {"event": "x", "count": "$.a"}}, "end must not contain count: only a loss may"),
     ({"disconnect": {"event": "x", "first_cursor": "$.a"}}, f"disconnect {NO_CURSOR.format('first_cursor')}"),
     ({"resume": {"query": "a", "oldest": "$.a"}}, "resume.oldest needs expired: the marks of the frame"),
     ({"resume": {"query": "a", "oldest": "a", "expired": {"event": "x"}}}, f"resume.oldest must be {PATH}"),

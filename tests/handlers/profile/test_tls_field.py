@@ -19,10 +19,10 @@ def test_each_mistake_has_one_sentence() -> None:
         ({}, "tls must have ca, or certificate and key"),
         ({"ca": 1}, "tls.ca must be a text"),
         ({"ca": "ca.pem"}, f"tls.ca {in_pem}"),
-        ({"ca": "${secret:a:b:c}"}, "tls.ca holds ${...} that is not a reference to a secret"),
+        ({"ca": "${secret:a:b:c}"}, "tls.ca contains ${...} that is not a reference to a secret"),
         ({"certificate": CRT}, "tls.key is missing: certificate and key are needed together"),
         ({"key": KEY}, "tls.certificate is missing: certificate and key are needed together"),
-        ({"certificate": PEM, "key": "-----BEGIN KEY-----"}, "tls.key must refer to a secret, ${secret:name}"),
+        ({"certificate": PEM, "key": "-----BEGIN KEY-----"}, "tls.key must refer to a secret, as ${secret:name}"),
         ({"ca": CA, "cert": CRT}, "tls.cert is not a field of tls: ca, certificate, key"),
     ]
     assert [spelled for spelled, sentence in table if sentence not in refusal(tls=spelled)] == []

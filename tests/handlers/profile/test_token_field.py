@@ -24,7 +24,7 @@ PLACE = '{ path = "$.key" } or { header = "Mcp-Session-Id" }'
 
 def test_each_mistake_of_a_token_has_one_sentence() -> None:
     """It names the field, and what would be right; a secret never stands there in plain text."""
-    must_refer = "must refer to a secret, ${secret:name}: a profile never has it in plain text"
+    must_refer = "must refer to a secret, as ${secret:name}: a profile never contains it in plain text"
     table: list[tuple[Any, str]] = [
         ("x", "token must be { kind ="),
         (TOKEN | {"kind": "password"}, "token.kind must be one of client_credentials, refresh_token"),
@@ -37,18 +37,21 @@ def test_each_mistake_of_a_token_has_one_sentence() -> None:
         (TOKEN | {"id": ""}, 'token.id is missing: kind = "client_credentials" needs it'),
         ({**TOKEN, "secret": ""}, 'token.secret is missing: kind = "client_credentials" needs it'),
         ({**REFRESH, "refresh_token": ""}, 'token.refresh_token is missing: kind = "refresh_token" needs it'),
-        (TOKEN | {"refresh_token": "${secret:r}"}, 'token.refresh_token is for kind = "refresh_token"'),
+        (
+            TOKEN | {"refresh_token": "${secret:r}"},
+            'token.refresh_token must be left out unless kind = "refresh_token"',
+        ),
         (REFRESH | {"secret": "${secret:k}"}, "token.secret needs id: the name of the client whose secret"),
-        (TOKEN | {"header": "Host"}, "token.header is not the name of an HTTP header that may be set"),
+        (TOKEN | {"header": "Host"}, "token.header must be the name of an HTTP header that a profile may set"),
         (
             TOKEN | {"pattern": "Bearer"},
             "token.pattern must be a text of visible ASCII characters that contains {token}",
         ),
         (TOKEN | {"scopes": "a"}, "token.scopes is not a field of token: kind, address, id, secret, refresh_token"),
         (TOKEN | {"auth": "none"}, "token.auth must be one of basic, body"),
-        (TOKEN | {"cluster": "prod"}, 'token.cluster is not for kind = "client_credentials"'),
-        (EKS | {"address": "https://auth.example/token"}, 'token.address is not for kind = "eks"'),
-        (EKS | {"scope": "a"}, 'token.scope is not for kind = "eks"'),
+        (TOKEN | {"cluster": "prod"}, 'token.cluster must be left out with kind = "client_credentials"'),
+        (EKS | {"address": "https://auth.example/token"}, 'token.address must be left out with kind = "eks"'),
+        (EKS | {"scope": "a"}, 'token.scope must be left out with kind = "eks"'),
         (EKS | {"cluster": "a/b"}, 'token.cluster must be the name of the cluster, which kind = "eks" needs'),
         ({"kind": "eks", "cluster": "prod"}, "token.region must be its region, such as eu-central-1, which kind ="),
         (EKS | {"region": "eu-central-1.evil.example/"}, "token.region must be its region, such as eu-central-1"),
@@ -66,7 +69,7 @@ def test_each_mistake_of_a_ticket_has_one_sentence() -> None:
         ({"ticket": {"address": "https://api.example"}}, "ticket must name the part of the answer to take"),
         ({"ticket": TICKET | {"header": "X-Key"}}, "ticket.header and path exclude each other: keep the one"),
         ({"ticket": TICKET | {"path": "key"}}, "ticket.path must be a JSON path"),
-        ({"ticket": TICKET | {"places": {"a b": {"path": "$.x"}}}}, "ticket.places.a b must be a name of letters, d"),
+        ({"ticket": TICKET | {"places": {"a b": {"path": "$.x"}}}}, "ticket.places.a b must have a name of letters, d"),
         ({"ticket": TICKET | {"places": {"a": {}}}}, f"ticket.places.a must be {PLACE}"),
         ({"ticket": TICKET | {"places": {"a": {"path": "$.x", "of": 1}}}}, "ticket.places.a.of is not a field of a pl"),
         ({"ticket": TICKET | {"opens": "url"}}, "ticket.opens must be a JSON path"),
@@ -81,8 +84,8 @@ def test_each_mistake_of_a_ticket_has_one_sentence() -> None:
         ),
         ({"ticket": TICKET | {"body": "x"}}, "ticket.body must be the text of a JSON object or array"),
         ({"ticket": TICKET | {"body": "{}", "method": "GET"}}, 'ticket.body needs method = "POST"'),
-        ({"ticket": TICKET | {"body": '{"api_key":"k"}'}}, "ticket.body holds 'api_key' in plain text"),
-        ({"ticket": TICKET | {"headers": {"X-Api-Key": "k"}}}, "ticket.headers.X-Api-Key holds 'X-Api-Key' in plain"),
+        ({"ticket": TICKET | {"body": '{"api_key":"k"}'}}, "ticket.body contains 'api_key' in plain text"),
+        ({"ticket": TICKET | {"headers": {"X-Api-Key": "k"}}}, "ticket.headers.X-Api-Key contains 'X-Api-Key' in"),
         (
             {"ticket": TICKET | {"body": '{"a":"{ticket}"}'}},
             "ticket contains {ticket}, but the profile has no token or t",
@@ -90,7 +93,7 @@ def test_each_mistake_of_a_ticket_has_one_sentence() -> None:
         ({"address": "https://example.org/{ticket}"}, "address contains {ticket}, but the profile has no token or tic"),
         ({"headers": {"X": "{ticket.id}"}, "ticket": TICKET}, "headers.X contains {ticket.id}, but the profile has no"),
         ({"headers": {"X": "{token}"}}, "headers.X contains {token}, but the profile has no token or ticket that"),
-        ({"address": "https://{ticket}/", "ticket": TICKET}, "address may have only these placeholders"),
+        ({"address": "https://{ticket}/", "ticket": TICKET}, "address may contain only these placeholders"),
     ]
     assert [fields for fields, sentence in table if sentence not in refusal(**fields)] == []
 

@@ -267,8 +267,8 @@ def test_events_that_may_have_left_unarchived_are_told(tmp_path: Path) -> None:
     ("columns", "problem"),
     [
         ({}, "columns must be a table of names and JSON paths"),
-        ({"key": "$.k"}, "columns.key is a column of every archive"),
-        ({"Price": "$.p"}, "columns.Price must be a-z, 0-9 and _"),
+        ({"key": "$.k"}, "columns.key is a column that every archive has"),
+        ({"Price": "$.p"}, "columns.Price must be a name of a-z, 0-9 and _"),
         ({"price": "p"}, "columns.price must be a JSON path"),
         ({"price": {"path": "$.p"}}, "columns.price.type is missing"),
         ({"price": {"path": "$.p", "type": "float"}}, "columns.price.type must be"),

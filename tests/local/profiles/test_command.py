@@ -193,7 +193,7 @@ METADATA = {
         ("nested", b"a = " + b"[" * 5000, "is not valid TOML: "),
         *((name, ADDRESS % b"http://%s/" % host, LINK_LOCAL) for name, host in METADATA.items()),
         ("private", ADDRESS % b"http://10.0.0.1/", PRIVATE),
-        ("secret", SOUND + b'headers = { Authorization = "Bearer k3y" }\n', "holds 'Authorization' in plain text"),
+        ("secret", SOUND + b'headers = { Authorization = "Bearer k3y" }\n', "contains 'Authorization' in plain text"),
     ],
 )
 def test_a_bad_file_gets_a_sentence(

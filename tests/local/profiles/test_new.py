@@ -153,9 +153,9 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     file.write_text("mine")
     for arguments, said in (
         (["nonsense"], "must begin with http://, https://"),
-        (["http://[::1"], "not a valid address"),
+        (["http://[::1"], "must be a valid address"),
         (["http://u:p4ss@127.0.0.1/"], "must not contain a user or a password"),
-        (["http://127.0.0.1/?token=p4ss"], "holds 'token' in plain text"),
+        (["http://127.0.0.1/?token=p4ss"], "contains 'token' in plain text"),
         (["http://127.0.0.1/", "--name", "a:b"], "--name cannot be"),
         (["http://127.0.0.1/", "--output", str(file)], "already exists"),
     ):
