@@ -67,20 +67,18 @@ owner: contextvars.ContextVar[Killable | None] = contextvars.ContextVar("owner",
 class _Timer:
     """A callback that is due at an instant of virtual time: asyncio's TimerHandle, for a tenth of its cost."""
 
-    __slots__ = ("_args", "_at_ms", "_callback", "_cancelled", "_context", "_loop")
+    __slots__ = ("_args", "_at_ms", "_callback", "_cancelled", "_context")
 
     def __init__(
         self,
         at_ms: int,
         callback: Callable[..., object],
         args: tuple[Any, ...],
-        loop: "_VirtualLoop",
         context: contextvars.Context | None,
     ) -> None:
         self._at_ms = at_ms
         self._callback = callback
         self._args = args
-        self._loop = loop
         self._context = contextvars.copy_context() if context is None else context
         self._cancelled = False
 
@@ -109,6 +107,12 @@ class _VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.elapsed_ms / 1000
 
+    # What asyncio's own methods do where nobody debugs, for each future and each task.
+    get_debug: Any = bool
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
     def call_at(  # type: ignore[override]  # asyncio's stub wants a TypeVarTuple
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
@@ -126,14 +130,14 @@ class _VirtualLoop(asyncio.BaseEventLoop):
         self, at_ms: int, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> _Timer:
         """Return a timer for at_ms, counted from the start of the loop."""
-        timer = _Timer(at_ms, callback, args, self, context)
+        timer = _Timer(at_ms, callback, args, context)
         heapq.heappush(self._timers, (at_ms, next(self._order), timer))
         return timer
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle: Any = _Timer(self.elapsed_ms, callback, args, self, context)
+        handle: Any = _Timer(self.elapsed_ms, callback, args, context)
         self._ready.append(handle)  # type: ignore[attr-defined]  # asyncio's own queue
         soon: asyncio.Handle = handle
         return soon
@@ -155,7 +159,7 @@ class _VirtualLoop(asyncio.BaseEventLoop):
         ready: Any = self._ready  # type: ignore[attr-defined]  # asyncio's own queue, filled by its call_soon
         timers = self._timers
         if not ready:
-            while timers and timers[0][2].cancelled():
+            while timers and timers[0][2]._cancelled:
                 heapq.heappop(timers)
             if not timers:
                 raise Deadlock(f"nothing is ready and no timer is set at {self.elapsed_ms} ms of {self.label}")

@@ -4,6 +4,7 @@ It numbers and stamps events and counts up to the limit of 25,000. Invariant: id
 nothing follows the event that ends the execution.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NotRequired, TypedDict
 
@@ -94,12 +95,17 @@ class History:
         self.room -= 1
         event: Any = {"timestamp": self._now_ms(), "type": kind, "id": event_id, "previousEventId": previous_id}
         if details is not None:
-            event[key or f"{kind[0].lower()}{kind[1:]}EventDetails"] = details
+            event[key or _key(kind)] = details
         if self._keep:
             self.events.append(event)
         if self._on_event is not None:
             self._on_event(event)
         return event_id
+
+
+@functools.cache
+def _key(kind: str) -> str:
+    return f"{kind[0].lower()}{kind[1:]}EventDetails"
 
 
 WHOLE = {"truncated": False}

@@ -65,11 +65,15 @@ def copied(value: Any) -> Any:
         for element in value:
             elements.append(copied(element))
         return elements
-    if kind is dict and all(type(name) is str and name.isascii() for name in value):
+    if kind is dict:
         members = {}
         for name, member in value.items():
-            members[name] = member if type(member) in _PLAIN else copied(member)
-        return members
+            if type(name) is not str or not name.isascii():
+                break
+            kind = type(member)
+            members[name] = member if kind in _PLAIN or (kind is str and member.isascii()) else copied(member)
+        else:
+            return members
     return json.loads(json.dumps(value))
 
 

@@ -50,14 +50,16 @@ class Scope:
 
     def assign(self, values: Mapping[str, Any]) -> dict[str, str]:
         """Store the values and return each as JSON text; raises Fatal if they exceed AWS's limits."""
-        texts = {name: compact(value) for name, value in values.items()}
-        sizes = {name: utf8_bytes(text) for name, text in texts.items()}
+        texts, sizes, grown = {}, {}, 0
+        for name, value in values.items():
+            texts[name] = text = compact(value)
+            sizes[name] = size = utf8_bytes(text)
+            grown += size - self._sizes.get(name, 0)
         if sum(sizes.values()) > LARGEST_ASSIGN_BYTES:
             raise Fatal(
                 "States.DataLimitExceeded",
                 f"The variables {', '.join(sizes)} exceed {LARGEST_ASSIGN_BYTES} bytes, the limit of one Assign.",
             )
-        grown = sum(size - self._sizes.get(name, 0) for name, size in sizes.items())
         if self._store.used_bytes + grown > LARGEST_STORE_BYTES:
             raise Fatal(
                 "States.DataLimitExceeded",

@@ -230,7 +230,9 @@ def _call(machine: Any, node: Any, child: Child) -> Run | None:
             bounds.steps += 1  # for the node of the name
             if bounds.steps > bounds.most or bounds.depth >= DEEPEST:
                 raise bounds.spent()
-            values = [argument(bounds, input, frame) for argument in arguments]
+            values = []
+            for argument in arguments:
+                values.append(argument(bounds, input, frame))
             try:
                 value = machine.call(bounds, function, values, input)
             except JException as problem:

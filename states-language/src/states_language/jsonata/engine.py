@@ -11,10 +11,11 @@ import threading
 from typing import Any
 
 from states_language.jsonata import library
-from states_language.jsonata.bounds import DEEPEST_FUNCTIONS, TOO_DEEP, Bounds, Exceeded, Limits, on_new_stack
+from states_language.jsonata.bounds import DEEPEST_FUNCTIONS, SHORT, TOO_DEEP, Bounds, Exceeded, Limits, on_new_stack
 from states_language.jsonata.compiled import compiled, truth
 from states_language.jsonata.library import Functions, JException, Utils
 from states_language.jsonata.numbers import calculate, to_text
+from states_language.jsonata.reads import PLAIN
 from states_language.jsonata.signatures import check_arguments
 from states_language.values import parts, units
 
@@ -59,7 +60,8 @@ def _search(matches: Any) -> Any:
 
 def _call(function: Any, _input: Any, arguments: Any) -> Any:
     """Return what a function of the library makes of its arguments; those that are left out are undefined."""
-    result = function.method(*arguments, *[None] * (function.nargs - len(arguments)))
+    missing = function.nargs - len(arguments)
+    result = function.method(*arguments, *[None] * missing) if missing > 0 else function.method(*arguments)
     if type(result) in _AS_IT_IS or (type(result) is int and -_SMALL < result < _SMALL):
         return result
     return Utils.convert_number(result) if Utils.is_numeric(result) else result
@@ -87,8 +89,10 @@ def begin(machine: "Jsonata", limits: Limits, states: dict[str, Any]) -> Bounds:
 class Frame(library.Jsonata.Frame):  # type: ignore[misc]  # the library has no types
     """A frame of variables; it binds two names to None because the library looks them up at every step."""
 
+    is_parallel_call = False
+
     def __init__(self, enclosing: Any) -> None:
-        self.parent, self.is_parallel_call = enclosing, False
+        self.parent = enclosing
         self.bindings: dict[str, Any] = {"__evaluate_entry": None, "__evaluate_exit": None}
 
     def bind(self, name: str, val: Any) -> None:
@@ -264,7 +268,10 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
 
     def call(self, bounds: Bounds, function: Any, arguments: Any, input: Any) -> Any:
         """Return the result of a function that is not written in JSONata."""
-        bounds.charge(arguments)
+        for argument in arguments:
+            kind = type(argument)
+            if len(argument) >= SHORT if kind is str else kind not in PLAIN:
+                bounds.charge((argument,))
         signature = function.signature
         checked = arguments if signature is None else check_arguments(signature, arguments, input)
         bounds.nested += 1

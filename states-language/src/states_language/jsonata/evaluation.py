@@ -56,54 +56,52 @@ class Query:
         self._machine = machine
         machine.rebinds_states = any("states" in bound_names(node) for node in every)
         self._run = compiled(machine, machine.ast)
-        self._variable, self._members = names(machine.ast) or (None, [])
+        variable, self._members = names(machine.ast) or (None, [])
+        self._variable = variable or ""
         named = {node.value for node in every if node.type == "variable" and node.value}
         self._reads_states = "states" in named
         self._names = sorted(named - {"states"})
         self._binds = any(node.type == "bind" for node in every)
         # Of literals and operators alone the value is always the same one.
         self._is_fixed = all(node.type in _FIXED for node in every)
-        self._fixed: Any = None
+        self.fixed: Any = None
 
-    def value(self, data: "Data", environment: Environment, location: str) -> Any:
+    def value(self, data: "Data", location: str) -> Any:
         """Return the JSON value; raises QueryFailure, which names the field."""
-        if self._fixed is not None:
-            return self._fixed
+        if self.fixed is not None:
+            return self.fixed
         host = here()
         if host is None:
-            value = self._read(data, environment)
-            return self._value(data, environment, location, WHOLE) if value is None else value
-        variables = {name: value for name in self._names if (value := environment.variable(name)) is not MISSING}
+            value = self._read(data) if self._variable else None
+            return self._value(data, location, WHOLE) if value is None else value
+        variables = {name: value for name in self._names if (value := data.variable(name)) is not MISSING}
         host.turn()
         if not (self._reads_states and data.large) and not exceeds(variables, PARTS_HERE):
             try:
-                return self._value(data, environment, location, HERE)
+                return self._value(data, location, HERE)
             except Costly:
                 pass
             finally:
                 host.spend(used().steps)
         return self._value_of_host(host, data, variables, location)
 
-    def _read(self, data: "Data", environment: Environment) -> Any:
+    def _read(self, data: "Data") -> Any:
         """Return the text, whole number or truth value that a path of names leads to; None for all else."""
-        if self._variable is None:
-            return None
-        value: Any = data.states if self._variable == "states" else environment.variable(self._variable)
+        value: Any = data.states if self._variable == "states" else data.variable(self._variable)
         for name in self._members:
             value = value.get(name) if type(value) is dict else None
         return value if type(value) in _AS_IT_IS or (type(value) is str and value.isascii()) else None
 
-    def _value(self, data: "Data", environment: Environment, location: str, limits: Limits) -> Any:
-        frame = data.frame(environment)
+    def _value(self, data: "Data", location: str, limits: Limits) -> Any:
         bounds = begin(self._machine, limits, data.states)
         try:
-            result = self._run(bounds, None, Frame(frame) if self._binds else frame)
+            result = self._run(bounds, None, Frame(data) if self._binds else data)
             if result is not None:
                 if isinstance(result, _NESTED):
                     bounds.check(result)
                 value = from_library(result)
                 if self._is_fixed and isinstance(value, _SCALARS):
-                    self._fixed = value
+                    self.fixed = value
                 return value
         except Costly:
             raise
@@ -152,40 +150,29 @@ class Query:
         return self.failed(f"threw an error during evaluation. {coded}", location)
 
 
-class Data:
-    """What the expressions of one template read: $states, and the variables, which do not change meanwhile."""
+class Data(Frame):
+    """What the expressions of one template read: $states, and the variables, which do not change meanwhile.
 
-    def __init__(self, states: dict[str, Any]) -> None:
-        self.states = states
-        self._frame: _Read | None = None
+    It is the frame of all of them, and represents a variable as the library does when an expression first names it.
+    """
 
-    def frame(self, environment: Environment) -> "_Read":
-        """Return the frame in which all of them are evaluated."""
-        if self._frame is None:
-            self._frame = _Read(self.states, environment)
-        return self._frame
+    def __init__(self, states: dict[str, Any], environment: Environment) -> None:
+        super().__init__(None)
+        self.states, self.variable, self._functions = states, environment.variable, environment.functions
 
     @functools.cached_property
     def large(self) -> bool:
         """Return whether the members are too large to be read while others wait."""
         return exceeds(self.states, PARTS_HERE)
 
-
-class _Read(Frame):
-    """A frame that reads a variable when an expression first names it, as the library represents it."""
-
-    def __init__(self, states: dict[str, Any], environment: Environment) -> None:
-        super().__init__(environment.functions())
-        self._states, self._variable = states, environment.variable
-
     def lookup(self, name: str) -> Any:
         """Return $states, a variable or a function."""
         if name in self.bindings:
             return self.bindings[name]
         if name == "states":
-            value: Any = {member: to_library(each) for member, each in self._states.items()}
-        elif (value := self._variable(name)) is MISSING:
-            value = self.parent.lookup(name)
+            value: Any = {member: to_library(each) for member, each in self.states.items()}
+        elif (value := self.variable(name)) is MISSING:
+            value = self._functions().lookup(name)
         elif not isinstance(value, _SCALARS):
             value = to_library(value)
         self.bindings[name] = value

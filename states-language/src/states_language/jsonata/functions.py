@@ -76,9 +76,9 @@ class _Direct(library.Jsonata.JFunction):  # type: ignore[misc]  # the library h
 class _Defined(_Direct):
     """A function that is undefined if its first argument is."""
 
-    def call(self, input: Any, args: Any) -> Any:
+    def call(self, input: Any, args: Any) -> Any:  # noqa: ARG002  # as the library calls it
         """Return the result."""
-        return None if args and args[0] is None else super().call(input, args)
+        return None if args and args[0] is None else self.function.function(*args)
 
 
 def _partition(array: Any, size: Any = None) -> Any:

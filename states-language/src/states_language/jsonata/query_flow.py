@@ -18,7 +18,7 @@ from states_language.values import FEW, LARGEST_BETWEEN, compact, weight
 from states_language.variables import check_names
 
 States = dict[str, Any]
-Evaluate = Callable[[Data, Environment], Any]
+Evaluate = Callable[[Data], Any]
 
 
 _NESTED = (dict, list)
@@ -33,6 +33,8 @@ _REFERENCE = re.compile(
 class Reference:
     """An expression that is surely valid, and is parsed when it is first evaluated."""
 
+    fixed = None
+
     def __init__(self, text: str) -> None:
         self._text = text
 
@@ -41,7 +43,7 @@ class Reference:
         return compile_query(self._text, "/")
 
     @functools.cached_property
-    def value(self) -> Callable[[Data, Environment, str], Any]:
+    def value(self) -> Callable[[Data, str], Any]:
         """Return what evaluates it."""
         return self._query.value
 
@@ -71,8 +73,10 @@ class Template:
         """Return the JSON value; raises QueryFailure, or Oversized if many expressions together make too much."""
         if self._evaluate is None:
             return self.value
+        if self.query is not None and self.query.fixed is not None:
+            return self.query.fixed
         seen = {**states, "context": branch.context()} if self.needs_context else states
-        value = self._evaluate(Data(seen), branch)
+        value = self._evaluate(Data(seen, branch))
         if self._queries > FEW and weight(value, {}) > LARGEST_BETWEEN:
             raise Oversized
         return value
@@ -81,10 +85,10 @@ class Template:
         self._queries += 1
         if _REFERENCE.fullmatch(text):
             reference = Reference(text)
-            return reference, lambda data, branch: reference.value(data, branch, location)
+            return reference, lambda data: reference.value(data, location)
         query = compile_query(text, pointer, caught=self._caught)
         self.needs_context |= query.needs_context
-        return query, functools.partial(query.value, location=location)
+        return query, lambda data: query.value(data, location)
 
     def _filled(self, value: Any, pointer: str, location: str) -> Evaluate | None:
         """Return the function that fills an object or an array; None where it has no expressions."""
@@ -100,10 +104,10 @@ class Template:
         if not fills:
             return None
 
-        def filled(data: Data, branch: Environment) -> Any:
+        def filled(data: Data) -> Any:
             made = value.copy()
             for key, fill in fills.items():
-                made[key] = fill(data, branch)
+                made[key] = fill(data)
             return made
 
         return filled

@@ -13,9 +13,13 @@ from states_language.jsonata.library import Functions, JException, Utils
 
 def check_arguments(signature: Any, arguments: list[Any], context: Any) -> list[Any]:
     """Return the arguments as the function gets them; raises JException T0410, T0411 or T0412."""
-    length = _length(signature, *map(type, arguments))
-    if length:
-        return arguments if len(arguments) == length else [*arguments, *[None] * (length - len(arguments))]
+    missing, arrays = _taken(signature, *map(type, arguments))
+    if missing is not None:
+        for place, good in arrays:
+            if not good.issuperset(map(type, arguments[place])):
+                break
+        else:
+            return arguments + missing if missing else arguments
     types = "".join(map(_type, arguments))
     groups = _groups(signature, types)
     if groups is None:
@@ -36,16 +40,22 @@ def check_arguments(signature: Any, arguments: list[Any], context: Any) -> list[
 
 
 @functools.lru_cache(maxsize=4096)
-def _length(signature: Any, *kinds: type) -> int:
-    """Return how many arguments a function gets where it gets those of these types as they are; 0 for any other call.
+def _taken(signature: Any, *kinds: type) -> tuple[list[None] | None, list[tuple[int, frozenset[type]]]]:
+    """Return what a function gets besides arguments of these types, which it gets as they are: the undefined ones.
 
-    Undefined ones are added.
+    None for any other call. The second part has the places of arrays, and the types that their elements must have.
     """
     groups = _groups(signature, "".join(_TYPES.get(kind, "?") for kind in kinds))
     taken = list(zip(signature._params, groups or (), strict=groups is not None))
-    if any(param.type == "a" or (param.context and not matched) for param, matched in taken):
-        return 0
-    return sum(len(matched) or 1 for _, matched in taken)
+    arrays: list[tuple[int, frozenset[type]]] = []
+    at = 0
+    for param, matched in taken:
+        if (param.context and not matched) or (param.type == "a" and matched not in ("", "a")):
+            return None, []
+        if param.type == "a" and matched and param.subtype is not None:
+            arrays.append((at, _ELEMENTS.get(param.subtype[0], frozenset())))
+        at += len(matched) or 1
+    return (None if groups is None else [None] * (at - len(kinds))), arrays
 
 
 @functools.lru_cache(maxsize=4096)
@@ -57,6 +67,7 @@ def _groups(signature: Any, types: str) -> tuple[Any, ...] | None:
 
 _TYPES = {str: "s", bool: "b", int: "n", float: "n", list: "a", Utils.JList: "a", Utils.RangeList: "a", dict: "o"}
 _TYPES |= {type(None): "m", Utils.NullValue: "l"}
+_ELEMENTS = {"n": frozenset({int, float}), "s": frozenset({str})}
 
 
 def _type(value: Any) -> str:

@@ -74,7 +74,7 @@ def _evaluated(job: Job) -> Job:
         variables = job["variables"]
         # $states has the Context Object if the expression reads it.
         here = Surroundings(dict, lambda name: variables.get(name, MISSING), _functions, _CLOCK.random)
-        return {"value": query.value(Data(job["states"]), here, location)}
+        return {"value": query.value(Data(job["states"], here), location)}
     except MemoryError:
         return {"failure": str(query.bounded(TOO_LARGE, location)), "location": location}
     except QueryFailure as failure:
