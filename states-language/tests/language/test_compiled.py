@@ -1,5 +1,8 @@
 """What a compiled node evaluates to is what the library's evaluator returns."""
 
+import json
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +13,8 @@ from language.jsonata_expressions import EXPRESSIONS, INPUT
 from machines import machine
 from states_language import DefinitionError
 from states_language.jsonata import compiled, engine, evaluation
+from states_language.jsonata.patterns import pattern
+from states_language.jsonata.writer import Writer
 
 NAMES = st.sampled_from(["a", "b", "`a b`"])
 KEYS = st.sampled_from(["a", "b", "a b"])
@@ -54,10 +59,19 @@ def outcome(text: str, data: Any) -> Any:
 def by_the_library(text: str, data: Any) -> Any:
     """The same where the library evaluates every node."""
     with pytest.MonkeyPatch.context() as without:
-        without.setattr(compiled, "_KINDS", {})
+        without.setattr(compiled, "_LEAVES", {})
+        without.setattr(compiled, "_OFTEN", math.inf)
         seen = outcome(text, data)
     evaluation._compiled.cache_clear()
     return seen
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _generates_at_once() -> Iterator[None]:
+    """No expression is evaluated by the library at first."""
+    with pytest.MonkeyPatch.context() as at_once:
+        at_once.setattr(compiled, "_OFTEN", 0)
+        yield
 
 
 @given(VALUES, FORMS, PATHS, PATHS, NAMES)
@@ -87,10 +101,33 @@ def test_the_library_returns_the_same_of_any_operator_and_function(text: str) ->
         ("$map([1..9], function($v){ $v + 1 })", 37),
     ],
 )
-def test_each_node_takes_a_step(text: str, steps: int) -> None:
-    """So does each name of a path, even where an earlier one is missing; a long text or array takes more."""
+def test_each_node_takes_a_step(text: str, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So does each name of a path, even where an earlier one is missing; a long text or array takes more. An
+    expression that is evaluated often takes as many as at first."""
     outcome(text, INPUT)
     assert engine.bounds().steps == steps
+    monkeypatch.setattr(compiled, "_OFTEN", 1)
+    outcome(text, INPUT)
+    assert engine.bounds().steps == steps
+
+
+def test_no_text_of_an_expression_becomes_code() -> None:
+    """Not of a constant, of a variable's name or of a function's; all of them are evaluated."""
+    for text in ('"', "'" * 3, "\\", "\n", "{0}", "\u2028", "0; import os"):
+        assert outcome(f"{json.dumps(text)} & ''", INPUT)[0] == {"v": text}
+    parsed = engine.Jsonata("$named(1 + $named & 'constant', [true, 2.5])", pattern)
+    written = Writer(parsed, lambda node: compiled.compiled(parsed, node)).function(parsed.ast)
+    assert "machine.call(" in written
+    assert not any(text in written for text in ("named", "constant", "2.5"))
+
+
+def test_a_function_is_written_of_a_few_levels_and_the_rest_has_its_own() -> None:
+    """However deeply an expression nests: the value is the library's, up to the same depth."""
+    for levels in (15, 16, 17, 40, 65, 66, 67, 100):
+        text = "$states.input.n"
+        for level in range(levels):
+            text = f"(1 + {text})" if level % 3 else f"$number(true ? {text} : 0)"
+        assert outcome(text, {"n": 1}) == by_the_library(text, {"n": 1})
 
 
 def test_a_variable_named_states_hides_the_states_own() -> None:

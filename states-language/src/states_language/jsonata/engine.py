@@ -12,7 +12,7 @@ from typing import Any
 
 from states_language.jsonata import library
 from states_language.jsonata.bounds import DEEPEST_FUNCTIONS, SHORT, TOO_DEEP, Bounds, Exceeded, Limits, on_new_stack
-from states_language.jsonata.compiled import compiled, truth
+from states_language.jsonata.compiled import THEMSELVES, compiled, truth
 from states_language.jsonata.library import Functions, JException, Utils
 from states_language.jsonata.numbers import calculate, to_text
 from states_language.jsonata.reads import PLAIN
@@ -143,6 +143,18 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
     def create_frame(self, enclosing: Any = None) -> Any:
         """Return a frame of variables."""
         return Frame(enclosing)
+
+    def evaluate_binary(self, expr: Any, input: Any, environment: Any) -> Any:
+        """Return the result of an operator; what ends an evaluation is no failure of `and` and `or`."""
+        if expr.value not in ("and", "or"):
+            return super().evaluate_binary(expr, input, environment)
+        left = truth(self.eval(expr.lhs, input, environment))
+        try:
+            return left if left is (expr.value == "or") else truth(self.eval(expr.rhs, input, environment))
+        except THEMSELVES:
+            raise
+        except Exception:
+            raise JException("Unexpected", expr.position) from None
 
     def evaluate_numeric_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
         """Return the result of + - * / or %, which may be Infinity or NaN; raises JException T2001 or T2002."""

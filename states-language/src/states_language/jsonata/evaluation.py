@@ -55,7 +55,8 @@ class Query:
         self.needs_context = _NEEDS_CONTEXT.search(text) is not None
         self._machine = machine
         machine.rebinds_states = any("states" in bound_names(node) for node in every)
-        self._run = compiled(machine, machine.ast)
+        compiled(machine, machine.ast)
+        self._root = machine.ast
         variable, self._members = names(machine.ast) or (None, [])
         self._variable = variable or ""
         named = {node.value for node in every if node.type == "variable" and node.value}
@@ -95,7 +96,7 @@ class Query:
     def _value(self, data: "Data", location: str, limits: Limits) -> Any:
         bounds = begin(self._machine, limits, data.states)
         try:
-            result = self._run(bounds, None, Frame(data) if self._binds else data)
+            result = self._root.run(bounds, None, Frame(data) if self._binds else data)
             if result is not None:
                 if isinstance(result, _NESTED):
                     bounds.check(result)

@@ -66,7 +66,7 @@ def _lighten(symbol: Any) -> None:
 
     for name, value in absent.items():
         setattr(symbol, name, value)
-    symbol.run, symbol.is_fixed = None, False  # see `compiled`
+    symbol.run = None  # see `compiled`
     symbol.__init__, symbol.clone = make, clone
 
 
