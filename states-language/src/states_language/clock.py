@@ -156,29 +156,33 @@ class _VirtualLoop(asyncio.BaseEventLoop):
         """Do nothing: a cancelled timer is dropped when its turn comes."""
 
     def _run_once(self) -> None:
+        """Run all passes until the loop is stopped; asyncio calls this once for each of its own."""
         ready: Any = self._ready  # type: ignore[attr-defined]  # asyncio's own queue, filled by its call_soon
         timers = self._timers
-        if not ready:
-            while timers and timers[0][2]._cancelled:
-                heapq.heappop(timers)
-            if not timers:
-                raise Deadlock(f"nothing is ready and no timer is set at {self.elapsed_ms} ms of {self.label}")
-            self.elapsed_ms = max(self.elapsed_ms, timers[0][0])
-        while timers and timers[0][0] <= self.elapsed_ms:
-            ready.append(heapq.heappop(timers)[2])
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            running = handle._context.get(owner)
-            if running is not None and running.killed:
-                continue
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                self.call_exception_handler({"exception": error})
+        while True:
+            if not ready:
+                while timers and timers[0][2]._cancelled:
+                    heapq.heappop(timers)
+                if not timers:
+                    raise Deadlock(f"nothing is ready and no timer is set at {self.elapsed_ms} ms of {self.label}")
+                self.elapsed_ms = max(self.elapsed_ms, timers[0][0])
+            while timers and timers[0][0] <= self.elapsed_ms:
+                ready.append(heapq.heappop(timers)[2])
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if handle._cancelled:
+                    continue
+                running = handle._context.get(owner)
+                if running is not None and running.killed:
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler({"exception": error})
+            if self._stopping:  # type: ignore[attr-defined]  # what asyncio's own loop asks after each pass
+                return
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep the exception for `VirtualClock.run` to raise; an unfinished task is not a failure."""
@@ -217,8 +221,9 @@ class VirtualClock:
         timer = self._loop.call_at_ms(at_ms - self.start_ms, wake, woken)
         try:
             await woken
-        finally:
+        except BaseException:
             timer.cancel()
+            raise
 
     def random(self) -> float:
         """Return the next number of the seeded generator, 0 <= x < 1."""

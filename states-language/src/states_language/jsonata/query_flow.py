@@ -18,7 +18,8 @@ from states_language.values import FEW, LARGEST_BETWEEN, compact, weight
 from states_language.variables import check_names
 
 States = dict[str, Any]
-Evaluate = Callable[[Data], Any]
+Evaluate = Callable[[Data, str], Any]
+"""Called with the data and with the location that an error names."""
 
 
 _NESTED = (dict, list)
@@ -42,10 +43,9 @@ class Reference:
     def _query(self) -> Query:
         return compile_query(self._text, "/")
 
-    @functools.cached_property
-    def value(self) -> Callable[[Data, str], Any]:
-        """Return what evaluates it."""
-        return self._query.value
+    def value(self, data: Data, location: str) -> Any:
+        """Return the JSON value; raises QueryFailure, which names the field."""
+        return self._query.value(data, location)
 
     @property
     def unexpected(self) -> Callable[[str, Any, str, str], QueryFailure]:
@@ -65,7 +65,8 @@ class Template:
         self._queries = 0
         self._evaluate: Evaluate | None = None
         if is_query(value):
-            self.query, self._evaluate = self._expression(value, pointer, location)
+            self.query = self._expression(value, pointer)
+            self._evaluate = self.query.value
         elif isinstance(value, _NESTED):
             self._evaluate = self._filled(value, pointer, location)
 
@@ -76,38 +77,37 @@ class Template:
         if self.query is not None and self.query.fixed is not None:
             return self.query.fixed
         seen = {**states, "context": branch.context()} if self.needs_context else states
-        value = self._evaluate(Data(seen, branch))
+        value = self._evaluate(Data(seen, branch), self.location)
         if self._queries > FEW and weight(value, {}) > LARGEST_BETWEEN:
             raise Oversized
         return value
 
-    def _expression(self, text: str, pointer: str, location: str) -> tuple[Query | Reference, Evaluate]:
+    def _expression(self, text: str, pointer: str) -> Query | Reference:
         self._queries += 1
         if _REFERENCE.fullmatch(text):
-            reference = Reference(text)
-            return reference, lambda data: reference.value(data, location)
+            return Reference(text)
         query = compile_query(text, pointer, caught=self._caught)
         self.needs_context |= query.needs_context
-        return query, lambda data: query.value(data, location)
+        return query
 
     def _filled(self, value: Any, pointer: str, location: str) -> Evaluate | None:
         """Return the function that fills an object or an array; None where it has no expressions."""
         is_object = isinstance(value, dict)
-        fills: dict[Any, Evaluate] = {}
+        fills: list[tuple[Any, Evaluate, str]] = []
         for key, part in value.items() if is_object else enumerate(value):
             # Most parts of a large template are numbers and texts, which need no function.
             if (nested := isinstance(part, _NESTED)) or is_query(part):
                 place = f"{location}/{key}" if is_object else f"{location}[{key}]"
                 where = below(pointer, key)
-                if fill := self._filled(part, where, place) if nested else self._expression(part, where, place)[1]:
-                    fills[key] = fill
+                if fill := self._filled(part, where, place) if nested else self._expression(part, where).value:
+                    fills.append((key, fill, place))
         if not fills:
             return None
 
-        def filled(data: Data) -> Any:
+        def filled(data: Data, _location: str) -> Any:
             made = value.copy()
-            for key, fill in fills.items():
-                made[key] = fill(data)
+            for key, fill, place in fills:
+                made[key] = fill(data, place)
             return made
 
         return filled

@@ -70,8 +70,9 @@ class Task(Retrying):
         timeout_s = _seconds(self.timeout_s, data, narrowed, branch)
         heartbeat_s = _seconds(self.heartbeat_s, data, narrowed, branch)
         parameters = self.flow.effective(data, branch)
-        limits = {"timeoutInSeconds": timeout_s, "heartbeatInSeconds": heartbeat_s}
-        details: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
+        details: dict[str, Any] = {} if timeout_s is None else {"timeoutInSeconds": timeout_s}
+        if heartbeat_s is not None:
+            details["heartbeatInSeconds"] = heartbeat_s
         if self.credentials is not None:
             details["taskCredentials"] = self.credentials.details(data, narrowed, branch)
         if self.resource.activity and pending is not None:
